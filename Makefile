@@ -1,0 +1,1 @@
+.DEFAULT_GOAL := help

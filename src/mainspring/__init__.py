@@ -1,0 +1,1 @@
+"""Durable workflows and the schedules that start them. Nothing to run but a database."""
