@@ -1,0 +1,89 @@
+"""Durations as people write them: a phrase like `4w3d2h1m`, a `timedelta`, or a number of seconds."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import timedelta
+
+from mainspring.errors import InvalidInput
+
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_PHRASE = re.compile(r"(?:[0-9]+[smhdw])+")
+_PART = re.compile(r"([0-9]+)([smhdw])")
+_FRACTION = re.compile(r"[0-9]*[.,][0-9]")
+# More digits than this cannot be a duration that `timedelta` holds; a bound keeps absurd input cheap.
+_LONGEST_PHRASE = 100
+
+
+def parse_duration(value: timedelta | float | str) -> timedelta:
+    """The duration that `value` means: a phrase such as `"4w3d2h1m"`, a `timedelta`, or seconds as a number.
+
+    A phrase is a sequence of whole numbers, each with one of the units s, m, h, d (24 hours) and w (7 days), added up.
+    Whatever is not a duration of zero or more is an `InvalidInput` that says what to write instead.
+    """
+    if isinstance(value, str):
+        return _from_phrase(value)
+    if isinstance(value, timedelta):
+        if value < timedelta(0):
+            raise InvalidInput(f"duration: {value!r} is negative; write a duration of zero or more")
+        return value
+    return _from_seconds(value)
+
+
+def format_duration(value: timedelta) -> str:
+    """The phrase that `parse_duration` reads back as `value`, as short as it can be; whole seconds only."""
+    rest = value.days * 86_400 + value.seconds
+    parts: list[str] = []
+    for unit in "wdhms":
+        count, rest = divmod(rest, _SECONDS[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+def _from_phrase(phrase: str) -> timedelta:
+    if len(phrase) > _LONGEST_PHRASE:
+        raise InvalidInput(f"duration: a phrase of {len(phrase)} characters is too long; write one like '4w3d2h1m'")
+    if not _PHRASE.fullmatch(phrase):
+        raise InvalidInput(f"duration: {phrase!r} is not a time phrase; {_advice(phrase)}")
+    seconds = sum(int(number) * _SECONDS[unit] for number, unit in _PART.findall(phrase))
+    try:
+        return timedelta(seconds=seconds)
+    except OverflowError:
+        raise InvalidInput(
+            f"duration: {phrase!r} is longer than {timedelta.max.days} days, the longest there is"
+        ) from None
+
+
+def _from_seconds(value: object) -> timedelta:
+    # bool is an int to Python, but `retry=True` where a delay belongs is a slip of the user's.
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidInput(
+            f"duration: {value!r} is a {type(value).__name__}; give a timedelta, a number of seconds or a phrase like '1h30m'"
+        )
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidInput(f"duration: {value!r} is not a number of seconds")
+    if value < 0:
+        raise InvalidInput(f"duration: {value!r} seconds is negative; write a duration of zero or more")
+    try:
+        return timedelta(seconds=value)
+    except OverflowError:
+        raise InvalidInput(
+            f"duration: {value!r} seconds is longer than {timedelta.max.days} days, the longest there is"
+        ) from None
+
+
+def _advice(phrase: str) -> str:
+    compact = "".join(phrase.split()).lstrip("+")
+    if not compact:
+        return "write one like '90s' or '1h30m'"
+    if compact.isascii() and compact.isdigit():
+        return f"it has no unit; write '{compact}s' for seconds"
+    if compact[0] == "-":
+        return "a duration cannot be negative"
+    if _PHRASE.fullmatch(compact.lower()):
+        return f"write '{compact.lower()}': units in lower case, no signs, no spaces"
+    if _FRACTION.match(compact):
+        return "numbers are whole; write '90m' rather than '1.5h'"
+    return "write whole numbers with the units s, m, h, d or w, as in '4w3d2h1m'"
