@@ -1,0 +1,54 @@
+"""Databases for the whole suite: each test that asks gets a fresh one, on SQLite and on PostgreSQL.
+
+Every xdist worker starts a PostgreSQL of its own when its first test asks for one: no lock between workers, and
+nothing that a test does to its server can be felt in another worker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from tests.support.postgres import PostgresServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def shared_postgres() -> Iterator[PostgresServer]:
+    """The server behind `postgres_url`. A test that wants to stop one asks for `own_postgres`."""
+    with PostgresServer(fsync=False) as server:
+        yield server
+
+
+@pytest.fixture
+def own_postgres(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    """A server that this test alone uses, and so may stop, start and disturb.
+
+    Commits reach the disk; `@pytest.mark.parametrize("own_postgres", [{"fsync": False}], indirect=True)` changes that.
+    """
+    options = cast("dict[str, bool]", getattr(request, "param", {}))
+    with PostgresServer(fsync=options.get("fsync", True)) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(shared_postgres: PostgresServer) -> Iterator[str]:
+    """A fresh, empty PostgreSQL database."""
+    with shared_postgres.database() as url:
+        yield url
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """A SQLite file that does not exist yet."""
+    return f"sqlite:///{tmp_path / 'store.db'}"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest) -> str:
+    """A fresh database, once of each kind: a test that asks for this runs on both."""
+    return cast("str", request.getfixturevalue(f"{request.param}_url"))
