@@ -1,1 +1,101 @@
+# Everything a contributor runs. `make` alone lists the targets.
+#
+# The first target that needs it makes .venv, with uv where there is one and with python3's own venv and pip otherwise,
+# and installs what constraints.txt pins. Nothing is installed again until pyproject.toml or constraints.txt changes.
+
+PYTHON ?= python3
+WORKERS ?= 2
+ARGS ?=
+
+VENV := .venv
+BENCH_VENV := .bench-venv
+PY := $(VENV)/bin/python
+APP := $(VENV)/.app-is-installed
+DEV := $(VENV)/.dev-is-installed
+PEERS := $(BENCH_VENV)/.is-installed
+UV := $(shell command -v uv 2>/dev/null)
+
+# An environment that the caller happens to be in is not the one meant here.
+unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH
+
 .DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test check format format-check lint layers types bench upgrade clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS='	' read -r name text; do \
+		printf '  make %-14s %s\n' "$$name" "$$text"; done
+
+demo: $(APP) ## run the example; stop it with ^C or kill -9, start it again, and see what it does not repeat
+	$(PY) examples/demo.py $(ARGS)
+
+test: $(DEV) ## run the tests, on WORKERS=2 processes; ARGS="-k fencing" picks some
+	$(PY) -m pytest -n $(WORKERS) $(ARGS)
+
+check: format-check lint layers types test ## exactly what CI runs
+
+format: $(DEV) ## rewrite the code in the one format, and fix what the linter can fix
+	$(VENV)/bin/ruff check --fix --quiet .
+	$(VENV)/bin/ruff format .
+
+format-check: $(DEV) ## is the code in the one format?
+	$(VENV)/bin/ruff format --check .
+
+lint: $(DEV) ## does the linter find anything?
+	$(VENV)/bin/ruff check .
+
+layers: $(DEV) ## do imports go down only?
+	$(VENV)/bin/lint-imports
+
+types: $(DEV) ## do mypy and pyright agree with every annotation?
+	$(VENV)/bin/mypy
+	$(VENV)/bin/pyright
+
+bench: $(DEV) $(PEERS) ## measure against the bare databases and DBOS, as ratios; ARGS="--only sequential" picks
+	$(PY) -m bench.run --peer-python $(BENCH_VENV)/bin/python $(ARGS)
+
+upgrade: ## pin the newest versions of everything in constraints.txt
+	rm -rf build/upgrade && mkdir -p build
+	$(PYTHON) -m venv build/upgrade
+	build/upgrade/bin/python -m pip install --quiet --upgrade pip
+	build/upgrade/bin/python -m pip install --quiet --editable '.[all]' --group dev
+	build/upgrade/bin/python -m pip freeze --all --exclude-editable --exclude setuptools --exclude wheel > constraints.txt
+
+clean: ## remove the environments and whatever tools have cached
+	rm -rf $(VENV) $(BENCH_VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+# pip learned about dependency groups in 25.1; what python3 brings may be older, so pip pins itself first.
+$(PY):
+ifdef UV
+	uv venv --quiet --python $(PYTHON) $(VENV)
+else
+	$(PYTHON) -m venv $(VENV)
+endif
+
+$(APP): pyproject.toml constraints.txt | $(PY)
+ifdef UV
+	uv pip install --quiet --python $(PY) --constraint constraints.txt --editable '.[all]'
+else
+	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade pip
+	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[all]'
+endif
+	@touch $@
+
+$(DEV): $(APP)
+ifdef UV
+	uv pip install --quiet --python $(PY) --constraint constraints.txt --group dev
+else
+	$(PY) -m pip install --quiet --constraint constraints.txt --group dev
+endif
+	@touch $@
+
+$(PEERS): bench/peers.txt
+ifdef UV
+	uv venv --quiet --clear --python $(PYTHON) $(BENCH_VENV)
+	uv pip install --quiet --python $(BENCH_VENV)/bin/python --requirement bench/peers.txt
+else
+	$(PYTHON) -m venv --clear $(BENCH_VENV)
+	$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement bench/peers.txt
+endif
+	@touch $@
