@@ -1,0 +1,70 @@
+"""Annotations as types, also those that are written as text.
+
+`from __future__ import annotations` leaves only text, and a function inside a function is annotated with names that are in
+no module. While the enclosing function is still running, as it is when a decorator is applied, its names can be seen.
+"""
+
+from __future__ import annotations
+
+import sys
+from inspect import get_annotations
+from typing import TYPE_CHECKING, Any, ForwardRef, get_type_hints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+_LOCAL = ".<locals>."
+
+
+class Unresolved:
+    """Stands for an annotation whose names are not known, as those imported for type checkers only."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def annotations_of(fn: Callable[..., Any]) -> dict[str, Any]:
+    """Every annotation of a function, each resolved by itself: one unknown name does not spoil the others."""
+    names = {**enclosing_names(fn.__qualname__, fn.__globals__), **_closure(fn)}
+    return {name: _resolved(written, fn.__globals__, names) for name, written in get_annotations(fn).items()}
+
+
+def class_annotations(cls: type[Any]) -> dict[str, Any]:
+    """Every annotation of a class and its bases. Raises NameError for a name that is not known."""
+    module = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
+    names = enclosing_names(cls.__qualname__, module)
+    return get_type_hints(cls, localns={**names, **vars(cls)} if names else None, include_extras=True)
+
+
+def _resolved(written: Any, module: dict[str, Any], names: dict[str, Any]) -> Any:
+    holder = type("holder", (), {"__annotations__": {"it": written}})
+    try:
+        return get_type_hints(holder, module, names, include_extras=True)["it"]
+    except (NameError, AttributeError, SyntaxError):
+        return Unresolved(written.__forward_arg__ if isinstance(written, ForwardRef) else str(written))
+
+
+def _closure(fn: Callable[..., Any]) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+        try:
+            names[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    return names
+
+
+def enclosing_names(qualname: str, module: dict[str, Any]) -> dict[str, Any]:
+    """The local names of the function in which something is being defined, if it is still running."""
+    if _LOCAL not in qualname:
+        return {}
+    outer = qualname.rpartition(_LOCAL)[0]
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to see a caller
+    while frame is not None:
+        if frame.f_globals is module and frame.f_code.co_qualname == outer:
+            return {**enclosing_names(outer, module), **frame.f_locals}
+        frame = frame.f_back
+    return {}
