@@ -1,1 +1,1 @@
-"""."""
+"""Keeping runs. `protocol` is the specification; `sqlite` and `postgres` are its two implementations."""

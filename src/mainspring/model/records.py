@@ -1,0 +1,122 @@
+"""What the store keeps, as plain data. Times are integer microseconds UTC, values are JSON text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mainspring.model.states import State
+
+
+@dataclass(slots=True)
+class NewRun:
+    """A run as it is asked for. With an `owner` it begins in hand of that worker, without a claim."""
+
+    id: str
+    uid: str
+    workflow: str
+    kind: str
+    input: str
+    state: State
+    due: int
+    created: int
+    timeout: int | None = None
+    deadline: int | None = None
+    owner: str | None = None
+    version: str | None = None
+    fingerprint: str = ""
+    parent: str | None = None
+    scheduled_by: str | None = None
+    attributes: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as it stands in the store."""
+
+    id: str
+    uid: str
+    workflow: str
+    kind: str
+    state: State
+    reason: str | None
+    input: str
+    output: str | None
+    error: str | None
+    due: int
+    created: int
+    started: int | None
+    completed: int | None
+    timeout: int | None
+    deadline: int | None
+    owner: str | None
+    epoch: int
+    recoveries: int
+    version: str | None
+    fingerprint: str
+    parent: str | None
+    scheduled_by: str | None
+    attributes: str
+    stranded: str | None
+
+
+@dataclass(slots=True)
+class Step:
+    """An operation of a run. Without `completed` it has begun and is not over: a wait, or a step between two attempts.
+
+    Completed with neither output nor error means that the workflow's own code cancelled it while its outcome was being
+    recorded; a replay waits for that to happen again.
+    """
+
+    run: str
+    position: str
+    kind: str
+    name: str
+    seq: int | None = None
+    output: str | None = None
+    error: str | None = None
+    started: int | None = None
+    completed: int | None = None
+    attempts: int = 0
+    epoch: int = 0
+    child: str | None = None
+    due: int | None = None
+    trail: str | None = None
+
+    @property
+    def interrupted(self) -> bool:
+        return self.completed is not None and self.output is None and self.error is None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an ended run ended: enough to raise or return it."""
+
+    id: str
+    state: State
+    reason: str | None
+    output: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A process that executes. `beat` grows while it lives."""
+
+    id: str
+    host: str
+    boot: str
+    pid: int
+    pid_start: int
+    version: str
+    functions: str
+    started: int
+    beat: int
+    seen: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run that a worker has taken, with everything it has recorded so far."""
+
+    run: Run
+    steps: list[Step] = field(default_factory=list[Step])

@@ -1,0 +1,56 @@
+"""The states of a run and the legal ways from one to another.
+
+    scheduled ──► queued ──► running ◄──► waiting
+                    ▲            │           │
+                    └────────────┴───────────┘        (handed back, taken over, or due again after parking)
+
+    every state that is not an end ──► cancelled      (at once when no worker has it in hand, else by way of cancelling)
+    running, waiting, cancelling   ──► succeeded | failed
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class State(StrEnum):
+    SCHEDULED = "scheduled"
+    """Due later."""
+    QUEUED = "queued"
+    """Ready, until a worker has room."""
+    RUNNING = "running"
+    """Owned by a worker, in hand."""
+    WAITING = "waiting"
+    """Waiting for a time, a message, an event or another run."""
+    CANCELLING = "cancelling"
+    """Asked to stop; its worker has not let go yet."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        return self in ENDED
+
+
+ENDED = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED})
+LIVE = frozenset(State) - ENDED
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.SCHEDULED: frozenset({State.QUEUED, State.RUNNING, State.CANCELLED, State.FAILED}),
+    State.QUEUED: frozenset({State.RUNNING, State.SCHEDULED, State.CANCELLED, State.FAILED}),
+    State.RUNNING: frozenset(
+        {State.WAITING, State.QUEUED, State.SCHEDULED, State.CANCELLING, State.SUCCEEDED, State.FAILED, State.CANCELLED}
+    ),
+    State.WAITING: frozenset({State.RUNNING, State.QUEUED, State.CANCELLING, State.CANCELLED, State.FAILED}),
+    State.CANCELLING: frozenset({State.CANCELLED, State.SUCCEEDED, State.FAILED}),
+    State.SUCCEEDED: frozenset(),
+    State.FAILED: frozenset({State.QUEUED}),
+    State.CANCELLED: frozenset({State.QUEUED}),
+}
+"""What may follow what. An ended run is left only by an operator's `resume` or `retry`, to `queued`."""
+
+
+def legal(before: State, after: State) -> bool:
+    """Whether a run may go from one state to the other."""
+    return after in TRANSITIONS[before]

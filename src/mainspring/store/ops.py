@@ -1,0 +1,130 @@
+"""The small writes that go through the committer, and what each comes back with.
+
+Many of them share one database transaction. Each carries the fence it stands behind (run, owner, epoch) and learns on its
+own whether it lost; none fails its neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mainspring.model.records import Ending, NewRun, Step
+    from mainspring.model.states import State
+
+FAR = 2**62
+"""Due at no time: what waits for something else than a time."""
+
+
+class Verdict(Enum):
+    """What became of a write that stands behind a fence."""
+
+    DONE = "done"
+    FENCED = "fenced"
+    """The run is no longer this owner's in this epoch. Nothing was written."""
+    STOPPING = "stopping"
+    """The run was asked to stop, so nothing new begins. Nothing was written."""
+    POKED = "poked"
+    """Something happened to the run that its owner has not looked at yet. Nothing was written."""
+    TAKEN = "taken"
+    """A run that was to be started has the id of another workflow's run. Nothing was written."""
+
+
+@dataclass(slots=True)
+class Start:
+    """Store a new run, unless its id is taken."""
+
+    run: NewRun
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What `Start` found: `created` says whether this very request made the run."""
+
+    created: bool
+    workflow: str
+    state: State
+
+
+@dataclass(slots=True)
+class Write:
+    """Record the beginning or the outcome of an operation of a run, and with it what the operation brings about.
+
+    `starts` are runs that begin if, and only if, this is recorded. `mood` is the state that the run itself goes into
+    (running or waiting) and `due` when it is to be woken. A step already completed is never changed.
+    """
+
+    owner: str
+    step: Step
+    starts: list[NewRun] = field(default_factory=list)
+    mood: State | None = None
+    due: int = FAR
+    watch: str | None = None
+    """Tell, with the result, how the run of this id has ended, if it has."""
+
+
+@dataclass(slots=True)
+class Written:
+    """What `Write` came to. `taken` lists started runs whose id was there before, with the workflow they are of."""
+
+    verdict: Verdict = Verdict.DONE
+    taken: dict[str, str] = field(default_factory=dict)
+    ending: Ending | None = None
+    missing: bool = False
+    """There is no run of the id that was to be watched."""
+
+
+@dataclass(slots=True)
+class Void:
+    """Mark a completed operation as interrupted by the workflow's own code: its outcome was recorded but never seen."""
+
+    owner: str
+    run: str
+    epoch: int
+    position: str
+
+
+@dataclass(slots=True)
+class Rest:
+    """All of a run waits: record it as waiting until `due`. With `park`, its owner lets go of it as well.
+
+    Refused as POKED when something has happened meanwhile that the run waits for.
+    """
+
+    owner: str
+    run: str
+    epoch: int
+    due: int
+    park: bool
+
+
+@dataclass(slots=True)
+class Release:
+    """Hand a run back, so that any worker may take it: an orderly stop, or a replay this version cannot follow."""
+
+    owner: str
+    run: str
+    epoch: int
+    due: int | None = None
+    """Set while the run rests: it is handed back as waiting until then."""
+    stranded: str | None = None
+
+
+@dataclass(slots=True)
+class Finish:
+    """Record how a run ended. Refused as STOPPING when it is being cancelled and this is another end than that."""
+
+    owner: str
+    run: str
+    epoch: int
+    state: State
+    completed: int
+    reason: str | None = None
+    output: str | None = None
+    error: str | None = None
+
+
+Op = Start | Write | Void | Rest | Release | Finish
+Result = Started | Written | Verdict

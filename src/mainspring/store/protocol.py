@@ -1,0 +1,208 @@
+"""What a store promises. This file is the specification; the conformance suite in `tests/store` holds every store to it.
+
+Rules for all verbs:
+
+- They block. They are called on the committer's thread and on a few others, never on an event loop.
+- Time is a parameter. A store never asks the database what time it is.
+- Each verb is one transaction: all of it happens or none of it.
+- A write that changes a run's state is conditional on what it expects. A loser learns that it lost; nothing is overwritten.
+- The database being out of reach is `StoreUnavailable`, a full disk `StoreFull`; a verb can simply be made again.
+- Rows are locked in the order schedules, queues, runs, each by id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from mainspring.model.records import Claim, Ending, Run, Step, Worker
+    from mainspring.model.states import State
+    from mainspring.store.ops import Op, Result
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """Who asks for runs, what they can execute, and how many there is room for."""
+
+    worker: str
+    version: str
+    functions: Mapping[str, str]
+    """Name of each function the worker knows, with its fingerprint."""
+    limit: int
+    now: int
+    compatible: bool = False
+    """Also take runs that began under another fingerprint, as long as this version has not failed to replay them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The runs taken. `next_due` is when something will become ready by time alone, if anything will."""
+
+    claims: list[Claim]
+    next_due: int | None
+    more: bool
+    """Whether there was more than was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poke:
+    """A run in a worker's hand to which something happened from outside."""
+
+    run: str
+    epoch: int
+    state: State
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs to list, newest first. `before` is the uid of the last one of the page before."""
+
+    states: Sequence[str] = ()
+    workflow: str | None = None
+    id_prefix: str | None = None
+    parent: str | None = None
+    stranded: bool | None = None
+    before: str | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What a commit may have changed for somebody who waits."""
+
+    ready: bool = False
+    """There may be runs to claim."""
+    ended: frozenset[str] | None = frozenset()
+    """Runs that ended; None: some did, unknown which."""
+    poked: frozenset[str] | None = frozenset()
+    """Workers whose runs were poked; None: perhaps anybody's."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaReport:
+    """How the tables compare with what this code needs."""
+
+    current: str | None
+    wanted: str
+    pending: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+
+class Store(Protocol):
+    """A database that keeps runs."""
+
+    url: str
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+    def open(self, *, migrate: bool = True) -> None:
+        """Connect, and bring the tables up to date (or only check them). Safe when many processes do so at once.
+
+        Raises `SchemaError` when the tables are newer than this code, or older and `migrate` is false.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close all connections. The store cannot be used afterwards."""
+        ...
+
+    def listen(self, hear: Callable[[Signal], None]) -> None:
+        """Call `hear`, on any thread, after each commit of this or of another process that may concern somebody."""
+        ...
+
+    def clock_offset(self) -> int:
+        """How many microseconds the database's civil time is ahead of this machine's; 0 when they are the same machine's."""
+        ...
+
+    # -- schema --------------------------------------------------------------------------------------------------------
+    def schema_report(self) -> SchemaReport:
+        """Compare the tables with what this code needs. Writes nothing."""
+        ...
+
+    # -- the committer's --------------------------------------------------------------------------------------------------
+    def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
+        """Commit all of `ops` in one transaction and answer each.
+
+        An operation whose data the database refuses comes back as its exception; it does not fail its neighbours. Made
+        again after a lost acknowledgement, each answers as it did the first time. A run that ends unblocks the runs that
+        wait for it in the same transaction.
+        """
+        ...
+
+    # -- workers -------------------------------------------------------------------------------------------------------
+    def register(self, worker: Worker) -> None:
+        """Enter a worker into the fleet."""
+        ...
+
+    def beat(self, worker: str, now: int) -> list[Worker] | None:
+        """Show that a worker lives. Answers with the fleet, or None when the worker was declared dead meanwhile."""
+        ...
+
+    def workers(self) -> list[Worker]:
+        """The fleet, oldest first."""
+        ...
+
+    def retire(self, worker: str, now: int, max_recoveries: int | None) -> int:
+        """Take a worker out of the fleet and free its runs for others; how many.
+
+        Running ones are queued again and count one recovery, beyond `max_recoveries` they fail with reason "recovery
+        exhausted"; resting ones stay waiting; those being cancelled are cancelled.
+        """
+        ...
+
+    def remember_version(self, version: str, now: int) -> None:
+        """Note when a version of the app was first seen."""
+        ...
+
+    # -- executing -----------------------------------------------------------------------------------------------------
+    def claim(self, request: ClaimRequest) -> Claimed:
+        """Take ready runs, first due first: each becomes running, owned, in a new epoch, and comes with its steps."""
+        ...
+
+    def pokes(self, worker: str) -> list[Poke]:
+        """What happened to the worker's runs since it last asked."""
+        ...
+
+    def expire(self, now: int) -> int:
+        """Cancel, with reason "timeout", runs in nobody's hand whose deadline has passed; how many."""
+        ...
+
+    def strand(self, worker: str, functions: Mapping[str, str], now: int) -> int:
+        """Mark queued runs that no live worker can continue, with the reason; how many are new."""
+        ...
+
+    # -- from anywhere -------------------------------------------------------------------------------------------------
+    def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
+        """Cancel runs and their children, at any depth. True where there was something to cancel.
+
+        What nobody has in hand is cancelled at once; a workflow in a worker's hand becomes cancelling and is poked; a
+        step or transaction that runs at top level runs on, its record is cancelled at once.
+        """
+        ...
+
+    def terminate(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
+        """End runs and their children as cancelled at once and fence their workers out."""
+        ...
+
+    def endings(self, ids: Iterable[str]) -> dict[str, Ending | None]:
+        """How runs ended. None for one that has not; an unknown id is left out."""
+        ...
+
+    def run(self, run_id: str) -> Run | None:
+        """One run, or None."""
+        ...
+
+    def steps(self, run_id: str) -> list[Step]:
+        """What a run has recorded, in the order in which outcomes were recorded; unfinished ones last."""
+        ...
+
+    def runs(self, wanted: RunFilter) -> list[Run]:
+        """A page of runs, newest first."""
+        ...
+
+    def counts(self) -> dict[str, int]:
+        """How many runs are in each state that is not an end."""
+        ...

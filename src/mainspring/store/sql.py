@@ -1,0 +1,122 @@
+"""Statements and row shapes that are the same in every store. Placeholders are written `:name`."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from mainspring.model.records import Ending, NewRun, Run, Step, Worker
+from mainspring.model.states import State
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mainspring.store.protocol import RunFilter
+
+RUN_COLUMNS = tuple(field.name for field in fields(Run))
+STEP_COLUMNS = tuple(field.name for field in fields(Step))
+NEW_RUN_COLUMNS = (*(field.name for field in fields(NewRun)), "started", "epoch")
+WORKER_COLUMNS = ("id", "host", "boot", "pid", "pid_start", "version", "functions", "started", "beat", "seen")
+
+RUN = f"SELECT {', '.join(RUN_COLUMNS)} FROM runs WHERE id = :id"
+STEPS = f"SELECT {', '.join(STEP_COLUMNS)} FROM steps WHERE run = :run ORDER BY seq IS NULL, seq, position"
+WORKERS = f"SELECT {', '.join(WORKER_COLUMNS)} FROM workers ORDER BY started, id"
+COUNTS = """
+  SELECT state, count(*) FROM runs
+  WHERE state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling') GROUP BY state
+"""
+
+
+def run_values(run: NewRun) -> tuple[Any, ...]:
+    """The row of a new run, in the order of NEW_RUN_COLUMNS. One that begins in hand has been claimed once."""
+    in_hand = run.owner is not None
+    return (
+        run.id,
+        run.uid,
+        run.workflow,
+        run.kind,
+        run.input,
+        run.state,
+        run.due,
+        run.created,
+        run.timeout,
+        run.deadline,
+        run.owner,
+        run.version,
+        run.fingerprint,
+        run.parent,
+        run.scheduled_by,
+        run.attributes,
+        run.created if in_hand else None,
+        1 if in_hand else 0,
+    )
+
+
+def step_values(step: Step) -> tuple[Any, ...]:
+    """The row of a step, in the order of STEP_COLUMNS."""
+    return (
+        step.run,
+        step.position,
+        step.kind,
+        step.name,
+        step.seq,
+        step.output,
+        step.error,
+        step.started,
+        step.completed,
+        step.attempts,
+        step.epoch,
+        step.child,
+        step.due,
+        step.trail,
+    )
+
+
+def to_run(row: Sequence[Any]) -> Run:
+    values = dict(zip(RUN_COLUMNS, row, strict=True))
+    values["state"] = State(values["state"])
+    return Run(**values)
+
+
+def to_step(row: Sequence[Any]) -> Step:
+    return Step(*row)
+
+
+def to_worker(row: Sequence[Any]) -> Worker:
+    return Worker(*row)
+
+
+def to_ending(row: Sequence[Any]) -> Ending | None:
+    """From id, state, reason, output, error: how the run ended, or None if it has not."""
+    run_id, state, reason, output, error = row
+    state = State(state)
+    return Ending(run_id, state, reason, output, error) if state.ended else None
+
+
+def runs_page(wanted: RunFilter) -> tuple[str, dict[str, Any]]:
+    """The statement and its parameters for a page of runs."""
+    where: list[str] = []
+    values: dict[str, Any] = {"limit": wanted.limit}
+    if wanted.states:
+        names = []
+        for number, state in enumerate(wanted.states):
+            values[f"state{number}"] = str(state)
+            names.append(f":state{number}")
+        where.append(f"state IN ({', '.join(names)})")
+    if wanted.workflow is not None:
+        where.append("workflow = :workflow")
+        values["workflow"] = wanted.workflow
+    if wanted.id_prefix is not None:
+        where.append("id >= :prefix AND id < :prefix_end")
+        values["prefix"] = wanted.id_prefix
+        values["prefix_end"] = wanted.id_prefix + "\U0010ffff"
+    if wanted.parent is not None:
+        where.append("parent = :parent")
+        values["parent"] = wanted.parent
+    if wanted.stranded is not None:
+        where.append(f"stranded IS {'NOT ' if wanted.stranded else ''}NULL")
+    if wanted.before is not None:
+        where.append("uid < :before")
+        values["before"] = wanted.before
+    condition = f"WHERE {' AND '.join(where)}" if where else ""
+    return f"SELECT {', '.join(RUN_COLUMNS)} FROM runs {condition} ORDER BY uid DESC LIMIT :limit", values  # noqa: S608

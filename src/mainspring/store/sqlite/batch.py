@@ -1,0 +1,272 @@
+"""Applying a batch of writes on SQLite, inside a transaction that the caller has begun.
+
+Writes of one kind go as one `executemany`. It tells how many rows it changed, not which; so when the number is short, that
+group is rolled back to its savepoint and made again one by one, and the loser learns that it lost.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mainspring.model.states import State
+from mainspring.store import sql
+from mainspring.store.ops import Finish, Release, Rest, Start, Started, Verdict, Void, Write, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from mainspring.store.ops import Op, Result
+
+T = TypeVar("T", Start, Write, Void, Rest, Release, Finish)
+
+_FENCE = "id = ? AND owner = ? AND epoch = ?"
+
+INSERT_RUN = f"""
+  INSERT INTO runs ({", ".join(sql.NEW_RUN_COLUMNS)}) VALUES ({", ".join("?" * len(sql.NEW_RUN_COLUMNS))})
+  ON CONFLICT (id) DO NOTHING
+"""
+UPSERT_STEP = f"""
+  INSERT INTO steps ({", ".join(sql.STEP_COLUMNS)}) SELECT {", ".join("?" * len(sql.STEP_COLUMNS))}
+  WHERE EXISTS (SELECT 1 FROM runs WHERE {_FENCE} AND state <> ?)
+  ON CONFLICT (run, position) DO UPDATE SET
+    seq = excluded.seq, output = excluded.output, error = excluded.error, completed = excluded.completed,
+    attempts = excluded.attempts, epoch = excluded.epoch, child = excluded.child, due = excluded.due, trail = excluded.trail
+  WHERE steps.completed IS NULL
+"""
+MOOD = f"UPDATE runs SET state = ?, due = ? WHERE {_FENCE} AND state IN ('running', 'waiting')"
+VOID_STEP = f"""
+  UPDATE steps SET output = NULL, error = NULL
+  WHERE run = ? AND position = ? AND EXISTS (SELECT 1 FROM runs WHERE {_FENCE})
+"""
+REST = f"""
+  UPDATE runs SET state = 'waiting', due = ?, owner = CASE WHEN ? THEN NULL ELSE owner END
+  WHERE {_FENCE} AND state IN ('running', 'waiting') AND poked = 0 AND NOT EXISTS (
+    SELECT 1 FROM steps s JOIN runs c ON c.id = s.child
+    WHERE s.run = runs.id AND s.completed IS NULL AND c.state IN ('succeeded', 'failed', 'cancelled'))
+"""
+RELEASE = f"""
+  UPDATE runs SET owner = NULL, poked = 0, stranded = ?,
+    state = CASE WHEN ? IS NULL OR poked = 1 THEN 'queued' ELSE 'waiting' END, due = coalesce(?, due)
+  WHERE {_FENCE} AND state IN ('running', 'waiting')
+"""
+FINISH = f"""
+  UPDATE runs SET state = ?, reason = ?, output = ?, error = ?, completed = ?, owner = NULL, poked = 0, stranded = NULL
+  WHERE {_FENCE} AND (state IN ('running', 'waiting') OR (state = 'cancelling' AND ? = 'cancelled'))
+"""
+WAITERS = """
+  SELECT DISTINCT run FROM steps WHERE completed IS NULL AND child IN (SELECT value FROM json_each(?))
+"""
+UNBLOCK = """
+  UPDATE runs SET
+    poked = CASE WHEN owner IS NULL THEN 0 ELSE 1 END,
+    state = CASE WHEN owner IS NULL THEN 'queued' ELSE state END,
+    due   = CASE WHEN owner IS NULL THEN ?1 ELSE due END
+  WHERE id IN (SELECT value FROM json_each(?2))
+    AND ((owner IS NULL AND state = 'waiting') OR
+         (state IN ('running', 'waiting', 'cancelling') AND owner NOT IN (SELECT value FROM json_each(?3))))
+  RETURNING owner
+"""
+ENDING = "SELECT id, state, reason, output, error FROM runs WHERE id IN (SELECT value FROM json_each(?))"
+
+
+class Batch:
+    """One batch in one open transaction, and what it will have to tell the world once it is committed."""
+
+    def __init__(self, connection: sqlite3.Connection, now: int) -> None:
+        self._db = connection
+        self._now = now
+        self.ready = False
+        self.ended: set[str] = set()
+        self.poked: set[str] = set()
+
+    def apply(self, ops: Sequence[Op]) -> list[Result | Exception]:
+        """Kinds go in an order that keeps each run's own order: begin, record, rest, end."""
+        answers: dict[int, Result | Exception] = {}
+        self._kind(Start, ops, answers, self._starts, self._start)
+        self._kind(Write, ops, answers, self._writes, self._write)
+        self._kind(Void, ops, answers, self._voids, self._void)
+        self._kind(Rest, ops, answers, None, self._rest)
+        self._kind(Release, ops, answers, None, self._release)
+        self._kind(Finish, ops, answers, self._finishes, self._finish)
+        if self.ended:
+            # A worker hears of what it finished itself in memory, before any poke could reach it.
+            self.unblock(self.ended, told={op.owner for op in ops if isinstance(op, Finish)})
+        return [answers[id(op)] for op in ops]
+
+    def _kind(
+        self,
+        kind: type[T],
+        ops: Sequence[Op],
+        answers: dict[int, Result | Exception],
+        together: Callable[[list[T]], list[Any] | None] | None,
+        alone: Callable[[T], Result],
+    ) -> None:
+        mine = [op for op in ops if type(op) is kind]
+        if not mine:
+            return
+        if together is not None and len(mine) > 1:
+            done = self._guarded(together, mine)
+            if isinstance(done, list):
+                answers.update((id(op), answer) for op, answer in zip(mine, done, strict=True))
+                return
+        for op in mine:
+            answers[id(op)] = self._guarded(alone, op)
+
+    def _guarded(self, work: Callable[[Any], Any], what: object) -> Any:
+        """Do it or leave no trace: None and an exception for bad data both mean that nothing was written."""
+        self._db.execute("SAVEPOINT part")
+        try:
+            answer = work(what)
+        except (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError, OverflowError) as error:
+            answer = error
+        if answer is None or isinstance(answer, Exception) or (isinstance(answer, Written) and answer.verdict is Verdict.TAKEN):
+            self._db.execute("ROLLBACK TO part")
+        self._db.execute("RELEASE part")
+        return answer
+
+    # -- starts --------------------------------------------------------------------------------------------------------
+    def _starts(self, ops: list[Start]) -> list[Result] | None:
+        changed = self._db.executemany(INSERT_RUN, [sql.run_values(op.run) for op in ops]).rowcount
+        if changed != len(ops):
+            return None
+        self._note_new(op.run.owner for op in ops)
+        return [Started(created=True, workflow=op.run.workflow, state=op.run.state) for op in ops]
+
+    def _start(self, op: Start) -> Started:
+        run = op.run
+        if self._db.execute(INSERT_RUN, sql.run_values(run)).rowcount == 1:
+            self._note_new((run.owner,))
+            return Started(created=True, workflow=run.workflow, state=run.state)
+        uid, workflow, state = self._db.execute("SELECT uid, workflow, state FROM runs WHERE id = ?", (run.id,)).fetchone()
+        return Started(created=uid == run.uid, workflow=workflow, state=State(state))
+
+    def _note_new(self, owners: Iterable[str | None]) -> None:
+        self.ready = self.ready or any(owner is None for owner in owners)
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+    def _writes(self, ops: list[Write]) -> list[Result] | None:
+        changed = self._db.executemany(UPSERT_STEP, [_write_values(op) for op in ops]).rowcount
+        if changed != len(ops):
+            return None
+        answers = [Written() for _ in ops]
+        runs = [run for op in ops for run in op.starts]
+        if runs:
+            if self._db.executemany(INSERT_RUN, [sql.run_values(run) for run in runs]).rowcount != len(runs):
+                return None
+            self._note_new(run.owner for run in runs)
+        watching = {op.watch for op in ops if op.watch is not None}
+        if watching:
+            found = {row[0]: sql.to_ending(row) for row in self._db.execute(ENDING, (json.dumps(list(watching)),))}
+            for op, answer in zip(ops, answers, strict=True):
+                if op.watch is not None:
+                    answer.ending = found.get(op.watch)
+                    answer.missing = op.watch not in found
+        self._db.executemany(
+            MOOD,
+            [
+                (op.mood, op.due, op.step.run, op.owner, op.step.epoch)
+                for op, answer in zip(ops, answers, strict=True)
+                if op.mood is not None and answer.ending is None
+            ],
+        )
+        return list(answers)
+
+    def _write(self, op: Write) -> Written:
+        if self._db.execute(UPSERT_STEP, _write_values(op)).rowcount != 1:
+            verdict = self._why_not_written(op)
+            if verdict is not Verdict.DONE:
+                return Written(verdict)
+        answer = Written()
+        for run in op.starts:
+            started = self._start(Start(run))
+            if not started.created:
+                answer.taken[run.id] = started.workflow
+                if started.workflow != run.workflow:
+                    answer.verdict = Verdict.TAKEN
+        if answer.verdict is Verdict.TAKEN:
+            return answer
+        if op.watch is not None:
+            row = self._db.execute(ENDING, (json.dumps([op.watch]),)).fetchone()
+            answer.ending = sql.to_ending(row) if row else None
+            answer.missing = row is None
+        if op.mood is not None and answer.ending is None:
+            self._db.execute(MOOD, (op.mood, op.due, op.step.run, op.owner, op.step.epoch))
+        return answer
+
+    def _why_not_written(self, op: Write) -> Verdict:
+        """DONE when it had been written before and only the acknowledgement was lost."""
+        verdict = self._fence(op.step.run, op.owner, op.step.epoch)
+        if verdict is Verdict.STOPPING and not op.starts:
+            verdict = Verdict.DONE
+        if verdict is not Verdict.DONE:
+            return verdict
+        there = self._db.execute(
+            "SELECT epoch, seq FROM steps WHERE run = ? AND position = ?", (op.step.run, op.step.position)
+        ).fetchone()
+        return Verdict.DONE if there == (op.step.epoch, op.step.seq) else Verdict.FENCED
+
+    def _voids(self, ops: list[Void]) -> list[Result] | None:
+        rows = [(op.run, op.position, op.run, op.owner, op.epoch) for op in ops]
+        return [Verdict.DONE] * len(ops) if self._db.executemany(VOID_STEP, rows).rowcount == len(ops) else None
+
+    def _void(self, op: Void) -> Verdict:
+        changed = self._db.execute(VOID_STEP, (op.run, op.position, op.run, op.owner, op.epoch)).rowcount
+        return Verdict.DONE if changed else Verdict.FENCED
+
+    # -- runs ----------------------------------------------------------------------------------------------------------
+    def _rest(self, op: Rest) -> Verdict:
+        if self._db.execute(REST, (op.due, op.park, op.run, op.owner, op.epoch)).rowcount:
+            self.ready = self.ready or op.park
+            return Verdict.DONE
+        verdict = self._fence(op.run, op.owner, op.epoch)
+        return Verdict.POKED if verdict is Verdict.DONE else verdict
+
+    def _release(self, op: Release) -> Verdict:
+        changed = self._db.execute(RELEASE, (op.stranded, op.due, op.due, op.run, op.owner, op.epoch)).rowcount
+        if changed:
+            self.ready = True
+            return Verdict.DONE
+        return self._fence(op.run, op.owner, op.epoch)
+
+    def _finishes(self, ops: list[Finish]) -> list[Result] | None:
+        if self._db.executemany(FINISH, [_finish_values(op) for op in ops]).rowcount != len(ops):
+            return None
+        self.ended.update(op.run for op in ops)
+        return [Verdict.DONE] * len(ops)
+
+    def _finish(self, op: Finish) -> Verdict:
+        if self._db.execute(FINISH, _finish_values(op)).rowcount:
+            self.ended.add(op.run)
+            return Verdict.DONE
+        row = self._db.execute("SELECT epoch, state, completed FROM runs WHERE id = ?", (op.run,)).fetchone()
+        if row == (op.epoch, op.state, op.completed):  # it had been written, the acknowledgement was lost
+            return Verdict.DONE
+        return self._fence(op.run, op.owner, op.epoch)
+
+    def _fence(self, run: str, owner: str, epoch: int) -> Verdict:
+        row = self._db.execute("SELECT owner, epoch, state FROM runs WHERE id = ?", (run,)).fetchone()
+        if row is None or row[:2] != (owner, epoch) or State(row[2]).ended:
+            return Verdict.FENCED
+        return Verdict.STOPPING if row[2] == State.CANCELLING else Verdict.DONE
+
+    def unblock(self, ended: Iterable[str], told: Iterable[str] = ()) -> None:
+        """Wake the runs that wait for runs that have ended: queue the parked, poke those in a worker's hand."""
+        waiters = [row[0] for row in self._db.execute(WAITERS, (json.dumps(list(ended)),))]
+        if waiters:
+            for (owner,) in self._db.execute(UNBLOCK, (self._now, json.dumps(waiters), json.dumps(list(told)))).fetchall():
+                if owner is None:
+                    self.ready = True
+                else:
+                    self.poked.add(owner)
+
+
+def _write_values(op: Write) -> tuple[Any, ...]:
+    step = op.step
+    refused_in = State.CANCELLING if op.starts else ""
+    return (*sql.step_values(step), step.run, op.owner, step.epoch, refused_in)
+
+
+def _finish_values(op: Finish) -> tuple[Any, ...]:
+    return (op.state, op.reason, op.output, op.error, op.completed, op.run, op.owner, op.epoch, op.state)

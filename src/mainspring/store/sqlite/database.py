@@ -1,0 +1,144 @@
+"""Connections to a SQLite file: one that writes, a few that read, and turns between processes.
+
+Writers queue twice before SQLite sees them: at a lock in the process, then at a lock file between processes. SQLite's own
+busy handler sleeps and tries again, which is unfair and slow once several processes write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import tempfile
+import threading
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from mainspring.errors import StoreError, StoreFull, StoreUnavailable
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover  (no such thing on Windows: SQLite's busy handler does alone)
+    fcntl = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_BUSY_SECONDS = 30.0
+_UNAVAILABLE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
+
+
+@contextlib.contextmanager
+def translated(path: str) -> Generator[None]:
+    """Raise the library's errors for what the database cannot help with."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_FULL:
+            raise StoreFull(f"no room on the disk of {path}: {error}; work goes on when there is") from error
+        if code in _UNAVAILABLE:
+            raise StoreUnavailable(f"the database {path} cannot be used now: {error}") from error
+        if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_PERM}:
+            raise StoreError(f"the database {path}: {error}") from error
+        raise
+
+
+class Database:
+    """A SQLite file, or a temporary one when `path` is empty: it vanishes on close and does not wait for the disk."""
+
+    def __init__(self, path: str, *, synchronous: str = "FULL") -> None:
+        self._temporary = None if path else tempfile.TemporaryDirectory(prefix="mainspring-")
+        self.path = path or str(Path(self._temporary.name, "memory.db") if self._temporary else "")
+        self._synchronous = "OFF" if self._temporary else synchronous
+        self._lock = threading.Lock()
+        self._readers: SimpleQueue[sqlite3.Connection] = SimpleQueue()
+        self._all: list[sqlite3.Connection] = []
+        self._turns: int | None = None
+        self._writer: sqlite3.Connection | None = None
+
+    def open(self) -> None:
+        with translated(self.path):
+            folder = Path(self.path).parent
+            if not folder.is_dir():
+                raise StoreUnavailable(f"there is no folder {folder} to keep the database {Path(self.path).name} in")
+            if fcntl is not None and self._temporary is None:
+                self._turns = os.open(f"{self.path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            with self._my_turn():
+                self._writer = self._connect()
+                self._writer.execute("PRAGMA journal_mode = WAL")
+
+    def close(self) -> None:
+        with self._lock:
+            for connection in self._all:
+                connection.close()
+            self._all.clear()
+            self._writer = None
+            if self._turns is not None:
+                os.close(self._turns)
+                self._turns = None
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    @contextlib.contextmanager
+    def write(self) -> Generator[sqlite3.Connection]:
+        """A write transaction: committed at the end of the block, rolled back by an exception."""
+        with translated(self.path), self._my_turn():
+            connection = self._open_writer()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def read(self) -> Generator[sqlite3.Connection]:
+        """A connection to read with. Several threads can have one each."""
+        with translated(self.path):
+            try:
+                connection = self._readers.get_nowait()
+            except Empty:
+                self._open_writer()
+                connection = self._connect()
+                connection.execute("PRAGMA query_only = 1")
+            try:
+                yield connection
+            finally:
+                self._readers.put(connection)
+
+    def foreign_commits(self) -> int:
+        """A number that changes when somebody else than this object has written to the file."""
+        with translated(self.path), self._lock:
+            version: int = self._open_writer().execute("PRAGMA data_version").fetchone()[0]
+            return version
+
+    def _open_writer(self) -> sqlite3.Connection:
+        if self._writer is None:
+            raise StoreUnavailable(f"the database {self.path} is closed")
+        return self._writer
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        self._all.append(connection)
+        return connection
+
+    @contextlib.contextmanager
+    def _my_turn(self) -> Generator[None]:
+        with self._lock:
+            turns = self._turns
+            if turns is None:
+                yield
+                return
+            fcntl.flock(turns, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(turns, fcntl.LOCK_UN)

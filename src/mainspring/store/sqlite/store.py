@@ -1,0 +1,343 @@
+"""The store's verbs on SQLite. Writers take turns, so a transaction sees everything that matters and nothing changes under it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+import threading
+from typing import TYPE_CHECKING
+
+from mainspring.errors import StoreError
+from mainspring.model.records import Claim
+from mainspring.model.states import State
+from mainspring.store import migrations, sql
+from mainspring.store.protocol import Claimed, Poke, Signal
+from mainspring.store.sqlite.batch import ENDING, Batch
+from mainspring.store.sqlite.database import Database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from mainspring.model.records import Ending, Run, Step, Worker
+    from mainspring.store.ops import Op, Result
+    from mainspring.store.protocol import ClaimRequest, RunFilter, SchemaReport
+
+log = logging.getLogger("mainspring.store")
+
+_WATCH_SECONDS = 0.02
+_MIGRATIONS = migrations.load("mainspring.store.sqlite")
+
+_PROMOTE = """
+  UPDATE runs SET state = 'queued'
+  WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due <= ?
+"""
+_READY = f"""
+  SELECT {", ".join(sql.RUN_COLUMNS)} FROM runs
+  WHERE state = 'queued' AND workflow IN (SELECT key FROM json_each(:functions))
+    AND (:compatible OR fingerprint = '' OR fingerprint IN (SELECT value FROM json_each(:functions)))
+    AND (stranded IS NULL OR json_extract(stranded, '$.version') IS NOT :version)
+  ORDER BY due, uid LIMIT :limit
+"""
+_TAKE = """
+  UPDATE runs SET state = 'running', owner = :worker, epoch = epoch + 1, poked = 0, stranded = NULL,
+    started = coalesce(started, :now), version = coalesce(version, :version),
+    fingerprint = CASE WHEN fingerprint = '' THEN :fingerprint ELSE fingerprint END,
+    deadline = CASE WHEN started IS NULL AND timeout IS NOT NULL THEN min(coalesce(deadline, :now + timeout), :now + timeout)
+                    ELSE deadline END
+  WHERE id = :id
+  RETURNING {columns}
+""".replace("{columns}", ", ".join(sql.RUN_COLUMNS))
+_NEXT_DUE = """
+  SELECT min(due) FROM (
+    SELECT min(due) AS due FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting')
+    UNION ALL
+    SELECT min(deadline) FROM runs
+    WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting'))
+"""
+_RETIRE = """
+  UPDATE runs SET owner = NULL, poked = 0,
+    state = CASE state
+      WHEN 'running' THEN CASE WHEN recoveries >= :most THEN 'failed' ELSE 'queued' END
+      WHEN 'waiting' THEN CASE WHEN poked THEN 'queued' ELSE 'waiting' END
+      WHEN 'cancelling' THEN 'cancelled' ELSE state END,
+    reason = CASE WHEN state = 'running' AND recoveries >= :most THEN 'recovery exhausted' ELSE reason END,
+    error = CASE WHEN state = 'running' AND recoveries >= :most THEN :exhausted ELSE error END,
+    completed = CASE WHEN state = 'cancelling' OR (state = 'running' AND recoveries >= :most) THEN :now ELSE completed END,
+    recoveries = CASE WHEN state = 'running' THEN recoveries + 1 ELSE recoveries END
+  WHERE owner = :worker RETURNING id, state
+"""
+_TREE = """
+  WITH RECURSIVE tree (id) AS (
+    SELECT value FROM json_each(:ids) UNION SELECT runs.id FROM runs JOIN tree ON runs.parent = tree.id)
+"""
+_CANCEL_IN_HAND = f"""{_TREE}
+  UPDATE runs SET state = 'cancelling', reason = :reason, poked = 1
+  WHERE id IN (SELECT id FROM tree) AND owner IS NOT NULL AND kind = 'workflow' AND state IN ('running', 'waiting')
+  RETURNING id, owner
+"""
+_CANCEL_AT_ONCE = f"""{_TREE}
+  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, poked = 0
+  WHERE id IN (SELECT id FROM tree) AND state IN ('scheduled', 'queued', 'running', 'waiting')
+    AND (owner IS NULL OR kind <> 'workflow')
+  RETURNING id
+"""
+_TERMINATE = f"""{_TREE}
+  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, epoch = epoch + 1,
+    poked = CASE WHEN owner IS NULL THEN 0 ELSE 1 END
+  WHERE id IN (SELECT id FROM tree) AND state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling')
+  RETURNING id, owner
+"""
+_EXPIRE = """
+  UPDATE runs SET state = 'cancelled', reason = 'timeout', completed = :now
+  WHERE deadline <= :now AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') RETURNING id
+"""
+_STRAND = """
+  UPDATE runs SET stranded = json_object('version', '', 'reason',
+    CASE WHEN workflow IN (SELECT key FROM json_each(:functions))
+      THEN 'the source of ' || workflow || ' has changed since this run began under version ' || coalesce(version, '?')
+           || '; no live worker has that source'
+      ELSE 'no live worker knows ' || workflow END)
+  WHERE state = 'queued' AND stranded IS NULL AND fingerprint <> ''
+    AND fingerprint NOT IN (SELECT f.value FROM workers, json_each(workers.functions) f)
+"""
+
+
+class SqliteStore:
+    """A store in a SQLite file. See `mainspring.store.protocol.Store` for what each verb promises."""
+
+    def __init__(self, path: str, *, url: str, synchronous: str = "FULL") -> None:
+        self.url = url
+        self._db = Database(path, synchronous=synchronous)
+        self._hear: Callable[[Signal], None] | None = None
+        self._closing = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+    def open(self, *, migrate: bool = True) -> None:
+        self._db.open()
+        if not migrate:
+            migrations.require_current(self.schema_report(), self.url)
+            return
+        with self._db.write() as db:
+            report = _report(db)
+            migrations.refuse_unknown(report, self.url)
+            if report.pending:
+                db.execute("CREATE TABLE IF NOT EXISTS migrations (name TEXT NOT NULL PRIMARY KEY)")
+            for migration in _MIGRATIONS:
+                if migration.name in report.pending:
+                    for statement in _statements(migration.sql):
+                        db.execute(statement)
+                    db.execute("INSERT INTO migrations (name) VALUES (?)", (migration.name,))
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._watcher is not None:
+            self._watcher.join()
+        self._db.close()
+
+    def listen(self, hear: Callable[[Signal], None]) -> None:
+        self._hear = hear
+        self._watcher = threading.Thread(target=self._watch, args=(hear,), name="mainspring-watcher", daemon=True)
+        self._watcher.start()
+
+    def _watch(self, hear: Callable[[Signal], None]) -> None:
+        """Other processes' commits show as a change of the file's version; what they changed has to be looked for."""
+        seen: int | None = None
+        while not self._closing.wait(_WATCH_SECONDS):
+            try:
+                version = self._db.foreign_commits()
+            except StoreError as error:
+                log.warning("cannot watch the database for the work of other processes: %s", error)
+                continue
+            if seen is not None and version != seen:
+                hear(Signal(ready=True, ended=None, poked=None))
+            seen = version
+
+    def clock_offset(self) -> int:
+        return 0
+
+    def schema_report(self) -> SchemaReport:
+        with self._db.read() as db:
+            return _report(db)
+
+    # -- the committer's -----------------------------------------------------------------------------------------------
+    def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
+        with self._db.write() as db:
+            batch = Batch(db, now)
+            answers = batch.apply(ops)
+        self._tell(batch)
+        return answers
+
+    def _tell(self, batch: Batch) -> None:
+        if self._hear is not None and (batch.ready or batch.ended or batch.poked):
+            self._hear(Signal(ready=batch.ready, ended=frozenset(batch.ended), poked=frozenset(batch.poked)))
+
+    # -- workers -------------------------------------------------------------------------------------------------------
+    def register(self, worker: Worker) -> None:
+        columns = sql.WORKER_COLUMNS
+        with self._db.write() as db:
+            db.execute(
+                f"INSERT INTO workers ({', '.join(columns)}) VALUES ({', '.join(':' + name for name in columns)})",  # noqa: S608
+                {name: getattr(worker, name) for name in columns},
+            )
+
+    def beat(self, worker: str, now: int) -> list[Worker] | None:
+        with self._db.write() as db:
+            if not db.execute("UPDATE workers SET beat = beat + 1, seen = ? WHERE id = ?", (now, worker)).rowcount:
+                return None
+            return [sql.to_worker(row) for row in db.execute(sql.WORKERS)]
+
+    def workers(self) -> list[Worker]:
+        with self._db.read() as db:
+            return [sql.to_worker(row) for row in db.execute(sql.WORKERS)]
+
+    def retire(self, worker: str, now: int, max_recoveries: int | None) -> int:
+        most = 2**62 if max_recoveries is None else max_recoveries
+        values = {"worker": worker, "now": now, "most": most, "exhausted": exhausted_record(most)}
+        with self._db.write() as db:
+            rows = db.execute(_RETIRE, values).fetchall()
+            db.execute("DELETE FROM workers WHERE id = ?", (worker,))
+            batch = Batch(db, now)
+            batch.ready = bool(rows)
+            batch.ended = {run for run, state in rows if State(state).ended}
+            batch.unblock(batch.ended)
+        self._tell(batch)
+        return len(rows)
+
+    def remember_version(self, version: str, now: int) -> None:
+        with self._db.write() as db:
+            db.execute("INSERT INTO versions (version, first_seen) VALUES (?, ?) ON CONFLICT DO NOTHING", (version, now))
+
+    # -- executing -----------------------------------------------------------------------------------------------------
+    def claim(self, request: ClaimRequest) -> Claimed:
+        values = {
+            "functions": json.dumps(dict(request.functions)),
+            "compatible": request.compatible,
+            "version": request.version,
+            "limit": request.limit + 1,
+            "worker": request.worker,
+            "now": request.now,
+        }
+        with self._db.write() as db:
+            db.execute(_PROMOTE, (request.now,))
+            rows = db.execute(_READY, values).fetchall()
+            more = len(rows) > request.limit
+            claims: list[Claim] = []
+            for row in rows[: request.limit]:
+                found = sql.to_run(row)
+                values |= {"id": found.id, "fingerprint": request.functions[found.workflow]}
+                run = sql.to_run(db.execute(_TAKE, values).fetchone())
+                steps = db.execute(sql.STEPS, {"run": run.id}).fetchall() if run.epoch > 1 else []
+                claims.append(Claim(run, [sql.to_step(step) for step in steps]))
+            next_due = db.execute(_NEXT_DUE).fetchone()[0]
+        return Claimed(claims, next_due, more)
+
+    def pokes(self, worker: str) -> list[Poke]:
+        look = "SELECT id, epoch, state, reason FROM runs WHERE owner = ? AND poked = 1"
+        with self._db.read() as db:
+            if db.execute(look, (worker,)).fetchone() is None:
+                return []
+        with self._db.write() as db:
+            rows = db.execute(look, (worker,)).fetchall()
+            db.execute(
+                """
+                UPDATE runs SET poked = 0,
+                  owner = CASE WHEN state IN ('succeeded', 'failed', 'cancelled') THEN NULL ELSE owner END
+                WHERE owner = ? AND poked = 1
+                """,
+                (worker,),
+            )
+        return [Poke(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
+
+    def expire(self, now: int) -> int:
+        return self._end_at_once(_EXPIRE, {"now": now})
+
+    def strand(self, worker: str, functions: Mapping[str, str], now: int) -> int:
+        del worker, now
+        with self._db.write() as db:
+            return db.execute(_STRAND, {"functions": json.dumps(dict(functions))}).rowcount
+
+    # -- from anywhere -------------------------------------------------------------------------------------------------
+    def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
+        values = {"ids": json.dumps(list(ids)), "reason": reason, "now": now}
+        with self._db.write() as db:
+            in_hand = dict(db.execute(_CANCEL_IN_HAND, values).fetchall())
+            at_once = {row[0] for row in db.execute(_CANCEL_AT_ONCE, values)}
+            batch = Batch(db, now)
+            batch.ended = at_once
+            batch.poked = set(in_hand.values())
+            batch.unblock(at_once)
+        self._tell(batch)
+        return {run: run in in_hand or run in at_once for run in ids}
+
+    def terminate(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
+        with self._db.write() as db:
+            rows = db.execute(_TERMINATE, {"ids": json.dumps(list(ids)), "reason": reason, "now": now}).fetchall()
+            batch = Batch(db, now)
+            batch.ended = {run for run, _ in rows}
+            batch.poked = {owner for _, owner in rows if owner is not None}
+            batch.unblock(batch.ended)
+        self._tell(batch)
+        return {run: run in batch.ended for run in ids}
+
+    def _end_at_once(self, statement: str, values: dict[str, object]) -> int:
+        now = values["now"]
+        assert isinstance(now, int)  # noqa: S101
+        with self._db.write() as db:
+            batch = Batch(db, now)
+            batch.ended = {row[0] for row in db.execute(statement, values)}
+            batch.unblock(batch.ended)
+        self._tell(batch)
+        return len(batch.ended)
+
+    def endings(self, ids: Iterable[str]) -> dict[str, Ending | None]:
+        with self._db.read() as db:
+            return {row[0]: sql.to_ending(row) for row in db.execute(ENDING, (json.dumps(list(ids)),))}
+
+    def run(self, run_id: str) -> Run | None:
+        with self._db.read() as db:
+            row = db.execute(sql.RUN, {"id": run_id}).fetchone()
+            return sql.to_run(row) if row else None
+
+    def steps(self, run_id: str) -> list[Step]:
+        with self._db.read() as db:
+            return [sql.to_step(row) for row in db.execute(sql.STEPS, {"run": run_id})]
+
+    def runs(self, wanted: RunFilter) -> list[Run]:
+        statement, values = sql.runs_page(wanted)
+        with self._db.read() as db:
+            return [sql.to_run(row) for row in db.execute(statement, values)]
+
+    def counts(self) -> dict[str, int]:
+        with self._db.read() as db:
+            return dict(db.execute(sql.COUNTS).fetchall())
+
+
+def exhausted_record(most: int) -> str:
+    """The error of a run that was recovered too often."""
+    message = f"its worker was lost more than {most} times while it ran; `mainspring runs resume` gives it another chance"
+    return json.dumps({"type": "mainspring.errors:RunEnded", "message": message, "args": [message]})
+
+
+def script() -> str:
+    """The whole schema as SQL."""
+    return migrations.as_script(_MIGRATIONS)
+
+
+def _report(db: sqlite3.Connection) -> SchemaReport:
+    there = db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'migrations'").fetchone()
+    applied = [row[0] for row in db.execute("SELECT name FROM migrations")] if there else []
+    return migrations.compare(_MIGRATIONS, applied)
+
+
+def _statements(script: str) -> list[str]:
+    """The statements of a script; `executescript` would commit the transaction they are to be part of."""
+    found: list[str] = []
+    pending = ""
+    for line in script.splitlines(keepends=True):
+        pending += line
+        if sqlite3.complete_statement(pending):
+            found.append(pending)
+            pending = ""
+    return found
