@@ -220,8 +220,14 @@ def _name_in(url: str) -> str:
 
 def _private_directory(account: pwd.struct_passwd | None, *, in_memory: bool) -> Path:
     """A new directory whose path is short enough for a socket and open to the account that runs the server."""
-    memory = [_MEMORY] if in_memory and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM else []
-    candidates = [*memory, Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
+    usual, on_disk = Path(tempfile.gettempdir()), Path("/var/tmp")
+    if not in_memory:  # /tmp may be in memory itself, where fsync does nothing
+        candidates = [on_disk, usual]
+    elif _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM:
+        candidates = [_MEMORY, usual, on_disk]
+    else:
+        candidates = [usual, on_disk]
+    candidates = [each for each in candidates if each.is_dir()]
     parent = next((each for each in candidates if account is None or _open_to_all(each)), None)
     if parent is None:
         raise RuntimeError(f"PostgreSQL's user cannot enter any of {', '.join(map(str, candidates))}")

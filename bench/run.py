@@ -1,0 +1,97 @@
+"""Measure Mainspring, the bare databases and DBOS in one run, and print what counts: the ratios.
+
+    python -m bench.run                              everything (about four minutes)
+    python -m bench.run --only sequential --only roundtrip --database sqlite
+    python -m bench.run --no-peer                    without DBOS
+
+Ends with 1 when a budget is missed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+import click
+
+from bench import bare, core
+from bench.harness import (
+    PROJECT,
+    Budget,
+    Figure,
+    Kind,
+    Target,
+    console,
+    machine,
+    print_figures,
+    print_ratios,
+    targets,
+    write_results,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SECTIONS: Final = ("footprint", "sequential", "roundtrip", "concurrent", "queued", "recovery")
+KINDS: Final[tuple[Kind, ...]] = ("sqlite", "postgres")
+PEER_PYTHON: Final = PROJECT / ".bench-venv" / "bin" / "python"
+
+BUDGETS: Final = (
+    Budget("step, async run", ("bare", "commit"), at_most=2.2),
+    Budget("step, def run", ("bare", "commit"), at_most=1.6),
+    Budget("start + step + finish", ("bare", "commit"), at_most=6),
+    Budget("concurrent steps", ("dbos", "concurrent steps"), at_least=60),
+    Budget("concurrent steps", ("bare", "batched rows"), at_least=0.10),
+    Budget("queued runs", ("dbos", "queued runs"), at_least=30),
+    Budget("recovery of 500 runs", ("dbos", "recovery of 500 runs"), at_most=0.10),
+    Budget("import", None, at_most=120),
+    Budget("memory", None, at_most=45),
+)
+
+
+@click.command(help=__doc__)
+@click.option("--only", multiple=True, type=click.Choice(SECTIONS), help="A section to measure; may be repeated.")
+@click.option("--database", multiple=True, type=click.Choice(KINDS), help="A database to measure on; may be repeated.")
+@click.option("--peer/--no-peer", default=True, help="Measure DBOS as well.")
+@click.option("--peer-python", type=click.Path(path_type=Path), default=PEER_PYTHON, help="A Python that has DBOS.")
+def main(only: tuple[str, ...], database: tuple[str, ...], *, peer: bool, peer_python: Path) -> None:
+    sections = only or SECTIONS
+    kinds = cast("tuple[Kind, ...]", database or KINDS)
+    out = console()
+    out.print(machine())
+    if peer and not peer_python.exists():
+        out.print(f"[yellow]DBOS is left out: {peer_python} does not exist; `make bench` makes it[/]")
+        peer = False
+    figures: dict[tuple[str, str, str], Figure] = {}
+    with targets(kinds) as found:
+        for target in found:
+            for figure in _measure(target, sections, peer_python if peer else None):
+                figures[figure.who, figure.what, figure.database] = figure
+    everything = list(figures.values())
+    print_figures(everything)
+    kept = print_ratios(everything, BUDGETS)
+    out.print(f"kept as {write_results(everything, {'sections': ', '.join(sections)}).relative_to(PROJECT)}")
+    sys.exit(0 if kept else 1)
+
+
+def _measure(target: Target, sections: tuple[str, ...], peer_python: Path | None) -> Iterator[Figure]:
+    yield from bare.measure(target)
+    for name in sections:
+        if name in core.SECTIONS:
+            yield from core.SECTIONS[name](target)
+    if peer_python is not None:
+        yield from _dbos(target, sections, peer_python)
+
+
+def _dbos(target: Target, sections: tuple[str, ...], python: Path) -> Iterator[Figure]:
+    script = PROJECT / "bench" / "dbos_peer.py"
+    done = subprocess.run([python, script, target.fresh(), *sections], check=True, stdout=subprocess.PIPE, text=True)
+    for fields in json.loads(done.stdout.splitlines()[-1]):
+        yield Figure(**fields)
+
+
+if __name__ == "__main__":
+    main()
