@@ -1,6 +1,6 @@
 """Measure Mainspring, the bare databases and DBOS in one run, and print what counts: the ratios.
 
-    python -m bench.run                              everything (about four minutes)
+    python -m bench.run                              everything (a few minutes)
     python -m bench.run --only sequential --only roundtrip --database sqlite
     python -m bench.run --no-peer                    without DBOS
 
