@@ -3,7 +3,7 @@
 The server listens on a Unix socket in a directory of its own under the system's temporary directory. PostgreSQL
 refuses to run as root, so root runs it as `nobody`; the wheel's files are copied to where `nobody` may read them if
 their own folder is closed to others. A server that does not wait for the disk does not need one: it lives in memory
-where there is room, which makes a fresh database twenty times cheaper. Whatever becomes of the process that started a server, also a SIGKILL, the server
+where there is room, which makes a fresh database several times cheaper. Whatever becomes of the process that started a server, also a SIGKILL, the server
 is stopped and its directory removed: `postgres_reaper.py` sees to that.
 """
 
