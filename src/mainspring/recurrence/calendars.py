@@ -1,0 +1,240 @@
+"""Calendars: fields that must all agree, in strings, numbers or lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from mainspring.errors import Fault, InvalidInput, InvalidSpec
+from mainspring.recurrence.days import DAY, bits
+from mainspring.recurrence.dialects.reading import Values
+from mainspring.recurrence.fields import (
+    DATE,
+    HOUR,
+    MINUTE,
+    MONTH,
+    NOTHING,
+    SECOND,
+    WEEKDAY,
+    YEAR,
+    Field,
+    FieldValues,
+    Grammar,
+    field_text,
+    stepped,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+FieldInput = str | int | Sequence[int | Mapping[str, int]]
+"""`"1-5,10"`, `7`, or a list of numbers and `{"start", "end", "step"}`."""
+
+_FIELDS: Final[dict[str, Field]] = {
+    "second": SECOND,
+    "minute": MINUTE,
+    "hour": HOUR,
+    "day_of_month": DATE,
+    "month": MONTH,
+    "day_of_week": WEEKDAY,
+    "year": YEAR,
+}
+_CAMEL: Final = {"dayOfMonth": "day_of_month", "dayOfWeek": "day_of_week"}
+_WRITTEN: Final = {snake: camel for camel, snake in _CAMEL.items()}
+_TIMES: Final = ("second", "minute", "hour")
+_LONGEST = 1_000
+
+
+@dataclass(frozen=True, init=False, eq=False, slots=True)
+class Calendar:
+    """Times whose every field matches: `Calendar(month="Jan,Apr", day_of_month="L", hour="9-17", minute="*/15")`.
+
+    Hour, minute and second are 0 unless given, the others anything. Among the exclusions of a spec, hour, minute and second
+    are anything too, so that a day is excluded as a whole. A field is a list of `*`, values and ranges, each with `/step`
+    if wanted (`x/y` runs from x to the end of the field); names of months and weekdays can be cut short. Dates also know
+    `L` (last), `L-3`, `15W` (the working day next to the 15th) and `LW`, weekdays `5#2` (second Friday) and `5L` (last).
+    """
+
+    values: Values
+    entered: tuple[tuple[str, FieldInput], ...]
+    """The fields that were given, as they were given."""
+    comment: str
+
+    def __init__(
+        self,
+        *,
+        year: FieldInput | None = None,
+        month: FieldInput | None = None,
+        day_of_month: FieldInput | None = None,
+        day_of_week: FieldInput | None = None,
+        hour: FieldInput | None = None,
+        minute: FieldInput | None = None,
+        second: FieldInput | None = None,
+        comment: str = "",
+    ) -> None:
+        given = {
+            "second": second,
+            "minute": minute,
+            "hour": hour,
+            "day_of_month": day_of_month,
+            "month": month,
+            "day_of_week": day_of_week,
+            "year": year,
+        }
+        faults: list[Fault] = []
+        values = [
+            default if given[name] is None else _read(field, given[name], faults)
+            for (name, field), default in zip(_FIELDS.items(), Values(), strict=True)
+        ]
+        if not isinstance(comment, str):  # pyright: ignore[reportUnnecessaryIsInstance] - JSON may hold anything
+            faults.append(Fault(f"{comment!r} is no text", "comment"))
+        if faults:
+            raise InvalidSpec("calendar", faults)
+        _fill(self, Values(*values), {name: value for name, value in given.items() if value is not None}, comment)
+
+    @classmethod
+    def of(cls, values: Values, comment: str = "") -> Calendar:
+        """The calendar of values that are already read; all of its fields count as given."""
+        made = cls.__new__(cls)
+        texts = {name: field_text(field, value) for (name, field), value in zip(_FIELDS.items(), values, strict=True)}
+        _fill(made, values, texts, comment)
+        return made
+
+    def excluding(self) -> Calendar:
+        """What this calendar means as an exclusion: hour, minute and second are anything unless given."""
+        names = {name for name, _ in self.entered}
+        free = {name: FieldValues(_FIELDS[name].full) for name in _TIMES if name not in names}
+        return Calendar.of(self.values._replace(**free), self.comment)
+
+    def canonical(self) -> Calendar:
+        """The same calendar with all fields written out, in one spelling."""
+        return Calendar.of(self.values, self.comment)
+
+    def fields(self) -> dict[str, tuple[int | str, ...]]:
+        """The values of each field, sorted, rules like `L` last as strings; the year only where it is restricted."""
+        found: dict[str, tuple[int | str, ...]] = {}
+        for (name, field), value in zip(_FIELDS.items(), self.values, strict=True):
+            if field is not YEAR or value.mask != YEAR.full:
+                found[name] = (*(bit + field.origin for bit in bits(value.mask)), *value.rules)
+        return found
+
+    def matches(self, when: datetime) -> bool:
+        """Whether the wall clock that `when` shows agrees with all fields."""
+        return matches_wall_clock([self.values], when)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form: the fields that were given, as they were given."""
+        written: dict[str, Any] = {_WRITTEN.get(name, name): _thawed(value) for name, value in self.entered}
+        if self.comment:
+            written["comment"] = self.comment
+        return written
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Calendar:
+        """A calendar from its JSON form, keys in camelCase or snake_case."""
+        named: dict[str, Any] = {}
+        faults: list[Fault] = []
+        for key, value in given.items():
+            name = _CAMEL.get(key, key)
+            if name not in _FIELDS and name != "comment":
+                known = ", ".join([*(_WRITTEN.get(field, field) for field in _FIELDS), "comment"])
+                faults.append(Fault("is no field of a calendar", str(key), hint=f"there are {known}"))
+            elif name in named:
+                faults.append(Fault("is given twice", key))
+            else:
+                named[name] = value
+        if faults:
+            raise InvalidSpec("calendar", faults)
+        return cls(**named)
+
+    def __eq__(self, other: object) -> bool:
+        """Two calendars are equal that mean the same; comments do not count."""
+        return self.values == other.values if isinstance(other, Calendar) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.values)
+
+    def __repr__(self) -> str:
+        fields = [f"{name}={value!r}" for name, value in self.entered]
+        return f"Calendar({', '.join([*fields, *([f'comment={self.comment!r}'] if self.comment else [])])})"
+
+
+def _fill(calendar: Calendar, values: Values, entered: Mapping[str, FieldInput], comment: str) -> None:
+    object.__setattr__(calendar, "values", values)
+    object.__setattr__(calendar, "entered", tuple((name, _frozen(value)) for name, value in entered.items()))
+    object.__setattr__(calendar, "comment", comment)
+
+
+def matches_wall_clock(calendars: Sequence[Values], when: datetime) -> bool:
+    """Whether one of the calendars agrees with what the clock on the wall shows at `when`."""
+    if when.utcoffset() is None:
+        raise InvalidInput(f"time: {when.isoformat()} has no time zone; give an aware datetime")
+    day = when.toordinal() - 719_163
+    local = day * DAY + when.hour * 3_600 + when.minute * 60 + when.second
+    return not when.microsecond and any(values.pattern().matches(local) for values in calendars)
+
+
+def _read(field: Field, given: object, faults: list[Fault]) -> FieldValues:
+    if isinstance(given, str):
+        if len(given) > _LONGEST:
+            faults.append(Fault(f"{len(given)} characters are too many", field.name))
+            return NOTHING
+        return Grammar(faults, rules=True).read(field, given.strip())
+    if isinstance(given, int) and not isinstance(given, bool):
+        return Grammar(faults).read(field, str(given))
+    if isinstance(given, Sequence) and not isinstance(given, bytes | bytearray):
+        items = cast("Sequence[object]", given)
+        if not items and field is YEAR:
+            return FieldValues(YEAR.full)
+        mask = 0
+        for item in items:
+            mask |= _range(field, item, faults)
+        return FieldValues(mask)
+    faults.append(
+        Fault(
+            f"{given!r} is no field",
+            field.name,
+            hint="write text like '1-5', a number, or a list of numbers and ranges",
+        )
+    )
+    return NOTHING
+
+
+def _range(field: Field, item: object, faults: list[Fault]) -> int:
+    given = dict(cast("Mapping[object, object]", item)) if isinstance(item, Mapping) else {"start": item}
+    unknown = [str(key) for key in given if key not in {"start", "end", "step"}]
+    if unknown or "start" not in given:
+        what = f"{unknown[0]!r} is no part of a range" if unknown else f"{item!r} has no start"
+        faults.append(Fault(what, field.name, hint="a range is {start, end, step}"))
+        return 0
+    # 0 is how other systems write an end or a step that was not given.
+    start, end, step = given["start"], given.get("end") or given["start"], given.get("step") or 1
+    for number in (start, end, step):
+        if not isinstance(number, int) or isinstance(number, bool):
+            faults.append(Fault(f"{number!r} is no whole number", field.name))
+            return 0
+    first, last, by = cast("int", start), cast("int", end), cast("int", step)
+    for number in dict.fromkeys((first, last)):
+        if not field.low <= number <= field.top:
+            hint = "in lists Sunday is 0" if field is WEEKDAY and number == 7 else None
+            faults.append(Fault(f"{number} is not between {field.low} and {field.top}", field.name, hint=hint))
+            return 0
+    if last < first or by < 1:
+        faults.append(
+            Fault(f"{first} to {last} by {by} leads nowhere", field.name, hint="ranges run upwards and do not wrap")
+        )
+        return 0
+    return stepped(first - field.origin, last - field.origin, by)
+
+
+def _frozen(value: FieldInput) -> FieldInput:
+    if isinstance(value, str | int):
+        return value
+    return tuple(dict(item) if isinstance(item, Mapping) else item for item in value)
+
+
+def _thawed(value: FieldInput) -> FieldInput:
+    return (
+        value if isinstance(value, str | int) else [dict(item) if isinstance(item, Mapping) else item for item in value]
+    )

@@ -1,0 +1,146 @@
+"""Times taken out of a union, by the local time they have. The search through them is bounded by days."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from mainspring.recurrence.days import DAY, FIRST_DAY, LAST_DAY, NEVER, YEAR_OF, YEAR_START, YEARS
+from mainspring.recurrence.patterns import EVERY_SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mainspring.recurrence.patterns import Pattern
+    from mainspring.recurrence.search import Cycle
+    from mainspring.recurrence.zones import Zone
+
+_KEPT_DAYS = 32
+"""Days differ in which patterns and exclusions meet on them; the answers for this many kinds of day are kept."""
+
+
+class Exclusions:
+    """Says whether an instant is excluded, and from an excluded one, how far there is nothing to find.
+
+    An exclusion is literal: it takes away what has that local time in the end, a time that was moved out of a gap
+    included. Without such moved times, what is left of a day is set arithmetic on its 86,400 seconds.
+    """
+
+    __slots__ = ("_alive", "_any", "_cycles", "_days", "_excluded", "_included", "_moves", "_zone")
+
+    def __init__(
+        self,
+        excluded: Sequence[Pattern],
+        included: Sequence[Pattern],
+        cycles: Sequence[Cycle],
+        zone: Zone,
+        *,
+        moves: bool,
+    ) -> None:
+        self._excluded, self._included, self._cycles, self._zone = tuple(excluded), tuple(included), tuple(cycles), zone
+        self._moves = moves
+        """Whether times that fall into a gap come out after it."""
+        self._any = [-1] * YEARS
+        self._alive = [-1] * YEARS
+        self._days: OrderedDict[tuple[object, ...], int] = OrderedDict()
+
+    def __contains__(self, instant: int) -> bool:
+        local = instant + self._zone.offset(instant)
+        day = local // DAY
+        if not FIRST_DAY <= day <= LAST_DAY:
+            return False
+        index = YEAR_OF[day - FIRST_DAY]
+        mask = self._any[index]
+        if mask < 0:
+            mask = self._any[index] = self._union(self._excluded, index)
+        if not mask >> (day - YEAR_START[index]) & 1:
+            return False
+        return any(pattern.matches(local) for pattern in self._excluded)
+
+    def beyond(self, instant: int) -> int:
+        """The first instant after an excluded one where there may be a time that is not excluded, or NEVER."""
+        instants, offsets = self._zone.instants, self._zone.offsets
+        index = bisect_right(instants, instant)
+        offset = offsets[index]
+        if self._moves and index and instant < instants[index - 1] + offset - offsets[index - 1]:
+            return instant + 1  # just after a gap: moved times are not in the arithmetic below
+        day, second = divmod(instant + offset, DAY)
+        found = self._alive_day(day)
+        if found == day:
+            left = self._left(day, offset) >> (second + 1)
+            found = instant + (left & -left).bit_length() if left else (day + 1) * DAY - offset
+        elif found != NEVER:
+            found = found * DAY - offset
+        # Beyond the next transition the offset is another one, and it may move times: look again from there.
+        return min(found, instants[index]) if index < len(instants) else found
+
+    def _alive_day(self, day: int) -> int:
+        """The first day, from this one on, that no single exclusion empties; a day may still turn out empty."""
+        index = YEAR_OF[day - FIRST_DAY]
+        rest = self._alive_days(index) >> (day - YEAR_START[index])
+        while not rest:
+            index += 1
+            if index == YEARS:
+                return NEVER
+            day, rest = YEAR_START[index], self._alive_days(index)
+        return day + (rest & -rest).bit_length() - 1
+
+    def _alive_days(self, index: int) -> int:
+        alive = self._alive[index]
+        if alive < 0:
+            alive = 0
+            for pattern in self._included:
+                covering = [excluded for excluded in self._excluded if excluded.covers(pattern)]
+                alive |= pattern.days.mask(index) & ~self._union(covering, index)
+            if self._cycles:
+                whole = [excluded for excluded in self._excluded if excluded.is_whole_day]
+                every_day = (1 << (YEAR_START[index + 1] - YEAR_START[index])) - 1
+                alive |= every_day & ~self._union(whole, index)
+            self._alive[index] = alive
+        return alive
+
+    def _left(self, day: int, offset: int) -> int:
+        """The seconds of a day's local time that are named and not excluded, one bit each."""
+        kind = (
+            tuple(day in pattern.days for pattern in self._included),
+            tuple(day in pattern.days for pattern in self._excluded),
+            tuple((cycle.phase - day * DAY + offset) % cycle.every for cycle in self._cycles),
+        )
+        left = self._days.get(kind)
+        if left is None:
+            left = self._compute_left(*kind)
+            self._days[kind] = left
+            if len(self._days) > _KEPT_DAYS:
+                self._days.popitem(last=False)
+        return left
+
+    def _compute_left(self, included: tuple[bool, ...], excluded: tuple[bool, ...], phases: tuple[int, ...]) -> int:
+        left = 0
+        for active, pattern in zip(included, self._included, strict=True):
+            if active:
+                left |= pattern.seconds_of_day
+        for phase, cycle in zip(phases, self._cycles, strict=True):
+            left |= _every_nth(cycle.every, phase)
+        for active, pattern in zip(excluded, self._excluded, strict=True):
+            if active:
+                left &= ~pattern.seconds_of_day
+        return left
+
+    @staticmethod
+    def _union(patterns: Sequence[Pattern], index: int) -> int:
+        union = 0
+        for pattern in patterns:
+            union |= pattern.days.mask(index)
+        return union
+
+
+def _every_nth(every: int, phase: int) -> int:
+    """A bit for each second of a day that lies a whole number of cycles after `phase`."""
+    if phase >= DAY:
+        return 0
+    mask, period = 1 << phase, every
+    while period < DAY:  # doubling: each round copies what is there behind itself
+        mask |= mask << period
+        period *= 2
+    return mask & EVERY_SECOND
