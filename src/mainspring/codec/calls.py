@@ -2,72 +2,96 @@
 
 A call is stored as one object, by parameter name: `{"order": {…}, "retries": 3}`; what goes into `*args` and `**kwargs`
 stands under these names with their stars. Only what was given is stored, so a default is that of the code which executes.
+A caller that does not have the function stores the positional arguments under a star alone: `{"*": [{…}, 3]}`.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Awaitable, Coroutine
 from inspect import Parameter
-from typing import TYPE_CHECKING, Any, Never, NoReturn, NotRequired, Required, TypedDict, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Never, NoReturn, NotRequired, Required, TypedDict, cast, get_args, get_origin
 
-from mainspring.codec.resolve import Unresolved, annotations_of
+import msgspec
+
+from mainspring.codec.loose import LOOSE
+from mainspring.codec.resolve import annotations_of
+from mainspring.codec.shape import Misfit
 from mainspring.codec.values import value_codec
 from mainspring.errors import InvalidInput, NotSerializable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_STARS = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}
+    from mainspring.codec.values import ValueCodec
+
+_STARS: dict[object, str] = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}
+_NAMELESS = "*"
+_write = msgspec.json.Encoder().encode
 
 
 class CallCodec:
     """Checks, writes and reads the arguments of one function, and has the codec of its result.
 
-    `skip_first` leaves out a parameter that the library fills: `self`, `cls`, or the connection of a transaction.
-    An annotation whose names cannot be found, because they are imported for type checkers only, counts as Any.
+    `skip_first` leaves out a parameter that the library fills: `self`, `cls`, or the connection of a transaction. An annotation
+    with names that are not known at run time, because they are imported for type checkers only, counts as Any.
     """
 
-    __slots__ = ("_arguments", "_keys", "_keywords", "_positional", "_rest", "_simple", "name", "result", "signature")
+    __slots__ = (
+        "_arguments",
+        "_keys",
+        "_keywords",
+        "_positional",
+        "_rest",
+        "_simple",
+        "_trial",
+        "name",
+        "result",
+        "signature",
+    )
 
     def __init__(self, fn: Callable[..., Any], *, name: str, skip_first: bool = False) -> None:
-        if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        inner = _function(fn)
+        if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
             raise NotSerializable(
-                f"{name!r} is a generator, whose result cannot be stored; return a list instead of yielding."
+                f"{name!r} is a generator, whose result cannot be stored: return a list instead of yielding."
             )
+        parameters = _parameters(fn)[1 if skip_first else 0 :]
+        hints = annotations_of(inner) if inspect.isfunction(inner) else {}
         self.name = name
-        signature = inspect.signature(fn)
-        parameters = list(signature.parameters.values())[skip_first:]
-        self.signature = signature.replace(parameters=parameters)
-        hints = annotations_of(inspect.unwrap(fn))
-        self.result = value_codec(_awaited(_known(hints.get("return", Any))), f"the result of {name!r}")
-
-        self._keys = {parameter.name: _STARS.get(parameter.kind, "") + parameter.name for parameter in parameters}
+        self.signature = inspect.Signature(parameters)
+        self.result: ValueCodec = value_codec(_awaited(hints.get("return", Any)), f"the result of {name!r}")
+        self._keys = {p.name: _STARS.get(p.kind, "") + p.name for p in parameters}
         self._positional = tuple(p.name for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD})
         self._rest = next((self._keys[p.name] for p in parameters if p.kind is p.VAR_POSITIONAL), None)
         self._keywords = next((self._keys[p.name] for p in parameters if p.kind is p.VAR_KEYWORD), None)
         self._simple = _simple_counts(parameters)
-        fields = {self._keys[p.name]: _field(p, _known(hints.get(p.name, Any))) for p in parameters}
-        shape = TypedDict(name, fields)  # type: ignore[operator, misc] # pyright: ignore
-        self._arguments = value_codec(shape, f"the arguments of {name!r}")
+        fields = {self._keys[p.name]: _field(p, hints.get(p.name, Any)) for p in parameters}
+        self._arguments = value_codec(cast("Any", TypedDict)(name, fields), f"the arguments of {name!r}")
+        self._trial = self._arguments.custom
 
     def bind_and_encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """The text to store for this call. Raises InvalidInput when the function could not be called, or not executed later,
-        with these arguments."""
-        if not args and not kwargs and 0 in self._simple:
-            return "{}"
+        """The text to store for a call. Raises InvalidInput when the function does not take these arguments, and
+        NotSerializable, which is one, when a value is not what its annotation says.
+        """
         if not kwargs and len(args) in self._simple:
+            if not args:
+                return "{}"
             given = dict(zip(self._positional, args, strict=False))
         else:
             given = self._bind(args, kwargs)
         text = self._arguments.encode(given)
-        self._arguments.decode(text)  # what is accepted can be executed: constructors and validators have had their say
+        if self._trial:  # constructors and validators have their say now, not when a worker reads it
+            self._arguments.decode(text)
         return text
 
     def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments again, ready for `fn(*args, **kwargs)`."""
+        """The arguments again, ready for `fn(*args, **kwargs)`. Raises NotSerializable when they do not fit the function."""
         if text == "{}" and 0 in self._simple:
             return (), {}
+        if text.startswith('{"*":'):
+            text = self._name_positionals(text)
         named: dict[str, Any] = self._arguments.decode(text)
         args: list[Any] = []
         for name in self._positional:
@@ -84,20 +108,62 @@ class CallCodec:
         try:
             bound = self.signature.bind(*args, **kwargs).arguments
         except TypeError as error:
-            raise InvalidInput(
-                f"{self.name!r} cannot be called like this: {error}. It is {self.name}{self.signature}."
-            ) from None
+            raise InvalidInput(f"{self._shown()} cannot be called like this: {error}.") from None
         return {
             self._keys[name]: list(value) if self._keys[name] == self._rest else value for name, value in bound.items()
         }
 
+    def _name_positionals(self, text: str) -> str:
+        """A call that was stored without knowing the function, as it would have been stored with it."""
+        stored: dict[str, Any] = msgspec.json.decode(text)
+        try:
+            return _write(self._bind(tuple(stored.pop(_NAMELESS)), stored)).decode()
+        except (InvalidInput, TypeError) as error:
+            raise NotSerializable(f"the stored arguments of {self.name!r} do not fit: {error}") from None
+
+    def _shown(self) -> str:
+        shown = str(self.signature).replace("'", "")
+        return f"{self.name}{shown}"
+
+
+def encode_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """The text to store for a call of a function that is not known here, as by a client without its code. Values are written
+    as their own classes say; whether they fit is found out by the worker that has the function.
+    """
+    try:
+        return _write({_NAMELESS: LOOSE.lower(args), **LOOSE.lower(kwargs)}).decode()
+    except Misfit as misfit:
+        raise NotSerializable(f"the arguments cannot be stored as JSON: {misfit}.") from None
+
+
+def _function(fn: Any) -> Any:
+    """The plain function behind methods, partials, wrappers and callable objects; the thing itself if there is none."""
+    while True:
+        if isinstance(fn, functools.partial):
+            fn = fn.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        elif inspect.ismethod(fn):
+            fn = fn.__func__
+        elif hasattr(fn, "__wrapped__"):
+            fn = fn.__wrapped__
+        elif not inspect.isroutine(fn) and not inspect.isclass(fn):
+            fn = type(fn).__call__
+        else:
+            return fn
+
+
+def _parameters(fn: Callable[..., Any]) -> list[Parameter]:
+    try:
+        return list(inspect.signature(fn).parameters.values())
+    except ValueError:  # some built-in functions do not tell
+        return [Parameter("args", Parameter.VAR_POSITIONAL), Parameter("kwargs", Parameter.VAR_KEYWORD)]
+
 
 def _simple_counts(parameters: list[Parameter]) -> range:
     """With how many positional arguments, and nothing else, a call is complete."""
-    plain = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
+    places = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
     if any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters):
         return range(0)
-    return range(sum(p.default is p.empty for p in plain), len(plain) + 1)
+    return range(sum(p.default is p.empty for p in places), len(places) + 1)
 
 
 def _field(parameter: Parameter, annotation: Any) -> Any:
@@ -108,13 +174,9 @@ def _field(parameter: Parameter, annotation: Any) -> Any:
     return Required[annotation] if parameter.default is parameter.empty else NotRequired[annotation]
 
 
-def _known(annotation: Any) -> Any:
-    return Any if isinstance(annotation, Unresolved) else annotation
-
-
 def _awaited(annotation: Any) -> Any:
-    """What is stored for a result: of an awaitable its value, of a function that never returns nothing."""
-    if annotation in {Never, NoReturn}:
+    """What is stored of a result: of an awaitable its value, of a function that never returns nothing."""
+    if annotation is Never or annotation is NoReturn:
         return None
     if get_origin(annotation) in {Awaitable, Coroutine}:
         return get_args(annotation)[-1]

@@ -1,73 +1,64 @@
-"""Values made of equal parts: lists, tuples, sets, mappings."""
+"""Values made of parts without names: lists, tuples, sets, mappings."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from mainspring.codec.scalars import Identifier, Integer, Member, Text
-from mainspring.codec.shape import Misfit, short, type_name
+from mainspring.codec.scalars import INTEGER, TEXT, Member
+from mainspring.codec.shape import Misfit, Shape, at, is_array, is_object, short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mainspring.codec.shape import Shape
+in_order = msgspec.json.Encoder(order="deterministic").encode
 
 
-def _each(parts: Iterable[Any], shape: Shape, move: Callable[[Any], Any]) -> list[Any]:
-    """Every part lowered or lifted; a misfit learns its index."""
-    moved: list[Any] = []
-    try:
-        for part in parts:
-            moved.append(move(part))  # noqa: PERF401 - the length tells where it stopped
-    except Misfit as misfit:
-        misfit.under(f"[{len(moved)}]")
-        raise
-    except RecursionError:
-        raise Misfit(f"a {shape.name} is nested too deeply, or contains itself") from None
-    return moved
+def _each(move: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]:
+    return [at(f"[{index}]", move, value) for index, value in enumerate(values)]
 
 
-class Series:
-    """A list, or a tuple of any length."""
+def _all_plain(shape: Shape, values: Iterable[Any]) -> bool:
+    if shape.exact:
+        return shape.exact.issuperset(map(type, values)) or all(map(shape.plain, values))
+    return all(map(shape.plain, values))
+
+
+class Series(Shape):
+    """A list, or a tuple of any length. `accepted` are the classes that the annotation allows."""
 
     def __init__(self, runtime: type[Any], item: Shape, accepted: tuple[type[Any], ...]) -> None:
-        self.runtime = runtime
+        super().__init__(f"{runtime.__name__}[{item.name}]", runtime, (list,))
         self.item = item
         self.accepted = accepted
-        self.name = f"{runtime.__name__}[{item.name}]"
 
     @property
-    def native(self) -> bool:
-        return self.item.native
-
-    @property
-    def open(self) -> bool:
-        return self.item.open
+    def parts(self) -> tuple[Shape, ...]:
+        return (self.item,)
 
     def plain(self, value: Any) -> bool:
-        return type(value) is self.runtime and all(map(self.item.plain, value))
+        return type(value) is self.runtime and _all_plain(self.item, value)
 
     def lower(self, value: Any) -> Any:
         if not isinstance(value, self.accepted):
-            raise Misfit(f"{short(value)} is a {type_name(value)}, not a {self.name}")
-        return _each(value, self.item, self.item.lower)
+            raise self.wrong(value)
+        return _each(self.item.lower, cast("Iterable[Any]", value))
 
     def lift(self, raw: Any) -> Any:
-        if type(raw) is not list:
-            raise Misfit(f"{short(raw)} is stored where a {self.name} belongs")
-        return self.runtime(_each(raw, self.item, self.item.lift))
+        if not is_array(raw):
+            raise self.stored_wrong(raw)
+        return self.runtime(_each(self.item.lift, raw))
 
 
 class Group(Series):
-    """A set or frozenset, stored sorted so that equal sets are equal texts."""
+    """A set or frozenset, stored sorted, so that equal sets are equal texts."""
 
     def plain(self, value: Any) -> bool:
         return type(value) is self.runtime and len(value) < 2 and all(map(self.item.plain, value))
 
     def lower(self, value: Any) -> Any:
-        return sorted(super().lower(value), key=_text)
+        return sorted(super().lower(value), key=in_order)
 
     def lift(self, raw: Any) -> Any:
         try:
@@ -76,25 +67,18 @@ class Group(Series):
             raise Misfit(f"{short(raw)} is stored where a {self.name} belongs: {error}") from None
 
 
-_text = msgspec.json.Encoder(order="deterministic").encode
+class Row(Shape):
+    """A tuple with a shape for each place, or a NamedTuple: an array. `optional` places at the end may be missing."""
 
-
-class Row:
-    """A tuple with a shape for each place, or a NamedTuple: an array, so that a person sees what Python sees."""
-
-    def __init__(self, runtime: type[Any], items: tuple[Shape, ...], *, name: str, optional: int = 0) -> None:
-        self.runtime = runtime
+    def __init__(self, runtime: type[Any], name: str, items: tuple[Shape, ...], optional: int = 0) -> None:
+        super().__init__(name, runtime, (list,))
         self.items = items
         self.optional = optional
-        self.name = name
+        self.custom = runtime is not tuple
 
     @property
-    def native(self) -> bool:
-        return all(item.native for item in self.items)
-
-    @property
-    def open(self) -> bool:
-        return any(item.open for item in self.items)
+    def parts(self) -> tuple[Shape, ...]:
+        return self.items
 
     def plain(self, value: Any) -> bool:
         if type(value) is not self.runtime or len(value) != len(self.items):
@@ -103,76 +87,55 @@ class Row:
 
     def lower(self, value: Any) -> Any:
         if type(value) is not self.runtime:
-            raise Misfit(f"{short(value)} is a {type_name(value)}, not a {self.name}")
+            raise self.wrong(value)
         if len(value) != len(self.items):
             raise Misfit(f"{short(value)} has {len(value)} items, but {self.name} has {len(self.items)}")
-        return [
-            _place(index, item.lower, part) for index, (item, part) in enumerate(zip(self.items, value, strict=True))
-        ]
+        return [at(f"[{i}]", item.lower, part) for i, (item, part) in enumerate(zip(self.items, value, strict=True))]
 
     def lift(self, raw: Any) -> Any:
-        if type(raw) is not list or not len(self.items) - self.optional <= len(raw) <= len(self.items):
-            raise Misfit(f"{short(raw)} is stored where a {self.name} belongs")
-        parts = [
-            _place(index, item.lift, part) for index, (item, part) in enumerate(zip(self.items, raw, strict=False))
-        ]
+        if not is_array(raw) or not len(self.items) - self.optional <= len(raw) <= len(self.items):
+            raise self.stored_wrong(raw)
+        parts = [at(f"[{i}]", item.lift, part) for i, (item, part) in enumerate(zip(self.items, raw, strict=False))]
         return tuple(parts) if self.runtime is tuple else self.runtime(*parts)
 
 
-def _place(index: int | str, move: Callable[[Any], Any], part: Any) -> Any:
-    try:
-        return move(part)
-    except Misfit as misfit:
-        misfit.under(f"[{index!r}]")
-        raise
-
-
-class Table:
-    """A mapping. Keys that JSON can have as text make an object; others make a list of pairs."""
+class Table(Shape):
+    """A mapping. Keys of text, whole numbers or enums make an object; others make a list of pairs."""
 
     def __init__(self, key: Shape, item: Shape, accepted: tuple[type[Any], ...]) -> None:
-        self.runtime = dict
+        self.textual = key is TEXT or key is INTEGER or (isinstance(key, Member) and key.native)
+        super().__init__(f"dict[{key.name}, {item.name}]", dict, (dict if self.textual else list,))
+        self.native = self.textual
         self.key = key
         self.item = item
         self.accepted = accepted
-        self.name = f"dict[{key.name}, {item.name}]"
-        self.textual = isinstance(key, (Text, Integer, Identifier)) or (isinstance(key, Member) and key.native)
 
     @property
-    def native(self) -> bool:
-        return self.textual and self.item.native
-
-    @property
-    def open(self) -> bool:
-        return self.item.open
+    def parts(self) -> tuple[Shape, ...]:
+        return (self.key, self.item)
 
     def plain(self, value: Any) -> bool:
-        return type(value) is dict and all(map(self.key.plain, value)) and all(map(self.item.plain, value.values()))
+        return is_object(value) and _all_plain(self.key, value) and _all_plain(self.item, value.values())
 
     def lower(self, value: Any) -> Any:
         if not isinstance(value, self.accepted):
-            raise Misfit(f"{short(value)} is a {type_name(value)}, not a {self.name}")
-        keys = _each(value, self.key, self.key.lower)
-        items = [_place(key, self.item.lower, value[key]) for key in value]
-        if self.textual:
-            return dict(zip(keys, items, strict=True))
-        return [list(pair) for pair in zip(keys, items, strict=True)]
+            raise self.wrong(value)
+        pairs = [
+            (self.key.lower(key), at(f"[{short(key)}]", self.item.lower, item))
+            for key, item in cast("dict[Any, Any]", value).items()
+        ]
+        return dict(pairs) if self.textual else pairs
 
     def lift(self, raw: Any) -> Any:
-        if self.textual:
-            if type(raw) is not dict:
-                raise Misfit(f"{short(raw)} is stored where a {self.name} belongs")
-            return {self._key(key): _place(key, self.item.lift, item) for key, item in raw.items()}
-        if type(raw) is not list or not all(type(pair) is list and len(pair) == 2 for pair in raw):
-            raise Misfit(f"{short(raw)} is stored where a {self.name} belongs")
-        return {self.key.lift(key): _place(short(key), self.item.lift, item) for key, item in raw}
-
-    def _key(self, text: str) -> Any:
-        """A key of a JSON object is always text, whatever it stands for."""
-        if type(self.key) is Text:
-            return text
-        number = isinstance(self.key, Integer) or (isinstance(self.key, Member) and issubclass(self.key.runtime, int))
+        if type(raw) not in self.kinds:
+            raise self.stored_wrong(raw)
+        pairs = raw.items() if self.textual else raw
+        read = self._key_of_text if self.textual and self.key is not TEXT else self.key.lift
         try:
-            return self.key.lift(int(text) if number else text)
-        except ValueError:
-            raise Misfit(f"{short(text)} is stored where a key of {self.name} belongs") from None
+            return {read(key): at(f"[{short(key)}]", self.item.lift, item) for key, item in pairs}
+        except (TypeError, ValueError):  # no pairs, a key that is no number, a key that cannot be hashed
+            raise self.stored_wrong(raw) from None
+
+    def _key_of_text(self, text: str) -> Any:
+        """A key of a JSON object is always text, whatever it stands for."""
+        return self.key.lift(int(text) if int in self.key.kinds else text)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from math import isfinite
+from operator import attrgetter, contains
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from mainspring.codec.shape import Misfit, class_name, short, type_name
+from mainspring.codec.shape import TAG, Misfit, Shape, at, class_of, is_array, is_mapping, is_object, short
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainspring.codec.shape import Shape
-
 
 class Field(NamedTuple):
-    """One named part."""
+    """One named part: its name in Python and in JSON."""
 
     name: str
     key: str
@@ -23,116 +23,147 @@ class Field(NamedTuple):
     required: bool
 
 
-class Record:
+class Record(Shape):
     """An object with named parts. A subclass is refused: read back as its base it would be something else."""
 
-    native = True
-    open = False
-    fields: tuple[Field, ...] = ()
+    custom = True
 
-    def __init__(self, runtime: type[Any], name: str, build: Callable[[dict[str, Any]], Any]) -> None:
-        self.runtime = runtime
-        self.name = name
-        self.build = build
-
-    def complete(self, fields: tuple[Field, ...]) -> None:
-        """Learn the parts. They come later than the record because they may contain it."""
+    def __init__(
+        self,
+        runtime: type[Any],
+        name: str,
+        fields: tuple[Field, ...],
+        build: Callable[[dict[str, Any]], Any],
+        label: tuple[str, Any] | None = None,
+    ) -> None:
+        super().__init__(name, runtime, (dict,))
         self.fields = fields
-        self.native = all(field.shape.native for field in fields)
-        self.open = any(field.shape.open for field in fields)
-        self._checks = tuple((field.name, field.shape.plain) for field in fields)
+        self.build = build
+        self.label = label
+        self.inline = all(field.key != TAG for field in fields)
+        exact = [field for field in fields if field.shape.exact]
+        self._exact = [field.shape.exact for field in exact]
+        self._get_exact = _getter([field.name for field in exact])
+        self._others = [(field.name, field.shape.plain) for field in fields if not field.shape.exact]
+
+    @property
+    def parts(self) -> tuple[Shape, ...]:
+        return tuple(field.shape for field in self.fields)
 
     def plain(self, value: Any) -> bool:
-        return type(value) is self.runtime and all(is_plain(getattr(value, name)) for name, is_plain in self._checks)
+        if type(value) is not self.runtime or not all(map(contains, self._exact, map(type, self._get_exact(value)))):
+            return False
+        for name, plain in self._others:  # noqa: SIM110 - a generator costs more than all the rest
+            if not plain(getattr(value, name)):
+                return False
+        return True
 
     def lower(self, value: Any) -> Any:
         if type(value) is not self.runtime:
-            raise self._wrong(value)
-        return {field.key: _part(field, field.shape.lower, getattr(value, field.name)) for field in self.fields}
+            raise self._not_one(value)
+        written = {
+            field.key: at(f".{field.name}", field.shape.lower, _read(value, field.name)) for field in self.fields
+        }
+        return {self.label[0]: self.label[1], **written} if self.label else written
 
     def lift(self, raw: Any) -> Any:
-        if type(raw) is not dict:
-            raise Misfit(f"{short(raw)} is stored where a {self.name} belongs")
+        if not is_object(raw):
+            raise self.stored_wrong(raw)
+        if self.label and raw.get(self.label[0], self.label[1]) != self.label[1]:
+            raise self.stored_wrong(raw)
         parts: dict[str, Any] = {}
         for field in self.fields:
             if field.key in raw:
-                parts[field.name] = _part(field, field.shape.lift, raw[field.key])
+                parts[field.name] = at(f".{field.name}", field.shape.lift, raw[field.key])
             elif field.required:
-                raise Misfit(
-                    f"{self.name} has a field {field.name!r} without a default that is not stored in {short(raw)}"
-                )
+                raise Misfit(f"{short(raw)} is stored, which lacks the field {field.name!r} of {self.name}")
         try:
             return self.build(parts)
         except (TypeError, ValueError) as error:
-            raise Misfit(f"{self.name} refuses what is stored: {error}") from None
+            raise Misfit(f"{self.name} refuses {short(raw)}: {error}") from None
 
-    def _wrong(self, value: Any) -> Misfit:
-        if isinstance(value, self.runtime):
-            return Misfit(
-                f"{short(value)} is a {type_name(value)}, a subclass of the annotated {self.name}, and would come back as a "
-                f"{self.name}; annotate what is really passed, for example {self.name} | {type(value).__name__}"
-            )
-        return Misfit(f"{short(value)} is a {type_name(value)}, not a {self.name}")
+    def _not_one(self, value: Any) -> Misfit:
+        if not isinstance(value, self.runtime):
+            return self.wrong(value)
+        return Misfit(
+            f"{short(value)} is a {class_of(value)}, which is a subclass of the annotated {self.name} and would come "
+            f"back as a {self.name}; annotate what is passed, as in {self.name} | {type(value).__name__}"
+        )
 
 
-def _part(field: Field, move: Callable[[Any], Any], part: Any) -> Any:
+def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if not names:
+        return lambda _value: ()
+    if len(names) == 1:
+        only = attrgetter(names[0])
+        return lambda value: (only(value),)
+    return cast("Callable[[Any], tuple[Any, ...]]", attrgetter(*names))
+
+
+def _read(value: Any, name: str) -> Any:
     try:
-        return move(part)
-    except Misfit as misfit:
-        misfit.under(f".{field.name}")
-        raise
-    except RecursionError:
-        raise Misfit("it is nested too deeply, or contains itself") from None
+        return getattr(value, name)
+    except AttributeError:
+        raise Misfit(f"the field {name!r} of {short(value)} was never set") from None
 
 
-class Keyed(Record):
+class Keyed(Shape):
     """A TypedDict: a dict with named parts, some of which may be absent."""
 
+    def __init__(self, name: str, fields: tuple[Field, ...]) -> None:
+        super().__init__(name, dict, (dict,))
+        self.fields = {field.name: field for field in fields}
+        self.required = frozenset(field.name for field in fields if field.required)
+        self._exact = {field.name: field.shape.exact for field in fields}
+        self._plain = {field.name: field.shape.plain for field in fields}
+
+    @property
+    def parts(self) -> tuple[Shape, ...]:
+        return tuple(field.shape for field in self.fields.values())
+
     def plain(self, value: Any) -> bool:
-        if type(value) is not dict:
+        if not is_object(value) or not self.required <= value.keys():
             return False
-        known = 0
-        for name, is_plain in self._checks:
-            if name in value:
-                known += 1
-                if not is_plain(value[name]):
-                    return False
-        return known == len(value)
+        for key, part in value.items():
+            if type(part) not in self._exact[key] and not self._plain[key](part):  # KeyError: for the slow lane
+                return False
+        return True
 
     def lower(self, value: Any) -> Any:
-        if not isinstance(value, dict):
-            raise self._wrong(value)
-        names = {field.name for field in self.fields}
-        if unknown := [key for key in value if key not in names]:  # pyright: ignore[reportUnknownVariableType]
-            raise Misfit(f"{self.name} has no key {short(unknown[0])}; it would be lost")
-        if missing := [field.name for field in self.fields if field.required and field.name not in value]:
-            raise Misfit(f"the required key {missing[0]!r} of {self.name} is missing")
-        present = (field for field in self.fields if field.name in value)
-        return {field.key: _part(field, field.shape.lower, value[field.name]) for field in present}
+        if not is_mapping(value):
+            raise self.wrong(value)
+        for key in value:
+            if key not in self.fields:
+                raise Misfit(f"{self.name} has no key {short(key)}")
+        self._check_required(value)
+        return {key: at(f".{key}", self.fields[key].shape.lower, part) for key, part in value.items()}
+
+    def lift(self, raw: Any) -> Any:
+        if not is_object(raw):
+            raise self.stored_wrong(raw)
+        self._check_required(raw)
+        known = (key for key in raw if key in self.fields)
+        return {key: at(f".{key}", self.fields[key].shape.lift, raw[key]) for key in known}
+
+    def _check_required(self, given: dict[Any, Any]) -> None:
+        for key in self.fields:
+            if key in self.required and key not in given:
+                raise Misfit(f"{self.name} needs {key!r}, which is missing")
 
 
-class Model:
-    """A pydantic model: written and read by itself."""
+class Model(Shape):
+    """A pydantic model, written and read by pydantic."""
 
-    native = False
-    open = False
+    custom = True
 
     def __init__(self, runtime: type[Any]) -> None:
-        self.runtime = runtime
-        self.name = runtime.__name__
-
-    def plain(self, value: Any) -> bool:  # noqa: ARG002, PLR6301 - the slow lane writes it
-        return False
+        super().__init__(runtime.__name__, runtime, (dict, list, str, int, float, bool, type(None)))
+        self.exact = frozenset({runtime})
 
     def lower(self, value: Any) -> Any:
         if type(value) is not self.runtime:
-            raise Misfit(f"{short(value)} is a {type_name(value)}, not a {class_name(self.runtime)}")
-        try:
-            data = value.model_dump(mode="json", by_alias=True)
-        except Exception as error:  # noqa: BLE001 - whatever a user's serializer raises
-            raise Misfit(f"pydantic cannot write {short(value)}: {error}") from None
-        _only_finite(data)
-        return data
+            raise self.wrong(value)
+        return dump(value)
 
     def lift(self, raw: Any) -> Any:
         try:
@@ -141,31 +172,27 @@ class Model:
             raise Misfit(f"{short(raw)} is stored where a {self.name} belongs: {error}") from None
 
 
-def _only_finite(data: Any) -> None:
-    if type(data) is float:
-        if data - data != 0:
-            raise Misfit(f"{data} has no form in JSON; store None or a str in its place")
-    elif type(data) is dict:
-        for key, item in data.items():  # pyright: ignore[reportUnknownVariableType]
-            _part(Field(str(key), "", None, required=True), _only_finite, item)  # type: ignore[arg-type]
-    elif type(data) is list:
-        for item in data:  # pyright: ignore[reportUnknownVariableType]
-            _only_finite(item)
+def is_model(cls: type[Any]) -> bool:
+    """Whether a class is a pydantic model, without importing pydantic."""
+    return hasattr(cls, "__pydantic_validator__") and hasattr(cls, "model_validate_json")
 
 
-def restore(cls: type[Any], defaults: dict[str, Callable[[], Any]]) -> Callable[[dict[str, Any]], Any]:
-    """Builds a dataclass or attrs instance from its fields as msgspec does: `__init__` is not called, `__post_init__` is."""
-    finish = getattr(cls, "__post_init__", getattr(cls, "__attrs_post_init__", None))
+def dump(model: Any) -> Any:
+    """The JSON data of a pydantic model, by the names that it validates."""
+    try:
+        data = model.model_dump(mode="json", by_alias=True)
+    except Exception as error:  # noqa: BLE001 - whatever a user's serializer raises
+        raise Misfit(f"pydantic cannot write {short(model)}: {error}") from None
+    _refuse_nan(data)
+    return data
 
-    def build(parts: dict[str, Any]) -> Any:
-        made = object.__new__(cls)
-        for name, part in parts.items():
-            object.__setattr__(made, name, part)
-        for name, default in defaults.items():
-            if name not in parts:
-                object.__setattr__(made, name, default())
-        if finish is not None:
-            finish(made)
-        return made
 
-    return build
+def _refuse_nan(data: Any) -> None:
+    if isinstance(data, float) and not isfinite(data):
+        raise Misfit(f"{data} has no form in JSON; use None or a str in its place")
+    if is_object(data):
+        for key, part in data.items():
+            at(f".{key}", _refuse_nan, part)
+    elif is_array(data):
+        for index, part in enumerate(data):
+            at(f"[{index}]", _refuse_nan, part)

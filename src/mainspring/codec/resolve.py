@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from inspect import get_annotations
-from typing import TYPE_CHECKING, Any, ForwardRef, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ForwardRef, get_type_hints
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,9 @@ class Unresolved:
 
 
 def annotations_of(fn: Callable[..., Any]) -> dict[str, Any]:
-    """Every annotation of a function, each resolved by itself: one unknown name does not spoil the others."""
+    """Every annotation of a function, each resolved by itself: one unknown name does not spoil the others. An annotation with
+    an unknown name is Any, marked as Unresolved.
+    """
     names = {**enclosing_names(fn.__qualname__, fn.__globals__), **_closure(fn)}
     return {name: _resolved(written, fn.__globals__, names) for name, written in get_annotations(fn).items()}
 
@@ -44,7 +46,7 @@ def _resolved(written: Any, module: dict[str, Any], names: dict[str, Any]) -> An
     try:
         return get_type_hints(holder, module, names, include_extras=True)["it"]
     except (NameError, AttributeError, SyntaxError):
-        return Unresolved(written.__forward_arg__ if isinstance(written, ForwardRef) else str(written))
+        return Annotated[Any, Unresolved(written.__forward_arg__ if isinstance(written, ForwardRef) else str(written))]
 
 
 def _closure(fn: Callable[..., Any]) -> dict[str, Any]:
@@ -62,7 +64,7 @@ def enclosing_names(qualname: str, module: dict[str, Any]) -> dict[str, Any]:
     if _LOCAL not in qualname:
         return {}
     outer = qualname.rpartition(_LOCAL)[0]
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to see a caller
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the one way to see a caller
     while frame is not None:
         if frame.f_globals is module and frame.f_code.co_qualname == outer:
             return {**enclosing_names(outer, module), **frame.f_locals}

@@ -6,155 +6,196 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 from uuid import UUID
 
 from mainspring.codec.containers import Group, Series, Table
-from mainspring.codec.records import Keyed, Record
-from mainspring.codec.scalars import Choices, Scalar, scalar
-from mainspring.codec.shape import TAG, VALUE, Misfit, short, type_name
+from mainspring.codec.scalars import Choices, Constrained, Scalar, scalar
+from mainspring.codec.shape import TAG, VALUE, Misfit, Shape, a, at, class_of, is_array, is_object, short
 
-if TYPE_CHECKING:
-    from mainspring.codec.shape import Shape
-
-_BARE = frozenset({type(None), bool, int, float, str})
-"""What JSON itself tells apart, so that no tag is needed."""
+_BARE = (type(None), bool, int, float, str)
+_HARMLESS = frozenset({type(None), bool, int, str})
 
 
-class Union:
-    """One of several types. What JSON tells apart is written as it is, everything else with the name of its type:
-    `{"$type": "Card", "number": "…"}` for what has named parts, `{"$type": "datetime", "value": "…"}` for the rest.
+class Union(Shape):
+    """One of several types. What JSON tells apart is written as it is. Otherwise all but None, bool, int, float and str carry
+    the name of their type: `{"$type": "Card", "number": "…"}` if they have named parts, else
+    `{"$type": "datetime", "value": "…"}`.
     """
 
-    def __init__(self, members: tuple[Shape, ...], *, native: bool) -> None:
+    def __init__(self, members: tuple[Shape, ...]) -> None:
+        self.natural = _told_apart(members)
         self.members = members
-        self.accepted_natively = native
-        self.runtime: type[Any] = object
-        self.name = " | ".join(member.name for member in members)
-        self.tagged = {member.name: member for member in members if not _is_bare(member)}
-        self.bare = tuple(member for member in members if _is_bare(member))
-        if len(self.tagged) + len(self.bare) < len(members):
-            raise Misfit(f"two types of {self.name} have the same name; rename one")
+        self.tagged = {} if self.natural else {member.name: member for member in members if not _is_bare(member)}
+        self.untagged = [member for member in members if member.name not in self.tagged]
+        kinds = [kind for member in self.untagged for kind in member.kinds]
+        super().__init__(
+            " | ".join(member.name for member in members), object, [*kinds, dict] if self.tagged else kinds
+        )
+        if len(self.tagged) + len(self.untagged) < len(members):
+            raise Misfit(
+                f"two types in {self.name} have the same name, so nothing tells their values apart; rename one"
+            )
+        self.native = self.natural
+        quick = frozenset[type[Any]]().union(*(member.exact for member in members))
+        self.exact = quick if all(member.exact for member in members) else frozenset()
+        self._quick = quick
+        self._likely: dict[object, list[Shape]] = {
+            m.runtime: [other for other in members if other.runtime is m.runtime] for m in members
+        }
+        self._others = [member.plain for member in members if not member.exact]
 
     @property
-    def native(self) -> bool:
-        return self.accepted_natively and all(member.native for member in self.members)
-
-    @property
-    def open(self) -> bool:
-        return any(member.open for member in self.members)
+    def parts(self) -> tuple[Shape, ...]:
+        return self.members
 
     def plain(self, value: Any) -> bool:
-        return any(member.plain(value) for member in self.members)
+        return type(value) in self._quick or any(plain(value) for plain in self._others)
 
     def lower(self, value: Any) -> Any:
-        member, raw = self._choose(value)
-        if self.native or member in self.bare:
-            return raw
-        if isinstance(member, Record) and not isinstance(member, Keyed):
-            return {TAG: member.name, **raw}
-        return {TAG: member.name, VALUE: raw}
+        member, written = self._choose(value)
+        if member.name not in self.tagged:
+            return written
+        return {TAG: member.name, **written} if member.inline else {TAG: member.name, VALUE: written}
 
     def _choose(self, value: Any) -> tuple[Shape, Any]:
-        """The member that this value is an instance of; of several that could be, the first that takes it."""
+        """The member whose instance this is; of several that it could be, the first that takes it."""
         problem: Misfit | None = None
-        for member in sorted(self.members, key=lambda member: type(value) is not member.runtime):
+        for member in (*self._likely.get(_classes(value)[0], ()), *self.members):
             try:
                 return member, member.lower(value)
             except Misfit as misfit:
-                if type(value) is member.runtime and problem is None:
-                    problem = misfit
-        raise problem or Misfit(f"{short(value)} is a {type_name(value)}, none of {self.name}")
+                if isinstance(value, member.runtime) and member.runtime is not object:
+                    problem = problem or misfit
+        raise problem or Misfit(f"{short(value)} is {a(class_of(value))}, none of {self.name}")
 
     def lift(self, raw: Any) -> Any:
-        if type(raw) is dict and TAG in raw and not self.native:
-            member = self.tagged.get(raw[TAG])
-            if member is None:
-                raise Misfit(f"{raw[TAG]!r} is stored where one of {self.name} belongs")
-            return member.lift(raw if isinstance(member, Record) and not isinstance(member, Keyed) else raw[VALUE])
-        members = self.members if self.native else self.bare
-        for member in members:
+        if self.tagged and is_object(raw):
+            member = self.tagged.get(raw.get(TAG, ""))
+            if member is None or not (member.inline or VALUE in raw):
+                raise self.stored_wrong(raw)
+            return member.lift(raw if member.inline else raw[VALUE])
+        fitting = [member for member in self.untagged if type(raw) in member.kinds]
+        if len(fitting) > 1:
+            fitting.sort(key=lambda member: type(raw) is not member.runtime)
+        for member in fitting:
             try:
                 return member.lift(raw)
             except Misfit:
-                continue
-        raise Misfit(f"{short(raw)} is stored where one of {self.name} belongs")
+                if len(fitting) == 1:
+                    raise
+        raise self.stored_wrong(raw)
 
 
 def _is_bare(shape: Shape) -> bool:
+    while isinstance(shape, Constrained):
+        shape = shape.inner
     return isinstance(shape, Choices) or (isinstance(shape, Scalar) and shape.runtime in _BARE)
 
 
-class Anything:
+def _told_apart(members: tuple[Shape, ...]) -> bool:
+    """Whether JSON shows which member a value belongs to: by null, true, number, text, array, object, or the tag of a Struct."""
+    for index, one in enumerate(members):
+        for other in members[:index]:
+            if one.kinds & other.kinds and not (_is_bare(one) and _is_bare(other)) and not _labelled(one, other):
+                return False
+    return True
+
+
+def _labelled(one: Shape, other: Shape) -> bool:
+    mine, yours = getattr(one, "label", None), getattr(other, "label", None)
+    return bool(mine and yours and mine[0] == yours[0] and mine[1] != yours[1])
+
+
+class Anything(Shape):
     """A value that no annotation describes. JSON stays as it is; what the standard library has beyond it carries a tag. A
-    user's own class is refused: nothing here may say which code to load.
+    user's own class is refused, since nothing stored may say which code to load.
     """
 
-    name = "Any"
-    native = True
     open = True
-    runtime: type[Any] = object
 
-    def __init__(self) -> None:
-        scalars = (bytes, Decimal, UUID, datetime, date, time, timedelta, Path)
-        self.kinds: dict[str, Any] = {cls.__name__: scalar(cls) for cls in scalars}
-        self.kinds["tuple"] = Series(tuple, self, (tuple,))
-        self.kinds["set"] = Group(set, self, (set,))
-        self.kinds["frozenset"] = Group(frozenset, self, (frozenset,))
-        self.kinds["dict"] = Table(self, self, (dict,))
+    def __init__(self, advice: str = "annotate it with its type, so that it can be read back") -> None:
+        super().__init__("Any", object, (*_BARE, list, dict))
+        self.advice = advice
+        self.bare = {cls: cast("Shape", scalar(cls)) for cls in _BARE}
+        kinds = (bytes, bytearray, Decimal, UUID, datetime, date, time, timedelta, Path)
+        self.tagged: dict[type[Any], Shape] = {cls: cast("Shape", scalar(cls)) for cls in kinds}
+        self.tagged[tuple] = Series(tuple, self, (tuple,))
+        self.tagged[set] = Group(set, self, (set,))
+        self.tagged[frozenset] = Group(frozenset, self, (frozenset,))
+        self.tagged[dict] = Table(self, self, (dict,))
+        self.names = {cls.__name__: shape for cls, shape in self.tagged.items()}
         self.list = Series(list, self, (list,))
-        self.bare = {cls: scalar(cls) for cls in _BARE}
 
     def plain(self, value: Any) -> bool:
-        cls = type(value)
-        if cls is str or cls is int or value is None or cls is bool:
+        cls: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]
+        if cls in _HARMLESS:
             return True
         if cls is float:
             return isfinite(value)
         if cls is list:
-            return all(map(self.plain, value))
-        if cls is dict:
-            return all(type(key) is str for key in value) and TAG not in value and all(map(self.plain, value.values()))
-        return False
+            return _HARMLESS.issuperset(map(type, value)) or all(map(self.plain, value))
+        if cls is not dict or TAG in value or not self._text_keys(value):
+            return False
+        return _HARMLESS.issuperset(map(type, value.values())) or all(map(self.plain, value.values()))
 
     def lower(self, value: Any) -> Any:
-        for cls in type(value).__mro__:
-            if (bare := self.bare.get(cls)) is not None:
-                return bare.lower(value)
+        for cls in _classes(value):
+            if cls in self.bare:
+                return self.bare[cls].lower(value)
             if cls is list:
                 return self.list.lower(value)
-            if cls is dict and all(isinstance(key, str) for key in value) and TAG not in value:
-                return {str(key): _place(key, self.lower, item) for key, item in value.items()}
-            if (
-                (kind := self.kinds.get(cls.__name__)) is not None
-                and kind.runtime is cls
-                and not hasattr(value, "_fields")
-            ):
-                return {TAG: kind.name if cls.__name__ not in self.kinds else cls.__name__, VALUE: kind.lower(value)}
-        raise Misfit(
-            f"{short(value)} is a {type_name(value)}, and no annotation says so; annotate it with its type so that it can be "
-            f"read back"
-        )
+            if cls is dict and TAG not in value and self._text_keys(value):
+                return {key: at(f"[{short(key)}]", self.lower, part) for key, part in value.items()}
+            if cls in self.tagged and not hasattr(value, "_fields"):
+                return {TAG: cls.__name__, VALUE: self.tagged[cls].lower(value)}
+        raise Misfit(f"{short(value)} is {a(class_of(value))}, and no annotation says so; {self.advice}")
 
     def lift(self, raw: Any) -> Any:
-        if type(raw) is list:
+        if is_array(raw):
             return self.list.lift(raw)
-        if type(raw) is not dict:
+        if not is_object(raw):
             return raw
         if TAG not in raw:
-            return {key: _place(key, self.lift, item) for key, item in raw.items()}
-        kind = self.kinds.get(raw[TAG])
-        if kind is None or VALUE not in raw:
+            return {key: at(f"[{short(key)}]", self.lift, part) for key, part in raw.items()}
+        shape = self.names.get(raw[TAG])
+        if shape is None or VALUE not in raw:
             raise Misfit(f"{short(raw)} is stored with a type that is not known here")
-        return kind.lift(raw[VALUE])
+        return shape.lift(raw[VALUE])
+
+    @staticmethod
+    def _text_keys(value: dict[Any, Any]) -> bool:
+        return set(map(type, value)) <= {str}
 
 
-def _place(key: str, move: Any, part: Any) -> Any:
-    try:
-        return move(part)
-    except Misfit as misfit:
-        misfit.under(f"[{key!r}]")
-        raise
+def _classes(value: object) -> tuple[type[Any], ...]:
+    return type(value).__mro__
+
+
+class Bare(Shape):
+    """A container class without arguments: anything that is one."""
+
+    def __init__(self, runtime: type[Any], anything: Anything) -> None:
+        super().__init__(runtime.__name__, runtime, (dict,))
+        self.anything = anything
+
+    @property
+    def parts(self) -> tuple[Shape, ...]:
+        return (self.anything,)
+
+    def plain(self, value: Any) -> bool:
+        return type(value) is self.runtime and self.anything.plain(value)
+
+    def lower(self, value: Any) -> Any:
+        if not isinstance(value, self.runtime):
+            raise self.wrong(value)
+        return self.anything.lower(value)
+
+    def lift(self, raw: Any) -> Any:
+        value = self.anything.lift(raw)
+        if not isinstance(value, self.runtime):
+            raise self.stored_wrong(raw)
+        return value
 
 
 ANYTHING = Anything()
