@@ -3,6 +3,26 @@
 Pure and public: nothing here reads a clock, a file of the user's or a database.
 """
 
-from mainspring.recurrence.durations import parse_duration
+from mainspring.recurrence.ambiguity import AmbiguousCron
+from mainspring.recurrence.calendars import Calendar
+from mainspring.recurrence.crons import Cron
+from mainspring.recurrence.dialects import Dialect
+from mainspring.recurrence.durations import format_duration, parse_duration
+from mainspring.recurrence.intervals import Interval
+from mainspring.recurrence.search import Fold, Gap
+from mainspring.recurrence.spec import Spec
+from mainspring.recurrence.spec_input import DateRange
 
-__all__ = ["parse_duration"]
+__all__ = [
+    "AmbiguousCron",
+    "Calendar",
+    "Cron",
+    "DateRange",
+    "Dialect",
+    "Fold",
+    "Gap",
+    "Interval",
+    "Spec",
+    "format_duration",
+    "parse_duration",
+]

@@ -54,8 +54,9 @@ class Pattern:
         return self._hours == ALL_HOURS
 
     @property
-    def is_empty(self) -> bool:
-        return self._first == NEVER or not self.days.live
+    def has_times(self) -> bool:
+        """Whether it names any time of day; whether it names a day is costlier to know."""
+        return self._first != NEVER
 
     @property
     def is_whole_day(self) -> bool:

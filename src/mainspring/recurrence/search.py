@@ -43,7 +43,7 @@ class Search:
     __slots__ = ("_cycles", "_end", "_fold", "_gap", "_only", "_patterns", "_zone")
 
     def __init__(self, patterns: Sequence[Pattern], cycles: Sequence[Cycle], zone: Zone, gap: Gap, fold: Fold) -> None:
-        self._patterns = tuple(pattern for pattern in patterns if not pattern.is_empty)
+        self._patterns = tuple(pattern for pattern in patterns if pattern.has_times)
         self._cycles = tuple(cycles)
         self._zone, self._gap, self._fold = zone, gap, fold
         self._end = zone.end

@@ -1,0 +1,312 @@
+"""The spec of a schedule: when, said in any number of ways."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from mainspring.errors import InvalidCron, InvalidSpec
+from mainspring.recurrence.calendars import Calendar
+from mainspring.recurrence.crons import Cron
+from mainspring.recurrence.days import NEVER, DaySet
+from mainspring.recurrence.instants import EPOCH, Instant, ceil_second, floor_second, is_whole
+from mainspring.recurrence.jitter import jitter_microseconds
+from mainspring.recurrence.patterns import ALL_HOURS, ALL_SIXTY, Pattern
+from mainspring.recurrence.search import FOLDS, GAPS, Fold, Gap
+from mainspring.recurrence.spec_input import (
+    CronInput,
+    DateRange,
+    ExcludeInput,
+    Exclusion,
+    IntervalInput,
+    SpecReader,
+    read_calendar,
+    read_cron,
+    read_exclusion,
+    read_instant,
+    read_interval,
+    read_jitter,
+    read_zone_data,
+    read_zone_name,
+)
+from mainspring.recurrence.timeline import EARLIEST, Sources, Timeline, build_timeline
+from mainspring.recurrence.zones import Zone, carried_zone, load_zone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from zoneinfo import ZoneInfo
+
+    from mainspring.recurrence.dialects.reading import Values
+    from mainspring.recurrence.intervals import Interval
+    from mainspring.recurrence.search import Cycle
+
+
+@dataclass(frozen=True, init=False, eq=False, slots=True)
+class Spec:
+    """When: cron expressions, intervals and calendars together, less the exclusions, from `start` to `end`.
+
+    Strings in `cron` are dialect `temporal`. An empty spec is legal and has no times. Two specs are equal that mean the
+    same. All that is wrong with one is in a single `InvalidSpec` (`InvalidCron`, if only cron expressions are wrong).
+    """
+
+    cron: tuple[Cron, ...]
+    intervals: tuple[Interval, ...]
+    calendars: tuple[Calendar, ...]
+    exclude: tuple[Exclusion, ...]
+    start: datetime | None
+    end: datetime | None
+    jitter: timedelta
+    timezone: str
+    timezone_data: bytes | None
+    gap: Gap
+    fold: Fold
+    zone: Zone
+    """The transitions of the time zone."""
+    _timeline: Timeline
+
+    def __init__(
+        self,
+        *,
+        cron: CronInput | Iterable[CronInput] = (),
+        intervals: IntervalInput | Iterable[IntervalInput] = (),
+        calendars: Calendar | Iterable[Calendar] = (),
+        exclude: ExcludeInput | Iterable[ExcludeInput] = (),
+        start: Instant | None = None,
+        end: Instant | None = None,
+        jitter: timedelta | float | str = 0,
+        timezone: str | ZoneInfo | None = None,
+        timezone_data: bytes | None = None,
+        gap: Gap = "after",
+        fold: Fold = "first",
+    ) -> None:
+        reader = SpecReader([])
+        crons = reader.each("cron", cron, read_cron, (str, Cron, dict))
+        bounds = [
+            None if given is None else reader.one(name, given, read_instant)
+            for name, given in (("start", start), ("end", end))
+        ]
+        parts: dict[str, Any] = {
+            "cron": crons,
+            "intervals": reader.each("intervals", intervals, read_interval, (str, dict)),
+            "calendars": reader.each("calendars", calendars, read_calendar, (dict,)),
+            "exclude": reader.each("exclude", exclude, read_exclusion, (str, dict)),
+            "start": bounds[0],
+            "end": bounds[1],
+            "jitter": reader.one("jitter", jitter, read_jitter),
+            "timezone_data": None
+            if timezone_data is None
+            else reader.one("timezone_data", timezone_data, read_zone_data),
+            "gap": gap,
+            "fold": fold,
+        }
+        name = None if timezone is None else reader.one("timezone", timezone, read_zone_name)
+        zone = _zone(
+            reader,
+            [*crons, *(item for item in parts["exclude"] if isinstance(item, Cron))],
+            name,
+            parts["timezone_data"],
+        )
+        if gap not in GAPS:
+            reader.fault("gap", f"{gap!r} is no policy", f"there are {', '.join(GAPS)}")
+        if fold not in FOLDS:
+            reader.fault("fold", f"{fold!r} is no policy", f"there are {', '.join(FOLDS)}")
+        if bounds[0] is not None and bounds[1] is not None and bounds[1] < bounds[0]:
+            reader.fault("end", f"{bounds[1].isoformat()} is before start {bounds[0].isoformat()}")
+        if reader.faults or zone is None:
+            raise (InvalidCron if reader.only_cron else InvalidSpec)("spec", reader.faults)
+        for key, value in parts.items():
+            object.__setattr__(self, key, value)
+        object.__setattr__(self, "timezone", zone.key)
+        object.__setattr__(self, "zone", zone)
+        object.__setattr__(self, "_timeline", self._build())
+
+    # ---- times ----
+
+    def next(self, after: Instant, seed: str | None = None) -> datetime | None:
+        """The first time strictly after `after`, or None if there is none until 2100.
+
+        With a seed (the id of a schedule): the jittered time of that first nominal time.
+        """
+        found = self._timeline.find(floor_second(after) + 1)
+        if found == NEVER:
+            return None
+        nominal = datetime.fromtimestamp(found, self.zone.tzinfo)
+        return nominal if seed is None else self.jittered(nominal, seed)
+
+    def previous(self, before: Instant) -> datetime | None:
+        """The last time strictly before `before`."""
+        found = self._timeline.before(ceil_second(before))
+        return None if found is None else datetime.fromtimestamp(found, self.zone.tzinfo)
+
+    def times(self, after: Instant) -> Iterator[datetime]:
+        """All times strictly after `after`, one by one."""
+        find, tzinfo = self._timeline.find, self.zone.tzinfo
+        found = find(floor_second(after) + 1)
+        while found != NEVER:
+            yield datetime.fromtimestamp(found, tzinfo)
+            found = find(found + 1)
+
+    def upcoming(self, after: Instant, n: int) -> list[datetime]:
+        """The first `n` times strictly after `after`; fewer if there are no more."""
+        return [when for _, when in zip(range(n), self.times(after), strict=False)]
+
+    def between(self, after: Instant, until: Instant) -> list[datetime]:
+        """The times strictly after `after`, up to and including `until`."""
+        last, tzinfo = floor_second(until), self.zone.tzinfo
+        found = self._timeline.find(floor_second(after) + 1)
+        times: list[datetime] = []
+        while found <= last:
+            times.append(datetime.fromtimestamp(found, tzinfo))
+            found = self._timeline.find(found + 1)
+        return times
+
+    def matches(self, when: Instant) -> bool:
+        """Whether `when` is exactly a time that `next` yields."""
+        second = floor_second(when)
+        return is_whole(when) and self._timeline.find(second) == second
+
+    def jittered(self, nominal: Instant, seed: str) -> datetime:
+        """The time at which a nominal time is acted on: later by less than the jitter, the gap to the next time
+        (exclusions not counted) and what is left until a second after the end. The same for the same seed.
+        """
+        second = floor_second(nominal)
+        bound = self.jitter // timedelta(microseconds=1)
+        if (following := self._timeline.unexcluded_after(second)) != NEVER:
+            bound = min(bound, (following - second) * 1_000_000)
+        if self.end is not None:
+            bound = min(bound, (floor_second(self.end) - second + 1) * 1_000_000)
+        moved = jitter_microseconds(seed, second, bound) if bound > 0 else 0
+        return (EPOCH + timedelta(seconds=second, microseconds=moved)).astimezone(self.zone.tzinfo)
+
+    # ---- forms ----
+
+    def canonical(self) -> Spec:
+        """The same times in one form: calendars written out, intervals counted from 1970, no cron."""
+        calendars = [calendar.canonical() for calendar in self.calendars]
+        calendars += [calendar for cron in self.cron for calendar in cron.calendars()]
+        intervals = [*self.intervals, *(cron.interval for cron in self.cron if cron.interval is not None)]
+        exclusions: dict[Exclusion, None] = {}
+        for item in self.exclude:
+            exclusions.update(dict.fromkeys(_plain_exclusions(item)))
+        return Spec(
+            calendars=list(dict.fromkeys(calendars)),
+            intervals=list(dict.fromkeys(interval.canonical() for interval in intervals)),
+            exclude=list(exclusions),  # type: ignore[arg-type]  # date ranges come back in as they are
+            start=None if self.start is None else datetime.fromtimestamp(ceil_second(self.start), UTC),
+            end=None if self.end is None else datetime.fromtimestamp(floor_second(self.end), UTC),
+            jitter=self.jitter,
+            timezone=self.timezone,
+            timezone_data=self.timezone_data,
+            gap=self.gap,
+            fold=self.fold,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form, as it was entered; `Spec.from_dict` reads it back."""
+        from mainspring.recurrence.spec_json import spec_to_dict  # noqa: PLC0415 - the two modules know each other
+
+        return spec_to_dict(self)
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Spec:
+        """A spec from its JSON form, keys in camelCase or snake_case."""
+        from mainspring.recurrence.spec_json import spec_arguments  # noqa: PLC0415 - the two modules know each other
+
+        return cls(**spec_arguments(given))
+
+    def describe(self) -> str:
+        """The spec in plain English."""
+        from mainspring.recurrence.words import describe  # noqa: PLC0415 - words are needed where people read
+
+        return describe(self)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it names no times at all, and so is for manual use only."""
+        return not (self.cron or self.intervals or self.calendars)
+
+    def __eq__(self, other: object) -> bool:
+        return self._meaning() == other._meaning() if isinstance(other, Spec) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._meaning())
+
+    def _meaning(self) -> tuple[object, ...]:
+        named, cycles = frozenset(self._named()), frozenset(self._cycles())
+        local = bool(named or self.exclude)
+        moved = any(values.hour.mask != ALL_HOURS for values in named)
+        return (
+            named,
+            cycles,
+            frozenset(plain for item in self.exclude for plain in _plain_exclusions(item)),
+            None if self.start is None else ceil_second(self.start),
+            None if self.end is None else floor_second(self.end),
+            self.jitter,
+            (self.timezone, self.timezone_data) if local else None,
+            (self.gap, self.fold) if moved else None,
+        )
+
+    def _named(self) -> list[Values]:
+        return [calendar.values for calendar in self.calendars] + [
+            v for cron in self.cron for v in cron.reading.calendars
+        ]
+
+    def _cycles(self) -> list[Cycle]:
+        cycles = [cron.reading.cycle for cron in self.cron if cron.reading.cycle is not None]
+        return [interval.cycle for interval in self.intervals] + cycles
+
+    def _build(self) -> Timeline:
+        excluded = [_pattern(plain) for item in self.exclude for plain in _plain_exclusions(item)]
+        start = EARLIEST if self.start is None else ceil_second(self.start)
+        end = NEVER if self.end is None else floor_second(self.end)
+        sources = Sources(self._named(), self._cycles(), excluded)
+        return build_timeline(sources, self.zone, self.gap, self.fold, (start, end))
+
+
+def _plain_exclusions(item: Exclusion) -> list[Calendar | DateRange]:
+    """Calendars and dates only: a cron excludes whole minutes, a calendar whole days unless it says more."""
+    if isinstance(item, DateRange):
+        return [item]
+    if isinstance(item, Calendar):
+        return [item.excluding()]
+    reading = item.reading
+    return [
+        Calendar.of(values if reading.to_the_second else values.whole_minutes(), reading.comment)
+        for values in reading.calendars
+    ]
+
+
+def _pattern(item: Calendar | DateRange) -> Pattern:
+    if isinstance(item, Calendar):
+        return item.values.pattern()
+    days = DaySet.of_ranges([(item.first.toordinal() - 719_163, item.last.toordinal() - 719_163)])
+    return Pattern(days, ALL_HOURS, ALL_SIXTY, ALL_SIXTY)
+
+
+def _zone(reader: SpecReader, crons: list[Cron], name: str | None, data: bytes | None) -> Zone | None:
+    prefixes = {cron.timezone for cron in crons if cron.reading.cycle is None}
+    named = prefixes - {None}
+    if len(prefixes) > 1 and named:
+        listed = ", ".join(sorted(repr(prefix) for prefix in named))
+        reader.fault(
+            "cron",
+            f"the expressions name different zones: {listed}"
+            if len(named) > 1
+            else f"some name the zone {listed} and some none",
+        )
+        return None
+    for prefix in named:
+        if data is not None or name not in {None, prefix}:
+            reader.fault(
+                "timezone",
+                f"an expression names {prefix!r}, the spec {name or 'its own zone data'!r}",
+                "name the zone once",
+            )
+            return None
+        name = prefix
+    try:
+        return load_zone(name or "UTC") if data is None else carried_zone(name or "custom", data)
+    except ValueError as error:
+        reader.fault("timezone" if data is None else "timezone_data", str(error))
+        return None
