@@ -170,8 +170,9 @@ class _Compiler:
 
     def _typed_dict(self, cls: Any, arguments: tuple[Any, ...], name: str) -> Shape:
         hints = self._hints(cls, arguments)
-        needed = cls.__required_keys__
-        return Keyed(name, tuple(Field(n, n, self._field(cls, n, hint), n in needed) for n, hint in hints.items()))
+        return Keyed(
+            name, tuple(Field(n, n, self._field(cls, n, hint), _is_required(cls, n, hint)) for n, hint in hints.items())
+        )
 
     def _named_tuple(self, cls: Any, arguments: tuple[Any, ...], name: str) -> Shape:
         hints = self._hints(cls, arguments)
@@ -190,6 +191,13 @@ class _Compiler:
         except Misfit as misfit:
             misfit.problem = f"{cls.__name__}.{name}: {misfit.problem}"
             raise
+
+
+def _is_required(cls: Any, name: str, hint: Any) -> bool:
+    """Whether a TypedDict must have a key. Its own `__required_keys__` does not see what is written as text."""
+    if typing.get_origin(hint) in {typing.Required, typing.NotRequired}:
+        return typing.get_origin(hint) is typing.Required
+    return name in cls.__required_keys__
 
 
 def _of_literal(values: tuple[Any, ...]) -> Shape:

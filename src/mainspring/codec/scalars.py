@@ -84,7 +84,7 @@ class Real(Scalar):
         self.exact = frozenset()
 
     def plain(self, value: Any) -> bool:
-        return (type(value) is float and isfinite(value)) or type(value) is int
+        return type(value) is float and isfinite(value)
 
     def lower(self, value: Any) -> float:
         if not isinstance(value, (float, int)):
