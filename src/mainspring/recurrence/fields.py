@@ -58,6 +58,14 @@ WEEKDAY = Field("day of week", 0, 7, tuple(WEEKDAYS), shortest=2)
 YEAR = Field("year", FIRST_YEAR, LAST_YEAR)
 
 
+HINTS = {
+    "?": "write * for any value",
+    "H": "to spread the load, give the schedule jitter",
+    "L": "the last one is known in calendars and in dialect 'vixie'",
+}
+"""What to write instead of signs that other systems know."""
+
+
 class FieldValues(NamedTuple):
     """The values of a field as a bit set, and rules like `L` or `5#2` that depend on the month."""
 
@@ -155,12 +163,9 @@ class Grammar:
         named = field.named(text)
         if named is not None and (not self.short_names or len(text) == 3):
             return named
-        self.fault(field, _unreadable(field, text, item), column, self._name_hint(field, named))
+        hint = HINTS.get(text.upper()) if named is None else f"write {field.names[named - field.low][:3]}"
+        self.fault(field, _unreadable(field, text, item), column, hint)
         return None
-
-    @staticmethod
-    def _name_hint(field: Field, named: int | None) -> str | None:
-        return None if named is None else f"write {field.names[named - field.low][:3]}"
 
 
 def is_number(text: str) -> bool:

@@ -233,7 +233,7 @@ class Spec:
         return hash(self._meaning())
 
     def _meaning(self) -> tuple[object, ...]:
-        named, cycles = frozenset(self._named()), frozenset(self._cycles())
+        named, cycles = frozenset(self.named()), frozenset(self.cycles())
         local = bool(named or self.exclude)
         moved = any(values.hour.mask != ALL_HOURS for values in named)
         return (
@@ -247,12 +247,14 @@ class Spec:
             (self.gap, self.fold) if moved else None,
         )
 
-    def _named(self) -> list[Values]:
+    def named(self) -> list[Values]:
+        """The values of all its calendars, those of cron expressions included."""
         return [calendar.values for calendar in self.calendars] + [
             v for cron in self.cron for v in cron.reading.calendars
         ]
 
-    def _cycles(self) -> list[Cycle]:
+    def cycles(self) -> list[Cycle]:
+        """All its intervals, those of cron expressions included."""
         cycles = [cron.reading.cycle for cron in self.cron if cron.reading.cycle is not None]
         return [interval.cycle for interval in self.intervals] + cycles
 
@@ -260,7 +262,7 @@ class Spec:
         excluded = [_pattern(plain) for item in self.exclude for plain in _plain_exclusions(item)]
         start = EARLIEST if self.start is None else ceil_second(self.start)
         end = NEVER if self.end is None else floor_second(self.end)
-        sources = Sources(self._named(), self._cycles(), excluded)
+        sources = Sources(self.named(), self.cycles(), excluded)
         return build_timeline(sources, self.zone, self.gap, self.fold, (start, end))
 
 

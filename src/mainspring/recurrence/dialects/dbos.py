@@ -9,6 +9,7 @@ from mainspring.errors import Fault
 from mainspring.recurrence.dialects.reading import Reading, Values, Word, count_fault, words
 from mainspring.recurrence.fields import (
     DATE,
+    HINTS,
     HOUR,
     MINUTE,
     MONTH,
@@ -92,7 +93,7 @@ def _value(field: Field, word: Word, item: str, faults: list[Fault]) -> int | No
     elif "*" in item:
         message, hint = f"{item!r} has a star among other things", "a star stands alone, or before a slash"
     else:
-        message = f"{text!r} is no {field.name}" if text else f"{item!r} lacks a value"
+        message, hint = f"{text!r} is no {field.name}" if text else f"{item!r} lacks a value", HINTS.get(text.upper())
     faults.append(Fault(message, field.name, word.column, hint=hint))
     return None
 
