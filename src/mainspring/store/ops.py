@@ -58,7 +58,7 @@ class Write:
 
     owner: str
     step: Step
-    starts: list[NewRun] = field(default_factory=list)
+    starts: list[NewRun] = field(default_factory=list["NewRun"])
     mood: State | None = None
     due: int = FAR
     watch: str | None = None
@@ -70,7 +70,7 @@ class Written:
     """What `Write` came to. `taken` lists started runs whose id was there before, with the workflow they are of."""
 
     verdict: Verdict = Verdict.DONE
-    taken: dict[str, str] = field(default_factory=dict)
+    taken: dict[str, str] = field(default_factory=dict[str, str])
     ending: Ending | None = None
     missing: bool = False
     """There is no run of the id that was to be watched."""

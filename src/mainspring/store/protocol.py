@@ -88,8 +88,8 @@ class SchemaReport:
 
     current: str | None
     wanted: str
-    pending: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
+    pending: list[str] = field(default_factory=list[str])
+    unknown: list[str] = field(default_factory=list[str])
 
 
 class Store(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +99,7 @@ def runs_page(wanted: RunFilter) -> tuple[str, dict[str, Any]]:
     where: list[str] = []
     values: dict[str, Any] = {"limit": wanted.limit}
     if wanted.states:
-        names = []
+        names: list[str] = []
         for number, state in enumerate(wanted.states):
             values[f"state{number}"] = str(state)
             names.append(f":state{number}")
@@ -119,4 +120,12 @@ def runs_page(wanted: RunFilter) -> tuple[str, dict[str, Any]]:
         where.append("uid < :before")
         values["before"] = wanted.before
     condition = f"WHERE {' AND '.join(where)}" if where else ""
-    return f"SELECT {', '.join(RUN_COLUMNS)} FROM runs {condition} ORDER BY uid DESC LIMIT :limit", values  # noqa: S608
+    return f"SELECT {', '.join(RUN_COLUMNS)} FROM runs {condition} ORDER BY uid DESC LIMIT :limit", values
+
+
+def exhausted_record(most: int) -> str:
+    """The error of a run that was recovered too often."""
+    message = (
+        f"its worker was lost more than {most} times while it ran; `mainspring runs resume` gives it another chance"
+    )
+    return json.dumps({"type": "mainspring.errors:RunEnded", "message": message, "args": [message]})

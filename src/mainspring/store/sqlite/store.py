@@ -178,7 +178,7 @@ class SqliteStore:
         columns = sql.WORKER_COLUMNS
         with self._db.write() as db:
             db.execute(
-                f"INSERT INTO workers ({', '.join(columns)}) VALUES ({', '.join(':' + name for name in columns)})",  # noqa: S608
+                f"INSERT INTO workers ({', '.join(columns)}) VALUES ({', '.join(':' + name for name in columns)})",
                 {name: getattr(worker, name) for name in columns},
             )
 
@@ -194,7 +194,7 @@ class SqliteStore:
 
     def retire(self, worker: str, now: int, max_recoveries: int | None) -> int:
         most = 2**62 if max_recoveries is None else max_recoveries
-        values = {"worker": worker, "now": now, "most": most, "exhausted": exhausted_record(most)}
+        values = {"worker": worker, "now": now, "most": most, "exhausted": sql.exhausted_record(most)}
         with self._db.write() as db:
             rows = db.execute(_RETIRE, values).fetchall()
             db.execute("DELETE FROM workers WHERE id = ?", (worker,))
@@ -312,12 +312,6 @@ class SqliteStore:
     def counts(self) -> dict[str, int]:
         with self._db.read() as db:
             return dict(db.execute(sql.COUNTS).fetchall())
-
-
-def exhausted_record(most: int) -> str:
-    """The error of a run that was recovered too often."""
-    message = f"its worker was lost more than {most} times while it ran; `mainspring runs resume` gives it another chance"
-    return json.dumps({"type": "mainspring.errors:RunEnded", "message": message, "args": [message]})
 
 
 def script() -> str:

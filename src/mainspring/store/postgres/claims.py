@@ -1,0 +1,154 @@
+"""Taking runs, and learning what happened to those in hand.
+
+Both change rows and hand out what they changed. If the connection is lost while that commits, the answer is lost although the
+change may have been made, and nobody would ever act on it. So what was read is remembered, and settled at the next call.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from mainspring.errors import StoreUnavailable
+from mainspring.model.records import Claim
+from mainspring.model.states import State
+from mainspring.store import sql
+from mainspring.store.postgres import statements as text
+from mainspring.store.postgres.database import LOCKED
+from mainspring.store.protocol import Claimed, Poke
+
+if TYPE_CHECKING:
+    from mainspring.model.records import Run, Step
+    from mainspring.store.postgres.database import Connection, Database
+    from mainspring.store.postgres.dialect import Dialect
+    from mainspring.store.protocol import ClaimRequest
+
+_MOST_PROMOTED = 1_000
+
+_PROMOTE = """
+  WITH ripe AS MATERIALIZED (
+    SELECT id FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due <= :now
+    ORDER BY due LIMIT :most FOR NO KEY UPDATE SKIP LOCKED)
+  UPDATE runs SET state = 'queued' FROM ripe WHERE runs.id = ripe.id
+"""
+_TAKE = f"""
+  WITH ready AS MATERIALIZED (
+    SELECT id, workflow FROM runs
+    WHERE state = 'queued' AND workflow = ANY(:names)
+      AND (:compatible OR fingerprint = '' OR fingerprint = :functions::jsonb ->> workflow)
+      AND (stranded IS NULL OR stranded ->> 'version' IS DISTINCT FROM :version)
+    ORDER BY due, uid LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
+  UPDATE runs r SET state = 'running', owner = :worker, epoch = epoch + 1, poked = false, stranded = NULL,
+    started = coalesce(started, :now), version = coalesce(version, :version),
+    fingerprint = CASE WHEN fingerprint = '' THEN :functions::jsonb ->> r.workflow ELSE fingerprint END,
+    deadline = CASE WHEN started IS NULL AND timeout IS NOT NULL THEN least(deadline, :now + timeout) ELSE deadline END
+  FROM ready WHERE r.id = ready.id
+  RETURNING {", ".join(f"r.{column}" for column in sql.RUN_COLUMNS)}
+"""
+_MORE = """
+  SELECT 1 FROM runs
+  WHERE state = 'queued' AND workflow = ANY(:names)
+    AND (:compatible OR fingerprint = '' OR fingerprint = :functions::jsonb ->> workflow)
+    AND (stranded IS NULL OR stranded ->> 'version' IS DISTINCT FROM :version)
+  LIMIT 1
+"""
+_NEXT_DUE = """
+  SELECT least(
+    (SELECT min(due) FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting')),
+    (SELECT min(deadline) FROM runs
+     WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting')))
+"""
+_STILL_MINE = f"SELECT {', '.join(sql.RUN_COLUMNS)} FROM runs WHERE id = ANY(:ids) AND owner = :worker"
+_STEPS = f"""
+  SELECT {", ".join(sql.STEP_COLUMNS)} FROM steps WHERE run = ANY(:runs) ORDER BY run, seq IS NULL, seq, position
+"""
+_POKED = "SELECT id FROM runs WHERE owner = :worker AND poked"
+_LOOKED_AT = f"""
+  WITH mine AS MATERIALIZED (
+    SELECT id FROM runs WHERE owner = :worker AND poked ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
+  UPDATE runs SET poked = false, owner = CASE WHEN state IN {text.ENDED} THEN NULL ELSE owner END
+  FROM mine WHERE runs.id = mine.id
+  RETURNING runs.id, epoch, state, reason
+"""
+
+
+class Claims:
+    """The two verbs of a worker that hand out what they change."""
+
+    def __init__(self, database: Database, dialect: Dialect) -> None:
+        self._db = database
+        self._sql = dialect
+        self._in_doubt: dict[str, dict[str, int]] = {}
+        self._unheard: dict[str, list[Poke]] = {}
+
+    # -- claims --------------------------------------------------------------------------------------------------------
+    def claim(self, request: ClaimRequest) -> Claimed:
+        values: dict[str, Any] = {
+            "names": list(request.functions),
+            "functions": json.dumps(dict(request.functions)),
+            "compatible": request.compatible,
+            "version": request.version,
+            "limit": request.limit,
+            "worker": request.worker,
+            "now": request.now,
+            "most": max(_MOST_PROMOTED, request.limit + 1),
+        }
+        runs = self._settle(request.worker)
+        taken: list[Run] = []
+        values["limit"] = max(0, request.limit - len(runs))
+        try:
+            with self._db.transaction() as db:
+                db.execute(self._sql(_PROMOTE), values)
+                taken = [sql.to_run(row) for row in db.execute(self._sql(_TAKE), values)]
+                more = db.execute(self._sql(_MORE), values).fetchone() is not None
+                row = db.execute(self._sql(_NEXT_DUE)).fetchone()
+        except StoreUnavailable:
+            self._in_doubt[request.worker] = {run.id: run.epoch for run in (*runs, *taken)}
+            raise
+        runs = sorted([*runs, *taken], key=lambda run: (run.due, run.uid))
+        return Claimed(self._with_steps(runs), row[0] if row else None, more)
+
+    def _settle(self, worker: str) -> list[Run]:
+        """Runs that were taken by a claim of which it was not known whether it committed."""
+        doubtful = self._in_doubt.get(worker)
+        if not doubtful:
+            return []
+        with self._db.connection() as db:
+            found = db.execute(self._sql(_STILL_MINE), {"ids": list(doubtful), "worker": worker})
+            runs = [run for run in map(sql.to_run, found) if run.epoch == doubtful[run.id] and not run.state.ended]
+        del self._in_doubt[worker]
+        return runs
+
+    def _with_steps(self, runs: list[Run]) -> list[Claim]:
+        """A run that was in hand before comes with what it recorded. Whoever had it cannot add to that any more."""
+        again = [run.id for run in runs if run.epoch > 1]
+        steps: dict[str, list[Step]] = {}
+        if again:
+            with self._db.connection() as db:
+                for row in db.execute(self._sql(_STEPS), {"runs": again}):
+                    steps.setdefault(row[0], []).append(sql.to_step(row))
+        return [Claim(run, steps.get(run.id, [])) for run in runs]
+
+    # -- pokes ---------------------------------------------------------------------------------------------------------
+    def pokes(self, worker: str) -> list[Poke]:
+        found: list[Poke] = self._unheard.pop(worker, [])
+        try:
+            with self._db.connection() as db:
+                while waiting := [row[0] for row in db.execute(self._sql(_POKED), {"worker": worker})]:
+                    with db.transaction():
+                        rows = db.execute(self._sql(_LOOKED_AT), {"worker": worker}).fetchall()
+                        found += [Poke(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
+                    if not rows:
+                        wait_for(db, self._sql, waiting[0])
+        except StoreUnavailable:
+            self._unheard[worker] = found
+            raise
+        return found
+
+
+def wait_for(connection: Connection, dialect: Dialect, run: str) -> None:
+    """Wait a moment for somebody to let go of a run, holding nothing meanwhile."""
+    try:
+        connection.execute(dialect(text.WAIT), {"patience": text.PATIENCE, "id": run})
+    except LOCKED:
+        return

@@ -1,0 +1,159 @@
+"""Connections to PostgreSQL: opened when first needed, kept, thrown away when broken; and what its errors mean here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import psycopg
+from psycopg import errors as pg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.string import TextLoader
+
+from mainspring.errors import InvalidInput, SchemaError, StoreError, StoreFull, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+# A peer that vanished without a word is noticed within half a minute, instead of the two hours that systems default to.
+_DEFAULTS = {
+    "connect_timeout": "10",
+    "keepalives_idle": "15",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+    "application_name": "mainspring",
+}
+_PREPARE_AT = 2
+"""A statement is prepared when it is executed for the second time."""
+
+LOCKED = (pg.LockNotAvailable, pg.DeadlockDetected, pg.SerializationFailure)
+"""Somebody else was in the way; the transaction is rolled back and can be made again at once."""
+
+
+def describe(url: str) -> str:
+    """The URL without its password, for messages."""
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.Error:
+        return "postgresql://…"
+    where = f"{parts.get('host') or 'localhost'}{':' + str(parts['port']) if parts.get('port') else ''}"
+    return f"postgresql://{where}/{parts.get('dbname') or ''}"
+
+
+def translate(error: psycopg.Error, where: str) -> Exception:
+    """The library's error for what the database cannot help with; anything else as it is."""
+    state = error.sqlstate or ""
+    if state == "53100":
+        return StoreFull(f"no room on the disk of {where}: {error}; work goes on when there is")
+    if state in {"42P01", "3F000", "42703"}:
+        return SchemaError(f"the tables at {where} are not there as this code needs them: {error}")
+    if state == "42501":
+        return StoreError(f"{where}: {error}")
+    # Class 08: the connection; 53: resources; 57: shut down, starting or cancelled; 25006: a standby that is read only.
+    lost = isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and not state
+    if lost or isinstance(error, LOCKED) or state[:2] in {"08", "53", "57"} or state == "25006":
+        return StoreUnavailable(f"the database {where} cannot be used now: {error}")
+    return error
+
+
+class Database:
+    """Connections to one database, shared by the threads of a process.
+
+    `prepare=None` finds out whether a pooler stands in between, and leaves prepared statements alone if one does: a pooler
+    that lends connections by transaction may give the next one to somebody else.
+    """
+
+    def __init__(self, url: str, *, prepare: bool | None = None) -> None:
+        self.where = describe(url)
+        try:
+            given = conninfo_to_dict(url)
+        except psycopg.ProgrammingError as error:
+            raise InvalidInput(f"{self.where} cannot be read as a PostgreSQL URL: {error}") from error
+        self._conninfo = make_conninfo(
+            "", **(_DEFAULTS | {name: str(value) for name, value in given.items() if value is not None})
+        )
+        self._prepare = prepare
+        self._lock = threading.Lock()
+        self._idle: list[Connection] = []
+        self._process = os.getpid()
+        self._closed = False
+
+    @contextlib.contextmanager
+    def connection(self) -> Generator[Connection]:
+        """A connection in autocommit mode, for this thread while the block lasts."""
+        try:
+            connection = self._take()
+            try:
+                yield connection
+            finally:
+                self._give_back(connection)
+        except psycopg.Error as error:
+            translated = translate(error, self.where)
+            if translated is error:
+                raise
+            raise translated from error
+
+    @contextlib.contextmanager
+    def transaction(self) -> Generator[Connection]:
+        """A connection inside a transaction: committed at the end of the block, rolled back by an exception."""
+        with self.connection() as connection, connection.transaction():
+            yield connection
+
+    def connect(self) -> Connection:
+        """A connection of the caller's own."""
+        connection = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None)
+        # Values are JSON text on both sides; what they mean is the codec's business.
+        for name in ("json", "jsonb"):
+            connection.adapters.register_loader(name, TextLoader)
+        if self._prepare is None:
+            self._prepare = not _behind_a_pooler(connection)
+        connection.prepare_threshold = _PREPARE_AT if self._prepare else None
+        return connection
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _take(self) -> Connection:
+        with self._lock:
+            if self._closed:
+                raise StoreUnavailable(f"the database {self.where} is closed")
+            if self._process != os.getpid():
+                # The parent of this process goes on using these: not even closing them is ours.
+                _ABANDONED.extend(self._idle)
+                self._idle = []
+                self._process = os.getpid()
+            if self._idle:
+                return self._idle.pop()
+        return self.connect()
+
+    def _give_back(self, connection: Connection) -> None:
+        usable = connection.pgconn.status == psycopg.pq.ConnStatus.OK
+        idle = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        with self._lock:
+            if usable and idle and not self._closed:
+                self._idle.append(connection)
+                return
+            # Where one connection broke, those that were idle are broken as well, more often than not.
+            stale: list[Connection] = []
+            if not usable:
+                stale, self._idle = self._idle, []
+        for each in (connection, *stale):
+            each.close()
+
+
+_ABANDONED: list[Connection] = []
+
+
+def _behind_a_pooler(connection: Connection) -> bool:
+    """A pooler makes up the process number that it announces; the server behind it tells its real one."""
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    return row is None or row[0] != connection.info.backend_pid

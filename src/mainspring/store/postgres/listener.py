@@ -1,0 +1,125 @@
+"""Hearing what other processes commit: one connection that listens, on a thread of its own; polling where that does not work.
+
+A pooler that lends connections by transaction accepts LISTEN and delivers nothing, so the listener sends itself a word first.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import threading
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import sql
+
+from mainspring.errors import StoreError
+from mainspring.model.clock import SystemClock
+from mainspring.store.postgres import news
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.store.postgres.database import Connection, Database
+    from mainspring.store.postgres.dialect import Dialect
+    from mainspring.store.protocol import Signal
+
+log = logging.getLogger("mainspring.store")
+
+_POLL_SECONDS = 1.0
+_ECHO_SECONDS = 3.0
+_PING_SECONDS = 30.0
+
+
+class Listener:
+    """Calls `hear` for what other processes tell, until it is closed."""
+
+    def __init__(self, database: Database, dialect: Dialect, origin: str, hear: Callable[[Signal], None]) -> None:
+        self._db = database
+        self._sql = dialect
+        self._origin = origin
+        self._hear = hear
+        self._clock = SystemClock()
+        self._closing = threading.Event()
+        self._wake_up, self._waker = os.pipe()
+        self._thread = threading.Thread(target=self._work, name="mainspring-listener", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        os.write(self._waker, b"x")
+        self._thread.join()
+        os.close(self._waker)
+        os.close(self._wake_up)
+
+    def _work(self) -> None:
+        while not self._closing.is_set():
+            try:
+                with self._db.connect() as connection:
+                    if not self._listen(connection):
+                        break
+            except (psycopg.Error, StoreError) as error:
+                log.warning("not hearing from other processes for the moment, looking every second instead: %s", error)
+            # Whether the database is gone or only this connection: somebody has to look until it is heard again.
+            self._look()
+        while not self._closing.is_set():
+            self._look()
+
+    def _look(self) -> None:
+        if not self._closing.wait(_POLL_SECONDS):
+            self._hear(news.EVERYTHING)
+
+    def _listen(self, connection: Connection) -> bool:
+        """Listen until closed or cut off (an exception). False when this connection cannot hear."""
+        told = Told(connection, self._wake_up)
+        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._sql.channel)))
+        if not self._echoes(connection, told):
+            if not self._closing.is_set():
+                log.warning(
+                    "LISTEN does not work here (a pooler?); looking for other processes' work every second instead"
+                )
+            return False
+        self._hear(news.EVERYTHING)  # what was told before this connection could hear
+        pinged = self._clock.monotonic()
+        while not self._closing.is_set():
+            for payload in told.next(_PING_SECONDS):
+                signal = news.read(payload, self._origin)
+                if signal is not None:
+                    self._hear(signal)
+            if self._clock.monotonic() - pinged > _PING_SECONDS:
+                connection.execute(b"SELECT 1")
+                pinged = self._clock.monotonic()
+        return True
+
+    def _echoes(self, connection: Connection, told: Told) -> bool:
+        """Whether a word sent to oneself arrives. What others say meanwhile is covered by looking everywhere afterwards."""
+        word = f"{self._origin} echo"
+        connection.execute(self._sql(news.NOTIFY), {"channel": self._sql.channel, "payload": word})
+        give_up = self._clock.monotonic() + _ECHO_SECONDS
+        while (left := give_up - self._clock.monotonic()) > 0 and not self._closing.is_set():
+            if word in told.next(left):
+                return True
+        return False
+
+
+class Told:
+    """What a connection was told: some of it arrives beside the results of statements, the rest has to be waited for."""
+
+    def __init__(self, connection: Connection, wake_up: int) -> None:
+        self._connection = connection
+        self._payloads: list[str] = []
+        connection.add_notify_handler(lambda told: self._payloads.append(told.payload))
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(connection.fileno(), selectors.EVENT_READ)
+        self._selector.register(wake_up, selectors.EVENT_READ)
+
+    def next(self, timeout: float) -> list[str]:
+        """Wait up to `timeout` seconds, or until woken up."""
+        if not self._payloads:
+            self._selector.select(timeout)
+            self._connection.pgconn.consume_input()
+            while (told := self._connection.pgconn.notifies()) is not None:
+                self._payloads.append(told.extra.decode())
+        found, self._payloads = self._payloads, []
+        return found

@@ -1,0 +1,74 @@
+"""What a transaction will have changed for somebody who waits, and how other processes are told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mainspring.store.protocol import Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mainspring.store.postgres.database import Connection
+    from mainspring.store.postgres.dialect import Dialect
+
+LONGEST_PAYLOAD = 7_000
+"""PostgreSQL refuses more than 8,000 bytes in one notification."""
+NOTIFY = "SELECT pg_notify(:channel, :payload)"
+EVERYTHING = Signal(ready=True, ended=None, poked=None)
+
+
+@dataclass(slots=True)
+class News:
+    """Collected while a transaction is open, told to others within it and to this process after it."""
+
+    ready: bool = False
+    ended: set[str] = field(default_factory=set[str])
+    poked: set[str] = field(default_factory=set[str])
+
+    def __bool__(self) -> bool:
+        return self.ready or bool(self.ended) or bool(self.poked)
+
+    def woken(self, owners: Iterable[str | None]) -> None:
+        """Runs were woken: those without an owner can be claimed now, the others' owners are to look."""
+        for owner in owners:
+            if owner is None:
+                self.ready = True
+            else:
+                self.poked.add(owner)
+
+    def add(self, other: News) -> None:
+        self.ready = self.ready or other.ready
+        self.ended |= other.ended
+        self.poked |= other.poked
+
+    def signal(self) -> Signal:
+        return Signal(ready=self.ready, ended=frozenset(self.ended), poked=frozenset(self.poked))
+
+    def payload(self, origin: str) -> str:
+        """Tokens, the sender's first: "r" there are runs to claim, "e" some ended, "p=…" a worker's run was poked."""
+        tokens = [origin]
+        if self.ready:
+            tokens.append("r")
+        if self.ended:
+            tokens.append("e")
+        tokens.extend(f"p={worker}" for worker in sorted(self.poked))
+        text = " ".join(tokens)
+        return text if len(text.encode()) <= LONGEST_PAYLOAD else f"{origin} r e p"
+
+    def notify(self, connection: Connection, dialect: Dialect, origin: str) -> None:
+        """Tell other processes, when and if the open transaction commits."""
+        if self:
+            connection.execute(dialect(NOTIFY), {"channel": dialect.channel, "payload": self.payload(origin)})
+
+
+def read(payload: str, origin: str) -> Signal | None:
+    """What another process told; None for what this one sent, which it has already heard of in more detail."""
+    sender, *tokens = payload.split(" ")
+    if sender == origin:
+        return None
+    named = frozenset(token[2:] for token in tokens if token.startswith("p="))
+    return Signal(
+        ready="r" in tokens, ended=None if "e" in tokens else frozenset(), poked=None if "p" in tokens else named
+    )

@@ -1,0 +1,216 @@
+"""Applying one write in a transaction of its own, step by step: the spelled-out form of what a batch does in bulk.
+
+What a batch could not settle in bulk (a lost race, a repetition after a lost acknowledgement, a locked row, bad data) comes
+here. Nothing here ever waits for a row while it holds another: whoever finds a row locked lets go of everything, waits for
+that row alone and begins anew. So no two of these can wait for each other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mainspring.model.states import State
+from mainspring.store import sql
+from mainspring.store.ops import Finish, Release, Rest, Start, Started, Verdict, Void, Write, Written
+from mainspring.store.postgres import statements as text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mainspring.store.ops import Op, Result
+    from mainspring.store.postgres.database import Connection
+    from mainspring.store.postgres.dialect import Dialect
+    from mainspring.store.postgres.news import News
+
+
+class Held(Exception):  # noqa: N818  (not an error: somebody was faster)
+    """Rows that this needs are locked by somebody else."""
+
+    def __init__(self, runs: Iterable[str]) -> None:
+        super().__init__()
+        self.runs = sorted(runs)
+
+
+class One:
+    """One write inside an open transaction, which an exception rolls back."""
+
+    def __init__(self, connection: Connection, dialect: Dialect, now: int, news: News) -> None:
+        self._db = connection
+        self._sql = dialect
+        self._now = now
+        self._news = news
+
+    def apply(self, op: Op) -> Result:
+        match op:
+            case Start():
+                return self._start(op)
+            case Write():
+                return self._write(op)
+            case Void():
+                return self._void(op)
+            case Rest():
+                return self._rest(op)
+            case Release():
+                return self._release(op)
+            case Finish():
+                return self._finish(op)
+
+    def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
+        return self._db.execute(self._sql(statement), values).fetchall()
+
+    # -- locks ---------------------------------------------------------------------------------------------------------
+    def _locked(self, runs: Sequence[str], how: str) -> dict[str, tuple[Any, ...]]:
+        """The rows of the runs that exist, locked, by id. Raises `Held` when somebody else has one of them."""
+        found = {row[0]: row for row in self._all(how, ids=list(runs))}
+        missing = [run for run in runs if run not in found]
+        if missing:
+            held = self._all(text.THERE, ids=missing)
+            if held:
+                raise Held(row[0] for row in held)
+        return found
+
+    def _fence(self, row: tuple[Any, ...] | None, owner: str, epoch: int) -> Verdict:
+        """Whether a locked run is still this owner's in this epoch."""
+        if row is None:
+            return Verdict.FENCED
+        _, its_owner, its_epoch, state, *_ = row
+        if (its_owner, its_epoch) != (owner, epoch) or State(state).ended:
+            return Verdict.FENCED
+        return Verdict.STOPPING if state == State.CANCELLING else Verdict.DONE
+
+    # -- starts --------------------------------------------------------------------------------------------------------
+    def _start(self, op: Start) -> Started:
+        run = op.run
+        while True:
+            values = dict(zip(sql.NEW_RUN_COLUMNS, sql.run_values(run), strict=True))
+            if self._all(text.START_ONE, patience=text.PATIENCE, **values):
+                self._news.ready = self._news.ready or run.owner is None
+                return Started(created=True, workflow=run.workflow, state=run.state)
+            rows = self._all("SELECT uid, workflow, state FROM runs WHERE id = :id", id=run.id)
+            if rows:
+                uid, workflow, state = rows[0]
+                mine = uid == run.uid  # made before, and only the acknowledgement was lost
+                self._news.ready = self._news.ready or (mine and run.owner is None)
+                return Started(created=mine, workflow=workflow, state=State(state))
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+    def _write(self, op: Write) -> Written:
+        step = op.step
+        rows = self._locked(
+            [step.run] if op.watch is None else [step.run, op.watch], text.LOCK if op.mood is not None else text.SHARE
+        )
+        verdict = self._fence(rows.get(step.run), op.owner, step.epoch)
+        if verdict is Verdict.STOPPING and (not op.starts or self._started_before(op)):
+            verdict = Verdict.DONE
+        if verdict is Verdict.DONE and not self._all(
+            text.WRITE_ONE, **dict(zip(sql.STEP_COLUMNS, sql.step_values(step), strict=True))
+        ):
+            verdict = self._written_before(op)
+        if verdict is not Verdict.DONE:
+            return Written(verdict)
+        answer = Written()
+        for run in op.starts:
+            started = self._start(Start(run))
+            if not started.created:
+                answer.taken[run.id] = started.workflow
+                if started.workflow != run.workflow:
+                    raise Taken(answer.taken)
+        if op.watch is not None:
+            row = rows.get(op.watch)
+            answer.missing = row is None
+            answer.ending = sql.to_ending((row[0], *row[3:])) if row else None
+        if op.mood is not None and answer.ending is None:
+            self._db.execute(self._sql(text.MOOD_ONE), {"run": step.run, "mood": op.mood, "due": op.due})
+        return answer
+
+    def _started_before(self, op: Write) -> bool:
+        """Whether this very write was made before: then the runs it starts are there, and are its own."""
+        uids = {
+            row[0] for row in self._all("SELECT uid FROM runs WHERE id = ANY(:ids)", ids=[run.id for run in op.starts])
+        }
+        return uids == {run.uid for run in op.starts}
+
+    def _written_before(self, op: Write) -> Verdict:
+        """DONE when it had been written before and only the acknowledgement was lost."""
+        rows = self._all(
+            "SELECT epoch, seq FROM steps WHERE run = :run AND position = :position",
+            run=op.step.run,
+            position=op.step.position,
+        )
+        same = bool(rows) and rows[0][0] == op.step.epoch and (op.step.completed is None or rows[0][1] == op.step.seq)
+        return Verdict.DONE if same else Verdict.FENCED
+
+    def _void(self, op: Void) -> Verdict:
+        rows = self._locked([op.run], text.SHARE)
+        if self._fence(rows.get(op.run), op.owner, op.epoch) is Verdict.FENCED:
+            return Verdict.FENCED
+        return Verdict.DONE if self._all(text.VOID_ONE, run=op.run, position=op.position) else Verdict.FENCED
+
+    # -- runs ----------------------------------------------------------------------------------------------------------
+    def _rest(self, op: Rest) -> Verdict:
+        row = self._locked([op.run], text.LOCK).get(op.run)
+        verdict = self._fence(row, op.owner, op.epoch)
+        if verdict is not Verdict.DONE:
+            return self._let_go_before(row, op.epoch) if op.park else verdict
+        # In a statement of its own, after the lock: see `Batch` on why a child's end cannot slip in between.
+        if not self._all(text.REST, ids=[op.run], dues=[op.due], parks=[op.park]):
+            return Verdict.POKED
+        self._news.ready = self._news.ready or op.park
+        return Verdict.DONE
+
+    def _release(self, op: Release) -> Verdict:
+        row = self._locked([op.run], text.LOCK).get(op.run)
+        verdict = self._fence(row, op.owner, op.epoch)
+        if verdict is not Verdict.DONE:
+            return self._let_go_before(row, op.epoch) if verdict is Verdict.FENCED else verdict
+        self._all(text.RELEASE, ids=[op.run], dues=[op.due], reasons=[op.stranded], now=self._now)
+        self._news.ready = True
+        return Verdict.DONE
+
+    def _let_go_before(self, row: tuple[Any, ...] | None, epoch: int) -> Verdict:
+        """DONE when nobody has had the run in hand since: this had been written, and the acknowledgement was lost."""
+        if row is not None and row[1] is None and row[2] == epoch and not State(row[3]).ended:
+            self._news.ready = True
+            return Verdict.DONE
+        return Verdict.FENCED
+
+    def _finish(self, op: Finish) -> Verdict:
+        row = self._locked([op.run], text.LOCK).get(op.run)
+        verdict = self._fence(row, op.owner, op.epoch)
+        if verdict is Verdict.STOPPING and op.state is State.CANCELLED:
+            verdict = Verdict.DONE
+        if verdict is Verdict.DONE:
+            self._db.execute(
+                self._sql(text.FINISH_ONE),
+                {
+                    "id": op.run,
+                    "state": op.state,
+                    "reason": op.reason,
+                    "output": op.output,
+                    "error": op.error,
+                    "completed": op.completed,
+                },
+            )
+        elif self._all("SELECT completed FROM runs WHERE id = :id", id=op.run) == [(op.completed,)] and row is not None:
+            if (row[2], row[3]) != (op.epoch, op.state):
+                return verdict
+            verdict = Verdict.DONE  # it had been written, the acknowledgement was lost
+        if verdict is Verdict.DONE:
+            self._news.ended.add(op.run)
+            self.unblock({op.run}, told=(op.owner,))
+        return verdict
+
+    def unblock(self, ended: Iterable[str], told: Iterable[str] = ()) -> None:
+        """Wake the runs that wait for runs that have ended. To be called in a later statement than the one that locked them."""
+        waiters = [row[0] for row in self._all(text.WAITERS, ended=list(ended))]
+        if waiters:
+            self._locked(waiters, text.LOCK)
+            self._news.woken(row[0] for row in self._all(text.WAKE, ids=waiters, told=list(told), now=self._now))
+
+
+class Taken(Exception):  # noqa: N818
+    """A run that a write was to start is another workflow's. Raised, so that nothing of the write stays."""
+
+    def __init__(self, taken: dict[str, str]) -> None:
+        super().__init__()
+        self.taken = taken

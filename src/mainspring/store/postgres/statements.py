@@ -1,0 +1,96 @@
+"""The statements for runs and steps on PostgreSQL. `dialect.py` says how the texts are read.
+
+Rows are taken with SKIP LOCKED wherever something else is held at the same time, so that nobody waits while somebody may be
+waiting for them. FOR SHARE is the fence of a checkpoint: a takeover, which updates the row, cannot happen between the look at
+the run's epoch and the commit of the step. FOR NO KEY UPDATE is what an update takes anyway.
+"""
+
+from __future__ import annotations
+
+from mainspring.store import sql
+
+PATIENCE = "100ms"
+"""How long a transaction that holds something waits for somebody else's row."""
+
+ENDED = "('succeeded', 'failed', 'cancelled')"
+_JSON = {"input", "output", "error", "trail", "stranded"}
+_NUMBERS = {"due", "created", "started", "completed", "timeout", "deadline", "epoch", "seq", "attempts"}
+
+
+def cast(column: str) -> str:
+    """The type of a column of runs or steps."""
+    if column in _NUMBERS:
+        return "bigint"
+    return "json" if column in _JSON else "jsonb" if column == "attributes" else "text"
+
+
+# -- locks ---------------------------------------------------------------------------------------------------------------
+_LOCK_COLUMNS = "id, owner, epoch, state, reason, output, error, completed"
+LOCK = f"SELECT {_LOCK_COLUMNS} FROM runs WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"
+SHARE = f"SELECT {_LOCK_COLUMNS} FROM runs WHERE id = ANY(:ids) ORDER BY id FOR SHARE SKIP LOCKED"
+THERE = "SELECT id FROM runs WHERE id = ANY(:ids)"
+WAIT = """
+  SELECT 1 FROM set_config('lock_timeout', :patience, true), runs WHERE id = :id FOR NO KEY UPDATE OF runs
+"""
+
+# -- starts --------------------------------------------------------------------------------------------------------------
+START_ONE = f"""
+  INSERT INTO runs ({", ".join(sql.NEW_RUN_COLUMNS)})
+  SELECT {", ".join(f":{column}::{cast(column)}" for column in sql.NEW_RUN_COLUMNS)}
+  FROM set_config('lock_timeout', :patience, true)
+  ON CONFLICT (id) DO NOTHING RETURNING uid
+"""
+
+# -- steps ---------------------------------------------------------------------------------------------------------------
+ON_STEP = """
+  ON CONFLICT (run, position) DO UPDATE SET
+    seq = excluded.seq, output = excluded.output, error = excluded.error, completed = excluded.completed,
+    attempts = excluded.attempts, epoch = excluded.epoch, child = excluded.child, due = excluded.due, trail = excluded.trail
+  WHERE steps.completed IS NULL
+"""
+WRITE_ONE = f"""
+  INSERT INTO steps ({", ".join(sql.STEP_COLUMNS)})
+  VALUES ({", ".join(f":{column}::{cast(column)}" for column in sql.STEP_COLUMNS)})
+  {ON_STEP} RETURNING run
+"""
+MOOD_ONE = "UPDATE runs SET state = :mood, due = :due WHERE id = :run AND state IN ('running', 'waiting')"
+VOID_ONE = "UPDATE steps SET output = NULL, error = NULL WHERE run = :run AND position = :position RETURNING run"
+
+# -- runs, after their rows are locked -------------------------------------------------------------------------------------
+CHILD_ENDED = f"""EXISTS (
+    SELECT 1 FROM steps s JOIN runs c ON c.id = s.child
+    WHERE s.run = r.id AND s.completed IS NULL AND c.state IN {ENDED})"""
+REST = f"""
+  UPDATE runs r SET state = 'waiting', due = a.due, owner = CASE WHEN a.park THEN NULL ELSE r.owner END
+  FROM unnest(:ids::text[], :dues::bigint[], :parks::boolean[]) AS a (id, due, park)
+  WHERE r.id = a.id AND r.state IN ('running', 'waiting') AND NOT r.poked AND NOT {CHILD_ENDED}
+  RETURNING r.id
+"""
+RELEASE = f"""
+  UPDATE runs r SET owner = NULL, poked = false, stranded = a.stranded::json,
+    state = CASE WHEN a.due IS NULL OR r.poked OR {CHILD_ENDED} THEN 'queued' ELSE 'waiting' END,
+    due = CASE WHEN a.due IS NULL OR r.poked OR {CHILD_ENDED} THEN least(r.due, :now) ELSE a.due END
+  FROM unnest(:ids::text[], :dues::bigint[], :reasons::text[]) AS a (id, due, stranded)
+  WHERE r.id = a.id AND r.state IN ('running', 'waiting')
+  RETURNING r.id
+"""
+FINISH_ONE = """
+  UPDATE runs SET state = :state, reason = coalesce(:reason, reason), output = :output, error = :error,
+    completed = :completed, owner = NULL, poked = false, stranded = NULL
+  WHERE id = :id
+"""
+WAITERS = f"""
+  SELECT DISTINCT s.run FROM steps s JOIN runs c ON c.id = s.child
+  WHERE s.completed IS NULL AND s.child = ANY(:ended) AND c.state IN {ENDED}
+"""
+WAKE = """
+  UPDATE runs SET
+    poked = owner IS NOT NULL,
+    state = CASE WHEN owner IS NULL THEN 'queued' ELSE state END,
+    due   = CASE WHEN owner IS NULL THEN :now ELSE due END
+  WHERE id = ANY(:ids)
+    AND ((owner IS NULL AND state = 'waiting') OR
+         (state IN ('running', 'waiting', 'cancelling') AND owner <> ALL(:told)))
+  RETURNING owner
+"""
+ENDINGS = "SELECT id, state, reason, output, error FROM runs WHERE id = ANY(:ids)"

@@ -1,0 +1,211 @@
+"""The store's verbs on PostgreSQL. What is more than a statement lives next door: batches, claims, changes of whole sets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mainspring.model.clock import SystemClock
+from mainspring.model.ids import IdMaker
+from mainspring.model.states import State
+from mainspring.store import migrations, sql
+from mainspring.store.postgres import schema as tables
+from mainspring.store.postgres import statements as text
+from mainspring.store.postgres import stops
+from mainspring.store.postgres.batch import Applier
+from mainspring.store.postgres.claims import Claims
+from mainspring.store.postgres.database import Database
+from mainspring.store.postgres.dialect import Dialect
+from mainspring.store.postgres.listener import Listener
+from mainspring.store.postgres.news import News
+from mainspring.store.postgres.whole import Whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from mainspring.model.records import Ending, Run, Step, Worker
+    from mainspring.store.ops import Op, Result
+    from mainspring.store.postgres.whole import Change
+    from mainspring.store.protocol import Claimed, ClaimRequest, Poke, RunFilter, SchemaReport, Signal
+
+T = TypeVar("T")
+
+_CLOCK_LOOKS = 5
+_NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_REGISTER = f"""
+  INSERT INTO workers ({", ".join(sql.WORKER_COLUMNS)}) VALUES ({", ".join(":" + name for name in sql.WORKER_COLUMNS)})
+  ON CONFLICT (id) DO NOTHING
+"""
+_STRAND = """
+  WITH lost AS MATERIALIZED (
+    SELECT id FROM runs r
+    WHERE state = 'queued' AND stranded IS NULL AND fingerprint <> ''
+      AND NOT EXISTS (SELECT 1 FROM workers w WHERE w.functions ->> r.workflow = r.fingerprint)
+    ORDER BY id FOR NO KEY UPDATE OF r SKIP LOCKED)
+  UPDATE runs r SET stranded = json_build_object('version', '', 'reason',
+    CASE WHEN workflow = ANY(:names)
+      THEN 'the source of ' || workflow || ' has changed since this run began under version ' || coalesce(version, '?')
+           || '; no live worker has that source'
+      ELSE 'no live worker knows ' || workflow END)
+  FROM lost WHERE r.id = lost.id RETURNING r.id
+"""
+
+
+class PostgresStore:
+    """A store in one schema of a PostgreSQL database. See `mainspring.store.protocol.Store` for what each verb promises."""
+
+    def __init__(self, url: str, *, schema: str = "mainspring", prepare: bool | None = None) -> None:
+        self.url = url
+        self._sql = Dialect(schema)
+        self._db = Database(url, prepare=prepare)
+        origin = IdMaker(SystemClock()).new()[-10:]
+        self._origin = origin
+        self._applier = Applier(self._db, self._sql, origin)
+        self._claims = Claims(self._db, self._sql)
+        self._whole = Whole(self._db, self._sql, origin)
+        self._hear: Callable[[Signal], None] | None = None
+        self._listener: Listener | None = None
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+    def open(self, *, migrate: bool = True) -> None:
+        if migrate:
+            tables.migrate(self._db, self._sql, self._db.where)
+        else:
+            migrations.require_current(self.schema_report(), self._db.where)
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        self._db.close()
+
+    def listen(self, hear: Callable[[Signal], None]) -> None:
+        self._hear = hear
+        self._listener = Listener(self._db, self._sql, self._origin, hear)
+
+    def clock_offset(self) -> int:
+        """The midpoint between asking and hearing, of the quickest look. What is within its error counts as the same clock."""
+        here = SystemClock()
+        looks: list[tuple[int, int]] = []
+        for _ in range(_CLOCK_LOOKS):
+            asked = here.now()
+            there = self._rows(_NOW)[0][0]
+            heard = here.now()
+            looks.append((heard - asked, there - (asked + heard) // 2))
+        took, offset = min(looks)
+        return 0 if abs(offset) <= took else offset
+
+    def schema_report(self) -> SchemaReport:
+        with self._db.connection() as db:
+            return tables.report(db, self._sql)
+
+    # -- the committer's -----------------------------------------------------------------------------------------------
+    def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
+        news = News()
+        answers = self._applier.apply(ops, now, news)
+        self._tell(news)
+        return answers
+
+    def _tell(self, news: News) -> None:
+        if self._hear is not None and news:
+            self._hear(news.signal())
+
+    # -- workers -------------------------------------------------------------------------------------------------------
+    def register(self, worker: Worker) -> None:
+        self._do(_REGISTER, **{name: getattr(worker, name) for name in sql.WORKER_COLUMNS})
+
+    def beat(self, worker: str, now: int) -> list[Worker] | None:
+        if not self._do("UPDATE workers SET beat = beat + 1, seen = :now WHERE id = :id", now=now, id=worker):
+            return None
+        return self.workers()
+
+    def workers(self) -> list[Worker]:
+        return [sql.to_worker(row) for row in self._rows(sql.WORKERS)]
+
+    def retire(self, worker: str, now: int, max_recoveries: int | None) -> int:
+        most = 2**62 if max_recoveries is None else max_recoveries
+        values = {"worker": worker, "now": now, "most": most, "exhausted": sql.exhausted_record(most)}
+
+        def act(change: Change) -> int:
+            rows = change.rows(stops.RETIRE)
+            change.rows("DELETE FROM workers WHERE id = :worker RETURNING id")
+            change.news.ready = bool(rows)
+            change.news.ended = {run for run, state in rows if State(state).ended}
+            return len(rows)
+
+        return self._changed(stops.RETIRE_FIND, values, act)
+
+    def remember_version(self, version: str, now: int) -> None:
+        insert = "INSERT INTO versions (version, first_seen) VALUES (:version, :now) ON CONFLICT DO NOTHING"
+        self._do(insert, version=version, now=now)
+
+    # -- executing -----------------------------------------------------------------------------------------------------
+    def claim(self, request: ClaimRequest) -> Claimed:
+        return self._claims.claim(request)
+
+    def pokes(self, worker: str) -> list[Poke]:
+        return self._claims.pokes(worker)
+
+    def expire(self, now: int) -> int:
+        def act(change: Change) -> int:
+            change.news.ended = {row[0] for row in change.rows(stops.EXPIRE)}
+            return len(change.news.ended)
+
+        return self._changed(stops.EXPIRE_FIND, {"now": now}, act)
+
+    def strand(self, worker: str, functions: Mapping[str, str], now: int) -> int:
+        del worker, now
+        return len(self._rows(_STRAND, names=list(functions)))
+
+    # -- from anywhere -------------------------------------------------------------------------------------------------
+    def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
+        def act(change: Change) -> dict[str, bool]:
+            in_hand: dict[str, str] = dict(change.rows(stops.CANCEL_IN_HAND))
+            change.news.ended = {row[0] for row in change.rows(stops.CANCEL_AT_ONCE)}
+            change.news.poked = set(in_hand.values())
+            return {run: run in in_hand or run in change.news.ended for run in ids}
+
+        return self._changed(stops.TREE_FIND, {"ids": list(ids), "reason": reason, "now": now}, act)
+
+    def terminate(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
+        def act(change: Change) -> dict[str, bool]:
+            rows = change.rows(stops.TERMINATE)
+            change.news.ended = {run for run, _ in rows}
+            change.news.poked = {owner for _, owner in rows if owner is not None}
+            return {run: run in change.news.ended for run in ids}
+
+        return self._changed(stops.TREE_FIND, {"ids": list(ids), "reason": reason, "now": now}, act)
+
+    def endings(self, ids: Iterable[str]) -> dict[str, Ending | None]:
+        return {row[0]: sql.to_ending(row) for row in self._rows(text.ENDINGS, ids=list(ids))}
+
+    def run(self, run_id: str) -> Run | None:
+        rows = self._rows(sql.RUN, id=run_id)
+        return sql.to_run(rows[0]) if rows else None
+
+    def steps(self, run_id: str) -> list[Step]:
+        return [sql.to_step(row) for row in self._rows(sql.STEPS, run=run_id)]
+
+    def runs(self, wanted: RunFilter) -> list[Run]:
+        statement, values = sql.runs_page(wanted)
+        return [sql.to_run(row) for row in self._rows(statement, **values)]
+
+    def counts(self) -> dict[str, int]:
+        return dict(self._rows(sql.COUNTS))
+
+    # -- ways to the database ------------------------------------------------------------------------------------------
+    def _rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        with self._db.connection() as db:
+            return db.execute(self._sql(statement), values).fetchall()
+
+    def _do(self, statement: str, **values: Any) -> int:
+        with self._db.connection() as db:
+            return db.execute(self._sql(statement), values).rowcount
+
+    def _changed(self, find: str, values: dict[str, Any], act: Callable[[Change], T]) -> T:
+        answer, news = self._whole.change(find, values, act)
+        self._tell(news)
+        return answer
+
+
+def script(schema: str = "mainspring") -> str:
+    """The whole schema as SQL."""
+    return tables.script(Dialect(schema))

@@ -1,0 +1,80 @@
+"""Changing a set of runs all at once or not at all, without ever waiting while holding.
+
+A tree that is cancelled has its parents before its children; a child that ends is held before its parent is woken. Whoever
+waited for the next row with the first one in hand would sooner or later meet somebody who goes the other way. So the set is
+locked as far as it is free; if somebody has part of it, everything is let go, that part is waited for alone, and it begins
+anew. After a while of bad luck it does wait with its hands full, in order of id: the others give up after a moment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mainspring.store.postgres.claims import wait_for
+from mainspring.store.postgres.database import LOCKED
+from mainspring.store.postgres.news import News
+from mainspring.store.postgres.one import Held, One
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.store.postgres.database import Connection, Database
+    from mainspring.store.postgres.dialect import Dialect
+
+T = TypeVar("T")
+
+_POLITE = 20
+_LOCK = "SELECT id FROM runs WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE"
+
+
+class Whole:
+    """One change of a set of runs: `find` says which, `act` changes them and tells the news."""
+
+    def __init__(self, database: Database, dialect: Dialect, origin: str) -> None:
+        self._db = database
+        self._sql = dialect
+        self._origin = origin
+
+    def change(self, find: str, values: dict[str, Any], act: Callable[[Change], T]) -> tuple[T, News]:
+        tries = 0
+        with self._db.connection() as db:
+            while True:
+                tries += 1
+                change = Change(db, self._sql, values)
+                try:
+                    with db.transaction():
+                        self._lock(db, find, values, polite=tries <= _POLITE)
+                        answer = act(change)
+                        if change.news.ended:
+                            One(db, self._sql, values["now"], change.news).unblock(change.news.ended)
+                        change.news.notify(db, self._sql, self._origin)
+                except Held as held:
+                    for run in held.runs:
+                        wait_for(db, self._sql, run)
+                except LOCKED:
+                    pass
+                else:
+                    return answer, change.news
+
+    def _lock(self, db: Connection, find: str, values: dict[str, Any], *, polite: bool) -> None:
+        """Lock all that is found, and look again until nothing new turns up: a locked run starts no more children."""
+        locked: set[str] = set()
+        lock = self._sql(f"{_LOCK} SKIP LOCKED" if polite else _LOCK)
+        while fresh := {row[0] for row in db.execute(self._sql(find), values)} - locked:
+            got = {row[0] for row in db.execute(lock, {"ids": list(fresh)})}
+            if got != fresh:
+                raise Held(fresh - got)
+            locked |= got
+
+
+class Change:
+    """What `act` works with: the transaction, and the news it makes."""
+
+    def __init__(self, connection: Connection, dialect: Dialect, values: dict[str, Any]) -> None:
+        self._db = connection
+        self._sql = dialect
+        self._values = values
+        self.news = News()
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        return self._db.execute(self._sql(statement), self._values).fetchall()
