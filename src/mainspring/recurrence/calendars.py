@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from mainspring.errors import Fault, InvalidInput, InvalidSpec
@@ -24,6 +23,7 @@ from mainspring.recurrence.fields import (
     field_text,
     stepped,
 )
+from mainspring.recurrence.frozen import Frozen
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -46,8 +46,7 @@ _TIMES: Final = ("second", "minute", "hour")
 _LONGEST = 1_000
 
 
-@dataclass(frozen=True, init=False, eq=False, slots=True)
-class Calendar:
+class Calendar(Frozen):
     """Times whose every field matches: `Calendar(month="Jan,Apr", day_of_month="L", hour="9-17", minute="*/15")`.
 
     Hour, minute and second are 0 unless given, the others anything. Among the exclusions of a spec, hour, minute and second
@@ -55,6 +54,8 @@ class Calendar:
     if wanted (`x/y` runs from x to the end of the field); names of months and weekdays can be cut short. Dates also know
     `L` (last), `L-3`, `15W` (the working day next to the 15th) and `LW`, weekdays `5#2` (second Friday) and `5L` (last).
     """
+
+    __slots__ = ("comment", "entered", "values")
 
     values: Values
     entered: tuple[tuple[str, FieldInput], ...]
@@ -91,14 +92,18 @@ class Calendar:
             faults.append(Fault(f"{comment!r} is no text", "comment"))
         if faults:
             raise InvalidSpec("calendar", faults)
-        _fill(self, Values(*values), {name: value for name, value in given.items() if value is not None}, comment)
+        entered = tuple((name, _frozen(value)) for name, value in given.items() if value is not None)
+        self._fill(values=Values(*values), entered=entered, comment=comment)
 
     @classmethod
     def of(cls, values: Values, comment: str = "") -> Calendar:
         """The calendar of values that are already read; all of its fields count as given."""
         made = cls.__new__(cls)
-        texts = {name: field_text(field, value) for (name, field), value in zip(_FIELDS.items(), values, strict=True)}
-        _fill(made, values, texts, comment)
+        # An empty list, which matches nothing, is the one thing that has no text.
+        entered = tuple(
+            (name, field_text(field, value) or ()) for (name, field), value in zip(_FIELDS.items(), values, strict=True)
+        )
+        Frozen._fill(made, values=values, entered=entered, comment=comment)  # noqa: SLF001 - it is of this very class
         return made
 
     def excluding(self) -> Calendar:
@@ -155,15 +160,12 @@ class Calendar:
     def __hash__(self) -> int:
         return hash(self.values)
 
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return Calendar.from_dict, (self.to_dict(),)
+
     def __repr__(self) -> str:
         fields = [f"{name}={value!r}" for name, value in self.entered]
         return f"Calendar({', '.join([*fields, *([f'comment={self.comment!r}'] if self.comment else [])])})"
-
-
-def _fill(calendar: Calendar, values: Values, entered: Mapping[str, FieldInput], comment: str) -> None:
-    object.__setattr__(calendar, "values", values)
-    object.__setattr__(calendar, "entered", tuple((name, _frozen(value)) for name, value in entered.items()))
-    object.__setattr__(calendar, "comment", comment)
 
 
 def matches_wall_clock(calendars: Sequence[Values], when: datetime) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from mainspring.recurrence.calendars import Calendar, matches_wall_clock
 from mainspring.recurrence.days import NEVER
 from mainspring.recurrence.dialects import DIALECTS, READERS, Dialect
 from mainspring.recurrence.dialects.reading import LONGEST, Reading
+from mainspring.recurrence.frozen import Frozen
 from mainspring.recurrence.instants import Instant, floor_second
 from mainspring.recurrence.intervals import Interval
 from mainspring.recurrence.timeline import Sources, Timeline, build_timeline
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from mainspring.recurrence.search import Fold, Gap
 
 
-@dataclass(frozen=True, init=False, eq=False, slots=True)
-class Cron:
+class Cron(Frozen):
     """A cron expression: `Cron("0 12 * * sun")`, or `Cron("0 12 * * Sunday", dialect="dbos")`.
 
     The default dialect, `vixie`, is what crontab(5) means. Everything that is wrong with an expression is in one
     `InvalidCron`, with field and column.
     """
+
+    __slots__ = ("_timelines", "dialect", "reading", "text")
 
     text: str
     dialect: Dialect
@@ -35,10 +36,7 @@ class Cron:
     _timelines: dict[tuple[str, Gap, Fold], Timeline]
 
     def __init__(self, text: str, dialect: Dialect = "vixie") -> None:
-        object.__setattr__(self, "text", text)
-        object.__setattr__(self, "dialect", dialect)
-        object.__setattr__(self, "reading", _read(text, dialect))
-        object.__setattr__(self, "_timelines", {})
+        self._fill(text=text, dialect=dialect, reading=_read(text, dialect), _timelines={})
 
     @property
     def timezone(self) -> str | None:
@@ -103,6 +101,9 @@ class Cron:
 
     def __hash__(self) -> int:
         return hash(self._meaning())
+
+    def __reduce__(self) -> tuple[type[Cron], tuple[str, Dialect]]:
+        return Cron, (self.text, self.dialect)
 
     def __repr__(self) -> str:
         return f"Cron({self.text!r}, dialect={self.dialect!r})"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -14,8 +13,7 @@ MONTHS = ["january", "february", "march", "april", "may", "june", "july", "augus
 WEEKDAYS = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"]
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field: what it is called, the values it can have, and the names that stand for some of them."""
 
     name: str
@@ -89,15 +87,17 @@ def fold_sunday(mask: int) -> int:
     return (mask | mask >> 7) & 0x7F
 
 
-@dataclass(slots=True)
 class Grammar:
     """How lists of a field are written. Reads one list at a time and collects everything that is wrong."""
 
-    faults: list[Fault]
-    rules: bool = False
-    """Whether `L`, `W` and `#` are known."""
-    short_names: bool = False
-    """Whether names are their first three letters and nothing else, as in crontab(5)."""
+    __slots__ = ("faults", "rules", "short_names")
+
+    def __init__(self, faults: list[Fault], *, rules: bool = False, short_names: bool = False) -> None:
+        self.faults = faults
+        self.rules = rules
+        """Whether `L`, `W` and `#` are known."""
+        self.short_names = short_names
+        """Whether names are their first three letters and nothing else, as in crontab(5)."""
 
     def read(self, field: Field, text: str, column: int | None = None) -> FieldValues:
         """The values that `text`, which begins at `column`, names."""

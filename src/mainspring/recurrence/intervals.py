@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import Fault, InvalidInput, InvalidSpec
 from mainspring.recurrence.durations import format_duration, parse_duration
+from mainspring.recurrence.frozen import Frozen
 from mainspring.recurrence.instants import Instant, as_datetime, floor_second, is_whole
 from mainspring.recurrence.search import Cycle
 
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@dataclass(frozen=True, init=False, eq=False, slots=True)
-class Interval:
+class Interval(Frozen):
     """Every `every`, counted from 1970-01-01T00:00Z or from `anchor`, and `offset` later.
 
     `Interval("6h", offset="5h")`, or `Interval("6h/5h")`, is 05:00, 11:00, 17:00 and 23:00 UTC. Whole seconds; the offset
     is shorter than the interval. An anchor says where to count from, not where to begin: for that a spec has `start`.
     """
+
+    __slots__ = ("anchor", "every", "offset")
 
     every: timedelta
     offset: timedelta
@@ -51,9 +52,7 @@ class Interval:
         at = _anchor(anchor, faults)
         if faults or whole_every is None or whole_offset is None:
             raise InvalidSpec(f"interval {entered!r}", faults)
-        object.__setattr__(self, "every", whole_every)
-        object.__setattr__(self, "offset", whole_offset)
-        object.__setattr__(self, "anchor", at)
+        self._fill(every=whole_every, offset=whole_offset, anchor=at)
 
     @property
     def cycle(self) -> Cycle:
@@ -85,6 +84,13 @@ class Interval:
 
     def __hash__(self) -> int:
         return hash(self.cycle)
+
+    def __reduce__(self) -> tuple[type[Interval], tuple[object, ...]]:
+        return Interval, (self.every, self.offset, self.anchor)
+
+    def __repr__(self) -> str:
+        anchor = "" if self.anchor is None else f", anchor={self.anchor!r}"
+        return f"Interval({str(self)!r}{anchor})"
 
     def __str__(self) -> str:
         offset = f"/{format_duration(self.offset)}" if self.offset else ""

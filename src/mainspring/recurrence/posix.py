@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mainspring.recurrence.days import YEAR_START, day_number, days_in_month, weekday
 
@@ -13,8 +13,7 @@ _RULE = re.compile(rf"{_NAME}({_TIME})(?:{_NAME}({_TIME})?,([^,]+),([^,]+))?")
 _DATE = re.compile(rf"(?:M([0-9]{{1,2}})\.([1-5])\.([0-6])|J([0-9]{{1,3}})|([0-9]{{1,3}}))(?:/({_TIME}))?")
 
 
-@dataclass(frozen=True, slots=True)
-class YearlyDate:
+class YearlyDate(NamedTuple):
     """A day of the year and a local time on it, which may lie outside that day."""
 
     month: int = 0
@@ -42,8 +41,7 @@ class YearlyDate:
         return day * 86_400 + self.seconds
 
 
-@dataclass(frozen=True, slots=True)
-class PosixRule:
+class PosixRule(NamedTuple):
     """Standard time, and daylight saving time between two dates of each year if there is any. Offsets are east of UTC."""
 
     standard: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from mainspring.errors import InvalidCron, InvalidSpec
 from mainspring.recurrence.calendars import Calendar
 from mainspring.recurrence.crons import Cron
 from mainspring.recurrence.days import NEVER, DaySet
+from mainspring.recurrence.frozen import Frozen
 from mainspring.recurrence.instants import EPOCH, Instant, ceil_second, floor_second, is_whole
 from mainspring.recurrence.jitter import jitter_microseconds
 from mainspring.recurrence.patterns import ALL_HOURS, ALL_SIXTY, Pattern
@@ -42,13 +42,28 @@ if TYPE_CHECKING:
     from mainspring.recurrence.search import Cycle
 
 
-@dataclass(frozen=True, init=False, eq=False, slots=True)
-class Spec:
+class Spec(Frozen):
     """When: cron expressions, intervals and calendars together, less the exclusions, from `start` to `end`.
 
     Strings in `cron` are dialect `temporal`. An empty spec is legal and has no times. Two specs are equal that mean the
     same. All that is wrong with one is in a single `InvalidSpec` (`InvalidCron`, if only cron expressions are wrong).
     """
+
+    __slots__ = (
+        "_built",
+        "calendars",
+        "cron",
+        "end",
+        "exclude",
+        "fold",
+        "gap",
+        "intervals",
+        "jitter",
+        "start",
+        "timezone",
+        "timezone_data",
+        "zone",
+    )
 
     cron: tuple[Cron, ...]
     intervals: tuple[Interval, ...]
@@ -63,7 +78,7 @@ class Spec:
     fold: Fold
     zone: Zone
     """The transitions of the time zone."""
-    _timeline: Timeline
+    _built: Timeline | None
 
     def __init__(
         self,
@@ -80,7 +95,7 @@ class Spec:
         gap: Gap = "after",
         fold: Fold = "first",
     ) -> None:
-        reader = SpecReader([])
+        reader = SpecReader()
         crons = reader.each("cron", cron, read_cron, (str, Cron, dict))
         bounds = [
             None if given is None else reader.one(name, given, read_instant)
@@ -115,11 +130,7 @@ class Spec:
             reader.fault("end", f"{bounds[1].isoformat()} is before start {bounds[0].isoformat()}")
         if reader.faults or zone is None:
             raise (InvalidCron if reader.only_cron else InvalidSpec)("spec", reader.faults)
-        for key, value in parts.items():
-            object.__setattr__(self, key, value)
-        object.__setattr__(self, "timezone", zone.key)
-        object.__setattr__(self, "zone", zone)
-        object.__setattr__(self, "_timeline", self._build())
+        self._fill(**parts, timezone=zone.key, zone=zone, _built=None)
 
     # ---- times ----
 
@@ -128,7 +139,7 @@ class Spec:
 
         With a seed (the id of a schedule): the jittered time of that first nominal time.
         """
-        found = self._timeline.find(floor_second(after) + 1)
+        found = (self._built or self._timeline()).find(floor_second(after) + 1)
         if found == NEVER:
             return None
         nominal = datetime.fromtimestamp(found, self.zone.tzinfo)
@@ -136,12 +147,12 @@ class Spec:
 
     def previous(self, before: Instant) -> datetime | None:
         """The last time strictly before `before`."""
-        found = self._timeline.before(ceil_second(before))
+        found = self._timeline().before(ceil_second(before))
         return None if found is None else datetime.fromtimestamp(found, self.zone.tzinfo)
 
     def times(self, after: Instant) -> Iterator[datetime]:
         """All times strictly after `after`, one by one."""
-        find, tzinfo = self._timeline.find, self.zone.tzinfo
+        find, tzinfo = self._timeline().find, self.zone.tzinfo
         found = find(floor_second(after) + 1)
         while found != NEVER:
             yield datetime.fromtimestamp(found, tzinfo)
@@ -153,18 +164,18 @@ class Spec:
 
     def between(self, after: Instant, until: Instant) -> list[datetime]:
         """The times strictly after `after`, up to and including `until`."""
-        last, tzinfo = floor_second(until), self.zone.tzinfo
-        found = self._timeline.find(floor_second(after) + 1)
+        last, tzinfo, find = floor_second(until), self.zone.tzinfo, self._timeline().find
+        found = find(floor_second(after) + 1)
         times: list[datetime] = []
         while found <= last:
             times.append(datetime.fromtimestamp(found, tzinfo))
-            found = self._timeline.find(found + 1)
+            found = find(found + 1)
         return times
 
     def matches(self, when: Instant) -> bool:
         """Whether `when` is exactly a time that `next` yields."""
         second = floor_second(when)
-        return is_whole(when) and self._timeline.find(second) == second
+        return is_whole(when) and self._timeline().find(second) == second
 
     def jittered(self, nominal: Instant, seed: str) -> datetime:
         """The time at which a nominal time is acted on: later by less than the jitter, the gap to the next time
@@ -172,7 +183,7 @@ class Spec:
         """
         second = floor_second(nominal)
         bound = self.jitter // timedelta(microseconds=1)
-        if (following := self._timeline.unexcluded_after(second)) != NEVER:
+        if (following := self._timeline().unexcluded_after(second)) != NEVER:
             bound = min(bound, (following - second) * 1_000_000)
         if self.end is not None:
             bound = min(bound, (floor_second(self.end) - second + 1) * 1_000_000)
@@ -192,7 +203,7 @@ class Spec:
         return Spec(
             calendars=list(dict.fromkeys(calendars)),
             intervals=list(dict.fromkeys(interval.canonical() for interval in intervals)),
-            exclude=list(exclusions),  # type: ignore[arg-type]  # date ranges come back in as they are
+            exclude=list(exclusions),
             start=None if self.start is None else datetime.fromtimestamp(ceil_second(self.start), UTC),
             end=None if self.end is None else datetime.fromtimestamp(floor_second(self.end), UTC),
             jitter=self.jitter,
@@ -232,6 +243,12 @@ class Spec:
     def __hash__(self) -> int:
         return hash(self._meaning())
 
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return Spec.from_dict, (self.to_dict(),)
+
+    def __repr__(self) -> str:
+        return f"Spec.from_dict({self.to_dict()!r})"
+
     def _meaning(self) -> tuple[object, ...]:
         named, cycles = frozenset(self.named()), frozenset(self.cycles())
         local = bool(named or self.exclude)
@@ -258,12 +275,16 @@ class Spec:
         cycles = [cron.reading.cycle for cron in self.cron if cron.reading.cycle is not None]
         return [interval.cycle for interval in self.intervals] + cycles
 
-    def _build(self) -> Timeline:
+    def _timeline(self) -> Timeline:
+        if self._built is not None:
+            return self._built
         excluded = [_pattern(plain) for item in self.exclude for plain in _plain_exclusions(item)]
         start = EARLIEST if self.start is None else ceil_second(self.start)
         end = NEVER if self.end is None else floor_second(self.end)
         sources = Sources(self.named(), self.cycles(), excluded)
-        return build_timeline(sources, self.zone, self.gap, self.fold, (start, end))
+        built = build_timeline(sources, self.zone, self.gap, self.fold, (start, end))
+        self._fill(_built=built)
+        return built
 
 
 def _plain_exclusions(item: Exclusion) -> list[Calendar | DateRange]:

@@ -7,9 +7,8 @@ import binascii
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 from zoneinfo import ZoneInfo
 
 from mainspring.errors import Fault, InvalidCron, InvalidInput, InvalidSpec
@@ -28,8 +27,7 @@ T = TypeVar("T")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
-@dataclass(frozen=True, slots=True)
-class DateRange:
+class DateRange(NamedTuple):
     """Whole days, from the first to the last."""
 
     first: date
@@ -43,13 +41,15 @@ class DateRange:
 Exclusion = Calendar | Cron | DateRange
 
 
-@dataclass(slots=True)
 class SpecReader:
     """Reads the parts of a spec; `faults` has all that is wrong with any of them."""
 
-    faults: list[Fault]
-    only_cron: bool = True
-    """Whether everything wrong so far is in cron expressions."""
+    __slots__ = ("faults", "only_cron")
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+        self.only_cron = True
+        """Whether everything wrong so far is in cron expressions."""
 
     def each(self, name: str, given: object, read: Callable[[Any], T], single: tuple[type, ...]) -> tuple[T, ...]:
         """Read every item of a list; one item alone is a list of one."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 from bisect import bisect_right
 from functools import lru_cache
-from pathlib import Path
+from typing import TYPE_CHECKING
 from zoneinfo import TZPATH, ZoneInfo
 
 from mainspring.recurrence.days import END_SECOND, FIRST_SECOND, NEVER
-from mainspring.recurrence.tzif import Transitions, parse_tzif
+
+if TYPE_CHECKING:
+    from mainspring.recurrence.tzif import Transitions
 
 
 class Zone:
@@ -64,6 +66,8 @@ def _relevant(transitions: Transitions) -> tuple[tuple[int, ...], tuple[int, ...
 @lru_cache(maxsize=1_024)
 def load_zone(key: str) -> Zone:
     """The zone of an IANA name. An unknown name is a ValueError with the nearest known ones."""
+    from mainspring.recurrence.tzif import parse_tzif  # noqa: PLC0415 - zone files are read when a zone is first used
+
     data = _read_database(key)
     if data is None:
         raise ValueError(f"{key!r} is no time zone{_suggestion(key)}")
@@ -73,6 +77,8 @@ def load_zone(key: str) -> Zone:
 @lru_cache(maxsize=256)
 def carried_zone(key: str, data: bytes) -> Zone:
     """A zone from the contents of its file, for specs that carry their own. A ValueError says what is wrong with it."""
+    from mainspring.recurrence.tzif import parse_tzif  # noqa: PLC0415 - few specs carry a zone
+
     transitions = parse_tzif(data)
     try:
         tzinfo = ZoneInfo.from_file(io.BytesIO(data), key=key)
@@ -86,9 +92,9 @@ def _read_database(key: str) -> bytes | None:
     if not key.isascii() or not key.isprintable() or any(part in {"", ".", ".."} or "\\" in part for part in parts):
         return None
     for root in TZPATH:
-        path = Path(root, *parts)
         try:
-            data = path.read_bytes()
+            with open("/".join([root, *parts]), "rb") as file:  # noqa: PTH123 - pathlib is slow to import
+                data = file.read()
         except OSError:
             continue
         if data.startswith(b"TZif"):
