@@ -5,7 +5,7 @@ rebuilt without `__init__`, which often takes other arguments than those the exc
 and that gets the arguments and attributes of the original. The rule for what cannot be stored:
 
 * an attribute that cannot is left out (its `repr` stays in the record, for people);
-* an argument that cannot is replaced by its `repr`;
+* an argument that cannot is replaced by its `repr`, as a `Shown`;
 * if the class is not found, does not let itself be made, or the instance would read differently (`str()`), then a `RemoteError`
   with the type's name, the message, the attributes and the traceback takes its place.
 
@@ -46,8 +46,20 @@ RECORD_LIMIT = 16
 
 _ARGS: Any = BaseException.__dict__["args"]
 _EXCEPTION = "exception"
+_REPR = "repr"
 _write = msgspec.json.Encoder().encode
 _parse = msgspec.json.Decoder().decode
+
+
+class Shown(str):
+    """What `repr()` said of an argument that could not be stored. Its own `repr` is the same, so that messages made of the
+    arguments read as they did.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def encode_exception(exc: BaseException) -> str:
@@ -82,7 +94,7 @@ class _Carrier(Anything):
     def _parts(self, exc: BaseException) -> Iterator[tuple[str, Any]]:
         yield "type", path_of(type(exc))
         yield "message", _message(exc)
-        yield "args", [self._storable(arg, otherwise=_bounded(short(arg, TEXT_LIMIT))) for arg in _ARGS.__get__(exc)]
+        yield "args", [self._storable(arg, otherwise=_shown(arg)) for arg in _ARGS.__get__(exc)]
         attributes = {name: self._storable(value, otherwise=Misfit) for name, value in _attributes(exc)}
         left_out = [name for name, stored in attributes.items() if stored is Misfit]
         yield "attributes", {name: stored for name, stored in attributes.items() if stored is not Misfit}
@@ -114,6 +126,8 @@ class _Carrier(Anything):
             if linked is None:
                 raise Misfit("an exception that contains itself, or too many others")
             return {TAG: _EXCEPTION, VALUE: linked}
+        if isinstance(value, Shown):
+            return _shown(value)
         if type(value) is str:
             return _bounded(value)
         cls: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]
@@ -125,6 +139,8 @@ class _Carrier(Anything):
         if is_object(raw) and TAG in raw:
             if raw[TAG] == _EXCEPTION:
                 return self.rebuild(raw[VALUE])
+            if raw[TAG] == _REPR:
+                return Shown(raw[VALUE])
             if ":" in raw[TAG]:
                 cls = find_value_class(raw[TAG])
                 if cls is None:
@@ -136,12 +152,11 @@ class _Carrier(Anything):
         made = self._same(record) or self._stand_in(record)
         made.__dict__["remote_traceback"] = record.get("traceback", "")
         if notes := record.get("notes"):
-            made.__notes__ = notes
-        if "cause" in record:
-            made.__cause__ = self.rebuild(record["cause"])
-        elif "context" in record:
-            made.__context__ = self.rebuild(record["context"])
-        made.__suppress_context__ = "cause" in record or "from_none" in record
+            made.__dict__["__notes__"] = notes
+        for link in ("cause", "context"):
+            if link in record:
+                BaseException.__setattr__(made, f"__{link}__", self.rebuild(record[link]))
+        BaseException.__setattr__(made, "__suppress_context__", "cause" in record or "from_none" in record)
         return made
 
     def _same(self, record: dict[str, Any]) -> BaseException | None:
@@ -175,6 +190,10 @@ class _Carrier(Anything):
             return self.lift(stored)
         except Misfit:
             return stored
+
+
+def _shown(arg: object) -> dict[str, str]:
+    return {TAG: _REPR, VALUE: _bounded(short(arg, TEXT_LIMIT))}
 
 
 def _empty(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:

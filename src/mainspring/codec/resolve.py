@@ -25,6 +25,9 @@ class Unresolved:
     def __init__(self, text: str) -> None:
         self.text = text
 
+    def __repr__(self) -> str:
+        return f"unresolved {self.text!r}"
+
 
 def annotations_of(fn: Callable[..., Any]) -> dict[str, Any]:
     """Every annotation of a function, each resolved by itself: one unknown name does not spoil the others. An annotation with
