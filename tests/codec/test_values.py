@@ -108,6 +108,7 @@ ORDER = Order(7, [Item("tea", Decimal("4.50"))], NOON, Colour.BLUE)
         ),
         (User, User(name="Ada", joined=NOON), '{"name":"Ada","joined":"2026-07-01T12:00:00Z","score":0.0}'),
         (Aliased, Aliased(fullName="Ada"), '{"fullName":"Ada"}'),
+        (User | None, User(name="Ada", joined=NOON), '{"name":"Ada","joined":"2026-07-01T12:00:00Z","score":0.0}'),
         (list[User], [User(name="Ada", joined=NOON)], None),
         (UserId, UserId(3), "3"),
         (Literal["a", 1] | None, 1, "1"),
@@ -405,6 +406,16 @@ def test_a_value_that_contains_itself_is_an_error(annotation: Any) -> None:
     (loop.children if annotation is Tree else loop).append(loop)
     with pytest.raises(NotSerializable, match="nested too deeply, or contains itself"):
         value_codec(annotation, "the value").encode(loop)
+
+
+def test_attrs_classes_are_carried_where_attrs_is_installed() -> None:
+    attrs: Any = pytest.importorskip("attrs")
+
+    made = attrs.make_class("Made", {"n": attrs.field(type=int), "tags": attrs.field(type=list[str], factory=list)})
+    codec = value_codec(made, "the value")
+    assert codec.encode(made(1)) == '{"n":1,"tags":[]}'
+    assert codec.decode('{"n":1}') == made(1)
+    assert value_codec(made | Card, "the value").decode('{"$type":"Made","n":1}') == made(1)
 
 
 def test_pydantic_is_not_imported_by_the_codec() -> None:

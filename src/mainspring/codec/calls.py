@@ -40,11 +40,12 @@ class CallCodec:
 
     __slots__ = (
         "_arguments",
+        "_by_name",
         "_keys",
         "_keywords",
         "_positional",
+        "_required",
         "_rest",
-        "_simple",
         "_trial",
         "name",
         "result",
@@ -66,7 +67,8 @@ class CallCodec:
         self._positional = tuple(p.name for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD})
         self._rest = next((self._keys[p.name] for p in parameters if p.kind is p.VAR_POSITIONAL), None)
         self._keywords = next((self._keys[p.name] for p in parameters if p.kind is p.VAR_KEYWORD), None)
-        self._simple = _simple_counts(parameters)
+        self._by_name = frozenset(p.name for p in parameters if p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY})
+        self._required = frozenset(p.name for p in parameters if p.default is p.empty and p.kind not in _STARS)
         fields = {self._keys[p.name]: _field(p, hints.get(p.name, Any)) for p in parameters}
         self._arguments = value_codec(cast("Any", TypedDict)(name, fields), f"the arguments of {name!r}")
         self._trial = self._arguments.custom
@@ -75,11 +77,15 @@ class CallCodec:
         """The text to store for a call. Raises InvalidInput when the function does not take these arguments, and
         NotSerializable, which is one, when a value is not what its annotation says.
         """
-        if not kwargs and len(args) in self._simple:
-            if not args:
-                return "{}"
-            given = dict(zip(self._positional, args, strict=False))
-        else:
+        if not args and not kwargs and not self._required:
+            return "{}"
+        given = dict(zip(self._positional, args, strict=False))
+        if kwargs:
+            given |= kwargs
+        # all of them known, none twice, none missing; else the slow way, which finds out what is wrong
+        if len(given) != len(args) + len(kwargs) or not (
+            kwargs.keys() <= self._by_name and self._required <= given.keys()
+        ):
             given = self._bind(args, kwargs)
         text = self._arguments.encode(given)
         if self._trial:  # constructors and validators have their say now, not when a worker reads it
@@ -88,7 +94,7 @@ class CallCodec:
 
     def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments again, ready for `fn(*args, **kwargs)`. Raises NotSerializable when they do not fit the function."""
-        if text == "{}" and 0 in self._simple:
+        if text == "{}" and not self._required:
             return (), {}
         if text.startswith('{"*":'):
             text = self._name_positionals(text)
@@ -156,14 +162,6 @@ def _parameters(fn: Callable[..., Any]) -> list[Parameter]:
         return list(inspect.signature(fn).parameters.values())
     except ValueError:  # some built-in functions do not tell
         return [Parameter("args", Parameter.VAR_POSITIONAL), Parameter("kwargs", Parameter.VAR_KEYWORD)]
-
-
-def _simple_counts(parameters: list[Parameter]) -> range:
-    """With how many positional arguments, and nothing else, a call is complete."""
-    places = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
-    if any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters):
-        return range(0)
-    return range(sum(p.default is p.empty for p in places), len(places) + 1)
 
 
 def _field(parameter: Parameter, annotation: Any) -> Any:

@@ -74,7 +74,6 @@ class Row(Shape):
         super().__init__(name, runtime, (list,))
         self.items = items
         self.optional = optional
-        self.custom = runtime is not tuple
 
     @property
     def parts(self) -> tuple[Shape, ...]:

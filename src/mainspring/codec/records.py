@@ -26,8 +26,6 @@ class Field(NamedTuple):
 class Record(Shape):
     """An object with named parts. A subclass is refused: read back as its base it would be something else."""
 
-    custom = True
-
     def __init__(
         self,
         runtime: type[Any],
@@ -40,6 +38,7 @@ class Record(Shape):
         self.fields = fields
         self.build = build
         self.label = label
+        self.custom = hasattr(runtime, "__post_init__") or hasattr(runtime, "__attrs_post_init__")
         self.inline = all(field.key != TAG for field in fields)
         exact = [field for field in fields if field.shape.exact]
         self._exact = [field.shape.exact for field in exact]
@@ -157,7 +156,10 @@ class Model(Shape):
     custom = True
 
     def __init__(self, runtime: type[Any]) -> None:
-        super().__init__(runtime.__name__, runtime, (dict, list, str, int, float, bool, type(None)))
+        root = getattr(runtime, "__pydantic_root_model__", False)
+        super().__init__(
+            runtime.__name__, runtime, (dict, list, str, int, float, bool, type(None)) if root else (dict,)
+        )
         self.exact = frozenset({runtime})
 
     def lower(self, value: Any) -> Any:

@@ -49,7 +49,7 @@ def _write_hook(value: object) -> Any:
 
 
 def _read_hook(cls: type[Any], raw: Any) -> Any:
-    return shape_of(cls).lift(raw)
+    return raw if cls is object else _lanes(cls).shape.lift(raw)
 
 
 _write = msgspec.json.Encoder(enc_hook=_write_hook).encode
@@ -152,7 +152,7 @@ def _reader(annotation: Any) -> Callable[[str], Any] | None:
     """What msgspec reads with, unless it refuses the annotation after all."""
     try:
         return msgspec.json.Decoder(annotation, dec_hook=_read_hook).decode
-    except (TypeError, NameError):
+    except (TypeError, NameError, RecursionError):
         return None
 
 
