@@ -2,48 +2,55 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import unquote, urlsplit
 
 from mainspring.errors import InvalidInput
 
 if TYPE_CHECKING:
     from mainspring.store.protocol import Store
 
-_SQLITE = "sqlite://"
-_POSTGRES = ("postgresql://", "postgres://")
+
+class StoreSettings(Protocol):
+    """The part of `Settings` that concerns the store."""
+
+    @property
+    def synchronous(self) -> str: ...
+    @property
+    def schema(self) -> str: ...
 
 
-def open_store(
-    url: str, *, schema: str = "mainspring", synchronous: str = "FULL", prepare: bool | None = None
-) -> Store:
-    """The store at a URL, not connected yet.
+def open_store(url: str, settings: StoreSettings) -> Store:
+    """The store that a URL names, not yet connected: `sqlite:///file.db`, `sqlite:////abs/file.db`, `sqlite://` (temporary),
+    or `postgresql://…`."""
+    scheme = urlsplit(url).scheme
+    if scheme == "sqlite":
+        from mainspring.store.sqlite.store import SqliteStore  # noqa: PLC0415  (only the store in use is loaded)
 
-    `sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://` (temporary: gone when closed), `postgresql://…`. `schema`
-    and `prepare` concern PostgreSQL, `synchronous` SQLite.
-    """
-    if url.startswith(_SQLITE):
-        from mainspring.store.sqlite.store import SqliteStore  # noqa: PLC0415  (only what is used is loaded)
-
-        return SqliteStore(_sqlite_path(url), url=url, synchronous=synchronous)
-    if url.startswith(_POSTGRES):
+        return SqliteStore(sqlite_path(url), url=url, synchronous=settings.synchronous)
+    if scheme in {"postgresql", "postgres"}:
         from mainspring.store.postgres.store import PostgresStore  # noqa: PLC0415
 
-        return PostgresStore(url, schema=schema, prepare=prepare)
+        return PostgresStore(url, schema=settings.schema)
     raise InvalidInput(
-        f"{url!r} is not the URL of a store; write sqlite:///file.db (four slashes for an absolute path), sqlite:// for a "
-        "temporary one, or postgresql://user@host/database"
+        f"{url!r} is not a database URL; write sqlite:///file.db, sqlite:////absolute/file.db or postgresql://user@host/name"
     )
 
 
-def _sqlite_path(url: str) -> str:
-    rest = url.removeprefix(_SQLITE)
-    if rest in {"", "/"} or rest == "/:memory:":
+def sqlite_path(url: str) -> str:
+    """The file of a sqlite URL; empty for a temporary one."""
+    rest = url.removeprefix("sqlite:")
+    if rest in {"//", "///", "///:memory:"}:
         return ""
-    if not rest.startswith("/"):
-        raise InvalidInput(
-            f"{url!r} names a host; write three slashes before a relative path and four before an absolute one"
-        )
-    if "?" in rest or "#" in rest:
-        raise InvalidInput(f"{url!r}: a SQLite URL takes no options; they are settings")
-    return unquote(rest[1:])
+    if not rest.startswith("///"):
+        raise InvalidInput(f"{url!r}: a SQLite URL has three slashes and then the path: sqlite:///file.db")
+    return unquote(rest.removeprefix("///"))
+
+
+def shown(url: str) -> str:
+    """The URL without its password, for people."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    place = parts.netloc.replace(f":{parts.password}@", ":***@")
+    return parts._replace(netloc=place).geturl()

@@ -52,7 +52,8 @@ RELEASE = f"""
   WHERE {_FENCE} AND state IN ('running', 'waiting')
 """
 FINISH = f"""
-  UPDATE runs SET state = ?, reason = ?, output = ?, error = ?, completed = ?, owner = NULL, poked = 0, stranded = NULL
+  UPDATE runs SET state = ?, reason = coalesce(?, reason), output = ?, error = ?, completed = ?,
+    owner = NULL, poked = 0, stranded = NULL
   WHERE {_FENCE} AND (state IN ('running', 'waiting') OR (state = 'cancelling' AND ? = 'cancelled'))
 """
 WAITERS = """

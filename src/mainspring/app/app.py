@@ -1,0 +1,175 @@
+"""The app: a registry of functions, their settings, and the database they live in. An object, never a global."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from mainspring.app.dual import dual, refuse_blocking_on_loop
+from mainspring.app.functions import as_call
+from mainspring.app.portal import Portal
+from mainspring.app.runtime import Runtime
+from mainspring.app.scope import Scope
+from mainspring.app.settings import Settings
+from mainspring.app.worker import Worker
+from mainspring.errors import InvalidInput, NotStarted
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable, Sequence
+
+    from mainspring.app.functions import Call
+    from mainspring.app.handle import Handle
+    from mainspring.app.scope import Blueprint
+    from mainspring.engine.registry import Function
+    from mainspring.model.clock import Clock
+
+T = TypeVar("T")
+_DEFAULT_URL = "sqlite:///mainspring.db"
+
+
+class App(Scope):
+    """Holds workflows and steps, and executes them while it is entered: `async with app:` or `with app:`.
+
+    `url` is the database (default: `$MAINSPRING_URL`, else `sqlite:///mainspring.db`); it is connected to when first used.
+    `version` names the version of the code (default: a hash of the workflows' sources). `imports` lists modules that register
+    functions and must be imported before a worker starts.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        name: str = "app",
+        version: str | None = None,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        imports: Sequence[str] = (),
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.imports = tuple(imports)
+        self._version = version
+        self._runtime = Runtime(url or os.environ.get("MAINSPRING_URL") or _DEFAULT_URL, settings or Settings(), clock)
+        self._worker: Worker | None = None
+        self._portal: Portal | None = None
+        self._exits: contextlib.AsyncExitStack | None = None
+
+    @property
+    def runtime(self) -> Runtime:
+        return self._runtime
+
+    @property
+    def url(self) -> str:
+        return self._runtime.url
+
+    @property
+    def settings(self) -> Settings:
+        return self._runtime.settings
+
+    @property
+    def version(self) -> str:
+        """The version that runs begun now will carry."""
+        return self._version or self._runtime.registry.version()
+
+    def __repr__(self) -> str:
+        return f"<app {self.name}>"
+
+    def _block(self, work: Coroutine[Any, Any, T], label: str) -> T:
+        return self._runtime.block(work, f"app.{label}")
+
+    def _add(self, function: Function) -> None:
+        self._runtime.registry.add(function)
+
+    # -- registering ---------------------------------------------------------------------------------------------------
+    def include(self, blueprint: Blueprint) -> None:
+        """Make the functions of a blueprint part of this app."""
+        blueprint.join(self)
+
+    def instance(self, name: str, obj: T) -> T:
+        """Name an object whose methods are workflows, so that they can be continued after a restart."""
+        there = self._runtime.instances.get(name, obj)
+        if there is not obj:
+            raise InvalidInput(f"the instance name {name!r} is taken by {there!r}")
+        self._runtime.instances[name] = obj
+        return obj
+
+    def import_all(self) -> None:
+        """Import the modules named in `imports`, which register the rest of the functions."""
+        for module in self.imports:
+            importlib.import_module(module)
+
+    # -- executing -----------------------------------------------------------------------------------------------------
+    async def __aenter__(self) -> Self:
+        if self._exits is not None:
+            raise NotStarted("this app is entered already; one `async with app:` per process is enough")
+        self.import_all()
+        self._runtime.version = self.version
+        self._exits = contextlib.AsyncExitStack()
+        try:
+            connection = await self._runtime.connected()
+            self._exits.push_async_callback(asyncio.to_thread, self._runtime.disconnect)
+            if self.settings.work:
+                for resource in self._resources:
+                    await self._exits.enter_async_context(resource.opened())
+                self._worker = Worker(self._runtime, connection)
+                await self._worker.start()
+                self._exits.push_async_callback(self._worker.stop)
+        except BaseException:
+            await self._leave()
+            raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._leave()
+
+    async def _leave(self) -> None:
+        exits, self._exits, self._worker = self._exits, None, None
+        if exits is not None:
+            await exits.aclose()
+
+    def __enter__(self) -> Self:
+        refuse_blocking_on_loop("async with app:")
+        self._portal = Portal()
+        try:
+            self._portal.call(self.__aenter__())
+        except BaseException:
+            self._portal.close()
+            self._portal = None
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        portal, self._portal = self._portal, None
+        if portal is not None:
+            portal.call(self.__aexit__(*exc))
+            portal.close()
+
+    def close(self) -> None:
+        """Disconnect an app that was used without being entered."""
+        self._runtime.disconnect()
+
+    def pause(self) -> None:
+        """Claim nothing more in this process; what is in hand goes on."""
+        self._require_worker().pause(paused=True)
+
+    def resume(self) -> None:
+        """Claim again."""
+        self._require_worker().pause(paused=False)
+
+    def _require_worker(self) -> Worker:
+        if self._worker is None:
+            raise NotStarted("the app does not execute in this process; enter it with `async with app:` or `with app:`")
+        return self._worker
+
+    # -- runs ----------------------------------------------------------------------------------------------------------
+    @dual
+    def start_many(self, /, calls: Iterable[Call[Any]]) -> Coroutine[Any, Any, list[Handle[Any]]]:
+        """Start many runs in one commit: `app.start_many(enrich.bind(item) for item in items)`."""
+        return self._runtime.start_many([as_call(call) for call in calls])
+
+    def handle(self, run_id: str) -> Handle[Any]:
+        """A handle for a run by its id. Whether there is one is found out when something is asked of it."""
+        return self._runtime.handle(run_id)

@@ -1,0 +1,389 @@
+"""What stands behind an app's functions and handles: starting, calling, waiting, inside runs and outside."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mainspring.app.connection import Connection
+from mainspring.app.dual import refuse_blocking_on_loop
+from mainspring.app.handle import Handle
+from mainspring.app.options import micros
+from mainspring.app.portal import Portal, bridged
+from mainspring.codec import value_codec
+from mainspring.engine import flows
+from mainspring.engine.branches import ours
+from mainspring.engine.context import Line, StepScope, current
+from mainspring.engine.drivers import drive, drive_blocking
+from mainspring.engine.flows import StepCall
+from mainspring.engine.registry import Bound, Registry
+from mainspring.engine.retry import Retry
+from mainspring.errors import InvalidInput, MainspringError, NotFound, NotSerializable, StillRunning, TooLarge
+from mainspring.model.clock import SystemClock
+from mainspring.model.ids import IdMaker
+from mainspring.model.records import NewRun
+from mainspring.model.states import State
+from mainspring.operations.runs import Runs
+from mainspring.store.ops import Start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from mainspring.app.functions import Call
+    from mainspring.app.options import Duration
+    from mainspring.app.settings import Settings
+    from mainspring.codec import ValueCodec
+    from mainspring.engine.engine import Engine
+    from mainspring.engine.execution import Execution
+    from mainspring.engine.flows import Flow
+    from mainspring.engine.registry import Function
+    from mainspring.model.clock import Clock
+    from mainspring.model.records import Ending
+    from mainspring.store.ops import Started
+
+R = TypeVar("R")
+
+
+class Runtime:
+    """One app's registry, its connection, and the engine while it executes."""
+
+    def __init__(self, url: str, settings: Settings, clock: Clock | None) -> None:
+        self.url = url
+        self.settings = settings
+        self.clock: Clock = clock or SystemClock()
+        self.registry = Registry()
+        self.ids = IdMaker(self.clock)
+        self.version = ""
+        self.engine: Engine | None = None
+        self.instances: dict[str, Any] = {}
+        self._connecting = threading.Lock()
+        self._connection: Connection | None = None
+        self._portal: Portal | None = None
+
+    # -- connection ----------------------------------------------------------------------------------------------------
+    def connection(self) -> Connection:
+        """The connection, made now if there is none, or none of this process: a forked one does not use its parent's."""
+        with self._connecting:
+            if self._connection is None or self._connection.pid != os.getpid():
+                self._connection = Connection(self.url, self.settings, self.clock)
+            return self._connection
+
+    async def connected(self) -> Connection:
+        if self._connection is not None and self._connection.pid == os.getpid():
+            return self._connection
+        return await asyncio.to_thread(self.connection)
+
+    def disconnect(self) -> None:
+        with self._connecting:
+            connection, self._connection = self._connection, None
+            portal, self._portal = self._portal, None
+        if connection is not None and connection.pid == os.getpid():
+            connection.close()
+        if portal is not None:
+            portal.close()
+
+    # -- blocking ------------------------------------------------------------------------------------------------------
+    def block(self, work: Coroutine[Any, Any, R], label: str) -> R:
+        """Run a coroutine on the app's loop, or on one made for the purpose, and wait for it here."""
+        try:
+            refuse_blocking_on_loop(f"await {label}(…)")
+        except MainspringError:
+            work.close()
+            raise
+        loop = self.engine.loop if self.engine is not None else self.portal().loop
+        return asyncio.run_coroutine_threadsafe(bridged(work), loop).result()
+
+    def portal(self) -> Portal:
+        with self._connecting:
+            if self._portal is None:
+                self._portal = Portal()
+            return self._portal
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+    @property
+    def executing(self) -> bool:
+        return self.engine is not None and bool(self.engine.executions)
+
+    def encode(self, call: Call[Any]) -> str:
+        """The arguments as stored. Whatever is wrong with them is an error now."""
+        function, args = call.function, call.args
+        if function.bound is not Bound.NOT:
+            if not args:
+                raise InvalidInput(f"{function.name!r} is a method: call it on an instance")
+            args = (self._receiver_name(function, args[0]), *args[1:])
+        text = function.codec.bind_and_encode(args, call.kwargs)
+        limit = self.settings.value_bytes
+        if len(text) > limit:
+            raise TooLarge(f"the arguments of {function.name!r} have {len(text):,} characters as JSON; the limit is {limit:,}")
+        return text
+
+    def _receiver_name(self, function: Function, receiver: Any) -> str:
+        if function.bound is Bound.CLASS:
+            return f"{receiver.__module__}:{receiver.__qualname__}"
+        for name, instance in self.instances.items():
+            if instance is receiver:
+                return name
+        raise InvalidInput(
+            f"{function.name!r} is a workflow and a method, so its instance must be findable after a restart: "
+            'name it with app.instance("name", obj)'
+        )
+
+    def receiver(self, function: Function, name: Any) -> Any:
+        """The instance or class that a stored call was made on."""
+        if function.bound is Bound.CLASS:
+            return _find_class(name)
+        if name not in self.instances:
+            raise InvalidInput(f"{function.name!r} needs the instance {name!r}, which is not named here with app.instance(…)")
+        return self.instances[name]
+
+    def operation(self, line: Line, call: Call[Any]) -> Coroutine[Any, Any, Any]:
+        """A call inside an `async def` run."""
+        return drive(line.execution, self._flow(line, call))
+
+    def blocking_operation(self, line: Line, call: Call[Any]) -> Any:
+        """A call inside a `def` run."""
+        return drive_blocking(line.execution, self._flow(line, call))
+
+    def _flow(self, line: Line, call: Call[Any]) -> Flow:
+        ex = line.execution
+        if call.function.kind != "workflow":
+            prepared = StepCall.of(call.function, call.args, call.kwargs)
+            if call.options.timeout is not None or call.options.no_timeout:
+                prepared.timeout = call.options.timeout
+            position = _take_position(line)
+            return flows.step(ex, position, prepared)
+        text = self.encode(call)
+        position = _take_position(line)
+        run_id = call.options.id or f"{ex.id}/{position}"
+        make = lambda: [self.new_run(call, text, run_id, ex)]  # noqa: E731
+        return flows.call(ex, position, call.name, make, call.function.codec.result)
+
+    # -- starting ------------------------------------------------------------------------------------------------------
+    def start(self, call: Call[R]) -> Coroutine[Any, Any, Handle[R]]:
+        """Start a run, as an operation of the run we are in, if any."""
+        text = self.encode(call)
+        where = current.get()
+        if isinstance(where, Line):
+            position = _take_position(where)
+            run_id = call.options.id or f"{where.execution.id}/{position}"
+            return self._start_in_run(where.execution, position, call, text, run_id)
+        return self._start_outside(call, text, where)
+
+    def start_many(self, calls: Sequence[Call[Any]]) -> Coroutine[Any, Any, list[Handle[Any]]]:
+        """Start many runs in one commit."""
+        prepared = [(call, self.encode(call)) for call in calls]
+        where = current.get()
+        if isinstance(where, Line):
+            position = _take_position(where)
+            return self._start_many_in_run(where.execution, position, prepared)
+        return self._start_many_outside(prepared, where)
+
+    @ours
+    async def _start_in_run(
+        self, ex: Execution, position: str, call: Call[R], text: str, run_id: str
+    ) -> Handle[R]:
+        make = lambda: [self.new_run(call, text, run_id, ex)]  # noqa: E731
+        await drive(ex, flows.start(ex, position, call.name, make))
+        return self._handle(call, run_id, created=True)
+
+    @ours
+    async def _start_many_in_run(
+        self, ex: Execution, position: str, prepared: list[tuple[Call[Any], str]]
+    ) -> list[Handle[Any]]:
+        ids = [call.options.id or f"{ex.id}/{position}.{number}" for number, (call, _) in enumerate(prepared)]
+
+        def make() -> list[NewRun]:
+            return [self.new_run(call, text, run_id, ex) for (call, text), run_id in zip(prepared, ids, strict=True)]
+
+        await drive(ex, flows.start(ex, position, "start_many", make))
+        return [self._handle(call, run_id, created=True) for (call, _), run_id in zip(prepared, ids, strict=True)]
+
+    @ours
+    async def _start_outside(self, call: Call[R], text: str, scope: StepScope | None) -> Handle[R]:
+        handles = await self._start_many_outside([(call, text)], scope)
+        return handles[0]
+
+    @ours
+    async def _start_many_outside(
+        self, prepared: list[tuple[Call[Any], str]], scope: StepScope | None
+    ) -> list[Handle[Any]]:
+        connection = await self.connected()
+        news: list[NewRun] = []
+        for call, text in prepared:
+            run_id = call.options.id or (scope.next_start() if scope is not None else None)
+            news.append(self.new_run(call, text, run_id, scope.execution if scope is not None else None))
+        futures = [connection.committer.commit(Start(new), patient=False) for new in news]
+        answers = await asyncio.gather(*futures, return_exceptions=True)
+        handles: list[Handle[Any]] = []
+        failure: BaseException | None = None
+        for (call, _), new, answer in zip(prepared, news, answers, strict=True):
+            try:
+                created = _started(new, answer)
+            except MainspringError as error:
+                failure = failure or error
+                created = False
+            if self.engine is not None:
+                self.engine.begin(new, created=created)
+            handles.append(self._handle(call, new.id, created=created))
+        if failure is not None:
+            raise failure
+        return handles
+
+    def new_run(self, call: Call[Any], text: str, run_id: str | None, ex: Execution | None) -> NewRun:
+        """The row of a run to be started, by a run or from outside. If there is room, it begins in this worker's hand."""
+        function, options = call.function, call.options
+        now = self.clock.now()
+        due = now if options.after is None else now + options.after
+        due = due if options.at is None else options.at
+        timeout = None if options.no_timeout else options.timeout or (function.timeout if function.kind == "workflow" else None)
+        uid = self.ids.new()
+        is_child = ex is not None and not options.detached
+        new = NewRun(
+            id=run_id or uid,
+            uid=uid,
+            workflow=function.name,
+            kind=function.kind,
+            input=text,
+            state=State.SCHEDULED if due > now else State.QUEUED,
+            due=due,
+            created=now,
+            timeout=timeout,
+            deadline=ex.run.deadline if ex is not None and is_child else None,
+            version=options.version,
+            parent=ex.id if ex is not None and is_child else None,
+            scheduled_by=ex.id if ex is not None and not is_child else None,
+            attributes=options.attributes or "{}",
+        )
+        engine = self.engine
+        here = engine is not None and due <= now and options.version in {None, self.version}
+        if here and engine is not None and engine.admit(function):
+            new.state, new.owner = State.RUNNING, engine.worker_id
+            new.version, new.fingerprint = self.version, function.fingerprint
+            if timeout is not None:
+                new.deadline = min(now + timeout, new.deadline or now + timeout)
+        return new
+
+    def _handle(self, call: Call[R], run_id: str, *, created: bool) -> Handle[R]:
+        return Handle(self, run_id, call.function.codec.result, created=created)
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+    @ours
+    async def call(self, call: Call[Any]) -> Any:
+        """Start a run and wait for its result, from outside runs. Giving up waiting does not cancel the run."""
+        handle = await self.start(call)
+        return await self._result_outside(handle.id, call.function.codec.result, None, fresh=handle.created)
+
+    def result(self, run_id: str, codec: ValueCodec, timeout: Duration | None) -> Coroutine[Any, Any, Any]:
+        """Wait for a run to end, as an operation of the run we are in, if any."""
+        where = current.get()
+        if isinstance(where, Line):
+            position = _take_position(where)
+            until = None if timeout is None else where.execution.engine.clock.now() + micros(timeout)
+            return drive(where.execution, flows.result(where.execution, position, run_id, codec, until))
+        return self._result_outside(run_id, codec, timeout)
+
+    @ours
+    async def _result_outside(
+        self, run_id: str, codec: ValueCodec, timeout: Duration | None, *, fresh: bool = False
+    ) -> Any:
+        connection = await self.connected()
+        ending = await self._ending(connection, run_id, timeout, fresh=fresh)
+        if ending is None:
+            raise NotFound(f"there is no run {run_id!r}, or no longer")
+        if ending.output is not None and ending.state is State.SUCCEEDED:
+            return codec.decode(ending.output)
+        raise flows.failure_of(ending)
+
+    async def _ending(
+        self, connection: Connection, run_id: str, timeout: Duration | None, *, fresh: bool
+    ) -> Ending | None:
+        """`fresh`: the run was started a moment ago, so there is no need to look whether it has ended or exists."""
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[Ending | None] = loop.create_future()
+
+        def settle(ending: Ending | None) -> None:
+            if not told.done():
+                told.set_result(ending)
+
+        def give_up() -> None:
+            if not told.done():
+                told.set_exception(StillRunning(f"run {run_id!r} had not ended after {timeout}; it goes on"))
+
+        thread = threading.get_ident()
+
+        def tell(ending: Ending | None) -> None:
+            if threading.get_ident() == thread:
+                settle(ending)
+            else:
+                loop.call_soon_threadsafe(settle, ending)
+
+        unwatch = connection.endings.watch(run_id, tell)
+        alarm = None if timeout is None else self.clock.call_at(self.clock.now() + micros(timeout), loop, give_up)
+        self.clock.waiting(1)
+        try:
+            if not fresh:
+                found = await asyncio.to_thread(connection.store.endings, [run_id])
+                if run_id not in found:
+                    return None
+                if found[run_id] is not None:
+                    return found[run_id]
+            return await told
+        finally:
+            self.clock.waiting(-1)
+            unwatch()
+            if alarm is not None:
+                alarm.cancel()
+            if told.done() and not told.cancelled():
+                told.exception()
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+    def ask(self, label: str, kind: Any, question: Callable[[Runs], R]) -> Coroutine[Any, Any, R]:
+        """Ask the operations something. Inside a run the answer is recorded, so that a replay gets the same."""
+        where = current.get()
+        if not isinstance(where, Line):
+            return self._ask(question)
+        codec = value_codec(kind, f"the answer of {label}")
+
+        async def step() -> R:
+            return await self._ask(question)
+
+        call = StepCall(label, step, (), {}, True, Retry(1), None, False, False, codec)  # noqa: FBT003
+        return drive(where.execution, flows.step(where.execution, _take_position(where), call))
+
+    @ours
+    async def _ask(self, question: Callable[[Runs], R]) -> R:
+        connection = await self.connected()
+        self.clock.busy()
+        try:
+            return await asyncio.to_thread(question, Runs(connection.store, self.clock))
+        finally:
+            self.clock.idle()
+
+    def handle(self, run_id: str, result: Any = Any) -> Handle[Any]:
+        return Handle(self, run_id, value_codec(result, f"the result of run {run_id!r}"), created=False)
+
+
+def _take_position(line: Line) -> str:
+    line.execution.outstanding += 1
+    return line.next_position()
+
+
+def _started(new: NewRun, answer: Started | BaseException) -> bool:
+    if isinstance(answer, MainspringError):
+        raise answer
+    if isinstance(answer, BaseException):
+        raise NotSerializable(f"the database refused to start {new.workflow!r}: {answer}") from answer
+    if answer.workflow != new.workflow:
+        raise flows.taken_error(new.id, new.workflow, answer.workflow)
+    return answer.created
+
+
+def _find_class(name: str) -> Any:
+    module, _, path = name.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in path.split("."):
+        found = getattr(found, part)
+    return found

@@ -1,0 +1,166 @@
+"""Where functions are registered: an app, or a blueprint that becomes part of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
+
+from mainspring.app.functions import AsyncFn, SyncFn
+from mainspring.app.resources import Resource
+from mainspring.engine import registry
+from mainspring.errors import InvalidInput, NotStarted
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator
+
+    from mainspring.app.options import Duration
+    from mainspring.app.runtime import Runtime
+    from mainspring.engine.registry import Function
+    from mainspring.engine.retry import Retry
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Decorator(Protocol):
+    """What a decorator with options is: it keeps the function's parameters and result."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncFn[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> SyncFn[P, R]: ...
+
+
+class Scope:
+    """Registers workflows, steps and resources."""
+
+    def __init__(self) -> None:
+        self._resources: list[Resource[Any]] = []
+
+    @property
+    def runtime(self) -> Runtime:
+        """What executes the functions registered here."""
+        raise NotImplementedError
+
+    def _add(self, function: Function) -> None:
+        raise NotImplementedError
+
+    def _full_name(self, name: str) -> str:
+        return name
+
+    # -- decorators ----------------------------------------------------------------------------------------------------
+    @overload
+    def workflow(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncFn[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def workflow(self, fn: Callable[P, R], /) -> SyncFn[P, R]: ...
+    @overload
+    def workflow(
+        self, /, *, name: str | None = None, timeout: Duration | None = None, at_most_once: bool = False
+    ) -> Decorator: ...
+    def workflow(
+        self,
+        fn: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        timeout: Duration | None = None,
+        at_most_once: bool = False,
+    ) -> Any:
+        """Register a durable function: it survives any crash, and what it has done is not done again."""
+
+        def decorate(fn: Any) -> Any:
+            return self._register(fn, "workflow", name, retry=None, timeout=timeout, at_most_once=at_most_once)
+
+        return decorate if fn is None else decorate(fn)
+
+    @overload
+    def step(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncFn[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def step(self, fn: Callable[P, R], /) -> SyncFn[P, R]: ...
+    @overload
+    def step(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        retry: Retry | int | None = None,
+        timeout: Duration | None = None,
+        at_most_once: bool = False,
+        interruptible: bool = False,
+    ) -> Decorator: ...
+    def step(
+        self,
+        fn: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        retry: Retry | int | None = None,
+        timeout: Duration | None = None,
+        at_most_once: bool = False,
+        interruptible: bool = False,
+    ) -> Any:
+        """Register a step: a call inside a workflow whose outcome is recorded once. Elsewhere it is a plain function.
+
+        `retry` and `timeout` (of each attempt) say how hard to try. `interruptible` lets a cancelled run stop an `async def` step
+        in the middle; otherwise a step in flight is let finish.
+        """
+
+        def decorate(fn: Any) -> Any:
+            return self._register(
+                fn, "step", name, retry=retry, timeout=timeout, at_most_once=at_most_once, interruptible=interruptible
+            )
+
+        return decorate if fn is None else decorate(fn)
+
+    @overload
+    def resource(self, open_: Callable[[], AsyncGenerator[T]], /) -> Resource[T]: ...
+    @overload
+    def resource(self, open_: Callable[[], Generator[T]], /) -> Resource[T]: ...
+    def resource(self, open_: Any, /) -> Any:
+        """Register a generator that yields something steps need, such as a client; it is opened once per worker."""
+        made: Resource[Any] = Resource(open_)
+        self._resources.append(made)
+        return made
+
+    def _register(self, fn: Any, kind: str, name: str | None, **how: Any) -> Any:
+        if isinstance(fn, (AsyncFn, SyncFn)):
+            raise InvalidInput(f"{fn!r} is registered already; use one decorator")
+        function = registry.make(fn, kind, name=name, full_name=self._full_name, **how)
+        self._add(function)
+        return AsyncFn(self, function) if function.is_async else SyncFn(self, function)
+
+
+class Blueprint(Scope):
+    """Functions of one module, for an app to include: their names begin with the blueprint's."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        if not name.strip():
+            raise InvalidInput("a blueprint needs a name")
+        self.name = name
+        self._functions: list[Function] = []
+        self._home: Scope | None = None
+
+    @property
+    def runtime(self) -> Runtime:
+        if self._home is None:
+            raise NotStarted(f"the blueprint {self.name!r} is not part of any app yet; app.include({self.name}) makes it so")
+        return self._home.runtime
+
+    def _full_name(self, name: str) -> str:
+        return f"{self.name}.{name}"
+
+    def _add(self, function: Function) -> None:
+        self._functions.append(function)
+        if self._home is not None:
+            self._home._add(function)  # noqa: SLF001
+
+    def join(self, home: Scope) -> None:
+        """Become part of an app."""
+        if self._home is not None and self._home is not home:
+            raise InvalidInput(f"the blueprint {self.name!r} is part of another app already")
+        self._home = home
+        for function in self._functions:
+            home._add(function)  # noqa: SLF001
+        home._resources.extend(resource for resource in self._resources if resource not in home._resources)  # noqa: SLF001

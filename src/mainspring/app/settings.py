@@ -1,0 +1,107 @@
+"""All settings of an app, as one frozen object. What the code says wins over the environment, that over the default."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from mainspring.errors import InvalidInput, InvalidSettings
+from mainspring.recurrence.durations import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_UNSET: Any = object()
+_PREFIX = "MAINSPRING_"
+
+
+def _setting(default: Any, kind: str, help_text: str, low: float | None = None, choices: tuple[str, ...] = ()) -> Any:
+    metadata = {"default": default, "kind": kind, "help": help_text, "low": low, "choices": choices}
+    return field(default=_UNSET, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How an app behaves. Every field can also be set in the environment: `MAINSPRING_LEASE=2` for `lease`.
+
+    Durations are seconds, `timedelta`s or phrases such as "15s"; they are kept as seconds.
+    """
+
+    lease: float = _setting(15.0, "duration", "how long a silent worker keeps its runs", low=0.3)
+    concurrency: int = _setting(1_000, "int", "runs that one worker executes at once; those that wait do not count", low=1)
+    threads: int = _setting(32, "int", "threads for `def` workflows, and as many for `def` steps", low=1)
+    resident: int = _setting(10_000, "int", "waiting runs that stay in memory; beyond that the last to wake are parked", low=0)
+    park_after: float = _setting(1.0, "duration", "how long a waiting `def` run keeps its thread", low=0)
+    max_recoveries: int | None = _setting(100, "int or none", "how often a run may lose its worker before it fails", low=0)
+    value_bytes: int = _setting(8 * 2**20, "int", "largest argument, result or other value, as JSON text", low=64)
+    poll: float = _setting(5.0, "duration", "how often to look without being woken", low=0.01)
+    grace: float = _setting(10.0, "duration", "how long steps in flight may go on when a worker stops", low=0)
+    synchronous: str = _setting("FULL", "str", "SQLite: when a commit counts as done", choices=("FULL", "NORMAL", "OFF", "EXTRA"))
+    schema: str = _setting("mainspring", "str", "PostgreSQL: the schema with the tables; two apps share a database by two schemas")
+    migrate: bool = _setting(True, "bool", "bring the tables up to date when connecting, instead of only checking them")
+    work: bool = _setting(True, "bool", "execute runs when the app is entered; off: only start and ask")
+    continue_on: str = _setting(
+        "fingerprint",
+        "str",
+        "which runs to continue: those begun by the same source, or also those whose replay agrees",
+        choices=("fingerprint", "compatible"),
+    )
+
+    def __post_init__(self) -> None:
+        faults: list[str] = []
+        for one in fields(self):
+            given = getattr(self, one.name)
+            source = one.name
+            if given is _UNSET:
+                variable = _PREFIX + one.name.upper()
+                given = os.environ.get(variable, one.metadata["default"])
+                source = variable if variable in os.environ else source
+            try:
+                object.__setattr__(self, one.name, _read(given, one.metadata))
+            except (InvalidInput, ValueError) as error:
+                faults.append(f"{source}: {error}")
+        if faults:
+            raise InvalidSettings("; ".join(faults))
+
+
+def _read(given: Any, rule: Mapping[str, Any]) -> Any:
+    kind: str = rule["kind"]
+    value = _parsed(given, kind)
+    low = rule["low"]
+    if low is not None and value is not None and value < low:
+        raise InvalidInput(f"{given!r} is below {low:g}; it is {rule['help']}")
+    if rule["choices"] and value not in rule["choices"]:
+        raise InvalidInput(f"{given!r} is none of {', '.join(rule['choices'])}; it is {rule['help']}")
+    return value
+
+
+def _parsed(given: Any, kind: str) -> Any:  # noqa: PLR0911
+    if kind == "duration":
+        if isinstance(given, str):
+            try:
+                given = float(given)
+            except ValueError:
+                pass
+        return parse_duration(given).total_seconds()
+    if kind == "int or none" and (given is None or str(given).lower() in {"none", ""}):
+        return None
+    if kind.startswith("int"):
+        if isinstance(given, bool) or not isinstance(given, (int, str)):
+            raise InvalidInput(f"{given!r} is not a whole number")
+        try:
+            return int(given)
+        except ValueError:
+            raise InvalidInput(f"{given!r} is not a whole number") from None
+    if kind == "bool":
+        words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+        if isinstance(given, bool):
+            return given
+        if str(given).lower() in words:
+            return words[str(given).lower()]
+        raise InvalidInput(f"{given!r} is neither true nor false")
+    if not isinstance(given, str) or not given:
+        raise InvalidInput(f"{given!r} is not a word")
+    return given
+
+

@@ -1,0 +1,163 @@
+"""This process as a worker: the engine with its services, from entering the fleet to leaving it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from mainspring.engine import branches
+from mainspring.engine.engine import Engine
+from mainspring.model.records import Worker as WorkerRecord
+from mainspring.services import processes
+from mainspring.services.attendant import Attendant
+from mainspring.services.claimer import Claimer
+from mainspring.services.heartbeat import Heartbeat
+
+if TYPE_CHECKING:
+    from mainspring.app.connection import Connection
+    from mainspring.app.runtime import Runtime
+    from mainspring.model.records import Ending
+    from mainspring.store.protocol import Signal
+
+log = logging.getLogger("mainspring.app")
+
+
+class Worker:
+    """A worker on the running loop. After it was declared dead by another one it begins anew under a new id."""
+
+    def __init__(self, runtime: Runtime, connection: Connection) -> None:
+        self._runtime = runtime
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._rebirth: asyncio.Task[None] | None = None
+        self.paused = False
+
+    async def start(self) -> None:
+        branches.install(self._loop)
+        await self._begin()
+        self._connection.on_signal(self._hear)
+
+    async def _begin(self) -> None:
+        runtime, store, clock = self._runtime, self._connection.store, self._runtime.clock
+        settings = runtime.settings
+        record = self._record()
+        self.engine = Engine(
+            store=store,
+            committer=self._connection.committer,
+            clock=clock,
+            registry=runtime.registry,
+            settings=settings,
+            worker_id=record.id,
+            version=runtime.version,
+            receiver=runtime.receiver,
+            on_end=self._ended,
+            on_room=lambda: self._claimer.kick_for_room(),
+            on_poke=lambda: self._attendant.kick(),
+        )
+        self._claimer = Claimer(
+            clock, settings.poll, store=store, engine=self.engine, compatible=settings.continue_on == "compatible"
+        )
+        self._claimer.paused = self.paused
+        self._attendant = Attendant(clock, settings.poll, store=store, engine=self.engine)
+        self._heartbeat = Heartbeat(
+            store=store,
+            clock=clock,
+            worker=record,
+            lease=settings.lease,
+            max_recoveries=settings.max_recoveries,
+            on_lost=lambda: self._call_soon(self._lost),
+            on_round=self._round,
+        )
+        await self.engine.in_thread(store.register, record)
+        await self.engine.in_thread(store.remember_version, runtime.version, clock.now())
+        await self.engine.in_thread(self._heartbeat.start)
+        runtime.engine = self.engine
+        self._tasks = [self._loop.create_task(service.run()) for service in (self._claimer, self._attendant)]
+
+    def _record(self) -> WorkerRecord:
+        runtime = self._runtime
+        now = runtime.clock.now()
+        return WorkerRecord(
+            id=f"{processes.host()}-{os.getpid()}-{runtime.ids.new()[-8:]}",
+            host=processes.host(),
+            boot=processes.boot(),
+            pid=os.getpid(),
+            pid_start=processes.start_time(os.getpid()) or 0,
+            version=runtime.version,
+            functions=json.dumps({function.name: function.fingerprint for function in runtime.registry}),
+            started=now,
+            beat=0,
+            seen=now,
+        )
+
+    def pause(self, *, paused: bool) -> None:
+        """Stop or resume claiming. From any thread."""
+        self.paused = paused
+        self._claimer.paused = paused
+        self._call_soon(self._claimer.kick)
+
+    async def stop(self) -> None:
+        """Hand everything back and leave the fleet."""
+        if self._rebirth is not None:
+            await self._rebirth
+        self._connection.off_signal(self._hear)
+        await self._stop_services()
+        await self.engine.stop(self._runtime.settings.grace)
+        self._runtime.engine = None
+        await asyncio.to_thread(self._leave)
+
+    def _leave(self) -> None:
+        self._heartbeat.stop()
+        with contextlib.suppress(Exception):
+            self._connection.store.retire(
+                self.engine.worker_id, self._runtime.clock.now(), self._runtime.settings.max_recoveries
+            )
+
+    async def _stop_services(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- what happens --------------------------------------------------------------------------------------------------
+    def _ended(self, ending: Ending) -> None:
+        self._connection.endings.settle(ending.id, ending)
+
+    def _hear(self, signal: Signal) -> None:
+        mine = signal.poked is None or self.engine.worker_id in signal.poked
+        if signal.ready or mine:
+            self._call_soon(self._wake, signal.ready, mine)
+
+    def _wake(self, ready: bool, poked: bool) -> None:  # noqa: FBT001
+        if ready:
+            self._claimer.kick()
+        if poked:
+            self._attendant.kick()
+
+    def _round(self) -> None:
+        """Once per heartbeat, on its thread: mark runs that nobody alive can continue."""
+        functions = {function.name: function.fingerprint for function in self._runtime.registry}
+        stranded = self._connection.store.strand(self.engine.worker_id, functions, self._runtime.clock.now())
+        if stranded:
+            log.warning("%d runs are stranded: see `mainspring runs list --stranded`", stranded)
+
+    def _lost(self) -> None:
+        self._rebirth = self._loop.create_task(self._begin_anew())
+
+    async def _begin_anew(self) -> None:
+        """Everything in hand belongs to others now: let go of it and enter the fleet again."""
+        await self._stop_services()
+        self._runtime.engine = None
+        self.engine.accepting = False
+        self.engine.abandon()
+        self.engine.close()
+        await self._begin()
+        self._rebirth = None
+
+    def _call_soon(self, work: object, *args: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing left to wake
+            self._loop.call_soon_threadsafe(work, *args)  # type: ignore[arg-type]

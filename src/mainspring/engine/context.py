@@ -1,0 +1,98 @@
+"""Where in a run the code that is executing stands: the only ambient thing there is."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from mainspring.errors import NotInRun
+
+if TYPE_CHECKING:
+    from mainspring.engine.execution import Execution
+
+
+class Line:
+    """One line of control of a run: the function itself, or a task it created.
+
+    Operations are numbered when they are called, tasks when they are created, by two counters, so that both numbers are the
+    same in every replay whatever the event loop does in between.
+    """
+
+    __slots__ = ("_branches", "_draws", "_operations", "_reserved", "execution", "prefix")
+
+    def __init__(self, execution: Execution, prefix: str = "") -> None:
+        self.execution = execution
+        self.prefix = prefix
+        self._operations = 0
+        self._branches = 0
+        self._draws = 0
+        self._reserved: tuple[object, int] = (None, 0)
+
+    def next_position(self) -> str:
+        number = self._operations
+        self._operations = number + 1
+        return f"{self.prefix}{number}"
+
+    def next_draw(self) -> str:
+        """A number for something drawn by chance: the same in every replay."""
+        self._draws += 1
+        return f"{self.prefix}{self._draws}"
+
+    def last_position(self) -> str:
+        """The position of the operation called last, or of the line itself before the first."""
+        return f"{self.prefix}{self._operations - 1}" if self._operations else self.prefix
+
+    def branch(self, number: int | None = None) -> Line:
+        """A line for a task: the next one, or one of a reserved number."""
+        if number is None:
+            number = self._branches
+            self._branches = number + 1
+        return Line(self.execution, f"{self.prefix}t{number}.")
+
+    def reserve_branches(self, group: object, count: int) -> int:
+        """The first of `count` numbers kept for a group of tasks that are created in no particular order."""
+        if self._reserved[0] is not group:
+            self._reserved = (group, self._branches)
+            self._branches += count
+        return self._reserved[1]
+
+
+class StepScope:
+    """Inside a step: operations are plain calls here, and what is started gets an id of the step's own."""
+
+    __slots__ = ("_draws", "_started", "attempt", "execution", "position")
+
+    def __init__(self, execution: Execution, position: str, attempt: int) -> None:
+        self.execution = execution
+        self.position = position
+        self.attempt = attempt
+        self._started = 0
+        self._draws = 0
+
+    def next_draw(self) -> str:
+        """A number for something drawn by chance: the same in every attempt."""
+        self._draws += 1
+        return f"{self.position}.{self._draws}"
+
+    def next_start(self) -> str:
+        """The id of the next run started in this step: the same when the step is tried again."""
+        number = self._started
+        self._started = number + 1
+        return f"{self.execution.id}/{self.position}.s{number}"
+
+
+current: ContextVar[Line | StepScope | None] = ContextVar("mainspring_current", default=None)
+
+
+def line() -> Line | None:
+    """The line of control that is executing, or None outside a run and inside a step."""
+    where = current.get()
+    return where if isinstance(where, Line) else None
+
+
+def here() -> Line | StepScope:
+    """Where in a run we are, or an error that says that we are not."""
+    where = current.get()
+    if where is None:
+        raise NotInRun("`run` is only there inside a workflow or step that is being executed by an app")
+    return where

@@ -1,0 +1,200 @@
+"""Performing the effects of an operation: awaiting them in `async def` runs, blocking on them in `def` runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+from concurrent.futures import TimeoutError as PoolTimeout
+from typing import TYPE_CHECKING, Any
+
+from mainspring.engine.context import StepScope, current
+from mainspring.engine.flows import Commit, Forever, Hold, Invoke, Pause
+from mainspring.errors import StepTimedOut
+from mainspring.store.ops import Void, Write
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from mainspring.engine.execution import Execution
+    from mainspring.engine.flows import Effect, Flow
+    from mainspring.model.records import Step
+
+SECOND = 1_000_000
+
+
+async def drive(ex: Execution, flow: Flow) -> Any:
+    """Perform an operation on the run's loop. Counted as outstanding by whoever called it, from the call on."""
+    ex.active += 1
+    try:
+        effect = next(flow)
+        while True:
+            try:
+                answer = await perform(ex, effect)
+            except BaseException as error:  # noqa: BLE001  (the operation decides what it means)
+                effect = flow.throw(error)
+            else:
+                effect = flow.send(answer)
+    except StopIteration as done:
+        return done.value
+    finally:
+        ex.active -= 1
+        ex.outstanding -= 1
+
+
+def drive_blocking(ex: Execution, flow: Flow) -> Any:
+    """Perform an operation on the thread of a `def` run: steps and commits right here, waits on the loop."""
+    try:
+        effect = next(flow)
+        while True:
+            try:
+                if type(effect) is Commit:
+                    answer = ex.engine.committer.commit_sync(effect.op)
+                elif type(effect) is Invoke:
+                    answer = _invoke_blocking(ex, effect)
+                else:
+                    answer = on_loop(ex, perform(ex, effect))
+            except BaseException as error:  # noqa: BLE001
+                effect = flow.throw(error)
+            else:
+                effect = flow.send(answer)
+    except StopIteration as done:
+        return done.value
+    finally:
+        ex.outstanding -= 1
+
+
+async def perform(ex: Execution, effect: Effect) -> Any:
+    """Perform one effect on the run's loop."""
+    kind = type(effect)
+    if kind is Invoke:
+        return await _invoke(ex, effect)  # type: ignore[arg-type]
+    if kind is Commit:
+        return await _commit(ex, effect)  # type: ignore[arg-type]
+    if kind is Hold:
+        return await _hold(ex, effect)  # type: ignore[arg-type]
+    if kind is Pause:
+        return await _pause(ex, effect)  # type: ignore[arg-type]
+    return await _forever(ex)
+
+
+def on_loop(ex: Execution, work: Coroutine[Any, Any, Any]) -> Any:
+    """Have the run's loop do something while this thread waits."""
+    return asyncio.run_coroutine_threadsafe(work, ex.engine.loop).result()
+
+
+# -- awaiting ----------------------------------------------------------------------------------------------------------
+async def _commit(ex: Execution, effect: Commit) -> Any:
+    try:
+        return await ex.engine.committer.commit(effect.op)
+    except asyncio.CancelledError:
+        await _void(ex, effect.final)
+        raise
+
+
+async def _hold(ex: Execution, effect: Hold) -> None:
+    try:
+        await effect.future
+    except asyncio.CancelledError:
+        await _void(ex, effect.final)
+        raise
+
+
+async def _void(ex: Execution, outcome: Step | None) -> None:
+    """The workflow's own code cancelled an operation whose outcome is already on its way: record that it never saw it."""
+    if outcome is None or ex.halted is not None or outcome.seq is None:
+        return
+    ex.delivery.skip(outcome.seq)
+    written = ex.engine.committer.commit(Void(ex.engine.worker_id, ex.id, ex.epoch, outcome.position))
+    while not written.done():
+        try:
+            await asyncio.shield(written)
+        except asyncio.CancelledError:
+            continue
+
+
+async def _pause(ex: Execution, effect: Pause) -> Any:
+    ex.active -= 1
+    ex.engine.waiting(ex)
+    try:
+        return await effect.wait.future
+    except asyncio.CancelledError:
+        if ex.halted is None:
+            _abandon(ex, effect)
+        raise
+    finally:
+        ex.woken(effect.wait)
+        ex.active += 1
+        ex.engine.going_on(ex)
+
+
+def _abandon(ex: Execution, effect: Pause) -> None:
+    """The workflow's own code no longer waits for this: a replay is not to take it for a wait that goes on."""
+    record = effect.record
+    record.completed, record.seq, record.output, record.error = ex.engine.clock.now(), None, None, None
+    ex.engine.committer.commit(Write(ex.engine.worker_id, record))
+
+
+async def _forever(ex: Execution) -> None:
+    wait = ex.wait()
+    try:
+        await wait.future
+    finally:
+        ex.woken(wait)
+
+
+async def _invoke(ex: Execution, effect: Invoke) -> Any:
+    call = effect.call
+    clock = ex.engine.clock
+    token = current.set(StepScope(ex, effect.position, effect.attempt))
+    clock.busy()
+    ex.invoking += 1
+    try:
+        work = call.fn(*call.args, **call.kwargs) if call.is_async else _in_pool(ex, effect)
+        if call.timeout is None:
+            return await work
+        try:
+            async with asyncio.timeout(call.timeout / SECOND) as limit:
+                return await work
+        except TimeoutError:
+            if limit.expired():
+                raise _timed_out(effect) from None
+            raise
+    finally:
+        ex.invoking -= 1
+        clock.idle()
+        current.reset(token)
+
+
+def _in_pool(ex: Execution, effect: Invoke) -> asyncio.Future[Any]:
+    call = effect.call
+    context = contextvars.copy_context()
+    work = functools.partial(context.run, call.fn, *call.args, **call.kwargs)
+    return ex.engine.loop.run_in_executor(ex.engine.step_pool, work)
+
+
+# -- blocking ----------------------------------------------------------------------------------------------------------
+def _invoke_blocking(ex: Execution, effect: Invoke) -> Any:
+    call = effect.call
+    if call.is_async:
+        return on_loop(ex, _invoke(ex, effect))
+    token = current.set(StepScope(ex, effect.position, effect.attempt))
+    try:
+        if call.timeout is None:
+            return call.fn(*call.args, **call.kwargs)
+        context = contextvars.copy_context()
+        # A thread cannot be interrupted: after its time is up its result is ignored, and its place in the pool stays taken.
+        work = ex.engine.step_pool.submit(context.run, functools.partial(call.fn, *call.args, **call.kwargs))
+        try:
+            return work.result(call.timeout / SECOND)
+        except PoolTimeout:
+            if work.done():
+                raise
+            raise _timed_out(effect) from None
+    finally:
+        current.reset(token)
+
+
+def _timed_out(effect: Invoke) -> StepTimedOut:
+    seconds = (effect.call.timeout or 0) / SECOND
+    return StepTimedOut(f"step {effect.call.name!r} took longer than its timeout of {seconds:g} s (attempt {effect.attempt})")

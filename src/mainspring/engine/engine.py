@@ -1,0 +1,419 @@
+"""The runs that this process has in hand: setting them off, waking them, parking them, stopping them.
+
+Everything here happens on one event loop, except where a method says otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from mainspring.engine.execution import Execution
+from mainspring.engine.runner import run_async, run_blocking
+from mainspring.engine.signals import Halt, HandedBack, Lost, Parked, Stopped
+from mainspring.engine.timers import Timers
+from mainspring.errors import TooLarge
+from mainspring.model.records import Run
+from mainspring.model.states import State
+from mainspring.store.ops import Rest, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from mainspring.engine.execution import Wait
+    from mainspring.engine.registry import Function, Registry
+    from mainspring.engine.settings import EngineSettings
+    from mainspring.model.clock import Clock
+    from mainspring.model.records import Claim, Ending, NewRun
+    from mainspring.store.committer import Committer
+    from mainspring.store.protocol import Poke, Store
+
+log = logging.getLogger("mainspring.engine")
+
+_SETTLE_ROUNDS = 8
+_PATIENCE = 1.0
+_STUCK_SECONDS = 2.0
+
+
+class Engine:
+    """What one worker executes."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        committer: Committer,
+        clock: Clock,
+        registry: Registry,
+        settings: EngineSettings,
+        worker_id: str,
+        version: str,
+        receiver: Callable[[Function, Any], Any],
+        on_end: Callable[[Ending], None],
+        on_room: Callable[[], None],
+        on_poke: Callable[[], None],
+    ) -> None:
+        self.store = store
+        self.committer = committer
+        self.clock = clock
+        self.registry = registry
+        self.settings = settings
+        self.worker_id = worker_id
+        self.version = version
+        self.receiver = receiver
+        self._on_end = on_end
+        self._on_room = on_room
+        self._on_poke = on_poke
+        self.loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self.timers = Timers(clock, self.loop)
+        self.executions: dict[str, Execution] = {}
+        self.accepting = True
+        self._run_pool = ThreadPoolExecutor(settings.threads, "mainspring-run")
+        self.step_pool = ThreadPoolExecutor(settings.threads, "mainspring-step")
+        self._store_pool = ThreadPoolExecutor(4, "mainspring-store")
+        self._reserve = threading.Lock()
+        self._reserved = 0
+        self._blocking = 0
+        self._resting = 0
+        self._sleepers: list[tuple[int, int, Execution]] = []
+        self._sleeper_count = 0
+        self._children: dict[str, list[Wait]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- room ----------------------------------------------------------------------------------------------------------
+    def room(self) -> int:
+        """How many more runs may be taken in hand. Those that rest do not count."""
+        if not self.accepting:
+            return 0
+        return self.settings.concurrency - (len(self.executions) - self._resting) - self._reserved
+
+    def thread_room(self) -> int:
+        """How many more `def` runs there are threads for."""
+        return self.settings.threads - self._blocking
+
+    def admit(self, function: Function) -> bool:
+        """Hold a place for a run that is about to be started here. `begin` gives it back. From any thread."""
+        with self._reserve:
+            if self.room() <= 0 or (not function.is_async and self.thread_room() - self._reserved <= 0):
+                return False
+            self._reserved += 1
+            return True
+
+    def count_resting(self, change: int) -> None:
+        self._resting += change
+        if change > 0:
+            self._here(self._on_room)
+
+    # -- setting off ---------------------------------------------------------------------------------------------------
+    def begin(self, new: NewRun, *, created: bool) -> None:
+        """Set off a run that was stored as being in this worker's hand, if it was. From any thread."""
+        if new.owner != self.worker_id:
+            return
+        with self._reserve:
+            self._reserved -= 1
+        if not created:
+            return
+        run = Run(
+            new.id,
+            new.uid,
+            new.workflow,
+            new.kind,
+            State.RUNNING,
+            None,
+            new.input,
+            None,
+            None,
+            new.due,
+            new.created,
+            new.created,
+            None,
+            new.timeout,
+            new.deadline,
+            new.owner,
+            1,
+            0,
+            new.version,
+            new.fingerprint,
+            new.parent,
+            new.scheduled_by,
+            new.attributes,
+            None,
+        )
+        self._here(self._launch, Execution(self, run, self.registry.get(run.workflow), []))
+
+    def take(self, claims: Iterable[Claim]) -> None:
+        """Set off runs that were claimed."""
+        for claim in claims:
+            self._launch(Execution(self, claim.run, self.registry.get(claim.run.workflow), claim.steps))
+
+    def _launch(self, ex: Execution) -> None:
+        self.executions[ex.id] = ex
+        if ex.run.deadline is not None:
+            ex.deadline = self.timers.at(ex.run.deadline, lambda: self._out_of_time(ex))
+        if not ex.function.is_async:
+            self._blocking += 1
+            self.clock.busy()
+        context = contextvars.Context() if ex.function.is_async else None
+        ex.root = task = self.loop.create_task(self._run(ex), name=f"mainspring {ex.id}", context=context)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, ex: Execution) -> None:
+        ending: Ending | None = None
+        try:
+            if ex.function.is_async:
+                ending = await run_async(ex)
+            else:
+                context = contextvars.Context()
+                try:
+                    ending = await self.loop.run_in_executor(self._run_pool, context.run, run_blocking, ex)
+                finally:
+                    self._blocking -= 1
+                    self.clock.idle()
+        except Exception:
+            log.exception("run %s of %s could not be concluded; its record stays as it is", ex.id, ex.function.name)
+        finally:
+            self._forget(ex)
+        if ending is not None:
+            self.settle(ending)
+
+    def _forget(self, ex: Execution) -> None:
+        ex.set_resting(resting=False)
+        for wait in list(ex.waits):
+            ex.woken(wait)
+        if ex.deadline is not None:
+            ex.deadline.cancel()
+        if self.executions.get(ex.id) is ex:
+            del self.executions[ex.id]
+        self._on_room()
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+    def watch(self, wait: Wait) -> None:
+        """Arrange for a wait to be resolved by its time or by the end of a run. From any thread of the run's own."""
+        self._here(self._watch, wait)
+
+    def _watch(self, wait: Wait) -> None:
+        wait.register()
+        if wait.until is not None and not wait.future.done():
+            wait.timer = self.timers.at(wait.until, wait.resolve)
+        if wait.child is not None:
+            self._children.setdefault(wait.child, []).append(wait)
+
+    def unwatch(self, wait: Wait) -> None:
+        """The wait is over. From any thread of the run's own."""
+        self._here(self._unwatch, wait)
+
+    def _unwatch(self, wait: Wait) -> None:
+        if wait.timer is not None:
+            wait.timer.cancel()
+            wait.timer = None
+        if wait.child is not None:
+            others = self._children.get(wait.child)
+            if others is not None and wait in others:
+                others.remove(wait)
+                if not others:
+                    del self._children[wait.child]
+
+    def settle(self, ending: Ending) -> None:
+        """A run has ended: wake those in this process that wait for it."""
+        for wait in list(self._children.get(ending.id, ())):
+            wait.resolve(ending)
+        self._on_end(ending)
+
+    def waiting(self, ex: Execution) -> None:
+        """One of the run's operations has begun to wait. When nothing else goes on, the run rests."""
+        if not ex.function.is_async:
+            self.clock.idle()
+        if ex.active == 0 and ex.halted is None:
+            if ex.resting:
+                self._rested(ex)
+            else:
+                self._after_rounds(_SETTLE_ROUNDS, lambda: self._perhaps_rest(ex))
+
+    def going_on(self, ex: Execution) -> None:
+        if not ex.function.is_async:
+            self.clock.busy()
+
+    def _perhaps_rest(self, ex: Execution) -> None:
+        """A run with several branches rests when all of them wait."""
+        if ex.active == 0 and not ex.resting and ex.waits and ex.halted is None and ex.parking is None:
+            self._rest(ex, park=False)
+
+    def _rested(self, ex: Execution) -> None:
+        if not ex.function.is_async:
+            if ex.next_due() - self.clock.now() > self.settings.park_after * 1_000_000:
+                self.loop.call_later(self.settings.park_after, self._park, ex)
+            return
+        self._sleeper_count += 1
+        heapq.heappush(self._sleepers, (-ex.next_due(), self._sleeper_count, ex))
+        if self._resting > self.settings.resident:
+            self._park(self._last_to_wake())
+
+    def _last_to_wake(self) -> Execution | None:
+        while self._sleepers:
+            due, _, ex = heapq.heappop(self._sleepers)
+            if ex.resting and ex.parking is None and -due == ex.next_due():
+                return ex
+        return None
+
+    def _park(self, ex: Execution | None) -> None:
+        if ex is not None and ex.resting and ex.active == 0 and ex.halted is None and ex.parking is None:
+            self._rest(ex, park=True)
+
+    def _rest(self, ex: Execution, *, park: bool) -> None:
+        """Ask the store to let the run rest, or be parked. What happens meanwhile waits for the answer."""
+        ex.parking = []
+        ex.rest_due = ex.next_due()
+        op = Rest(self.worker_id, ex.id, ex.epoch, ex.rest_due, park)
+        answer = self.committer.commit(op)
+        answer.add_done_callback(lambda answer: self._rest_answered(ex, answer, park=park))
+
+    def _rest_answered(self, ex: Execution, answer: asyncio.Future[Verdict], *, park: bool) -> None:
+        happened, ex.parking = ex.parking or [], None
+        if ex.halted is not None:
+            return
+        verdict = Verdict.FENCED if answer.cancelled() or answer.exception() is not None else answer.result()
+        if verdict is Verdict.DONE and park:
+            self.halt(ex, Parked())
+            return
+        if verdict is Verdict.DONE:
+            ex.set_resting(resting=True)
+            self._rested(ex)
+        elif verdict is Verdict.FENCED:
+            self.halt(ex, Lost())
+        else:
+            self.look_at(ex)
+        for wait, value in happened:
+            wait.resolve(value)
+
+    def _after_rounds(self, rounds: int, then: Callable[[], None]) -> None:
+        if rounds:
+            self.loop.call_soon(self._after_rounds, rounds - 1, then)
+        else:
+            then()
+
+    # -- from outside --------------------------------------------------------------------------------------------------
+    def look_at(self, ex: Execution) -> None:
+        """Something happened to this run in the store: find out what."""
+        del ex
+        self._here(self._on_poke)
+
+    async def attend(self, pokes: list[Poke]) -> None:
+        """React to what happened to runs in hand."""
+        curious: list[Execution] = []
+        for poke in pokes:
+            ex = self.executions.get(poke.run)
+            if ex is None:
+                continue
+            if poke.epoch != ex.epoch or poke.state.ended:
+                self.halt(ex, Lost())
+            elif poke.state is State.CANCELLING:
+                self.halt(ex, Stopped(poke.reason))
+            else:
+                curious.append(ex)
+        children = {wait.child for ex in curious for wait in ex.waits if wait.child is not None}
+        if children:
+            for ending in (await self.in_thread(self.store.endings, children)).values():
+                if ending is not None:
+                    for wait in list(self._children.get(ending.id, ())):
+                        wait.resolve(ending)
+
+    def _out_of_time(self, ex: Execution) -> None:
+        task = self.loop.create_task(self._cancel_for_time(ex), context=contextvars.Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _cancel_for_time(self, ex: Execution) -> None:
+        await self.in_thread(self.store.cancel, [ex.id], "timeout", self.clock.now())
+        self._on_poke()
+
+    def halt(self, ex: Execution, signal: Halt) -> None:
+        """Take a run from its code. From any thread."""
+        self._here(self._halt, ex, signal)
+
+    def _halt(self, ex: Execution, signal: Halt) -> None:
+        ex.halt(signal)
+        self.loop.call_later(_PATIENCE, self._press, ex)
+
+    def _press(self, ex: Execution) -> None:
+        """A run that was halted still holds on, in something that is not an operation: cancel it, as long as no step is cut off."""
+        if self.executions.get(ex.id) is not ex or not ex.function.is_async or ex.root is None:
+            return
+        if ex.invoking and not isinstance(ex.halted, Lost):
+            self.loop.call_later(_PATIENCE, self._press, ex)
+            return
+        for task in ex.tasks:
+            task.cancel()
+        ex.root.cancel()
+
+    def watch_for_disagreement(self, ex: Execution, position: str) -> None:
+        """An operation is held back. If the record stays unused for long, nobody will ever ask for it."""
+        self.loop.call_later(_STUCK_SECONDS, self._perhaps_stuck, ex, position, ex.delivery.cursor)
+
+    def _perhaps_stuck(self, ex: Execution, position: str, cursor: int) -> None:
+        if ex.halted is not None or not ex.delivery.stuck:
+            return
+        if ex.delivery.cursor != cursor:
+            self.watch_for_disagreement(ex, position)
+            return
+        unused = ex.unused()
+        if unused is not None:
+            found = f"{unused.kind} {unused.name!r} at position {unused.position}"
+            ex.delivery.fail(ex.disagree(f"the record goes on with {found}, but the code asks for position {position} instead"))
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+    async def stop(self, grace: float) -> None:
+        """Hand every run back. Steps in flight may finish, for as long as the grace lasts."""
+        self.accepting = False
+        for ex in list(self.executions.values()):
+            self.halt(ex, HandedBack())
+        left = [ex.root for ex in self.executions.values() if ex.root is not None]
+        if left:
+            await asyncio.wait(left, timeout=grace)
+        for ex in list(self.executions.values()):
+            log.warning("run %s of %s is in a step that does not end; it is left to be taken over", ex.id, ex.function.name)
+            if ex.root is not None and ex.function.is_async:
+                ex.halted = Lost()
+                ex.root.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_PATIENCE)
+        self.close()
+
+    def abandon(self) -> None:
+        """This worker was declared dead: nothing it has in hand is its own any more."""
+        for ex in list(self.executions.values()):
+            self.halt(ex, Lost())
+
+    def close(self) -> None:
+        self.timers.close()
+        self._run_pool.shutdown(wait=False, cancel_futures=True)
+        self.step_pool.shutdown(wait=False, cancel_futures=True)
+        self._store_pool.shutdown(wait=False)
+
+    def _here(self, work: Callable[..., None], *args: Any) -> None:
+        """Do something on the loop: now if this is its thread, else as soon as it can."""
+        if threading.get_ident() == self._thread:
+            work(*args)
+        else:
+            self.loop.call_soon_threadsafe(work, *args)
+
+    # -- helpers -------------------------------------------------------------------------------------------------------
+    async def in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
+        """Do something blocking on a thread, with civil time standing still meanwhile."""
+        self.clock.busy()
+        try:
+            return await self.loop.run_in_executor(self._store_pool, work, *args)
+        finally:
+            self.clock.idle()
+
+    def check_size(self, text: str, what: str) -> str:
+        limit = self.settings.value_bytes
+        if len(text) > limit:
+            raise TooLarge(f"{what} has {len(text):,} characters as JSON; the limit is {limit:,} (setting value_bytes)")
+        return text

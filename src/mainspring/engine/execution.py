@@ -1,0 +1,193 @@
+"""A run in this process's memory: what it has recorded, where it stands, and whether it may go on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from mainspring.engine.delivery import Delivery
+from mainspring.errors import NonDeterminism
+from mainspring.store.ops import FAR
+
+if TYPE_CHECKING:
+    from mainspring.engine.engine import Engine
+    from mainspring.engine.registry import Function
+    from mainspring.engine.signals import Halt
+    from mainspring.engine.timers import Timer
+    from mainspring.model.records import Run, Step
+
+
+class Wait:
+    """Something a run waits for: a time, the end of another run, or whichever comes first."""
+
+    __slots__ = ("_execution", "child", "future", "timer", "until")
+
+    def __init__(self, execution: Execution, until: int | None, child: str | None) -> None:
+        self._execution = execution
+        self.until = until
+        self.child = child
+        self.timer: Timer | None = None
+        self.future: asyncio.Future[Any] = execution.engine.loop.create_future()
+
+    def register(self) -> None:
+        """Count among what the run waits for; if the run was halted meanwhile, the wait is over at once."""
+        if self._execution.halted is None:
+            self._execution.waits.add(self)
+        elif not self.future.done():
+            self.future.set_exception(self._execution.halted)
+            self.future.exception()
+
+    def resolve(self, value: Any = None) -> None:
+        """It has happened. While the run is being parked this has to wait for how that ends."""
+        if self._execution.parking is not None:
+            self._execution.parking.append((self, value))
+        elif not self.future.done():
+            self._execution.woken(self)
+            self.future.set_result(value)
+
+
+class Execution:
+    """One run, from a claim to its end or until it is let go."""
+
+    __slots__ = (
+        "active",
+        "deadline",
+        "delivery",
+        "disagreement",
+        "engine",
+        "epoch",
+        "function",
+        "halted",
+        "id",
+        "invoking",
+        "journal",
+        "last_time",
+        "outstanding",
+        "parking",
+        "rest_due",
+        "resting",
+        "root",
+        "run",
+        "seq",
+        "tasks",
+        "waits",
+    )
+
+    def __init__(self, engine: Engine, run: Run, function: Function, steps: list[Step]) -> None:
+        self.engine = engine
+        self.run = run
+        self.id = run.id
+        self.epoch = run.epoch
+        self.function = function
+        self.journal = {step.position: step for step in steps}
+        delivered = {step.seq for step in steps if step.seq is not None and not step.interrupted}
+        recorded = max((step.seq for step in steps if step.seq is not None), default=-1) + 1
+        self.delivery = Delivery(engine.loop, recorded, set(range(recorded)) - delivered)
+        self.seq = recorded
+        self.last_time = run.started if run.started is not None else run.created
+        self.halted: Halt | None = None
+        self.disagreement: NonDeterminism | None = None
+        self.active = 0
+        """Operations that are doing something, not waiting."""
+        self.invoking = 0
+        """Steps whose function is being executed."""
+        self.outstanding = 0
+        """Operations that were called and are not over."""
+        self.waits: set[Wait] = set()
+        self.tasks: dict[asyncio.Future[Any], str] = {}
+        """Tasks that the workflow created, with the place that did."""
+        self.root: asyncio.Task[Any] | None = None
+        self.resting = False
+        """Recorded as waiting in the store."""
+        self.rest_due = FAR
+        """When it is to be woken, as the store has it."""
+        self.parking: list[tuple[Wait, Any]] | None = None
+        """While a request to park is under way: what has happened since."""
+        self.deadline: Timer | None = None
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is one line of control and one operation: then nothing can race it."""
+        return self.outstanding <= 1 and not self.tasks
+
+    # -- the record ----------------------------------------------------------------------------------------------------
+    def recall(self, position: str, kind: str, name: str) -> Step | None:
+        """What is recorded at a position; a `NonDeterminism` if that was something else."""
+        if self.halted is not None:
+            raise self.halted
+        if self.disagreement is not None:
+            raise self.disagreement
+        step = self.journal.pop(position, None)
+        if step is not None and (step.kind, step.name) != (kind, name):
+            raise self.disagree(
+                f"at position {position} the record has {_operation(step.kind, step.name)}, "
+                f"but the code now asks for {_operation(kind, name)}"
+            )
+        return step
+
+    def disagree(self, finding: str) -> NonDeterminism:
+        """Note that code and record do not agree. From now on the run's own code has no say in how it ends."""
+        self.disagreement = NonDeterminism(
+            f"run {self.id} of {self.function.name}: {finding}. A workflow must do the same operations in the same order when it "
+            "is replayed: keep chance, time, and the outside world in steps, or guard a change with run.patched()."
+        )
+        return self.disagreement
+
+    def take_seq(self) -> int:
+        """The number of the next outcome."""
+        seq = self.seq
+        self.seq = seq + 1
+        return seq
+
+    def unused(self) -> Step | None:
+        """A recorded outcome that the code never asked for, the first of them."""
+        if not self.delivery.replaying:
+            return None
+        left = [step for step in self.journal.values() if step.seq is not None and not step.interrupted]
+        return min(left, key=lambda step: step.seq or 0, default=None)
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+    def wait(self, until: int | None = None, child: str | None = None) -> Wait:
+        """Register a wait in memory, before it is recorded, so that nothing can slip through between the two."""
+        wait = Wait(self, until, child)
+        self.engine.watch(wait)
+        return wait
+
+    def next_due(self) -> int:
+        """The first time at which one of the waits is over by itself."""
+        return min((wait.until for wait in self.waits if wait.until is not None), default=FAR)
+
+    def woken(self, wait: Wait) -> None:
+        self.waits.discard(wait)
+        self.engine.unwatch(wait)
+
+    def set_resting(self, *, resting: bool) -> None:
+        """Note whether the store has this run as waiting."""
+        if self.resting != resting:
+            self.resting = resting
+            self.engine.count_resting(1 if resting else -1)
+
+    def adopt(self, task: asyncio.Future[Any], site: str) -> None:
+        """A task that the workflow created at `site` is part of the run until it is done."""
+        self.tasks[task] = site
+        task.add_done_callback(self._disown)
+
+    def _disown(self, task: asyncio.Future[Any]) -> None:
+        self.tasks.pop(task, None)
+
+    # -- ending --------------------------------------------------------------------------------------------------------
+    def halt(self, signal: Halt) -> None:
+        """Take the run away from its code: every wait ends with the signal and no operation acts from now on."""
+        if self.halted is not None:
+            return
+        self.halted = signal
+        self.delivery.fail(signal)
+        for wait in list(self.waits):
+            self.woken(wait)
+            if not wait.future.done():
+                wait.future.set_exception(signal)
+                wait.future.exception()  # whoever waits gets it; if nobody does any more, that is fine
+
+
+def _operation(kind: str, name: str) -> str:
+    return kind if kind == name else f"{kind} {name!r}"

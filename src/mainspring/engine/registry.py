@@ -1,0 +1,152 @@
+"""The functions an app knows, by name, each with what is needed to execute it."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import textwrap
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from mainspring.codec import CallCodec
+from mainspring.engine.retry import Retry
+from mainspring.errors import AlreadyRegistered, InvalidInput, UnknownFunction
+from mainspring.recurrence.durations import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import timedelta
+
+SECOND = 1_000_000
+
+
+class Bound(Enum):
+    """What a function's first parameter is."""
+
+    NOT = "an argument like the others"
+    INSTANCE = "the instance of a method"
+    CLASS = "the class of a classmethod"
+
+
+@dataclass(slots=True)
+class Function:
+    """A workflow or step as registered. `bound` says what its first parameter is: nothing special, an instance or a class."""
+
+    name: str
+    kind: str
+    fn: Callable[..., Any]
+    is_async: bool
+    codec: CallCodec
+    source: str
+    retry: Retry = field(default_factory=lambda: Retry(1))
+    timeout: int | None = None
+    at_most_once: bool = False
+    interruptible: bool = False
+    bound: Bound = Bound.NOT
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of its name and source: the same source, the same fingerprint, on every machine."""
+        return hashlib.sha256(f"{self.name}\n{self.source}".encode()).hexdigest()[:16]
+
+
+class Registry:
+    """Functions by name. The same name twice is an error, unless it is the same source again, as after a reload."""
+
+    def __init__(self) -> None:
+        self._functions: dict[str, Function] = {}
+
+    def add(self, function: Function) -> None:
+        there = self._functions.get(function.name)
+        if there is not None and (there.kind, there.source) != (function.kind, function.source):
+            raise AlreadyRegistered(
+                f"two functions are called {function.name!r}: {_where(there.fn)} and {_where(function.fn)}; "
+                "give one of them another name with name=…"
+            )
+        self._functions[function.name] = function
+
+    def get(self, name: str) -> Function:
+        try:
+            return self._functions[name]
+        except KeyError:
+            known = ", ".join(sorted(self._functions)) or "none"
+            raise UnknownFunction(f"no function is called {name!r} here; known are: {known}") from None
+
+    def __iter__(self) -> Iterator[Function]:
+        return iter(self._functions.values())
+
+    def version(self) -> str:
+        """A hash of all workflows: what an app's version is unless it is given."""
+        prints = sorted(function.fingerprint for function in self if function.kind == "workflow")
+        return hashlib.sha256("\n".join(prints).encode()).hexdigest()[:12]
+
+
+def make(
+    fn: Callable[..., Any],
+    kind: str,
+    *,
+    name: str | None,
+    full_name: Callable[[str], str],
+    retry: Retry | int | None,
+    timeout: timedelta | float | str | None,
+    at_most_once: bool = False,
+    interruptible: bool = False,
+) -> Function:
+    """Look at a function once, at registration: whatever is wrong with it is an error now."""
+    is_class_method = isinstance(fn, classmethod)
+    if isinstance(fn, (classmethod, staticmethod)):
+        fn = fn.__func__
+    if not inspect.isroutine(fn) and not callable(fn):
+        raise InvalidInput(f"{fn!r} is not a function")
+    title = name if name is not None else _own_name(fn)
+    if not title.strip():
+        raise InvalidInput(f"{fn!r} needs a name: give one with name=…")
+    title = full_name(title)
+    return Function(
+        name=title,
+        kind=kind,
+        fn=fn,
+        is_async=inspect.iscoroutinefunction(fn),
+        codec=CallCodec(fn, name=title),
+        source=_source(fn),
+        retry=Retry.of(retry),
+        timeout=_positive(timeout, title),
+        at_most_once=at_most_once,
+        interruptible=interruptible,
+        bound=Bound.CLASS if is_class_method else Bound.INSTANCE if _is_method(fn) else Bound.NOT,
+    )
+
+
+def _own_name(fn: Callable[..., Any]) -> str:
+    """Its qualified name, without the function it was defined in, if any."""
+    return fn.__qualname__.rpartition("<locals>.")[2]
+
+
+def _positive(timeout: timedelta | float | str | None, name: str) -> int | None:
+    if timeout is None:
+        return None
+    micros = int(parse_duration(timeout).total_seconds() * SECOND)
+    if micros <= 0:
+        raise InvalidInput(f"the timeout of {name!r} must be longer than nothing, not {timeout!r}")
+    return micros
+
+
+def _is_method(fn: Callable[..., Any]) -> bool:
+    """Whether `fn` was written in a class body as a method: then its first parameter is the instance."""
+    scope = fn.__qualname__.rpartition(".")[0]
+    first = next(iter(inspect.signature(fn).parameters), "")
+    return bool(scope) and not scope.endswith("<locals>") and first == "self"
+
+
+def _source(fn: Callable[..., Any]) -> str:
+    try:
+        return textwrap.dedent(inspect.getsource(fn))
+    except (OSError, TypeError):  # typed at a prompt, or made at run time: the compiled code has to do
+        code = getattr(fn, "__code__", None)
+        return f"{code.co_code.hex()} {code.co_consts!r}" if code is not None else repr(fn)
+
+
+def _where(fn: Callable[..., Any]) -> str:
+    code = getattr(fn, "__code__", None)
+    return f"{fn.__module__}, line {code.co_firstlineno}" if code is not None else fn.__module__

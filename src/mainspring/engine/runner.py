@@ -1,0 +1,177 @@
+"""Executing one run from the top of its function to its end, or until it is let go."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from mainspring.codec import encode_exception
+from mainspring.engine.context import Line, current
+from mainspring.engine.drivers import drive, drive_blocking, perform
+from mainspring.engine.flows import Commit, StepCall, step
+from mainspring.engine.registry import Bound
+from mainspring.engine.signals import HandedBack, Lost, Parked, Stopped
+from mainspring.errors import Interrupted, MainspringError, NotSerializable
+from mainspring.model.records import Ending
+from mainspring.model.states import State
+from mainspring.store.ops import Finish, Release, Verdict
+
+if TYPE_CHECKING:
+    from mainspring.engine.execution import Execution
+    from mainspring.engine.flows import Flow
+
+log = logging.getLogger("mainspring.engine")
+
+_PATIENCE = 1.0
+"""Seconds that tasks of a run get to end after they were cancelled."""
+
+
+async def run_async(ex: Execution) -> Ending | None:
+    """Execute an `async def` run on the loop. Answers with its ending, or None when it has not ended here."""
+    value: Any = None
+    error: BaseException | None = None
+    try:
+        args, kwargs = _arguments(ex)
+        current.set(Line(ex))
+        value = await _body(ex, args, kwargs)
+    except BaseException as caught:  # noqa: BLE001  (a signal, a cancellation or the user's own: the flags decide)
+        error = caught
+    current.set(None)
+    await _clear_tasks(ex)
+    flow = _conclude(ex, value, error)
+    try:
+        effect = next(flow)
+        while True:
+            effect = flow.send(await perform(ex, effect))
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+
+
+def run_blocking(ex: Execution) -> Ending | None:
+    """Execute a `def` run on a thread of its own."""
+    value: Any = None
+    error: BaseException | None = None
+    try:
+        args, kwargs = _arguments(ex)
+        current.set(Line(ex))
+        value = _body(ex, args, kwargs)
+    except BaseException as caught:  # noqa: BLE001
+        error = caught
+    current.set(None)
+    flow = _conclude(ex, value, error)
+    try:
+        effect = next(flow)
+        while True:
+            effect = flow.send(ex.engine.committer.commit_sync(effect.op))  # type: ignore[union-attr]
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+
+
+def _arguments(ex: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if ex.function.at_most_once and ex.epoch > 1:
+        raise Interrupted(f"run {ex.id} was cut off in the middle, and {ex.function.name!r} is not to be started a second time")
+    args, kwargs = ex.function.codec.decode(ex.run.input)
+    if ex.function.bound is not Bound.NOT:
+        args = (ex.engine.receiver(ex.function, args[0]), *args[1:])
+    return args, kwargs
+
+
+def _body(ex: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The run's function, called. A step that is a run of its own is a run with that one operation."""
+    function = ex.function
+    if function.kind == "workflow":
+        return function.fn(*args, **kwargs)
+    ex.outstanding += 1
+    flow = step(ex, "0", StepCall.of(function, args, kwargs))
+    return drive(ex, flow) if function.is_async else drive_blocking(ex, flow)
+
+
+async def _clear_tasks(ex: Execution) -> None:
+    """Tasks that the function left behind are cancelled and awaited: nothing of a run is done after its end."""
+    if ex.halted is None:
+        for site in ex.tasks.values():
+            log.warning(
+                "run %s of %s ended while a task created at %s was unfinished; it is cancelled. Await what you start.",
+                ex.id,
+                ex.function.name,
+                site,
+            )
+    for _ in range(3):
+        left = list(ex.tasks)
+        if not left:
+            return
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=_PATIENCE)
+        for task in left:
+            if task.done() and not task.cancelled():
+                task.exception()
+    if ex.tasks:
+        log.error("run %s of %s: %d tasks ignore being cancelled and are abandoned", ex.id, ex.function.name, len(ex.tasks))
+
+
+def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
+    """Record how the run ended. Where the run was taken from its code, what came out of the code does not count."""
+    if ex.halted is None and ex.disagreement is None:
+        unused = ex.unused()
+        if unused is not None:
+            what = f"{unused.kind} {unused.name!r} at position {unused.position}"
+            ex.disagree(f"the function came to its end, but the record goes on with {what}")
+    if ex.halted is not None:
+        return (yield from _let_go(ex))
+    if ex.disagreement is not None:
+        if ex.run.fingerprint != ex.function.fingerprint:
+            why = json.dumps({"version": ex.engine.version, "reason": str(ex.disagreement)})
+            yield Commit(Release(ex.engine.worker_id, ex.id, ex.epoch, stranded=why))
+            return None
+        error = ex.disagreement
+    return (yield from _finish(ex, _finish_of(ex, value, error)))
+
+
+def _finish_of(ex: Execution, value: Any, error: BaseException | None) -> Finish:
+    finish = Finish(ex.engine.worker_id, ex.id, ex.epoch, State.SUCCEEDED, ex.engine.clock.now())
+    if error is None:
+        try:
+            text = ex.function.codec.result.encode(value)
+            finish.output = ex.engine.check_size(text, f"the result of {ex.function.name!r}")
+        except MainspringError as refused:
+            error = refused
+    if error is not None:
+        finish.state, finish.error = State.FAILED, encode_exception(error)
+        finish.reason = "interrupted" if isinstance(error, Interrupted) else f"{type(error).__name__}: {error}"[:500]
+    return finish
+
+
+def _finish(ex: Execution, finish: Finish) -> Flow:
+    try:
+        verdict = yield Commit(finish)
+    except MainspringError:
+        raise
+    except Exception as refused:  # noqa: BLE001  (the database refuses the value itself)
+        problem = NotSerializable(f"the database refused the result of {ex.function.name!r}: {refused}")
+        return (yield from _finish(ex, _finish_of(ex, None, problem)))
+    if verdict is Verdict.STOPPING:
+        finish = Finish(finish.owner, finish.run, finish.epoch, State.CANCELLED, finish.completed)
+        verdict = yield Commit(finish)
+    if verdict is not Verdict.DONE:
+        return None
+    return Ending(ex.id, finish.state, finish.reason, finish.output, finish.error)
+
+
+def _let_go(ex: Execution) -> Flow:
+    signal = ex.halted
+    owner, now = ex.engine.worker_id, ex.engine.clock.now()
+    if isinstance(signal, Stopped):
+        reason = signal.args[0] if signal.args else None
+        verdict = yield Commit(Finish(owner, ex.id, ex.epoch, State.CANCELLED, now, reason=reason))
+        return Ending(ex.id, State.CANCELLED, reason, None, None) if verdict is Verdict.DONE else None
+    if isinstance(signal, HandedBack):
+        due = ex.rest_due if ex.resting else None
+        verdict = yield Commit(Release(owner, ex.id, ex.epoch, due=due))
+        if verdict is Verdict.STOPPING:
+            yield Commit(Finish(owner, ex.id, ex.epoch, State.CANCELLED, now))
+        return None
+    assert isinstance(signal, (Parked, Lost))  # noqa: S101
+    return None

@@ -1,0 +1,30 @@
+"""Noticing what happens from outside to runs that this worker has in hand: cancelled, terminated, or something they wait for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainspring.services.service import Service
+
+if TYPE_CHECKING:
+    from mainspring.engine.engine import Engine
+    from mainspring.model.clock import Clock
+    from mainspring.store.protocol import Store
+
+
+class Attendant(Service):
+    """Kicked by the store's wake-ups; the poll is for one that got lost."""
+
+    name = "attendant"
+
+    def __init__(self, clock: Clock, poll: float, *, store: Store, engine: Engine) -> None:
+        super().__init__(clock, poll)
+        self._store = store
+        self._engine = engine
+
+    async def run_once(self, now: int) -> int | None:
+        del now
+        if self._engine.executions:
+            pokes = await self._engine.in_thread(self._store.pokes, self._engine.worker_id)
+            await self._engine.attend(pokes)
+        return None

@@ -1,0 +1,60 @@
+"""Taking runs that are ready, never more than there is room for, and cancelling those whose time is over unclaimed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainspring.services.service import Service
+from mainspring.store.ops import FAR
+from mainspring.store.protocol import ClaimRequest
+
+if TYPE_CHECKING:
+    from mainspring.engine.engine import Engine
+    from mainspring.model.clock import Clock
+    from mainspring.store.protocol import Store
+
+_LARGEST_BATCH = 200
+
+
+class Claimer(Service):
+    """Claims in batches. Kicked when something became ready or a place became free."""
+
+    name = "claimer"
+
+    def __init__(self, clock: Clock, poll: float, *, store: Store, engine: Engine, compatible: bool) -> None:
+        super().__init__(clock, poll)
+        self._store = store
+        self._engine = engine
+        self._compatible = compatible
+        self._next_due: int | None = None
+        self._hungry = True
+        self.paused = False
+
+    def kick_for_room(self) -> None:
+        """A place became free. That matters only if there was more than there was room for."""
+        if self._hungry:
+            self.kick()
+
+    async def run_once(self, now: int) -> int | None:
+        engine = self._engine
+        if self.paused or not engine.accepting:
+            return None
+        if self._next_due is not None and now >= self._next_due:
+            await engine.in_thread(self._store.expire, now)
+        limit = min(engine.room(), _LARGEST_BATCH)
+        functions = {
+            function.name: function.fingerprint
+            for function in engine.registry
+            if function.is_async or engine.thread_room() > 0
+        }
+        if limit <= 0 or not functions:
+            self._hungry = True
+            return self._next_due
+        request = ClaimRequest(engine.worker_id, engine.version, functions, limit, now, compatible=self._compatible)
+        claimed = await engine.in_thread(self._store.claim, request)
+        engine.take(claimed.claims)
+        self._hungry = claimed.more or len(functions) < len(list(engine.registry))
+        self._next_due = claimed.next_due if claimed.next_due is not None and claimed.next_due < FAR else None
+        if claimed.more and engine.room() > 0:
+            self.kick()
+        return self._next_due

@@ -1,0 +1,108 @@
+"""Showing that this worker lives, and noticing workers that no longer do.
+
+A worker's life is a number in the database that grows. It has lapsed when an observer, by its own monotonic clock and while it can
+itself read and renew, has not seen it change for one lease; wall clocks have no part in it, so a clock that is set, a machine
+that was suspended or a database that was away kills nobody. The beat comes from a thread of its own, because the loop may be
+held up by a step.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from mainspring.errors import StoreError
+from mainspring.services.processes import is_dead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.model.clock import Clock
+    from mainspring.model.records import Worker
+    from mainspring.store.protocol import Store
+
+log = logging.getLogger("mainspring.services")
+
+
+class Observations:
+    """When each worker's beat was last seen to change. Pure: what to think of a fleet at a monotonic time."""
+
+    def __init__(self, lease: float) -> None:
+        self._lease = lease
+        self._seen: dict[str, tuple[int, float]] = {}
+        self._last: float | None = None
+
+    def lapsed(self, fleet: list[Worker], mine: Worker, now: float) -> list[Worker]:
+        """The workers that have not shown life for a lease. After a pause of one's own, everybody gets a full lease again."""
+        if self._last is not None and now - self._last > self._lease / 2:
+            self._seen.clear()
+        self._last = now
+        lapsed: list[Worker] = []
+        seen: dict[str, tuple[int, float]] = {}
+        for worker in fleet:
+            if worker.id == mine.id:
+                continue
+            beat, since = self._seen.get(worker.id, (-1, now))
+            seen[worker.id] = (worker.beat, now if beat != worker.beat else since)
+            if now - seen[worker.id][1] > self._lease or is_dead(worker, mine):
+                lapsed.append(worker)
+        self._seen = seen
+        return lapsed
+
+
+class Heartbeat:
+    """A thread that beats three times per lease, and takes over from workers whose lease has lapsed."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        worker: Worker,
+        lease: float,
+        max_recoveries: int | None,
+        on_lost: Callable[[], None],
+        on_round: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._worker = worker
+        self._lease = lease
+        self._max_recoveries = max_recoveries
+        self._on_lost = on_lost
+        self._on_round = on_round
+        self._observations = Observations(lease)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mainspring-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self.run_once()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def run_once(self) -> None:
+        """Beat, look at the others, and free the runs of those that are gone."""
+        fleet = self._store.beat(self._worker.id, self._clock.now())
+        if fleet is None:
+            log.error("worker %s was declared dead by another one and starts again under a new name", self._worker.id)
+            self._stopping.set()
+            self._on_lost()
+            return
+        for worker in self._observations.lapsed(fleet, self._worker, self._clock.monotonic()):
+            freed = self._store.retire(worker.id, self._clock.now(), self._max_recoveries)
+            log.warning("worker %s on %s is gone; %d of its runs are free to be taken", worker.id, worker.host, freed)
+        self._on_round()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._lease / 3):
+            try:
+                self.run_once()
+            except StoreError as error:
+                log.warning("heartbeat: %s", error)
+            except Exception:
+                log.exception("heartbeat failed")

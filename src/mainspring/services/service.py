@@ -1,0 +1,73 @@
+"""The skeleton of every loop: do the work once, then rest until kicked, until a civil time, or for the safety poll."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from mainspring.errors import StoreError
+
+if TYPE_CHECKING:
+    from mainspring.model.clock import Alarm, Clock
+
+log = logging.getLogger("mainspring.services")
+
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+
+
+class Service(ABC):
+    """A loop of a worker. It survives whatever `run_once` raises: it says so, pauses and tries again."""
+
+    name: str
+
+    def __init__(self, clock: Clock, poll: float) -> None:
+        self.clock = clock
+        self.poll = poll
+        self._kicked = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._alarm: Alarm | None = None
+        self.rounds = 0
+
+    @abstractmethod
+    async def run_once(self, now: int) -> int | None:
+        """Do what there is to do. Answers with the civil time at which there will be more, if that is known."""
+
+    def kick(self) -> None:
+        """There may be something to do. To be called on the loop's thread."""
+        self._kicked.set()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        pause = _FIRST_PAUSE
+        while True:
+            self._kicked.clear()
+            try:
+                next_due = await self.run_once(self.clock.now())
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:  # noqa: BLE001
+                if isinstance(error, StoreError):
+                    log.warning("%s: %s; trying again in %.2g s", self.name, error, pause)
+                else:
+                    log.exception("%s failed; trying again in %.2g s", self.name, pause)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+                continue
+            pause = _FIRST_PAUSE
+            self.rounds += 1
+            await self._rest(next_due)
+
+    async def _rest(self, next_due: int | None) -> None:
+        if next_due is not None:
+            self._alarm = self.clock.call_at(next_due, self._loop, self.kick)
+        try:
+            await asyncio.wait_for(self._kicked.wait(), self.poll)
+        except TimeoutError:
+            pass
+        finally:
+            if self._alarm is not None:
+                self._alarm.cancel()
+                self._alarm = None
