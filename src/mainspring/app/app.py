@@ -125,6 +125,15 @@ class App(Scope):
     async def __aexit__(self, *exc: object) -> None:
         await self._leave()
 
+    async def vanish(self) -> None:
+        """Stop as a process that is killed does: nothing is handed back. For tests of what happens then."""
+        worker, self._worker = self._worker, None
+        exits, self._exits = self._exits, None
+        if worker is not None:
+            await worker.vanish()
+        if exits is not None:
+            await asyncio.to_thread(self._runtime.disconnect)
+
     async def _leave(self) -> None:
         exits, self._exits, self._worker = self._exits, None, None
         if exits is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mainspring.app.settings import Settings
     from mainspring.model.clock import Clock
     from mainspring.model.records import Ending
-    from mainspring.store.protocol import Signal
+    from mainspring.store.protocol import Signal, Store
 
 log = logging.getLogger("mainspring.app")
 
@@ -26,10 +26,11 @@ log = logging.getLogger("mainspring.app")
 class Connection:
     """What an app has while it is connected. Made on first use, closed with the app."""
 
-    def __init__(self, url: str, settings: Settings, clock: Clock) -> None:
+    def __init__(self, url: str, settings: Settings, clock: Clock, wrap: Callable[[Store], Store] | None = None) -> None:
         self.pid = os.getpid()
         self.clock = clock
-        self.store = open_store(url, settings)
+        store = open_store(url, settings)
+        self.store = store if wrap is None else wrap(store)
         self.store.open(migrate=settings.migrate)
         if isinstance(clock, SystemClock):
             clock.offset = self.store.clock_offset()

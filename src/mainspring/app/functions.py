@@ -69,7 +69,7 @@ class _Fn(Generic[P, R]):
         self._function = function
         self._options = options
         self._receiver = receiver
-        functools.update_wrapper(self, function.fn, updated=())
+        functools.update_wrapper(self, function.fn, updated=())  # type: ignore[arg-type]
 
     @property
     def _runtime(self) -> Runtime:

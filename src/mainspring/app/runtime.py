@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.model.records import Ending
     from mainspring.store.ops import Started
+    from mainspring.store.protocol import Store
 
 R = TypeVar("R")
 
@@ -59,6 +60,8 @@ class Runtime:
         self.version = ""
         self.engine: Engine | None = None
         self.instances: dict[str, Any] = {}
+        self.wrap_store: Callable[[Store], Store] | None = None
+        """For tests: stands between the app and its store."""
         self._connecting = threading.Lock()
         self._connection: Connection | None = None
         self._portal: Portal | None = None
@@ -68,13 +71,21 @@ class Runtime:
         """The connection, made now if there is none, or none of this process: a forked one does not use its parent's."""
         with self._connecting:
             if self._connection is None or self._connection.pid != os.getpid():
-                self._connection = Connection(self.url, self.settings, self.clock)
+                self._connection = Connection(self.url, self.settings, self.clock, self.wrap_store)
             return self._connection
 
     async def connected(self) -> Connection:
         if self._connection is not None and self._connection.pid == os.getpid():
             return self._connection
-        return await asyncio.to_thread(self.connection)
+        return await self._in_thread(self.connection)
+
+    async def _in_thread(self, work: Callable[..., R], *args: Any) -> R:
+        """Do something blocking on a thread, with civil time standing still meanwhile."""
+        self.clock.busy()
+        try:
+            return await asyncio.to_thread(work, *args)
+        finally:
+            self.clock.idle()
 
     def disconnect(self) -> None:
         with self._connecting:
@@ -325,7 +336,7 @@ class Runtime:
         self.clock.waiting(1)
         try:
             if not fresh:
-                found = await asyncio.to_thread(connection.store.endings, [run_id])
+                found = await self._in_thread(connection.store.endings, [run_id])
                 if run_id not in found:
                     return None
                 if found[run_id] is not None:
@@ -356,11 +367,7 @@ class Runtime:
     @ours
     async def _ask(self, question: Callable[[Runs], R]) -> R:
         connection = await self.connected()
-        self.clock.busy()
-        try:
-            return await asyncio.to_thread(question, Runs(connection.store, self.clock))
-        finally:
-            self.clock.idle()
+        return await self._in_thread(question, Runs(connection.store, self.clock))
 
     def handle(self, run_id: str, result: Any = Any) -> Handle[Any]:
         return Handle(self, run_id, value_codec(result, f"the result of run {run_id!r}"), created=False)

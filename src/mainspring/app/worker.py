@@ -111,6 +111,17 @@ class Worker:
         self._runtime.engine = None
         await asyncio.to_thread(self._leave)
 
+    async def vanish(self) -> None:
+        """Let go of everything without a word to the database, as a process that dies does. For tests."""
+        self._connection.off_signal(self._hear)
+        await self._stop_services()
+        self._runtime.engine = None
+        self._heartbeat.cease()
+        self.engine.accepting = False
+        self.engine.abandon()
+        await self.engine.wait_until_empty(1.0)
+        self.engine.close()
+
     def _leave(self) -> None:
         self._heartbeat.stop()
         with contextlib.suppress(Exception):

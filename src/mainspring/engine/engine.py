@@ -381,9 +381,13 @@ class Engine:
             if ex.root is not None and ex.function.is_async:
                 ex.halted = Lost()
                 ex.root.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_PATIENCE)
+        await self.wait_until_empty(_PATIENCE)
         self.close()
+
+    async def wait_until_empty(self, timeout: float) -> None:  # noqa: ASYNC109  (it gives up, it does not cancel)
+        """Wait until nothing is in hand any more, for so long at most."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout)
 
     def abandon(self) -> None:
         """This worker was declared dead: nothing it has in hand is its own any more."""

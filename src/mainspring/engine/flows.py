@@ -223,8 +223,8 @@ def _await_run(ex: Execution, record: Step, codec: ValueCodec, *, starts: list[N
     ending: Ending | None = answer.ending
     if answer.verdict is Verdict.TAKEN or answer.missing:
         ex.woken(wait)
-        failure = _taken(starts, answer.taken) if answer.taken else NotFound(f"there is no run {record.child!r} to wait for")
-        return (yield from _conclude(ex, record, codec, error=failure))
+        refused = _taken(starts, answer.taken) if answer.taken else NotFound(f"there is no run {record.child!r} to wait for")
+        return (yield from _conclude(ex, record, codec, error=refused))
     if ending is None:
         ending = yield Pause(wait, record)
     else:
@@ -335,6 +335,10 @@ def _conclude(
         yield from _record(ex, _stirring(ex, record), final=record)
     except NotSerializable as refused:
         ex.delivery.skip(record.seq)
+        if error is not None:  # the database does not take the exception either
+            refused = NotSerializable(f"the outcome of {record.kind} {record.position} could not be stored")
+            if isinstance(error, NotSerializable):
+                raise
         return (yield from _conclude(ex, record, codec, error=refused))
     yield from _turn(ex, record.seq, record)
     return _outcome(ex, record, codec)

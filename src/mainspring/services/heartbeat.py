@@ -85,6 +85,10 @@ class Heartbeat:
         if self._thread.ident is not None:
             self._thread.join()
 
+    def cease(self) -> None:
+        """Beat no more, without waiting for a beat that may be under way."""
+        self._stopping.set()
+
     def run_once(self) -> None:
         """Beat, look at the others, and free the runs of those that are gone."""
         fleet = self._store.beat(self._worker.id, self._clock.now())

@@ -12,7 +12,7 @@ import threading
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from mainspring.errors import StoreFull, StoreUnavailable
+from mainspring.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -126,7 +126,7 @@ class Committer:
         while tickets:
             try:
                 answers = self._apply([ticket.op for ticket in tickets], self._clock.now())
-            except (StoreUnavailable, StoreFull) as error:
+            except StoreError as error:
                 tickets = self._keep_patient(tickets, error)
                 if not tickets:
                     return
@@ -139,9 +139,14 @@ class Committer:
                     _answer(self._clock, tickets, [error] * len(tickets))
                     return
                 pause = min(pause * 2, _LONGEST_PAUSE)
-            except Exception as error:  # the waiters must learn of it, whatever it is
-                log.exception("a batch of %d writes failed", len(tickets))
-                _answer(self._clock, tickets, [error] * len(tickets))
+            except Exception as error:
+                # A defect, of a write or of the store: its writer must learn of it, and nobody else suffer from it.
+                if len(tickets) > 1:
+                    for ticket in tickets:
+                        self._serve([ticket], wait=wait)
+                else:
+                    log.exception("a write failed: %r", tickets[0].op)
+                    _answer(self._clock, tickets, [error])
                 return
             else:
                 self.batches += 1

@@ -28,6 +28,8 @@ class Verdict(Enum):
     """The run was asked to stop, so nothing new begins. Nothing was written."""
     POKED = "poked"
     """Something happened to the run that its owner has not looked at yet. Nothing was written."""
+    HELD = "held"
+    """Somebody holds what it concerns for longer than a moment. Nothing was written; the committer makes it again."""
     TAKEN = "taken"
     """A run that was to be started has the id of another workflow's run. Nothing was written."""
 
@@ -127,4 +129,13 @@ class Finish:
 
 
 Op = Start | Write | Void | Rest | Release | Finish
+
+
+def run_of(op: Op) -> str:
+    """The run that a write is about: writes about one run keep their order."""
+    if isinstance(op, Write):
+        return op.step.run
+    return op.run.id if isinstance(op, Start) else op.run
+
+
 Result = Started | Written | Verdict

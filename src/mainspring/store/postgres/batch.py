@@ -1,14 +1,19 @@
-"""Applying a batch of writes on PostgreSQL."""
+"""Applying a batch of writes on PostgreSQL: in bulk what is clean, one by one what is not.
+
+A lone write is one statement, or one round trip of two. A batch is a statement for each kind of write, all of them sent at once
+and committed together. Whatever does not come back as done was fenced, locked, a repetition or bad data; it has changed
+nothing, and is made again alone (`one.py`), where it learns which of these it was.
+"""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
-import psycopg
-
-from mainspring.store.ops import Verdict, Written
-from mainspring.store.postgres import statements as text
-from mainspring.store.postgres.database import LOCKED, translate
+from mainspring.store.ops import Release, Rest, Verdict, Write, Written, run_of
+from mainspring.store.postgres.bulk import Bulk
+from mainspring.store.postgres.claims import wait_for
+from mainspring.store.postgres.database import BAD_DATA, LOCKED, roll_back
 from mainspring.store.postgres.news import News
 from mainspring.store.postgres.one import Held, One, Taken
 
@@ -18,6 +23,9 @@ if TYPE_CHECKING:
     from mainspring.store.ops import Op, Result
     from mainspring.store.postgres.database import Connection, Database
     from mainspring.store.postgres.dialect import Dialect
+
+_MOMENT = 0.3
+"""How long, in seconds, a write waits here for a row that somebody else has. After that it is HELD."""
 
 
 class Applier:
@@ -30,33 +38,88 @@ class Applier:
 
     def apply(self, ops: Sequence[Op], now: int, news: News) -> list[Result | Exception]:
         with self._database.connection() as connection:
-            return [self._alone(connection, op, now, news) for op in ops]
+            batch = _Batch(connection, self._sql, self._origin, now, news)
+            for wave in waves(ops):
+                batch.apply(wave)
+        return [batch.answers[id(op)] for op in ops]
 
-    def _alone(self, connection: Connection, op: Op, now: int, news: News) -> Result | Exception:
+
+class _Batch:
+    def __init__(self, connection: Connection, dialect: Dialect, origin: str, now: int, news: News) -> None:
+        self._db = connection
+        self._sql = dialect
+        self._origin = origin
+        self._now = now
+        self._news = news
+        self._held: set[str] = set()
+        self.answers: dict[int, Result | Exception] = {}
+
+    def apply(self, wave: list[Op]) -> None:
+        ready = [op for op in wave if run_of(op) not in self._held]
+        self._together([op for op in ready if not isinstance(op, (Rest, Release))])
+        self._together([op for op in ready if isinstance(op, (Rest, Release))])
+        for op in wave:
+            if id(op) in self.answers:
+                continue
+            answer = Verdict.HELD if run_of(op) in self._held else self._alone(op)
+            if answer is Verdict.HELD:
+                self._held.add(run_of(op))
+            self.answers[id(op)] = answer
+
+    def _together(self, ops: list[Op]) -> None:
+        """Apply in bulk what is clean, and answer that. What spoils it for the others is found by halving."""
+        if not ops:
+            return
+        news = News()
+        try:
+            answers = Bulk(self._db, self._sql, self._origin, self._now, news).apply(ops)
+        except (*LOCKED, *BAD_DATA):
+            roll_back(self._db)
+            if len(ops) > 1:
+                self._together(ops[: len(ops) // 2])
+                self._together(ops[len(ops) // 2 :])
+        else:
+            self._news.add(news)
+            self.answers.update(answers)
+
+    def _alone(self, op: Op) -> Result | Exception:
         """Apply one write in a transaction of its own. Bad data comes back as its exception."""
+        give_up = time.monotonic() + _MOMENT
         while True:
-            heard = News()
+            news = News()
             try:
-                with connection.transaction():
-                    answer = One(connection, self._sql, now, heard).apply(op)
-                    heard.notify(connection, self._sql, self._origin)
+                with self._db.transaction():
+                    answer = One(self._db, self._sql, self._now, news).apply(op)
+                    news.notify(self._db, self._sql, self._origin)
             except Taken as taken:
                 return Written(Verdict.TAKEN, taken.taken)
-            except Held as held:
-                self._wait(connection, held)
-            except LOCKED:
-                pass
-            except (psycopg.Error, UnicodeError, OverflowError) as error:
-                if isinstance(error, psycopg.Error) and translate(error, "") is not error:
-                    raise
+            except (Held, *LOCKED) as held:
+                if time.monotonic() > give_up:
+                    return Verdict.HELD
+                for run in held.runs if isinstance(held, Held) else ():
+                    wait_for(self._db, self._sql, run)
+            except BAD_DATA as error:
                 return error
             else:
-                news.add(heard)
+                self._news.add(news)
                 return answer
 
-    def _wait(self, connection: Connection, held: Held) -> None:
-        for run in held.runs:
-            try:
-                connection.execute(self._sql(text.WAIT), {"patience": text.PATIENCE, "id": run})
-            except LOCKED:
-                return
+
+def waves(ops: Sequence[Op]) -> list[list[Op]]:
+    """Parts to be applied one after the other, so that no write in a part builds on another in the same part.
+
+    Nearly always it is one part: a run has one write under way, or outcomes of several branches at different positions.
+    """
+    found: list[list[Op]] = []
+    last: dict[str, tuple[int, set[str]]] = {}
+    for op in ops:
+        run = run_of(op)
+        wave, positions = last.get(run, (-1, set[str]()))
+        position = op.step.position if isinstance(op, Write) and op.mood is None else None
+        if not positions or position is None or position in positions:
+            wave, positions = wave + 1, set()
+        last[run] = (wave, positions | {position} if position is not None else set())
+        if wave == len(found):
+            found.append([])
+        found[wave].append(op)
+    return found

@@ -33,6 +33,8 @@ _PREPARE_AT = 2
 
 LOCKED = (pg.LockNotAvailable, pg.DeadlockDetected, pg.SerializationFailure)
 """Somebody else was in the way; the transaction is rolled back and can be made again at once."""
+BAD_DATA = (pg.DataError, pg.IntegrityError, psycopg.DataError, psycopg.IntegrityError, UnicodeError, OverflowError)
+"""The database refuses a value, and would refuse it again."""
 
 
 def describe(url: str) -> str:
@@ -148,6 +150,12 @@ class Database:
                 stale, self._idle = self._idle, []
         for each in (connection, *stale):
             each.close()
+
+
+def roll_back(connection: Connection) -> None:
+    """End a transaction that an exception left open."""
+    if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+        connection.execute(b"ROLLBACK")
 
 
 _ABANDONED: list[Connection] = []

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from mainspring.model.states import State
 from mainspring.store import sql
 from mainspring.store.ops import Finish, Release, Rest, Start, Started, Verdict, Void, Write, Written
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
     from mainspring.store.postgres.database import Connection
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.postgres.news import News
+
+
+def to_json(rows: list[dict[str, Any]]) -> str:
+    """Rows as the one parameter that bulk statements take."""
+    return msgspec.json.encode(rows).decode()
 
 
 class Held(Exception):  # noqa: N818  (not an error: somebody was faster)
@@ -118,9 +125,9 @@ class One:
         if op.watch is not None:
             row = rows.get(op.watch)
             answer.missing = row is None
-            answer.ending = sql.to_ending((row[0], *row[3:])) if row else None
+            answer.ending = sql.to_ending((row[0], *row[3:7])) if row else None
         if op.mood is not None and answer.ending is None:
-            self._db.execute(self._sql(text.MOOD_ONE), {"run": step.run, "mood": op.mood, "due": op.due})
+            self._all(text.MOOD_ONE, run=step.run, mood=op.mood, due=op.due)
         return answer
 
     def _started_before(self, op: Write) -> bool:
@@ -150,10 +157,12 @@ class One:
     def _rest(self, op: Rest) -> Verdict:
         row = self._locked([op.run], text.LOCK).get(op.run)
         verdict = self._fence(row, op.owner, op.epoch)
+        if verdict is Verdict.FENCED and op.park:
+            return self._let_go_before(row, op.epoch)
         if verdict is not Verdict.DONE:
-            return self._let_go_before(row, op.epoch) if op.park else verdict
-        # In a statement of its own, after the lock: see `Batch` on why a child's end cannot slip in between.
-        if not self._all(text.REST, ids=[op.run], dues=[op.due], parks=[op.park]):
+            return verdict
+        # In a statement of its own, after the lock: `UNBLOCK` says why a child's end cannot slip in between.
+        if not self._all(text.REST, ops=to_json([{"n": 0, "run": op.run, "due": op.due, "park": op.park}])):
             return Verdict.POKED
         self._news.ready = self._news.ready or op.park
         return Verdict.DONE
@@ -163,7 +172,8 @@ class One:
         verdict = self._fence(row, op.owner, op.epoch)
         if verdict is not Verdict.DONE:
             return self._let_go_before(row, op.epoch) if verdict is Verdict.FENCED else verdict
-        self._all(text.RELEASE, ids=[op.run], dues=[op.due], reasons=[op.stranded], now=self._now)
+        row_of = {"n": 0, "run": op.run, "due": op.due, "stranded": op.stranded}
+        self._all(text.RELEASE, ops=to_json([row_of]), now=self._now)
         self._news.ready = True
         return Verdict.DONE
 
@@ -180,20 +190,16 @@ class One:
         if verdict is Verdict.STOPPING and op.state is State.CANCELLED:
             verdict = Verdict.DONE
         if verdict is Verdict.DONE:
-            self._db.execute(
-                self._sql(text.FINISH_ONE),
-                {
-                    "id": op.run,
-                    "state": op.state,
-                    "reason": op.reason,
-                    "output": op.output,
-                    "error": op.error,
-                    "completed": op.completed,
-                },
+            self._all(
+                text.FINISH_ONE,
+                id=op.run,
+                state=op.state,
+                reason=op.reason,
+                output=op.output,
+                error=op.error,
+                completed=op.completed,
             )
-        elif self._all("SELECT completed FROM runs WHERE id = :id", id=op.run) == [(op.completed,)] and row is not None:
-            if (row[2], row[3]) != (op.epoch, op.state):
-                return verdict
+        elif row is not None and (row[2], row[3], row[7]) == (op.epoch, op.state, op.completed):
             verdict = Verdict.DONE  # it had been written, the acknowledgement was lost
         if verdict is Verdict.DONE:
             self._news.ended.add(op.run)

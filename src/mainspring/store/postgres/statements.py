@@ -53,31 +53,37 @@ WRITE_ONE = f"""
   VALUES ({", ".join(f":{column}::{cast(column)}" for column in sql.STEP_COLUMNS)})
   {ON_STEP} RETURNING run
 """
-MOOD_ONE = "UPDATE runs SET state = :mood, due = :due WHERE id = :run AND state IN ('running', 'waiting')"
+MOOD_ONE = """
+  UPDATE runs SET state = :mood, due = :due WHERE id = :run AND state IN ('running', 'waiting') RETURNING id
+"""
 VOID_ONE = "UPDATE steps SET output = NULL, error = NULL WHERE run = :run AND position = :position RETURNING run"
 
 # -- runs, after their rows are locked -------------------------------------------------------------------------------------
 CHILD_ENDED = f"""EXISTS (
     SELECT 1 FROM steps s JOIN runs c ON c.id = s.child
     WHERE s.run = r.id AND s.completed IS NULL AND c.state IN {ENDED})"""
+NOTIFY = "(SELECT pg_notify(:channel, :payload))"
+"""Not correlated with anything, so it is called once, and only if there is a row to return."""
 REST = f"""
   UPDATE runs r SET state = 'waiting', due = a.due, owner = CASE WHEN a.park THEN NULL ELSE r.owner END
-  FROM unnest(:ids::text[], :dues::bigint[], :parks::boolean[]) AS a (id, due, park)
-  WHERE r.id = a.id AND r.state IN ('running', 'waiting') AND NOT r.poked AND NOT {CHILD_ENDED}
-  RETURNING r.id
+  FROM json_to_recordset(:ops::json) AS a (n integer, run text, due bigint, park boolean)
+  WHERE r.id = a.run AND NOT r.poked AND NOT {CHILD_ENDED}
+  RETURNING a.n
 """
+REST_AND_TELL = f"{REST}, {NOTIFY}"
 RELEASE = f"""
   UPDATE runs r SET owner = NULL, poked = false, stranded = a.stranded::json,
     state = CASE WHEN a.due IS NULL OR r.poked OR {CHILD_ENDED} THEN 'queued' ELSE 'waiting' END,
     due = CASE WHEN a.due IS NULL OR r.poked OR {CHILD_ENDED} THEN least(r.due, :now) ELSE a.due END
-  FROM unnest(:ids::text[], :dues::bigint[], :reasons::text[]) AS a (id, due, stranded)
-  WHERE r.id = a.id AND r.state IN ('running', 'waiting')
-  RETURNING r.id
+  FROM json_to_recordset(:ops::json) AS a (n integer, run text, due bigint, stranded text)
+  WHERE r.id = a.run
+  RETURNING a.n
 """
+RELEASE_AND_TELL = f"{RELEASE}, {NOTIFY}"
 FINISH_ONE = """
   UPDATE runs SET state = :state, reason = coalesce(:reason, reason), output = :output, error = :error,
     completed = :completed, owner = NULL, poked = false, stranded = NULL
-  WHERE id = :id
+  WHERE id = :id RETURNING id
 """
 WAITERS = f"""
   SELECT DISTINCT s.run FROM steps s JOIN runs c ON c.id = s.child

@@ -1,0 +1,163 @@
+"""The statements for many writes of one kind at once.
+
+All rows of a batch travel as one JSON parameter: psycopg takes longer to write arrays column by column than PostgreSQL takes
+for all the rest. Each statement takes what is clean and leaves the rest alone: a write whose run is fenced, locked, stopping
+or already has that outcome is not among the rows that come back, and has changed nothing.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from mainspring.store import sql
+from mainspring.store.postgres.statements import ENDED, NOTIFY, ON_STEP, cast
+
+_STEP = ", ".join(sql.STEP_COLUMNS)
+_RUN = ", ".join(sql.NEW_RUN_COLUMNS)
+
+
+def _record(columns: tuple[str, ...]) -> str:
+    """The column list of a JSON record. JSON inside of it is text until it is stored."""
+    return ", ".join(f"{column} {'text' if 'json' in cast(column) else cast(column)}" for column in columns)
+
+
+def _values(columns: tuple[str, ...], source: str) -> str:
+    return ", ".join(f"{source}.{column}::{cast(column)}" for column in columns)
+
+
+START = f"""
+  INSERT INTO runs ({_RUN})
+  SELECT {_values(sql.NEW_RUN_COLUMNS, "a")}
+  FROM set_config('lock_timeout', :patience, true), json_to_recordset(:ops::json) AS a ({_record(sql.NEW_RUN_COLUMNS)})
+  ON CONFLICT (id) DO NOTHING RETURNING uid
+"""
+START_AND_TELL = f"{START}, {NOTIFY}"
+
+WRITE_LONE = f"""
+  WITH mine AS MATERIALIZED (
+    SELECT 1 FROM runs WHERE id = :run AND owner = :owner AND epoch = :epoch FOR SHARE SKIP LOCKED)
+  INSERT INTO steps ({_STEP})
+  SELECT {", ".join(f":{column}::{cast(column)}" for column in sql.STEP_COLUMNS)} FROM mine
+  {ON_STEP}
+"""
+"""The most frequent write of all, a step's outcome and nothing else, written so that there is little to read in it."""
+
+
+@cache
+def write(*, starts: bool, mood: bool, watch: bool, tell: bool) -> str:
+    """The statement for writes of steps, with the parts that this batch needs.
+
+    `mine` is the fence. `watched` are the runs that somebody begins to wait for, held until this commits: so whoever ends one
+    either has done so already, and that is seen here, or comes later, and finds the step that waits (see `UNBLOCK`). A
+    watched run that somebody is holding right now may just be ending, so the write that watches it is left for later.
+    """
+    parts = [
+        f"""asked AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(:ops::json) AS a (
+      n integer, owner text, mood text, wake bigint, watch text, starting boolean, {_record(sql.STEP_COLUMNS)}))""",
+        f"""mine AS MATERIALIZED (
+    SELECT id, owner, epoch, state FROM runs WHERE id = ANY(ARRAY(SELECT run FROM asked))
+    ORDER BY id FOR {"NO KEY UPDATE" if mood else "SHARE"} SKIP LOCKED)""",
+    ]
+    clean = ["(NOT a.starting OR m.state <> 'cancelling')"]
+    if watch:
+        parts.append(
+            """watched AS MATERIALIZED (
+    SELECT id, state, reason, output, error FROM runs WHERE id = ANY(ARRAY(SELECT watch FROM asked))
+    ORDER BY id FOR SHARE SKIP LOCKED)"""
+        )
+        clean.append(
+            "(a.watch IS NULL OR EXISTS (SELECT 1 FROM watched w WHERE w.id = a.watch)"
+            " OR NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = a.watch))"
+        )
+    if starts:
+        parts.append(
+            f"""new AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(:starts::json) AS s (n integer, {_record(sql.NEW_RUN_COLUMNS)}))"""
+        )
+        clean.append("NOT EXISTS (SELECT 1 FROM new JOIN runs r ON r.id = new.id WHERE new.n = a.n)")
+    parts.append(
+        f"""clean AS MATERIALIZED (
+    SELECT a.* FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
+    WHERE {" AND ".join(clean)})"""
+    )
+    parts.append(
+        f"""written AS (
+    INSERT INTO steps ({_STEP}) SELECT {_values(sql.STEP_COLUMNS, "clean")} FROM clean {ON_STEP} RETURNING run, position)"""
+    )
+    parts.append(
+        """done AS MATERIALIZED (SELECT c.n, c.run, c.mood, c.wake, c.watch FROM clean c JOIN written USING (run, position))"""
+    )
+    if starts:
+        # Without ON CONFLICT: an id that was taken a moment ago fails the statement, and each write is then made alone.
+        parts.append(
+            f"""born AS (
+    INSERT INTO runs ({_RUN}) SELECT {_values(sql.NEW_RUN_COLUMNS, "new")}
+    FROM set_config('lock_timeout', :patience, true), new JOIN done ON done.n = new.n)"""
+        )
+    if mood:
+        parts.append(
+            f"""moved AS (
+    UPDATE runs r SET state = d.mood, due = d.wake FROM done d
+    WHERE r.id = d.run AND d.mood IS NOT NULL AND r.state IN ('running', 'waiting')
+      {f"AND NOT EXISTS (SELECT 1 FROM watched w WHERE w.id = d.watch AND w.state IN {ENDED})" if watch else ""})"""
+        )
+    columns = "n, w.id, w.state, w.reason, w.output, w.error" if watch else "n"
+    source = "done LEFT JOIN watched w ON w.id = done.watch" if watch else "done"
+    return f"WITH {', '.join(parts)} SELECT {columns}{f', {NOTIFY}' if tell else ''} FROM {source}"
+
+
+VOID = """
+  WITH asked AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(:ops::json) AS a (n integer, run text, owner text, epoch bigint, position text)),
+  mine AS MATERIALIZED (
+    SELECT id, owner, epoch FROM runs WHERE id = ANY(ARRAY(SELECT run FROM asked)) ORDER BY id FOR SHARE SKIP LOCKED)
+  UPDATE steps s SET output = NULL, error = NULL
+  FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
+  WHERE s.run = a.run AND s.position = a.position
+  RETURNING a.n
+"""
+FINISH = """
+  WITH asked AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(:ops::json) AS a (
+      n integer, run text, owner text, epoch bigint, state text, completed bigint, reason text, output text, error text)),
+  mine AS MATERIALIZED (
+    SELECT id, owner, epoch, state FROM runs WHERE id = ANY(ARRAY(SELECT run FROM asked))
+    ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
+  UPDATE runs r SET state = a.state, reason = coalesce(a.reason, r.reason), output = a.output::json, error = a.error::json,
+    completed = a.completed, owner = NULL, poked = false, stranded = NULL
+  FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
+  WHERE r.id = a.run AND (m.state IN ('running', 'waiting') OR (m.state = 'cancelling' AND a.state = 'cancelled'))
+  RETURNING a.n
+"""
+UNBLOCK = f"""
+  WITH waiting AS MATERIALIZED (
+    SELECT id, owner, state FROM set_config('lock_timeout', :patience, true), runs
+    WHERE id IN (SELECT s.run FROM steps s JOIN runs c ON c.id = s.child
+                 WHERE s.completed IS NULL AND s.child = ANY(:ended) AND c.state IN {ENDED})
+    ORDER BY id FOR NO KEY UPDATE OF runs),
+  woken AS (
+    UPDATE runs r SET
+      poked = w.owner IS NOT NULL,
+      state = CASE WHEN w.owner IS NULL THEN 'queued' ELSE r.state END,
+      due   = CASE WHEN w.owner IS NULL THEN :now ELSE r.due END
+    FROM waiting w
+    WHERE r.id = w.id AND ((w.owner IS NULL AND w.state = 'waiting') OR
+      (w.state IN ('running', 'waiting', 'cancelling') AND w.owner <> ALL(:told)))
+    RETURNING r.owner),
+  told AS (
+    SELECT coalesce(bool_or(owner IS NULL), false) AS ready, array_agg(DISTINCT owner) FILTER (WHERE owner IS NOT NULL) AS owners
+    FROM woken)
+  SELECT ready, owners, pg_notify(:channel, concat_ws(' ', :payload::text, CASE WHEN ready THEN 'r' END,
+    CASE WHEN cardinality(owners) > 100 THEN 'p' ELSE 'p=' || array_to_string(owners, ' p=') END))
+  FROM told
+"""
+"""Wakes the runs that wait for runs that have just ended, and tells the world.
+
+Always a later statement than the one that ended them. That one took their rows; a run that begins to wait for one of them
+holds its row until that is committed (`watched` above). So at this moment every such waiter is either committed, and seen by
+this statement because it is a new one, or it has not got the row yet, and will see the end when it has.
+
+All waiters are locked, also those that need no change because their worker is told in memory: `Rest` looks for ended
+children in a later statement than the one that locks its run, so one of the two sees the other.
+"""

@@ -1,0 +1,193 @@
+"""A clock whose civil time moves only when the test says so, or when somebody waits and nothing else goes on.
+
+Monotonic time stays real: leases and polls are about processes, not about the calendar.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from mainspring.errors import InvalidInput
+from mainspring.model.clock import SECOND, to_datetime, to_micros
+from mainspring.recurrence.durations import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from datetime import timedelta
+
+_QUIET_ROUNDS = 50
+"""How often the loop goes round without anything happening before all counts as quiet."""
+
+
+class _VirtualAlarm:
+    __slots__ = ("_clock", "loop", "number", "ring", "when")
+
+    def __init__(
+        self, clock: VirtualClock, when: int, number: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]
+    ) -> None:
+        self._clock = clock
+        self.when = when
+        self.number = number
+        self.loop = loop
+        self.ring: Callable[[], None] | None = ring
+
+    def cancel(self) -> None:
+        self.ring = None
+
+    def __lt__(self, other: _VirtualAlarm) -> bool:
+        return (self.when, self.number) < (other.when, other.number)
+
+
+class VirtualClock:
+    """Civil time for tests. Give it to an app as `clock=`, or let `testing.world` do so.
+
+    While something is under way in the app (a step, a commit) civil time stands still. When a caller waits for a result and all
+    is quiet, it jumps to the next moment at which something is due.
+    """
+
+    def __init__(self, at: datetime | str = "2026-01-01T00:00:00Z") -> None:
+        start = datetime.fromisoformat(at) if isinstance(at, str) else at
+        if start.tzinfo is None:
+            raise InvalidInput(f"the time {start.isoformat()} has no zone; write it with one, such as 2026-01-01T00:00Z")
+        self._now = to_micros(start)
+        self._heap: list[_VirtualAlarm] = []
+        self._count = 0
+        self._busy = 0
+        self._waiting = 0
+        self._changes = 0
+        self._goal: int | None = None
+        self._reached: asyncio.Future[None] | None = None
+        self._wake: asyncio.Event | None = None
+
+    # -- what the app asks ---------------------------------------------------------------------------------------------
+    def now(self) -> int:
+        return self._now
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def call_at(self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> _VirtualAlarm:
+        self._count += 1
+        alarm = _VirtualAlarm(self, when, self._count, loop, ring)
+        heapq.heappush(self._heap, alarm)
+        self._changed()
+        return alarm
+
+    def busy(self) -> None:
+        self._busy += 1
+        self._changes += 1
+
+    def idle(self) -> None:
+        self._busy -= 1
+        self._changed()
+
+    def waiting(self, change: int) -> None:
+        self._waiting += change
+        self._changed()
+
+    def _changed(self) -> None:
+        self._changes += 1
+        if self._wake is not None:
+            self._wake.set()
+
+    # -- what the test asks --------------------------------------------------------------------------------------------
+    @property
+    def time(self) -> datetime:
+        """Civil time, as an aware datetime in UTC."""
+        return to_datetime(self._now).astimezone(UTC)
+
+    async def advance(self, by: timedelta | float | str) -> None:
+        """Move civil time on, stopping at everything that is due on the way until it is done."""
+        await self.advance_to(self._now + round(parse_duration(by).total_seconds() * SECOND))
+
+    async def advance_to(self, when: datetime | int) -> None:
+        """Move civil time to a moment, stopping at everything that is due on the way until it is done."""
+        goal = when if isinstance(when, int) else to_micros(when)
+        if goal < self._now:
+            raise InvalidInput(f"time does not go back: it is {self.time.isoformat()} already")
+        if self._wake is None:
+            raise InvalidInput("the clock is not running; use it through testing.world, or inside `async with clock.running():`")
+        while self._reached is not None:
+            await asyncio.shield(self._reached)
+        self._reached = asyncio.get_running_loop().create_future()
+        self._goal = goal
+        self._changed()
+        await self._reached
+
+    async def settle(self) -> None:
+        """Wait until everything that is due now is done."""
+        await self.advance(0)
+
+    def set(self, when: datetime) -> None:
+        """Set the clock, as an administrator does: nothing on the way happens, and it may go back."""
+        self._now = to_micros(when)
+        self._changed()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncGenerator[VirtualClock]:
+        """Let the clock move on the running loop."""
+        self._wake = asyncio.Event()
+        task = asyncio.get_running_loop().create_task(self._run())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            self._wake = None
+
+    # -- moving --------------------------------------------------------------------------------------------------------
+    async def _run(self) -> None:
+        wake = self._wake
+        assert wake is not None  # noqa: S101
+        while True:
+            wake.clear()
+            if not await self._quiet():
+                await wake.wait()
+                continue
+            if self._ring_next():
+                continue
+            if self._goal is not None:
+                self._now = max(self._now, self._goal)
+                self._goal = None
+                reached, self._reached = self._reached, None
+                if reached is not None and not reached.done():
+                    reached.set_result(None)
+                continue
+            await wake.wait()
+
+    async def _quiet(self) -> bool:
+        """Whether nothing is under way, after looking long enough. False: something is, wait to be woken."""
+        while True:
+            if self._busy:
+                return False
+            changes = self._changes
+            for _ in range(_QUIET_ROUNDS):
+                await asyncio.sleep(0)
+                if self._changes != changes:
+                    break
+            else:
+                return True
+
+    def _ring_next(self) -> bool:
+        """Go to the next alarm, if it is due, or if somebody waits for time to pass, and ring all of that moment."""
+        while self._heap and self._heap[0].ring is None:
+            heapq.heappop(self._heap)
+        if not self._heap:
+            return False
+        when = self._heap[0].when
+        limit = self._goal if self._goal is not None else (when if self._waiting else self._now)
+        if when > limit:
+            return False
+        self._now = max(self._now, when)
+        while self._heap and self._heap[0].when <= self._now:
+            alarm = heapq.heappop(self._heap)
+            ring, alarm.ring = alarm.ring, None
+            if ring is not None:
+                alarm.loop.call_soon_threadsafe(ring)
+        return True

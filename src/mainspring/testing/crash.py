@@ -1,0 +1,161 @@
+"""Dying at the n-th word to the database, before it is heard or after, and being succeeded by another process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+from mainspring.errors import StoreUnavailable
+from mainspring.model.ids import IdMaker
+from mainspring.testing.clock import VirtualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mainspring.app.app import App
+    from mainspring.store.protocol import Store
+
+T = TypeVar("T")
+
+_VERBS = {"apply", "claim", "pokes", "expire", "cancel", "terminate", "endings", "register", "retire", "remember_version"}
+
+
+class _Dead(StoreUnavailable):
+    """The process that asks is dead."""
+
+
+class DoomedStore:
+    """A store whose process dies at the n-th call. From then on nothing gets through."""
+
+    def __init__(self, store: Store, at: int | None, when: Literal["before", "after"]) -> None:
+        self._store = store
+        self._at = at
+        self._when = when
+        self._lock = threading.Lock()
+        self.calls = 0
+        self.died = threading.Event()
+        self.on_death: Callable[[], None] = lambda: None
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        return self._doomed(found) if name in _VERBS else found
+
+    def _doomed(self, verb: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self._lock:
+                self._refuse()
+                self.calls += 1
+                last = self.calls == self._at
+                if last and self._when == "before":
+                    self._die()
+            answer = verb(*args, **kwargs)
+            if last:
+                self._die()
+            self._refuse()
+            return answer
+
+        return call
+
+    def _die(self) -> None:
+        self.died.set()
+        self.on_death()
+        raise _Dead("this process has died, as it was told to")
+
+    def _refuse(self) -> None:
+        if self.died.is_set():
+            raise _Dead("this process is dead")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """What came of the work, and whether there was a crash on the way: `at` beyond the last call crashes nothing."""
+
+    result: T
+    crashed: bool
+    calls: int
+
+
+async def crash(
+    app: App,
+    work: Callable[[], Awaitable[T]],
+    *,
+    at: int | None,
+    when: Literal["before", "after"] = "before",
+    url: str = "sqlite://",
+) -> Outcome[T]:
+    """Do `work` in `app` on the database at `url`, die at the `at`-th call to the store, and do it again in a second process.
+
+    `work` starts runs under ids of its own and waits for them, so that doing it again finds the same runs. In a loop over `at`
+    until nothing crashes, this proves that no crash changes the outcome.
+    """
+    from mainspring.store.sqlite.database import Database  # noqa: PLC0415
+
+    runtime = app.runtime
+    before = runtime.url, runtime.clock, runtime.ids, runtime.wrap_store
+    clock = VirtualClock()
+    keep = Database("") if url == "sqlite://" else None
+    runtime.url = f"sqlite:///{keep.path}" if keep is not None else url
+    runtime.clock, runtime.ids = clock, IdMaker(clock)
+    stores: list[DoomedStore] = []
+
+    def wrap(store: Store) -> Any:
+        stores.append(DoomedStore(store, at if not stores else None, when))
+        return stores[-1]
+
+    runtime.wrap_store = wrap
+    try:
+        async with clock.running():
+            result = await _one_life(app, work, stores)
+            if result is None:
+                result = await _second_life(app, work, stores)
+    finally:
+        runtime.url, runtime.clock, runtime.ids, runtime.wrap_store = before
+        if keep is not None:
+            keep.close()
+    return Outcome(result[0], stores[0].died.is_set(), stores[0].calls)
+
+
+async def _one_life(app: App, work: Callable[[], Awaitable[T]], stores: list[DoomedStore]) -> tuple[T] | None:
+    loop = asyncio.get_running_loop()
+    died = asyncio.Event()
+
+    async def live() -> T:
+        async with app:
+            return await work()
+
+    entering = loop.create_task(live())
+    watching = loop.create_task(_death(stores, died))
+    await asyncio.wait({entering, watching}, return_when=asyncio.FIRST_COMPLETED)
+    if not died.is_set():
+        watching.cancel()
+        return (await entering,)
+    entering.remove_done_callback
+    await app.vanish()
+    entering.cancel()
+    await asyncio.wait({entering})
+    if not entering.cancelled():
+        entering.exception()
+    return None
+
+
+async def _death(stores: list[DoomedStore], died: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    while not stores:
+        await asyncio.sleep(0)
+    stores[0].on_death = lambda: loop.call_soon_threadsafe(died.set)
+    if stores[0].died.is_set():
+        died.set()
+    await died.wait()
+
+
+async def _second_life(app: App, work: Callable[[], Awaitable[T]], stores: list[DoomedStore]) -> tuple[T]:
+    del stores
+    async with app:
+        connection = app.runtime.connection()
+        mine = app.runtime.engine.worker_id if app.runtime.engine is not None else ""
+        for worker in connection.store.workers():
+            if worker.id != mine:
+                connection.store.retire(worker.id, app.runtime.clock.now(), None)
+        return (await work(),)

@@ -1,0 +1,112 @@
+"""The user's own app, on a database in memory, on a clock that the test moves."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from typing import TYPE_CHECKING, Any, Self
+
+from mainspring.app.functions import AsyncFn, SyncFn
+from mainspring.errors import InvalidInput
+from mainspring.model.ids import IdMaker
+from mainspring.testing.clock import VirtualClock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from datetime import datetime, timedelta
+
+    from mainspring.app.app import App
+
+
+class Fake:
+    """A stand-in for a step that counts its calls: `Fake(result)`, or `Fake(raises=error)`."""
+
+    def __init__(self, result: Any = None, *, raises: BaseException | None = None) -> None:
+        self._result = result
+        self._raises = raises
+        self.arguments: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    @property
+    def calls(self) -> int:
+        return len(self.arguments)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.arguments.append((args, kwargs))
+        if self._raises is not None:
+            raise self._raises
+        return self._result
+
+
+class Replacement:
+    """Something else in place of a function, while it is entered."""
+
+    def __init__(self, function: AsyncFn[..., Any] | SyncFn[..., Any], fake: Callable[..., Any]) -> None:
+        if not isinstance(function, (AsyncFn, SyncFn)):
+            raise InvalidInput(f"replace takes a workflow or step of the app, not {function!r}")
+        self._function = function._function  # noqa: SLF001  (testing is the library's own)
+        self._fake = _as_coroutine(fake) if self._function.is_async and not inspect.iscoroutinefunction(fake) else fake
+        self._real = self._function.fn
+
+    def __enter__(self) -> Self:
+        self._function.fn = self._fake
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._function.fn = self._real
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.__exit__(*exc)
+
+
+class World:
+    """The app under test and its clock."""
+
+    def __init__(self, app: App, clock: VirtualClock) -> None:
+        self.app = app
+        self.clock = clock
+
+    @property
+    def now(self) -> datetime:
+        """Civil time in this world."""
+        return self.clock.time
+
+    async def advance(self, by: timedelta | float | str) -> None:
+        """Let that much civil time pass. All that becomes due on the way has happened when this returns."""
+        await self.clock.advance(by)
+
+    async def advance_to(self, when: datetime) -> None:
+        """Let civil time pass until a moment."""
+        await self.clock.advance_to(when)
+
+    async def settle(self) -> None:
+        """Wait until all that is due now has happened."""
+        await self.clock.settle()
+
+    def replace(self, function: AsyncFn[..., Any] | SyncFn[..., Any], fake: Callable[..., Any]) -> Replacement:
+        """Have `fake` called instead of a step or workflow, for as long as this is entered (`with` or `async with`)."""
+        return Replacement(function, fake)
+
+
+@contextlib.asynccontextmanager
+async def world(app: App, *, at: datetime | str = "2026-01-01T00:00:00Z", url: str = "sqlite://") -> AsyncGenerator[World]:
+    """Enter `app` as a worker on an empty database in memory (or the one at `url`), at a civil time of the test's choosing."""
+    clock = VirtualClock(at)
+    runtime = app.runtime
+    before = runtime.url, runtime.clock, runtime.ids
+    runtime.url, runtime.clock, runtime.ids = url, clock, IdMaker(clock)
+    try:
+        async with clock.running(), app:
+            yield World(app, clock)
+    finally:
+        runtime.url, runtime.clock, runtime.ids = before
+
+
+def _as_coroutine(fake: Callable[..., Any]) -> Callable[..., Any]:
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        result = fake(*args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
+
+    return call
