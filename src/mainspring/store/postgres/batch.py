@@ -117,7 +117,7 @@ def waves(ops: Sequence[Op]) -> list[list[Op]]:
         wave, positions = last.get(run, (-1, set[str]()))
         position = op.step.position if isinstance(op, Write) and op.mood is None else None
         if not positions or position is None or position in positions:
-            wave, positions = wave + 1, set()
+            wave, positions = wave + 1, set[str]()
         last[run] = (wave, positions | {position} if position is not None else set())
         if wave == len(found):
             found.append([])

@@ -93,7 +93,7 @@ class Bulk:
 
         def later(rows: list[tuple[Any, ...]]) -> None:
             for row in rows:
-                op = ops[row[0]]
+                op = ops[int(row[0])]
                 answer = Written()
                 if op.watch is not None:
                     answer.missing = row[1] is None
@@ -127,7 +127,7 @@ class Bulk:
 
     def _done(self, ops: Sequence[Op], rows: list[tuple[Any, ...]]) -> None:
         for row in rows:
-            self._answers[id(ops[row[0]])] = Verdict.DONE
+            self._answers[id(ops[int(row[0])])] = Verdict.DONE
 
     # -- ends ----------------------------------------------------------------------------------------------------------
     def _finishes(self, ops: list[Finish]) -> None:
@@ -136,7 +136,7 @@ class Bulk:
 
         def later(rows: list[tuple[Any, ...]]) -> None:
             self._done(ops, rows)
-            self._news.ended.update(ops[row[0]].run for row in rows)
+            self._news.ended.update(ops[int(row[0])].run for row in rows)
 
         rows = [
             {

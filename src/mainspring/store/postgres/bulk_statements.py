@@ -132,7 +132,7 @@ FINISH = """
 """
 UNBLOCK = f"""
   WITH waiting AS MATERIALIZED (
-    SELECT id, owner, state FROM set_config('lock_timeout', :patience, true), runs
+    SELECT id, owner, state FROM set_config('lock_timeout', :patience, true) CROSS JOIN runs
     WHERE id IN (SELECT s.run FROM steps s JOIN runs c ON c.id = s.child
                  WHERE s.completed IS NULL AND s.child = ANY(:ended) AND c.state IN {ENDED})
     ORDER BY id FOR NO KEY UPDATE OF runs),

@@ -33,8 +33,15 @@ _PREPARE_AT = 2
 
 LOCKED = (pg.LockNotAvailable, pg.DeadlockDetected, pg.SerializationFailure)
 """Somebody else was in the way; the transaction is rolled back and can be made again at once."""
-BAD_DATA = (pg.DataError, pg.IntegrityError, psycopg.DataError, psycopg.IntegrityError, UnicodeError, OverflowError)
-"""The database refuses a value, and would refuse it again."""
+BAD_DATA = (
+    psycopg.DataError,
+    psycopg.IntegrityError,
+    pg.ProgramLimitExceeded,  # an id too long for an index
+    pg.StatementTooComplex,  # JSON nested too deeply
+    UnicodeError,
+    OverflowError,
+)
+"""A value is refused, by the driver or by the database, and would be refused again."""
 
 
 def describe(url: str) -> str:

@@ -25,9 +25,15 @@ if TYPE_CHECKING:
     from mainspring.store.postgres.news import News
 
 
+_LARGEST_PARAMETER = 32 * 2**20
+
+
 def to_json(rows: list[dict[str, Any]]) -> str:
-    """Rows as the one parameter that bulk statements take."""
-    return msgspec.json.encode(rows).decode()
+    """Rows as the one parameter that bulk statements take. Too much for one is an error, that for one row is up to its data."""
+    text = msgspec.json.encode(rows).decode()
+    if len(text) > _LARGEST_PARAMETER and len(rows) > 1:
+        raise OverflowError(f"{len(rows)} rows of {len(text)} bytes are too many for one statement")
+    return text
 
 
 class Held(Exception):  # noqa: N818  (not an error: somebody was faster)

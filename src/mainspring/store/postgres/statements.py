@@ -30,7 +30,7 @@ LOCK = f"SELECT {_LOCK_COLUMNS} FROM runs WHERE id = ANY(:ids) ORDER BY id FOR N
 SHARE = f"SELECT {_LOCK_COLUMNS} FROM runs WHERE id = ANY(:ids) ORDER BY id FOR SHARE SKIP LOCKED"
 THERE = "SELECT id FROM runs WHERE id = ANY(:ids)"
 WAIT = """
-  SELECT 1 FROM set_config('lock_timeout', :patience, true), runs WHERE id = :id FOR NO KEY UPDATE OF runs
+  SELECT 1 FROM set_config('lock_timeout', :patience, true) CROSS JOIN runs WHERE id = :id FOR NO KEY UPDATE OF runs
 """
 
 # -- starts --------------------------------------------------------------------------------------------------------------
