@@ -70,18 +70,16 @@ def calendars(draw: st.DrawFn, *, seconds: bool = False, dense: bool = True) -> 
     return Calendar(**given)
 
 
-exclusion_calendars = st.builds(
-    lambda fields: Calendar(**fields),
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "hour": field_text(0, 23),
-            "minute": field_text(0, 59),
-            "day_of_week": field_text(0, 7),
-            "day_of_month": field_text(1, 31),
-        },
-    ),
+_exclusion_fields: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {},
+    optional={
+        "hour": field_text(0, 23),
+        "minute": field_text(0, 59),
+        "day_of_week": field_text(0, 7),
+        "day_of_month": field_text(1, 31),
+    },
 )
+exclusion_calendars = _exclusion_fields.map(Calendar.from_dict)
 
 intervals = st.integers(1, 3_000).flatmap(
     lambda minutes: st.integers(0, minutes - 1).map(lambda offset: Interval(minutes * 60, offset * 60))

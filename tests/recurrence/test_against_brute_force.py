@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainspring.recurrence import Calendar, Spec
+from mainspring.recurrence import Calendar, DateRange, Spec
 from tests.recurrence.brute import Brute, transitions
 from tests.recurrence.strategies import (
     ZONES,
@@ -27,9 +27,7 @@ HOUR, DAY = 3_600, 86_400
 
 def brute(spec: Spec) -> Brute:
     excluded = [item.excluding().fields() for item in spec.exclude if isinstance(item, Calendar)]
-    ranges = [
-        (item.first, item.last) for item in spec.exclude if not isinstance(item, Calendar) and hasattr(item, "first")
-    ]
+    ranges = [(item.first, item.last) for item in spec.exclude if isinstance(item, DateRange)]
     return Brute(
         [calendar.fields() for calendar in spec.calendars],
         ZoneInfo(spec.timezone),

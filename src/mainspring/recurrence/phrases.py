@@ -200,11 +200,20 @@ def _weekdays(values: Values) -> str:
 def _plural(mask: int) -> str:
     if mask == 0b011_1110:
         return "weekdays"
+    if (missing := _one_missing(mask)) is not None:
+        return f"all days but {missing}s"
     return listed([f"{name}s" for name in _names(mask)])
 
 
 def _weekday_names(mask: int) -> str:
+    if (missing := _one_missing(mask)) is not None:
+        return f"day but {missing}"
     return "weekday" if mask == 0b011_1110 else listed(_names(mask))
+
+
+def _one_missing(mask: int) -> str | None:
+    missing = _names(ALL_WEEKDAYS & ~mask)
+    return missing[0] if len(missing) == 1 else None
 
 
 def _names(mask: int) -> list[str]:
