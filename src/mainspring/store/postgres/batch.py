@@ -110,6 +110,8 @@ def waves(ops: Sequence[Op]) -> list[list[Op]]:
 
     Nearly always it is one part: a run has one write under way, or outcomes of several branches at different positions.
     """
+    if len(ops) == 1:
+        return [list(ops)]
     found: list[list[Op]] = []
     last: dict[str, tuple[int, set[str]]] = {}
     for op in ops:

@@ -9,19 +9,19 @@ from mainspring.store.ops import Finish, Release, Rest, Start, Started, Verdict,
 from mainspring.store.postgres import bulk_statements as text
 from mainspring.store.postgres.one import to_json
 from mainspring.store.postgres.statements import LOCK, RELEASE_AND_TELL, REST, REST_AND_TELL
+from mainspring.store.postgres.wire import array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import psycopg
-
     from mainspring.store.ops import Op, Result
     from mainspring.store.postgres.database import Connection
-    from mainspring.store.postgres.dialect import Dialect
+    from mainspring.store.postgres.dialect import Dialect, Statement
     from mainspring.store.postgres.news import News
+    from mainspring.store.postgres.wire import Row, Value
 
-    Answers = dict[int, Result | Exception]
-    Later = Callable[[list[tuple[Any, ...]]], None]
+    Part = tuple[Statement, dict[str, Value]]
+    Later = Callable[[list[Row]], None]
 
 _PATIENCE = "50ms"
 _IN_HAND = {"running", "waiting"}
@@ -33,43 +33,39 @@ class Bulk:
     def __init__(self, connection: Connection, dialect: Dialect, origin: str, now: int, news: News) -> None:
         self._db = connection
         self._sql = dialect
+        self._origin = origin
         self._now = now
         self._news = news
-        self._common = {"channel": dialect.channel, "payload": f"{origin} r", "patience": _PATIENCE}
-        self._origin = origin
-        self._parts: list[tuple[bytes, dict[str, Any], Later]] = []
-        self._answers: Answers = {}
+        self._parts: list[Part] = []
+        self._later: list[Later] = []
+        self._answers: dict[int, Result | Exception] = {}
+        self._plans: tuple[tuple[tuple[type, ...], Callable[[list[Any]], None]], ...] = (
+            ((Start,), self._starts),
+            ((Write,), self._writes),
+            ((Void,), self._voids),
+            ((Finish,), self._finishes),
+            ((Rest, Release), self._let_go),
+        )
 
-    def apply(self, ops: Sequence[Op]) -> Answers:
-        self._let_go([op for op in ops if isinstance(op, (Rest, Release))])
-        self._starts([op for op in ops if isinstance(op, Start)])
-        self._writes([op for op in ops if isinstance(op, Write)])
-        self._voids([op for op in ops if isinstance(op, Void)])
-        self._finishes([op for op in ops if isinstance(op, Finish)])
-        self._execute()
+    def apply(self, ops: Sequence[Op]) -> dict[int, Result | Exception]:
+        for kind, plan in self._plans:
+            mine = [op for op in ops if type(op) in kind]
+            if mine:
+                plan(mine)
+        for later, rows in zip(self._later, self._db.wire.execute(*self._parts), strict=True):
+            later(rows)
         return self._answers
 
-    def _add(self, statement: str, values: dict[str, Any], later: Later) -> None:
-        self._parts.append((self._sql(statement), values | self._common, later))
-
-    def _execute(self) -> None:
-        """One statement commits by itself. Several in one pipeline are one transaction: it ends where the pipeline does."""
-        if len(self._parts) == 1:
-            statement, values, later = self._parts[0]
-            later(_rows(self._db.execute(statement, values)))
-        elif self._parts:
-            with self._db.pipeline():
-                cursors = [self._db.execute(statement, values) for statement, values, _ in self._parts]
-            for cursor, (_, _, later) in zip(cursors, self._parts, strict=True):
-                later(_rows(cursor))
+    def _add(self, statement: str, values: dict[str, Value], later: Later, *, payload: str = "r") -> None:
+        values |= {"channel": self._sql.channel, "payload": f"{self._origin} {payload}", "patience": _PATIENCE}
+        self._parts.append((self._sql.raw(statement), values))
+        self._later.append(later)
 
     # -- starts --------------------------------------------------------------------------------------------------------
     def _starts(self, ops: list[Start]) -> None:
-        if not ops:
-            return
         ready = any(op.run.owner is None for op in ops)
 
-        def later(rows: list[tuple[Any, ...]]) -> None:
+        def later(rows: list[Row]) -> None:
             made = {row[0] for row in rows}
             for op in ops:
                 if op.run.uid in made:
@@ -81,116 +77,93 @@ class Bulk:
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def _writes(self, ops: list[Write]) -> None:
-        if not ops:
-            return
-        if len(ops) == 1 and not (ops[0].starts or ops[0].mood or ops[0].watch) and not self._parts:
-            self._lone_write(ops[0])
+        if len(ops) == 1 and not (ops[0].starts or ops[0].mood or ops[0].watch):
+            lone = dict(zip(sql.STEP_COLUMNS, sql.step_values(ops[0].step), strict=True), owner=ops[0].owner)
+            self._add(text.WRITE_LONE, lone, lambda rows: self._written(ops, rows))
             return
         runs = [(number, run) for number, op in enumerate(ops) for run in op.starts]
-        ready = any(run.owner is None for _, run in runs)
-        watch = any(op.watch is not None for op in ops)
-        statement = text.write(starts=bool(runs), mood=any(op.mood is not None for op in ops), watch=watch, tell=ready)
-
-        def later(rows: list[tuple[Any, ...]]) -> None:
-            for row in rows:
-                op = ops[int(row[0])]
-                answer = Written()
-                if op.watch is not None:
-                    answer.missing = row[1] is None
-                    answer.ending = None if answer.missing else sql.to_ending(row[1:6])
-                self._answers[id(op)] = answer
-                self._news.ready = self._news.ready or any(run.owner is None for run in op.starts)
-
-        values = {"ops": to_json([_write_row(number, op) for number, op in enumerate(ops)])}
+        values: dict[str, Value] = {"ops": to_json([_write_row(number, op) for number, op in enumerate(ops)])}
         if runs:
             values["starts"] = to_json(
-                [
-                    {"n": number, **dict(zip(sql.NEW_RUN_COLUMNS, sql.run_values(run), strict=True))}
-                    for number, run in runs
-                ]
+                [dict(zip(sql.NEW_RUN_COLUMNS, sql.run_values(run), strict=True), n=number) for number, run in runs]
             )
-        self._add(statement, values, later)
+        statement = text.write(
+            starts=bool(runs),
+            mood=any(op.mood is not None for op in ops),
+            watch=any(op.watch is not None for op in ops),
+            tell=any(run.owner is None for _, run in runs),
+        )
+        self._add(statement, values, lambda rows: self._written(ops, rows))
 
-    def _lone_write(self, op: Write) -> None:
-        values = dict(zip(sql.STEP_COLUMNS, sql.step_values(op.step), strict=True))
-        values["owner"] = op.owner
-        if self._db.execute(self._sql(text.WRITE_LONE), values).rowcount == 1:
-            self._answers[id(op)] = Written()
+    def _written(self, ops: list[Write], rows: list[Row]) -> None:
+        for row in rows:
+            op = ops[_number(row)]
+            answer = Written()
+            if op.watch is not None:
+                answer.missing = row[1] is None
+                answer.ending = None if answer.missing else sql.to_ending(row[1:6])
+            self._answers[id(op)] = answer
+            self._news.ready = self._news.ready or any(run.owner is None for run in op.starts)
 
     def _voids(self, ops: list[Void]) -> None:
-        if ops:
-            rows = [
-                {"n": number, "run": op.run, "owner": op.owner, "epoch": op.epoch, "position": op.position}
-                for number, op in enumerate(ops)
-            ]
-            self._add(text.VOID, {"ops": to_json(rows)}, lambda rows: self._done(ops, rows))
+        rows = [
+            {"n": number, "run": op.run, "owner": op.owner, "epoch": op.epoch, "position": op.position}
+            for number, op in enumerate(ops)
+        ]
+        self._add(text.VOID, {"ops": to_json(rows)}, lambda rows: self._done(ops, rows))
 
-    def _done(self, ops: Sequence[Op], rows: list[tuple[Any, ...]]) -> None:
+    def _done(self, ops: Sequence[Op], rows: list[Row]) -> None:
         for row in rows:
-            self._answers[id(ops[int(row[0])])] = Verdict.DONE
+            self._answers[id(ops[_number(row)])] = Verdict.DONE
 
     # -- ends ----------------------------------------------------------------------------------------------------------
     def _finishes(self, ops: list[Finish]) -> None:
-        if not ops:
-            return
-
-        def later(rows: list[tuple[Any, ...]]) -> None:
+        def ended(rows: list[Row]) -> None:
             self._done(ops, rows)
-            self._news.ended.update(ops[int(row[0])].run for row in rows)
+            self._news.ended.update(ops[_number(row)].run for row in rows)
 
-        rows = [
-            {
-                "n": number,
-                "run": op.run,
-                "owner": op.owner,
-                "epoch": op.epoch,
-                "state": op.state,
-                "completed": op.completed,
-                "reason": op.reason,
-                "output": op.output,
-                "error": op.error,
-            }
-            for number, op in enumerate(ops)
-        ]
-        self._add(text.FINISH, {"ops": to_json(rows)}, later)
+        def unblocked(rows: list[Row]) -> None:
+            ready, owners, *_ = rows[0]
+            self._news.ready = self._news.ready or ready == "t"
+            self._news.poked.update(owners.split(" ") if owners else ())
 
-        def unblocked(rows: list[tuple[Any, ...]]) -> None:
-            ready, owners, _ = rows[0]
-            self._news.ready = self._news.ready or ready
-            self._news.poked.update(owners or ())
-
-        # A worker hears of what it finished itself in memory, before any poke could reach it.
-        values = {"ended": [op.run for op in ops], "told": list({op.owner for op in ops}), "now": self._now}
-        self._add(text.UNBLOCK, values, unblocked)
-        self._parts[-1][1]["payload"] = f"{self._origin} e"
+        self._add(text.FINISH, {"ops": to_json([_finish_row(number, op) for number, op in enumerate(ops)])}, ended)
+        values: dict[str, Value] = {
+            "ended": array(op.run for op in ops),
+            # A worker hears of what it finished itself in memory, before any poke could reach it.
+            "told": array({op.owner for op in ops}),
+            "now": self._now,
+        }
+        self._add(text.UNBLOCK, values, unblocked, payload="e")
 
     # -- letting go ----------------------------------------------------------------------------------------------------
     def _let_go(self, ops: Sequence[Rest | Release]) -> None:
         """Two round trips in one transaction: whether a child has ended is asked after the locks, in a new statement."""
-        if not ops:
-            return
-        with self._db.pipeline():
-            self._db.execute(b"BEGIN")
-            cursor = self._db.execute(self._sql(LOCK), {"ids": [op.run for op in ops]})
-        mine = {(run, owner, epoch) for run, owner, epoch, state, *_ in cursor if state in _IN_HAND}
+        begin: Part = (self._sql.raw("BEGIN"), {})
+        lock: Part = (self._sql.raw(LOCK), {"ids": array(op.run for op in ops)})
+        _, locked = self._db.wire.execute(begin, lock)
+        mine = {(run, owner, int(epoch or 0)) for run, owner, epoch, state, *_ in locked if state in _IN_HAND}
         clean = [(number, op) for number, op in enumerate(ops) if (op.run, op.owner, op.epoch) in mine]
-        rests = [
-            {"n": number, "run": op.run, "due": op.due, "park": op.park} for number, op in clean if isinstance(op, Rest)
-        ]
-        releases = [
-            {"n": number, "run": op.run, "due": op.due, "stranded": op.stranded}
-            for number, op in clean
-            if isinstance(op, Release)
-        ]
+        rests: list[dict[str, Any]] = []
+        releases: list[dict[str, Any]] = []
+        for number, op in clean:
+            if isinstance(op, Rest):
+                rests.append({"n": number, "run": op.run, "due": op.due, "park": op.park})
+            else:
+                releases.append({"n": number, "run": op.run, "due": op.due, "stranded": op.stranded})
         ready = bool(releases) or any(row["park"] for row in rests)
         if rests:
-            self._add(REST_AND_TELL if ready else REST, {"ops": to_json(rests)}, lambda rows: self._done(ops, rows))
+            statement = REST_AND_TELL if ready else REST
+            self._add(statement, {"ops": to_json(rests)}, lambda rows: self._done(ops, rows))
         if releases:
-            values = {"ops": to_json(releases), "now": self._now}
+            values: dict[str, Value] = {"ops": to_json(releases), "now": self._now}
             self._add(RELEASE_AND_TELL, values, lambda rows: self._done(ops, rows))
-        self._parts.append((b"COMMIT", {}, lambda _: None))
-        self._execute()
+        self._add("COMMIT", {}, lambda _: None)
         self._news.ready = self._news.ready or ready
+
+
+def _number(row: Row) -> int:
+    return int(row[0] or 0)
 
 
 def _write_row(number: int, op: Write) -> dict[str, Any]:
@@ -204,5 +177,15 @@ def _write_row(number: int, op: Write) -> dict[str, Any]:
     return row
 
 
-def _rows(cursor: psycopg.Cursor[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    return cursor.fetchall() if cursor.description else []
+def _finish_row(number: int, op: Finish) -> dict[str, Any]:
+    return {
+        "n": number,
+        "run": op.run,
+        "owner": op.owner,
+        "epoch": op.epoch,
+        "state": op.state,
+        "completed": op.completed,
+        "reason": op.reason,
+        "output": op.output,
+        "error": op.error,
+    }

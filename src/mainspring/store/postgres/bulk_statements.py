@@ -38,7 +38,7 @@ WRITE_LONE = f"""
     SELECT 1 FROM runs WHERE id = :run AND owner = :owner AND epoch = :epoch FOR SHARE SKIP LOCKED)
   INSERT INTO steps ({_STEP})
   SELECT {", ".join(f":{column}::{cast(column)}" for column in sql.STEP_COLUMNS)} FROM mine
-  {ON_STEP}
+  {ON_STEP} RETURNING 0
 """
 """The most frequent write of all, a step's outcome and nothing else, written so that there is little to read in it."""
 
@@ -146,10 +146,10 @@ UNBLOCK = f"""
       (w.state IN ('running', 'waiting', 'cancelling') AND w.owner <> ALL(:told)))
     RETURNING r.owner),
   told AS (
-    SELECT coalesce(bool_or(owner IS NULL), false) AS ready, array_agg(DISTINCT owner) FILTER (WHERE owner IS NOT NULL) AS owners
+    SELECT coalesce(bool_or(owner IS NULL), false) AS ready, string_agg(DISTINCT owner, ' ') AS owners
     FROM woken)
   SELECT ready, owners, pg_notify(:channel, concat_ws(' ', :payload::text, CASE WHEN ready THEN 'r' END,
-    CASE WHEN cardinality(owners) > 100 THEN 'p' ELSE 'p=' || array_to_string(owners, ' p=') END))
+    CASE WHEN length(owners) > 3000 THEN 'p' ELSE 'p=' || replace(owners, ' ', ' p=') END))
   FROM told
 """
 """Wakes the runs that wait for runs that have just ended, and tells the world.

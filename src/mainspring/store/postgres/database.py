@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import errors as pg
@@ -13,11 +13,17 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.string import TextLoader
 
 from mainspring.errors import InvalidInput, SchemaError, StoreError, StoreFull, StoreUnavailable
+from mainspring.store.postgres.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection of psycopg with its raw side, for those who are in a hurry."""
+
+    wire: Wire
+
 
 # A peer that vanished without a word is noticed within half a minute, instead of the two hours that systems default to.
 _DEFAULTS = {
@@ -115,13 +121,14 @@ class Database:
 
     def connect(self) -> Connection:
         """A connection of the caller's own."""
-        connection = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None)
+        connection = Connection.connect(self._conninfo, autocommit=True, prepare_threshold=None)
         # Values are JSON text on both sides; what they mean is the codec's business.
         for name in ("json", "jsonb"):
             connection.adapters.register_loader(name, TextLoader)
         if self._prepare is None:
             self._prepare = not _behind_a_pooler(connection)
         connection.prepare_threshold = _PREPARE_AT if self._prepare else None
+        connection.wire = Wire(connection, prepare=self._prepare)
         return connection
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ string is refused by such poolers.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from psycopg import sql
 
@@ -19,8 +20,16 @@ _TABLE = re.compile(r"\b(FROM|INTO|UPDATE|JOIN)(\s+)(runs|steps|workers|versions
 _PARAMETER = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 
 
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement as libpq takes it: numbered parameters, and which values they stand for."""
+
+    query: bytes
+    order: tuple[str, ...]
+
+
 class Dialect:
-    """The statements of one store. Calling it with a text gives the statement, made on first use and kept."""
+    """The statements of one store, each made on first use and kept: for psycopg by a call, for the wire by `raw`."""
 
     def __init__(self, schema: str) -> None:
         if not schema or "\0" in schema or len(schema.encode()) > _LONGEST_SCHEMA:
@@ -30,14 +39,23 @@ class Dialect:
         self.schema = sql.Identifier(schema).as_string(None)
         self.channel = f"mainspring:{schema}"
         self._made: dict[str, bytes] = {}
+        self._raw: dict[str, Statement] = {}
 
     def __call__(self, text: str) -> bytes:
         made = self._made.get(text)
         if made is None:
-            made = self._made[text] = self._make(text)
+            bare = _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
+            made = self._made[text] = _qualified(bare, self.schema.replace("%", "%%")).encode()
         return made
 
-    def _make(self, text: str) -> bytes:
-        text = text.replace("%", "%%")
-        text = _TABLE.sub(lambda found: f"{found[1]}{found[2]}{self.schema.replace('%', '%%')}.{found[3]}", text)
-        return _PARAMETER.sub(r"%(\1)s", text).encode()
+    def raw(self, text: str) -> Statement:
+        made = self._raw.get(text)
+        if made is None:
+            order: dict[str, int] = {}
+            bare = _PARAMETER.sub(lambda found: f"${order.setdefault(found[1], len(order) + 1)}", text)
+            made = self._raw[text] = Statement(_qualified(bare, self.schema).encode(), tuple(order))
+        return made
+
+
+def _qualified(text: str, schema: str) -> str:
+    return _TABLE.sub(lambda found: f"{found[1]}{found[2]}{schema}.{found[3]}", text)

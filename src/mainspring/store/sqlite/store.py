@@ -27,6 +27,7 @@ log = logging.getLogger("mainspring.store")
 
 _WATCH_SECONDS = 0.02
 _MIGRATIONS = migrations.load("mainspring.store.sqlite")
+_REMEMBER = "CREATE TABLE IF NOT EXISTS migrations (name TEXT NOT NULL PRIMARY KEY)"
 
 _PROMOTE = """
   UPDATE runs SET state = 'queued'
@@ -123,7 +124,7 @@ class SqliteStore:
             report = _report(db)
             migrations.refuse_unknown(report, self.url)
             if report.pending:
-                db.execute("CREATE TABLE IF NOT EXISTS migrations (name TEXT NOT NULL PRIMARY KEY)")
+                db.execute(_REMEMBER)
             for migration in _MIGRATIONS:
                 if migration.name in report.pending:
                     for statement in _statements(migration.sql):
@@ -315,8 +316,9 @@ class SqliteStore:
 
 
 def script() -> str:
-    """The whole schema as SQL."""
-    return migrations.as_script(_MIGRATIONS)
+    """The whole schema as SQL that a person can read, review and run by hand; the store then finds it done."""
+    names = "\n".join(f"INSERT INTO migrations (name) VALUES ('{migration.name}');" for migration in _MIGRATIONS)
+    return f"BEGIN;\n{_REMEMBER};\n\n{migrations.as_script(_MIGRATIONS)}\n{names}\nCOMMIT;\n"
 
 
 def _report(db: sqlite3.Connection) -> SchemaReport:

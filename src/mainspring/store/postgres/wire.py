@@ -1,0 +1,139 @@
+"""Statements sent straight to libpq: for the writes that everything else waits for.
+
+psycopg's cursors find out for every value how to write it and for every result how to read it, which takes as long as a commit
+does on a good disk. Here all parameters are text, the statements say by casts what they are, and results are read by who
+asked. Several statements sent together are one round trip and one transaction, because a transaction ends where the server
+is asked to answer.
+"""
+
+from __future__ import annotations
+
+import select
+from typing import TYPE_CHECKING, TypeAlias
+
+import psycopg
+from psycopg import pq
+from psycopg.errors import error_from_result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mainspring.store.postgres.dialect import Statement
+
+Row: TypeAlias = tuple[str | None, ...]
+Value: TypeAlias = str | int | None
+
+_ANSWERS = {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK}
+
+
+class Wire:
+    """The raw side of one connection. To be used by one thread at a time, as the connection itself."""
+
+    def __init__(self, connection: psycopg.Connection[tuple[object, ...]], *, prepare: bool) -> None:
+        self._pg = connection.pgconn
+        self._prepare = prepare
+        self._prepared: dict[bytes, bytes] = {}
+        self._poll = select.poll()
+        self._poll.register(self._pg.socket, select.POLLIN)
+
+    def execute(self, *asked: tuple[Statement, Mapping[str, Value]]) -> list[list[Row]]:
+        """The rows of each statement. All of them commit together, or none does and the first error is raised."""
+        pg = self._pg
+        names = [self._name(statement.query) for statement, _ in asked] if self._prepare else []
+        piped = len(asked) > 1
+        if piped:
+            pg.enter_pipeline_mode()
+        for number, (statement, values) in enumerate(asked):
+            parameters = [_text(values[name]) for name in statement.order]
+            if names:
+                pg.send_query_prepared(names[number], parameters)
+            else:
+                pg.send_query_params(statement.query, parameters)
+        if piped:
+            pg.pipeline_sync()
+        self._flush()
+        return self._answers(len(asked), piped=piped)
+
+    def _name(self, query: bytes) -> bytes:
+        """The name under which a statement is prepared on this connection."""
+        name = self._prepared.get(query)
+        if name is None:
+            name = b"ms%d" % len(self._prepared)
+            result = self._pg.prepare(name, query)
+            if result.status not in _ANSWERS:
+                raise error_from_result(result)
+            self._prepared[query] = name
+        return name
+
+    def _flush(self) -> None:
+        while self._pg.flush():
+            # More than the socket takes at once. The server may be writing as well, and must not wait for us.
+            self._poll.modify(self._pg.socket, select.POLLIN | select.POLLOUT)
+            try:
+                if any(events & ~select.POLLOUT for _, events in self._poll.poll()):
+                    self._pg.consume_input()
+            finally:
+                self._poll.modify(self._pg.socket, select.POLLIN)
+
+    def _answers(self, wanted: int, *, piped: bool) -> list[list[Row]]:
+        """Read until everything is answered, also after an error: what comes next on this connection must be its own."""
+        found: list[list[Row]] = []
+        error: psycopg.Error | None = None
+        synced = not piped
+        while not (synced and len(found) == wanted):
+            result = self._next()
+            if result is None:
+                if self._pg.status != pq.ConnStatus.OK:
+                    raise psycopg.OperationalError("the connection was lost")
+                continue
+            if result.status == pq.ExecStatus.PIPELINE_SYNC:
+                synced = True
+                continue
+            if result.status not in _ANSWERS and error is None and result.status != pq.ExecStatus.PIPELINE_ABORTED:
+                error = _error(result, self._pg)
+                if self._pg.status != pq.ConnStatus.OK:
+                    raise error
+            found.append(_rows(result))
+        if piped:
+            self._pg.exit_pipeline_mode()
+        else:
+            self._next()  # the end of the answer
+        if error is not None:
+            raise error
+        return found
+
+    def _next(self) -> pq.abc.PGresult | None:
+        """The next result, waited for where other threads can go on."""
+        while self._pg.is_busy():
+            self._poll.poll()
+            self._pg.consume_input()
+        return self._pg.get_result()
+
+
+def _text(value: Value) -> bytes | None:
+    if value is None:
+        return None
+    text = str(value).encode()
+    if b"\0" in text:  # libpq would take it for the end
+        raise psycopg.DataError("PostgreSQL text cannot contain NUL bytes")
+    return text
+
+
+def _rows(result: pq.abc.PGresult) -> list[Row]:
+    columns = range(result.nfields)
+    return [
+        tuple(None if (value := result.get_value(row, column)) is None else value.decode() for column in columns)
+        for row in range(result.ntuples)
+    ]
+
+
+def _error(result: pq.abc.PGresult, connection: pq.abc.PGconn) -> psycopg.Error:
+    if connection.status != pq.ConnStatus.OK or not result.error_field(pq.DiagnosticField.SQLSTATE):
+        return psycopg.OperationalError(result.get_error_message())
+    return error_from_result(result)
+
+
+def array(values: Iterable[str]) -> str:
+    """The text of an array of texts."""
+    quoted = (value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
+    return "{" + ",".join(f'"{value}"' for value in quoted) + "}"
