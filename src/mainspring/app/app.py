@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
 
 T = TypeVar("T")
-_DEFAULT_URL = "sqlite:///mainspring.db"
+DEFAULT_URL = "sqlite:///mainspring.db"
 
 
 class App(Scope):
@@ -52,7 +52,7 @@ class App(Scope):
         self.name = name
         self.imports = tuple(imports)
         self._version = version
-        self._runtime = Runtime(url or os.environ.get("MAINSPRING_URL") or _DEFAULT_URL, settings or Settings(), clock)
+        self._runtime = Runtime(url or os.environ.get("MAINSPRING_URL") or DEFAULT_URL, settings or Settings(), clock)
         self._worker: Worker | None = None
         self._portal: Portal | None = None
         self._exits: contextlib.AsyncExitStack | None = None

@@ -1,0 +1,131 @@
+"""What all commands have in common: their options, and how they fail.
+
+Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 it went wrong, 2 it was asked for wrongly, 4 there is no
+such thing. An error is one sentence that says what to do; `-v` adds where it came from.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from mainspring.app.app import DEFAULT_URL
+from mainspring.errors import InvalidInput, MainspringError, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+FAILED = 1
+MISUSED = 2
+NOT_FOUND = 4
+
+
+class Command(click.Command):
+    """A command that takes `-v` and turns exceptions into sentences and exit codes."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(
+            click.Option(
+                ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_be_verbose, help="Show tracebacks."
+            )
+        )
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except Exception as error:  # whatever it is, a person gets a sentence
+            if ctx.find_root().meta.get("verbose"):
+                click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+            raise _failure(error) from error
+
+
+class Group(click.Group):
+    """A noun with its verbs."""
+
+    command_class = Command
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.no_args_is_help = True
+
+
+class Failure(click.ClickException):
+    """The command failed, in words and a number."""
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"{click.style('error:', fg='red')} {self.message}", err=True, file=file, color=self.show_color)
+
+
+class Misuse(Failure):
+    exit_code = MISUSED
+
+
+class Missing(Failure):
+    exit_code = NOT_FOUND
+
+
+def note(message: str) -> None:
+    """Say something to the person at the terminal, beside the data."""
+    click.echo(message, err=True)
+
+
+def url_option(function: F) -> F:
+    """`--url`, for every command that needs a database."""
+    return click.option(
+        "--url",
+        envvar="MAINSPRING_URL",
+        default=DEFAULT_URL,
+        show_default=True,
+        show_envvar=True,
+        metavar="URL",
+        help="The database: sqlite:///file.db or postgresql://user@host/name.",
+    )(function)
+
+
+def output_option(*choices: str) -> Callable[[F], F]:
+    """`-o`, for every command that prints data."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(choices),
+        default=choices[0],
+        show_default=True,
+        help="How to print the data.",
+    )
+
+
+def ids_from(given: tuple[str, ...]) -> list[str]:
+    """The ids on the command line, each once; `-` stands for those on stdin, one per line."""
+    found: list[str] = []
+    for one in given:
+        found += [line.strip() for line in sys.stdin] if one == "-" else [one]
+    return list(dict.fromkeys(one for one in found if one))
+
+
+def colour_wanted() -> bool | None:
+    """False when the person asked for none (https://no-color.org); else it depends on the terminal."""
+    return False if os.environ.get("NO_COLOR") else None
+
+
+def _be_verbose(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: FBT001
+    del param
+    if value:
+        ctx.find_root().meta["verbose"] = True
+
+
+def _failure(error: Exception) -> Failure:
+    text = " ".join(str(error).split())
+    if not isinstance(error, MainspringError):
+        return Failure(f"{type(error).__name__}: {text} (-v shows where)")
+    if isinstance(error, NotFound):
+        return Missing(text)
+    return Misuse(text) if isinstance(error, InvalidInput) else Failure(text)

@@ -1,0 +1,32 @@
+"""`mainspring doctor`: is everything well?"""
+
+from __future__ import annotations
+
+import click
+
+from mainspring.app.settings import Settings
+from mainspring.cli import display
+from mainspring.cli.commands import FAILED, Command, note, output_option, url_option
+from mainspring.operations import health
+
+
+@click.command(cls=Command)
+@url_option
+@output_option("table", "json")
+@click.pass_context
+def doctor(ctx: click.Context, url: str, output: str) -> None:
+    """Look at database, tables, clocks, workers and stranded runs, and say what helps.
+
+    Exit code 1 if something is wrong.
+    """
+    settings = Settings()
+    findings = list(health.examine(url, settings, settings.lease))
+    if output == "json":
+        display.as_json(findings)
+    else:
+        display.table(("VERDICT", "WHAT", "FOUND"), [(one.verdict, one.subject, one.found) for one in findings])
+        hints = list(dict.fromkeys(f"{one.subject}: {one.hint}" for one in findings if one.hint))
+        if hints:
+            note("\n" + "\n".join(hints))
+    if any(one.verdict == health.WRONG for one in findings):
+        ctx.exit(FAILED)

@@ -1,0 +1,43 @@
+"""The command `mainspring`: nouns with verbs below them, one file per noun."""
+
+from __future__ import annotations
+
+import click
+
+import mainspring
+from mainspring.cli import database, doctor, runs, worker
+from mainspring.cli.commands import Group, colour_wanted
+
+_HELP = """Durable workflows and the schedules that start them.
+
+\b
+  mainspring worker shop:app                        execute the runs of an app
+  mainspring runs list --state failed               look at runs
+  mainspring runs show order-7                      … at one of them, step by step
+  mainspring runs list --stranded -o ids | mainspring runs cancel - --reason "bad deploy"
+  mainspring doctor                                 is everything well?
+
+The database is --url, else $MAINSPRING_URL, else sqlite:///mainspring.db. Data goes to stdout, the rest to stderr.
+Exit codes: 0 done, 1 it went wrong, 2 wrong usage, 4 no such thing.
+"""
+
+
+@click.group(
+    name="mainspring",
+    cls=Group,
+    help=_HELP,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.option("-v", "--verbose", is_flag=True, help="Show tracebacks.")
+@click.version_option(mainspring.__version__, "--version", message="mainspring %(version)s")
+@click.pass_context
+def main(ctx: click.Context, *, verbose: bool) -> None:
+    ctx.color = colour_wanted()
+    if verbose:
+        ctx.find_root().meta["verbose"] = True
+
+
+main.add_command(worker.worker)
+main.add_command(runs.runs)
+main.add_command(database.db)
+main.add_command(doctor.doctor)

@@ -1,0 +1,162 @@
+"""One run on one page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import mainspring
+from mainspring.cli import display
+from mainspring.cli.display import COLOURS, ago, at, compact, span
+from mainspring.model.states import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from mainspring.operations.runs import RunInfo, RunPage, StepInfo
+
+MOST_CHILDREN = 100
+_LONGEST_VALUE = 60
+_LONGEST_REMARK = 100
+_FRAME = re.compile(r'  File "(?P<file>[^"]*)", line \d+')
+_OUR_FOLDER = str(Path(mainspring.__file__).parent)
+
+
+def show(run: RunInfo, steps: list[StepInfo], children: RunPage, now: datetime, *, whole_traceback: bool) -> None:
+    """Print all there is to know of a run."""
+    state = click.style(run.state, fg=COLOURS[run.state], bold=True)
+    click.echo(f"{click.style(run.id, bold=True)}  {run.workflow}  {state}{f': {run.reason}' if run.reason else ''}\n")
+    for name, text in _facts(run, now):
+        click.echo(f"{click.style(f'{name:<12}', dim=True)}{text}")
+    if run.stranded is not None:
+        _stranded(run.stranded)
+    if run.error is not None:
+        click.echo(f"\n{click.style('error', fg='red')}")
+        for line in error_lines(run.error, whole_traceback=whole_traceback):
+            click.echo(f"  {line}")
+    if steps:
+        click.echo("")
+        display.table(("STEP", "KIND", "NAME", "TOOK", "ATTEMPTS", "OUTCOME"), [_step_row(step, now) for step in steps])
+    if children.runs:
+        click.echo("")
+        rows = [(child.id, child.workflow, child.state, remark(child, now)) for child in children.runs]
+        display.table(("CHILD", "WORKFLOW", "STATE", "NOTE"), rows)
+        if children.next:
+            click.echo(f"… and more: mainspring runs list --id-prefix {run.id}/")
+
+
+def _facts(run: RunInfo, now: datetime) -> Iterator[tuple[str, str]]:
+    yield "input", compact(run.input)
+    if run.state is State.SUCCEEDED:
+        yield "output", compact(run.output)
+    yield from _times(run, now)
+    if run.worker is not None:
+        yield "worker", run.worker
+    if run.version is not None:
+        yield "version", run.version
+    if run.epoch > 1 or run.recoveries:
+        yield "claims", f"{run.epoch}, of which {run.recoveries} after its worker was lost"
+    if run.parent is not None:
+        yield "parent", run.parent
+    if run.scheduled_by is not None:
+        yield "asked for by", run.scheduled_by
+    if run.attributes:
+        yield "attributes", compact(run.attributes)
+
+
+def _times(run: RunInfo, now: datetime) -> Iterator[tuple[str, str]]:
+    yield "created", at(run.created, now)
+    if run.started is not None:
+        yield "started", at(run.started, now)
+    if run.completed is not None:
+        took = f", took {span(run.completed - run.started)}" if run.started is not None else ""
+        yield "completed", at(run.completed, now) + took
+    elif run.due is not None and run.state in {State.SCHEDULED, State.WAITING}:
+        yield ("starts" if run.state is State.SCHEDULED else "wakes"), at(run.due, now)
+    if run.deadline is not None:
+        yield "deadline", at(run.deadline, now)
+
+
+def _stranded(reason: str) -> None:
+    click.echo(f"\n{click.style('stranded', fg='red')}    {reason}")
+    click.echo(
+        "            start a worker with that source, or one that also continues other source as long as the replay"
+    )
+    click.echo("            agrees: MAINSPRING_CONTINUE_ON=compatible mainspring worker TARGET")
+
+
+def remark(run: RunInfo, now: datetime) -> str:
+    """What is worth saying of a run in one short line."""
+    if run.stranded is not None:
+        return _cut(f"stranded: {run.stranded}", _LONGEST_REMARK)
+    if run.error is not None:
+        return _cut(headline(run.error), _LONGEST_REMARK)
+    if run.reason is not None:
+        return _cut(run.reason, _LONGEST_REMARK)
+    if run.state is State.SCHEDULED and run.due is not None:
+        return f"starts {ago(run.due, now)}"
+    if run.state is State.WAITING and run.due is not None:
+        return f"wakes {ago(run.due, now)}"
+    return ""
+
+
+def headline(error: dict[str, Any]) -> str:
+    """Type and message of an exception."""
+    name = str(error.get("type", "?")).rpartition(":")[2]
+    message = error.get("message")
+    return f"{name}: {message}" if message else name
+
+
+def error_lines(error: dict[str, Any], *, whole_traceback: bool) -> list[str]:
+    """The traceback of an exception, of which one's own lines matter; else its headline."""
+    text = str(error.get("traceback") or "").rstrip()
+    lines = text.splitlines() if text else [headline(error)]
+    notes = [line for one in error.get("notes", []) for line in str(one).splitlines()]
+    return [*(lines if whole_traceback else _without_ours(lines)), *(line for line in notes if line not in lines)]
+
+
+def _without_ours(lines: list[str]) -> list[str]:
+    kept: list[str] = []
+    ours = False
+    for line in lines:
+        frame = _FRAME.match(line)
+        if frame is not None:
+            ours = frame["file"].startswith(_OUR_FOLDER)
+        elif not line.startswith("    "):
+            ours = False
+        if not ours:
+            kept.append(line)
+    return kept
+
+
+def _step_row(step: StepInfo, now: datetime) -> tuple[str, ...]:
+    took = ""
+    if step.started is not None:
+        took = span(max((step.completed or now) - step.started, now - now))
+    attempts = str(step.attempts) if step.attempts else ""
+    return step.position, step.kind, step.name if step.name != step.kind else "", took, attempts, _outcome(step, now)
+
+
+def _outcome(step: StepInfo, now: datetime) -> str:
+    if step.interrupted:
+        return "cancelled by the workflow"
+    if step.error is not None:
+        return _cut(headline(step.error), _LONGEST_REMARK)
+    tried = f"  (before: {'; '.join(step.tried)})" if step.tried else ""
+    if step.completed is not None:
+        child = f"{step.child}: " if step.child else ""
+        return _cut(child + _cut(compact(step.output), _LONGEST_VALUE) + tried, 2 * _LONGEST_REMARK)
+    if step.child is not None:
+        return f"waits for {step.child}"
+    if step.due is not None:
+        return f"{'next attempt' if step.tried else 'wakes'} {ago(step.due, now)}{tried}"
+    return f"not over{tried}"
+
+
+def _cut(text: str, most: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,0 +1,149 @@
+"""`mainspring runs`: seeing and stopping runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mainspring.app.settings import Settings
+from mainspring.cli import display, run_page
+from mainspring.cli.commands import NOT_FOUND, Group, ids_from, note, output_option, url_option
+from mainspring.errors import NotFound
+from mainspring.model.clock import to_datetime
+from mainspring.model.states import State
+from mainspring.operations.connect import connect
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from mainspring.operations.connect import Operations
+    from mainspring.operations.runs import RunInfo
+
+
+@click.group(cls=Group)
+def runs() -> None:
+    """See runs and stop them."""
+
+
+@runs.command(name="list")
+@url_option
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(list(State)), help="Only in this state. Repeatable."
+)
+@click.option("--workflow", metavar="NAME", help="Only of this function.")
+@click.option("--id-prefix", metavar="TEXT", help="Only ids that begin so.")
+@click.option("--stranded", is_flag=True, help="Only those that no live worker can continue.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many.")
+@click.option("--after", metavar="CURSOR", help="Go on after a page that said so.")
+@output_option("table", "json", "ids")
+def list_(
+    url: str,
+    states: tuple[str, ...],
+    workflow: str | None,
+    id_prefix: str | None,
+    *,
+    stranded: bool,
+    limit: int,
+    after: str | None,
+    output: str,
+) -> None:
+    """List runs, newest first.
+
+    \b
+      mainspring runs list --state running --state waiting
+      mainspring runs list --workflow checkout --limit 10
+      mainspring runs list --id-prefix order- -o ids | mainspring runs cancel -
+    """
+    with connect(url, Settings()) as operations:
+        page = operations.runs.list(
+            state=states,
+            workflow=workflow,
+            id_prefix=id_prefix,
+            stranded=True if stranded else None,
+            after=after,
+            limit=limit,
+        )
+        now = to_datetime(operations.clock.now())
+    if output == "json":
+        display.as_json(page)
+    elif output == "ids":
+        for run in page.runs:
+            click.echo(run.id)
+    elif page.runs:
+        display.table(("ID", "WORKFLOW", "STATE", "CREATED", "TOOK", "NOTE"), [_row(run, now) for run in page.runs])
+    else:
+        note("no runs")
+    if page.next:
+        note(f"there are more: --after {page.next}")
+
+
+def _row(run: RunInfo, now: datetime) -> tuple[str, ...]:
+    took = "" if run.started is None else display.span((run.completed or now) - run.started)
+    return run.id, run.workflow, run.state, display.ago(run.created, now), took, run_page.remark(run, now)
+
+
+@runs.command
+@click.argument("run_id", metavar="ID")
+@url_option
+@output_option("table", "json")
+@click.pass_context
+def show(ctx: click.Context, run_id: str, url: str, output: str) -> None:
+    """Show one run: its state and times, input and output, steps and children.
+
+    The traceback of an error leaves out the library's own lines; -v shows them.
+
+    \b
+      mainspring runs show order-7
+      mainspring runs show order-7 -o json | jq '.steps[] | {name, attempts}'
+    """
+    with connect(url, Settings()) as operations:
+        run = operations.runs.get(run_id)
+        steps = operations.runs.steps(run_id)
+        children = operations.runs.list(parent=run_id, limit=run_page.MOST_CHILDREN)
+        now = to_datetime(operations.clock.now())
+    if output == "json":
+        display.as_json({"run": run, "steps": steps, "children": [child.id for child in children.runs]})
+    else:
+        run_page.show(run, steps, children, now, whole_traceback=bool(ctx.find_root().meta.get("verbose")))
+
+
+@runs.command
+@click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
+@url_option
+@click.option("--reason", help="Recorded with each run.")
+@click.option(
+    "--terminate", is_flag=True, help="End them at once instead of asking their worker to stop before the next step."
+)
+@click.pass_context
+def cancel(ctx: click.Context, run_ids: tuple[str, ...], url: str, reason: str | None, *, terminate: bool) -> None:
+    """Cancel runs and their children. An ID of - reads ids from stdin.
+
+    A run that a worker has in hand stops before its next step, and is `cancelling` until then. Prints each id with the state
+    it is in now. Exit code 4 if one of them does not exist.
+
+    \b
+      mainspring runs cancel order-7 --reason "customer called"
+      mainspring runs list --workflow import_all --state queued -o ids | mainspring runs cancel -
+    """
+    ids = ids_from(run_ids)
+    with connect(url, Settings()) as operations:
+        verb = operations.runs.terminate if terminate else operations.runs.cancel
+        done = verb(ids, reason)
+        found = [_after_cancel(operations, run_id, done=done[run_id]) for run_id in ids]
+    if not ids:
+        note("no ids on stdin")
+    if not all(found):
+        ctx.exit(NOT_FOUND)
+
+
+def _after_cancel(operations: Operations, run_id: str, *, done: bool) -> bool:
+    try:
+        state = operations.runs.get(run_id).state
+    except NotFound as error:
+        note(str(error))
+        return False
+    click.echo(f"{run_id}\t{state}")
+    if not done:
+        note(f"{run_id} had {'been asked to stop' if state is State.CANCELLING else 'ended'} already")
+    return True

@@ -1,0 +1,161 @@
+"""`mainspring worker`: execute the runs of an app until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+import mainspring
+from mainspring.cli.commands import Command, note
+from mainspring.cli.target import load_app
+from mainspring.errors import StoreFull, StoreUnavailable
+from mainspring.operations.connect import shown
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from mainspring.app.app import App
+
+log = logging.getLogger("mainspring.worker")
+
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 15.0
+_MOST_NAMED = 5
+
+
+@click.command(cls=Command)
+@click.argument("target")
+@click.option(
+    "--concurrency", type=click.IntRange(min=1), metavar="N", help="Runs at once, instead of the app's setting."
+)
+@click.option("--url", metavar="URL", help="A database instead of the app's own.")
+@click.option("--fail-fast", is_flag=True, help="Give up if the database cannot be reached at the start.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What to log, on stderr.",
+)
+def worker(target: str, concurrency: int | None, url: str | None, *, fail_fast: bool, log_level: str) -> None:
+    """Execute the runs of an app until stopped.
+
+    TARGET is module:app or path/file.py:app; without :app if the module has only one. The current folder is importable.
+
+    SIGTERM or ^C: steps in flight may finish (setting `grace`), everything is handed back to other workers, exit code 0. A second
+    signal ends the process at once. If the database is away, the worker waits for it.
+
+    \b
+      mainspring worker shop:app
+      mainspring worker examples/quickstart.py --concurrency 50
+    """
+    _log_to_stderr(log_level)
+    app = load_app(target)
+    runtime = app.runtime
+    runtime.settings = replace(runtime.settings, work=True, concurrency=concurrency or runtime.settings.concurrency)
+    runtime.url = url or runtime.url
+    _introduce(app, target)
+    asyncio.run(_serve(app, fail_fast=fail_fast))
+    _leave_stuck_threads()
+
+
+def _log_to_stderr(level: str) -> None:
+    logging.basicConfig(
+        level=level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+    )
+
+
+def _introduce(app: App, target: str) -> None:
+    note(f"mainspring {mainspring.__version__}, worker of {target}")
+    note(f"  database   {shown(app.url)}")
+    note(f"  version    {app.version}")
+    for kind in ("workflow", "step"):
+        names = sorted(function.name for function in app.runtime.registry if function.kind == kind)
+        note(f"  {kind + 's':<10} {', '.join(names) or 'none'}")
+
+
+async def _serve(app: App, *, fail_fast: bool) -> None:
+    stop = Stop()
+    async with AsyncExitStack() as stack:
+        if not await _enter(app, stack, stop, fail_fast=fail_fast):
+            return
+        engine = app.runtime.engine
+        note(f"  worker     {engine.worker_id if engine is not None else '?'}")
+        note("ready; ^C or SIGTERM stops it, a second one at once")
+        await stop.asked.wait()
+        _say_what_is_left(app)
+    note("stopped; nothing is left in hand")
+
+
+async def _enter(app: App, stack: AsyncExitStack, stop: Stop, *, fail_fast: bool) -> bool:
+    """Enter the app, as soon as its database can be reached. False if told to stop before."""
+    pause = _FIRST_PAUSE
+    while not stop.asked.is_set():
+        try:
+            await stack.enter_async_context(app)
+            return True
+        except (StoreUnavailable, StoreFull) as error:
+            if fail_fast:
+                raise
+            log.warning("%s; trying again in %g s", " ".join(str(error).split()), pause)
+        try:
+            await asyncio.wait_for(stop.asked.wait(), pause)
+        except TimeoutError:
+            pause = min(pause * 2, _LONGEST_PAUSE)
+    return False
+
+
+def _say_what_is_left(app: App) -> None:
+    engine = app.runtime.engine
+    runs = list(engine.executions.values()) if engine is not None else []
+    in_step = [ex for ex in runs if ex.invoking]
+    note(f"stopping: handing back {len(runs)} run{'' if len(runs) == 1 else 's'}")
+    if in_step:
+        named = ", ".join(f"{ex.id} ({ex.function.name})" for ex in in_step[:_MOST_NAMED])
+        more = f" and {len(in_step) - _MOST_NAMED} more" if len(in_step) > _MOST_NAMED else ""
+        note(f"waiting up to {app.settings.grace:g} s for a step of {named}{more}; a second signal ends at once")
+
+
+class Stop:
+    """The first signal asks for an orderly stop, the second one ends the process wherever it is.
+
+    Handlers of the interpreter, not of the loop: a step that blocks the loop must not be able to hold up the second signal.
+    """
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._signalled = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._hear)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if self._signalled:
+            os.write(2, b"ended at once; other workers take over what was in hand\n")
+            os._exit(128 + number)
+        self._signalled = True
+        self._loop.call_soon_threadsafe(self.asked.set)
+
+
+def _leave_stuck_threads() -> None:
+    """The interpreter would wait for threads of steps that do not end. Their runs are taken over; nothing waits for them here."""
+    others = [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
+    if others:
+        log.warning("%d thread(s) did not end and are left behind", len(others))
+        logging.shutdown()
+        sys.stderr.flush()
+        sys.stdout.flush()
+        os._exit(0)

@@ -1,0 +1,146 @@
+"""Is everything well? Each finding says what was looked at, what was found, and what helps if it is not well."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import zoneinfo
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mainspring.errors import InvalidInput, MainspringError
+from mainspring.model.clock import SECOND
+from mainspring.operations import database
+from mainspring.operations.connect import connect, require_there, shown
+from mainspring.store.facts import facts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mainspring.operations.connect import Operations
+    from mainspring.operations.workers import WorkerInfo
+    from mainspring.store.open import StoreSettings
+
+OK, LOOK, WRONG = "ok", "look", "wrong"
+
+_MOST_QUEUED = 500
+_MOST_STRANDED = 10
+_READY = ("queued", "running", "cancelling")
+_FAR_OFF = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. `verdict` is ok, look (worth a look) or wrong."""
+
+    subject: str
+    verdict: str
+    found: str
+    hint: str | None = None
+
+
+def examine(url: str, settings: StoreSettings, lease: float) -> Iterator[Finding]:
+    """Look at the machine, then at the database and what it says of runs and workers."""
+    yield Finding("Python", OK, platform.python_version())
+    yield _time_zones()
+    try:
+        require_there(url)
+        kind = facts(url)
+        report = database.check(url, settings)
+    except InvalidInput:
+        raise
+    except (MainspringError, OSError) as error:
+        yield Finding("database", WRONG, " ".join(str(error).split()))
+        return
+    yield Finding("database", OK, f"{shown(url)} ({', '.join(f'{name} {value}' for name, value in kind.items())})")
+    if kind.get("journal mode", "wal") != "wal":
+        yield Finding("journal mode", LOOK, kind["journal mode"], "workers turn it to wal when they connect")
+    if report.unknown:
+        hint = "install a newer version of mainspring here"
+        yield Finding("tables", WRONG, f"newer than this code: {', '.join(report.unknown)}", hint)
+        return
+    if report.pending:
+        yield Finding("tables", WRONG, f"lack {', '.join(report.pending)}", f"mainspring db migrate --url {shown(url)}")
+        return
+    yield Finding("tables", OK, f"up to date ({report.current})")
+    with connect(url, settings) as operations:
+        yield _clock(operations)
+        fleet = operations.workers.list()
+        counts = operations.runs.counts()
+        yield from _workers(fleet, counts, lease)
+        yield Finding(
+            "runs", OK, ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none unfinished"
+        )
+        yield from _unknown_functions(operations, fleet)
+        yield from _stranded(operations)
+
+
+def _time_zones() -> Finding:
+    with contextlib.suppress(OSError):
+        for folder in zoneinfo.TZPATH:
+            for name in ("tzdata.zi", "+VERSION"):
+                file = Path(folder, name)
+                if file.is_file():
+                    with file.open(encoding="utf-8") as lines:
+                        return Finding(
+                            "time zones", OK, f"{lines.readline().removeprefix('# version').strip()} of the system"
+                        )
+    if any(Path(folder, "Europe/Paris").is_file() for folder in zoneinfo.TZPATH):
+        return Finding("time zones", OK, "of the system, version unknown")
+    try:
+        return Finding("time zones", OK, f"{metadata.version('tzdata')} of the package tzdata")
+    except metadata.PackageNotFoundError:
+        return Finding("time zones", WRONG, "this system has no time zone data", "pip install tzdata")
+
+
+def _clock(operations: Operations) -> Finding:
+    offset = operations.offset / SECOND
+    verdict = LOOK if abs(offset) > _FAR_OFF else OK
+    hint = "workers follow the database's clock; still, let this machine's be set by NTP" if verdict == LOOK else None
+    text = (
+        f"{abs(offset):.3f} s {'behind' if offset > 0 else 'ahead of'} the database's"
+        if offset
+        else "that of the database"
+    )
+    return Finding("clock", verdict, text, hint)
+
+
+def _workers(fleet: list[WorkerInfo], counts: dict[str, int], lease: float) -> Iterator[Finding]:
+    living = [worker for worker in fleet if worker.silent <= lease]
+    for worker in fleet:
+        text = f"{worker.id}, version {worker.version}, last beat {worker.silent:.1f} s ago"
+        if worker in living:
+            yield Finding("worker", OK, text)
+        else:
+            hint = "another one takes its runs over" if living else "a worker that starts now takes its runs over"
+            yield Finding("worker", LOOK if living else WRONG, f"{text}: gone or cut off", hint)
+    ready = sum(counts.get(state, 0) for state in _READY)
+    if not living and ready:
+        yield Finding("workers", WRONG, f"no live one, and {ready} runs to execute", "mainspring worker MODULE:APP")
+    elif not fleet:
+        yield Finding("workers", OK, "none, and nothing to execute")
+
+
+def _unknown_functions(operations: Operations, fleet: list[WorkerInfo]) -> Iterator[Finding]:
+    """Runs that nobody alive has the code for. Without any worker, that is not the news."""
+    if not fleet:
+        return
+    known = {name for worker in fleet for name in worker.functions}
+    unknown: dict[str, int] = {}
+    for run in operations.runs.list(state=("queued",), stranded=False, limit=_MOST_QUEUED).runs:
+        if run.workflow not in known:
+            unknown[run.workflow] = unknown.get(run.workflow, 0) + 1
+    for name, count in unknown.items():
+        hint = f"start a worker whose app has it, or: mainspring runs list --workflow {name} -o ids | mainspring runs cancel -"
+        yield Finding("queued", WRONG, f"{count} of {name}, which no worker knows", hint)
+
+
+def _stranded(operations: Operations) -> Iterator[Finding]:
+    page = operations.runs.list(stranded=True, state=("queued",), limit=_MOST_STRANDED)
+    for run in page.runs:
+        hint = "start a worker with that source, or MAINSPRING_CONTINUE_ON=compatible mainspring worker MODULE:APP"
+        yield Finding("stranded", WRONG, f"{run.id}: {run.stranded}", hint)
+    if page.next:
+        yield Finding("stranded", WRONG, "and more", "mainspring runs list --stranded")

@@ -1,0 +1,57 @@
+"""Seeing the fleet."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mainspring.model.clock import SECOND, to_datetime
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from mainspring.model.clock import Clock
+    from mainspring.store.protocol import Store
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker as people look at it."""
+
+    id: str
+    host: str
+    pid: int
+    version: str
+    functions: list[str]
+    """The names of what it executes."""
+    started: datetime
+    seen: datetime
+    """When it last showed that it lives."""
+    silent: float
+    """Seconds since then."""
+
+
+class Workers:
+    """The verbs. All of them block."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def list(self) -> list[WorkerInfo]:
+        """The fleet, oldest first."""
+        now = self._clock.now()
+        return [
+            WorkerInfo(
+                id=worker.id,
+                host=worker.host,
+                pid=worker.pid,
+                version=worker.version,
+                functions=sorted(json.loads(worker.functions)),
+                started=to_datetime(worker.started),
+                seen=to_datetime(worker.seen),
+                silent=max(0, now - worker.seen) / SECOND,
+            )
+            for worker in self._store.workers()
+        ]

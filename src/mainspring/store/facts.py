@@ -1,0 +1,37 @@
+"""What kind of database stands behind a URL, for people who look after it."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from mainspring.store.open import sqlite_path
+
+
+def facts(url: str) -> dict[str, str]:
+    """Versions and modes of a database that is there. Changes nothing."""
+    return _sqlite(sqlite_path(url)) if urlsplit(url).scheme == "sqlite" else _postgres(url)
+
+
+def _sqlite(path: str) -> dict[str, str]:
+    connection = sqlite3.connect(f"file:{quote(str(Path(path).absolute()))}?mode=ro", uri=True)
+    try:
+        mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+    finally:
+        connection.close()
+    return {"SQLite": sqlite3.sqlite_version, "journal mode": mode, "size": f"{Path(path).stat().st_size:,} bytes"}
+
+
+def _postgres(url: str) -> dict[str, str]:
+    import psycopg  # noqa: PLC0415  (only where it is used)
+
+    from mainspring.store.postgres.database import Database  # noqa: PLC0415
+
+    database = Database(url)
+    try:
+        with database.connection() as connection:
+            number = connection.info.server_version
+    finally:
+        database.close()
+    return {"PostgreSQL": f"{number // 10_000}.{number % 10_000}", "psycopg": psycopg.__version__}
