@@ -73,21 +73,22 @@ class Bulk:
                     self._news.ready = self._news.ready or op.run.owner is None
 
         rows = [dict(zip(sql.NEW_RUN_COLUMNS, sql.run_values(op.run), strict=True)) for op in ops]
-        self._add(text.START_AND_TELL if ready else text.START, {"ops": to_json(rows)}, later)
+        self._add(text.start(lone=len(ops) == 1, tell=ready), _parameters(rows), later)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def _writes(self, ops: list[Write]) -> None:
         if len(ops) == 1 and not (ops[0].starts or ops[0].mood or ops[0].watch):
             lone = dict(zip(sql.STEP_COLUMNS, sql.step_values(ops[0].step), strict=True), owner=ops[0].owner)
-            self._add(text.WRITE_LONE, lone, lambda rows: self._written(ops, rows))
+            self._add(text.CHECKPOINT, lone, lambda rows: self._written(ops, rows))
             return
         runs = [(number, run) for number, op in enumerate(ops) for run in op.starts]
-        values: dict[str, Value] = {"ops": to_json([_write_row(number, op) for number, op in enumerate(ops)])}
+        values = _parameters([_write_row(number, op) for number, op in enumerate(ops)])
         if runs:
             values["starts"] = to_json(
                 [dict(zip(sql.NEW_RUN_COLUMNS, sql.run_values(run), strict=True), n=number) for number, run in runs]
             )
         statement = text.write(
+            lone=len(ops) == 1,
             starts=bool(runs),
             mood=any(op.mood is not None for op in ops),
             watch=any(op.watch is not None for op in ops),
@@ -127,7 +128,8 @@ class Bulk:
             self._news.ready = self._news.ready or ready == "t"
             self._news.poked.update(owners.split(" ") if owners else ())
 
-        self._add(text.FINISH, {"ops": to_json([_finish_row(number, op) for number, op in enumerate(ops)])}, ended)
+        rows = [_finish_row(number, op) for number, op in enumerate(ops)]
+        self._add(text.finish(lone=len(ops) == 1), _parameters(rows), ended)
         values: dict[str, Value] = {
             "ended": array(op.run for op in ops),
             # A worker hears of what it finished itself in memory, before any poke could reach it.
@@ -160,6 +162,11 @@ class Bulk:
             self._add(RELEASE_AND_TELL, values, lambda rows: self._done(ops, rows))
         self._add("COMMIT", {}, lambda _: None)
         self._news.ready = self._news.ready or ready
+
+
+def _parameters(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """A lone row travels as it is, several as one JSON text."""
+    return rows[0] if len(rows) == 1 else {"ops": to_json(rows)}
 
 
 def _number(row: Row) -> int:

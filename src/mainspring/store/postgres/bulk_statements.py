@@ -1,8 +1,8 @@
-"""The statements for many writes of one kind at once.
+"""The statements for many writes of one kind at once, and for a lone one.
 
 All rows of a batch travel as one JSON parameter: psycopg takes longer to write arrays column by column than PostgreSQL takes
-for all the rest. Each statement takes what is clean and leaves the rest alone: a write whose run is fenced, locked, stopping
-or already has that outcome is not among the rows that come back, and has changed nothing.
+for all the rest. A lone row travels as it is. Each statement takes what is clean and leaves the rest alone: a write whose run
+is fenced, locked, stopping or already has that outcome is not among the rows that come back, and has changed nothing.
 """
 
 from __future__ import annotations
@@ -16,45 +16,66 @@ _STEP = ", ".join(sql.STEP_COLUMNS)
 _RUN = ", ".join(sql.NEW_RUN_COLUMNS)
 
 
-def _record(columns: tuple[str, ...]) -> str:
-    """The column list of a JSON record. JSON inside of it is text until it is stored."""
-    return ", ".join(f"{column} {'text' if 'json' in cast(column) else cast(column)}" for column in columns)
+def _typed(columns: tuple[str, ...]) -> dict[str, str]:
+    """Columns with the types they travel as: JSON is text until it is stored."""
+    return {column: "text" if "json" in cast(column) else cast(column) for column in columns}
+
+
+_FENCE = {"n": "integer", "run": "text", "owner": "text", "epoch": "bigint"}
+_STEP_WRITE = _typed(sql.STEP_COLUMNS) | {
+    "n": "integer",
+    "owner": "text",
+    "mood": "text",
+    "wake": "bigint",
+    "watch": "text",
+    "starting": "boolean",
+}
+_VOID = _FENCE | {"position": "text"}
+_FINISH = _FENCE | _typed(("state", "completed", "reason", "output", "error"))
+
+
+def _rows(columns: dict[str, str], parameter: str = "ops", *, lone: bool = False) -> str:
+    if lone:
+        return f"SELECT {', '.join(f':{column}::{kind} AS {column}' for column, kind in columns.items())}"
+    listed = ", ".join(f"{column} {kind}" for column, kind in columns.items())
+    return f"SELECT * FROM json_to_recordset(:{parameter}::json) AS rows ({listed})"
 
 
 def _values(columns: tuple[str, ...], source: str) -> str:
     return ", ".join(f"{source}.{column}::{cast(column)}" for column in columns)
 
 
-START = f"""
+@cache
+def start(*, lone: bool, tell: bool) -> str:
+    """Waits a moment for an id that somebody is just using, in a transaction that may yet be rolled back."""
+    return f"""
   INSERT INTO runs ({_RUN})
   SELECT {_values(sql.NEW_RUN_COLUMNS, "a")}
-  FROM set_config('lock_timeout', :patience, true), json_to_recordset(:ops::json) AS a ({_record(sql.NEW_RUN_COLUMNS)})
-  ON CONFLICT (id) DO NOTHING RETURNING uid
+  FROM set_config('lock_timeout', :patience, true), ({_rows(_typed(sql.NEW_RUN_COLUMNS), lone=lone)}) a
+  ON CONFLICT (id) DO NOTHING RETURNING uid{f", {NOTIFY}" if tell else ""}
 """
-START_AND_TELL = f"{START}, {NOTIFY}"
 
-WRITE_LONE = f"""
+
+CHECKPOINT = f"""
   WITH mine AS MATERIALIZED (
     SELECT 1 FROM runs WHERE id = :run AND owner = :owner AND epoch = :epoch FOR SHARE SKIP LOCKED)
   INSERT INTO steps ({_STEP})
   SELECT {", ".join(f":{column}::{cast(column)}" for column in sql.STEP_COLUMNS)} FROM mine
   {ON_STEP} RETURNING 0
 """
-"""The most frequent write of all, a step's outcome and nothing else, written so that there is little to read in it."""
+"""The most frequent write of all, a lone step's outcome and nothing else, so that there is little to read in it."""
 
 
 @cache
-def write(*, starts: bool, mood: bool, watch: bool, tell: bool) -> str:
-    """The statement for writes of steps, with the parts that this batch needs.
+def write(*, lone: bool, starts: bool, mood: bool, watch: bool, tell: bool) -> str:
+    """The statement for writes of steps, with the parts that these need.
 
     `mine` is the fence. `watched` are the runs that somebody begins to wait for, held until this commits: so whoever ends one
     either has done so already, and that is seen here, or comes later, and finds the step that waits (see `UNBLOCK`). A
     watched run that somebody is holding right now may just be ending, so the write that watches it is left for later.
     """
     parts = [
-        f"""asked AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(:ops::json) AS a (
-      n integer, owner text, mood text, wake bigint, watch text, starting boolean, {_record(sql.STEP_COLUMNS)}))""",
+        f"asked AS MATERIALIZED ({_rows(_STEP_WRITE, lone=lone)})",
         f"""mine AS MATERIALIZED (
     SELECT id, owner, epoch, state FROM runs WHERE id = ANY(ARRAY(SELECT run FROM asked))
     ORDER BY id FOR {"NO KEY UPDATE" if mood else "SHARE"} SKIP LOCKED)""",
@@ -71,23 +92,16 @@ def write(*, starts: bool, mood: bool, watch: bool, tell: bool) -> str:
             " OR NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = a.watch))"
         )
     if starts:
-        parts.append(
-            f"""new AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(:starts::json) AS s (n integer, {_record(sql.NEW_RUN_COLUMNS)}))"""
-        )
+        parts.append(f"new AS MATERIALIZED ({_rows({'n': 'integer'} | _typed(sql.NEW_RUN_COLUMNS), 'starts')})")
         clean.append("NOT EXISTS (SELECT 1 FROM new JOIN runs r ON r.id = new.id WHERE new.n = a.n)")
-    parts.append(
+    parts += [
         f"""clean AS MATERIALIZED (
     SELECT a.* FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
-    WHERE {" AND ".join(clean)})"""
-    )
-    parts.append(
+    WHERE {" AND ".join(clean)})""",
         f"""written AS (
-    INSERT INTO steps ({_STEP}) SELECT {_values(sql.STEP_COLUMNS, "clean")} FROM clean {ON_STEP} RETURNING run, position)"""
-    )
-    parts.append(
-        """done AS MATERIALIZED (SELECT c.n, c.run, c.mood, c.wake, c.watch FROM clean c JOIN written USING (run, position))"""
-    )
+    INSERT INTO steps ({_STEP}) SELECT {_values(sql.STEP_COLUMNS, "clean")} FROM clean {ON_STEP} RETURNING run, position)""",
+        "done AS MATERIALIZED (SELECT c.n, c.run, c.mood, c.wake, c.watch FROM clean c JOIN written USING (run, position))",
+    ]
     if starts:
         # Without ON CONFLICT: an id that was taken a moment ago fails the statement, and each write is then made alone.
         parts.append(
@@ -96,20 +110,19 @@ def write(*, starts: bool, mood: bool, watch: bool, tell: bool) -> str:
     FROM set_config('lock_timeout', :patience, true), new JOIN done ON done.n = new.n)"""
         )
     if mood:
+        over = f"AND NOT EXISTS (SELECT 1 FROM watched w WHERE w.id = d.watch AND w.state IN {ENDED})" if watch else ""
         parts.append(
             f"""moved AS (
     UPDATE runs r SET state = d.mood, due = d.wake FROM done d
-    WHERE r.id = d.run AND d.mood IS NOT NULL AND r.state IN ('running', 'waiting')
-      {f"AND NOT EXISTS (SELECT 1 FROM watched w WHERE w.id = d.watch AND w.state IN {ENDED})" if watch else ""})"""
+    WHERE r.id = d.run AND d.mood IS NOT NULL AND r.state IN ('running', 'waiting') {over})"""
         )
     columns = "n, w.id, w.state, w.reason, w.output, w.error" if watch else "n"
     source = "done LEFT JOIN watched w ON w.id = done.watch" if watch else "done"
     return f"WITH {', '.join(parts)} SELECT {columns}{f', {NOTIFY}' if tell else ''} FROM {source}"
 
 
-VOID = """
-  WITH asked AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(:ops::json) AS a (n integer, run text, owner text, epoch bigint, position text)),
+VOID = f"""
+  WITH asked AS MATERIALIZED ({_rows(_VOID)}),
   mine AS MATERIALIZED (
     SELECT id, owner, epoch FROM runs WHERE id = ANY(ARRAY(SELECT run FROM asked)) ORDER BY id FOR SHARE SKIP LOCKED)
   UPDATE steps s SET output = NULL, error = NULL
@@ -117,10 +130,13 @@ VOID = """
   WHERE s.run = a.run AND s.position = a.position
   RETURNING a.n
 """
-FINISH = """
-  WITH asked AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(:ops::json) AS a (
-      n integer, run text, owner text, epoch bigint, state text, completed bigint, reason text, output text, error text)),
+
+
+@cache
+def finish(*, lone: bool) -> str:
+    """Ends runs. `UNBLOCK` goes with it, in the same transaction."""
+    return f"""
+  WITH asked AS MATERIALIZED ({_rows(_FINISH, lone=lone)}),
   mine AS MATERIALIZED (
     SELECT id, owner, epoch, state FROM runs WHERE id = ANY(ARRAY(SELECT run FROM asked))
     ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
@@ -130,24 +146,25 @@ FINISH = """
   WHERE r.id = a.run AND (m.state IN ('running', 'waiting') OR (m.state = 'cancelling' AND a.state = 'cancelled'))
   RETURNING a.n
 """
+
+
 UNBLOCK = f"""
-  WITH waiting AS MATERIALIZED (
-    SELECT id, owner, state FROM set_config('lock_timeout', :patience, true) CROSS JOIN runs
-    WHERE id IN (SELECT s.run FROM steps s JOIN runs c ON c.id = s.child
-                 WHERE s.completed IS NULL AND s.child = ANY(:ended) AND c.state IN {ENDED})
-    ORDER BY id FOR NO KEY UPDATE OF runs),
-  woken AS (
+  WITH woken AS (
     UPDATE runs r SET
       poked = w.owner IS NOT NULL,
       state = CASE WHEN w.owner IS NULL THEN 'queued' ELSE r.state END,
       due   = CASE WHEN w.owner IS NULL THEN :now ELSE r.due END
-    FROM waiting w
+    FROM (
+      SELECT id, owner, state FROM set_config('lock_timeout', :patience, true) CROSS JOIN runs
+      WHERE id = ANY(ARRAY(
+        SELECT s.run FROM steps s WHERE s.completed IS NULL AND s.child = ANY(:ended)
+          AND (SELECT c.state FROM runs c WHERE c.id = s.child) IN {ENDED}))
+      ORDER BY id FOR NO KEY UPDATE OF runs) w
     WHERE r.id = w.id AND ((w.owner IS NULL AND w.state = 'waiting') OR
       (w.state IN ('running', 'waiting', 'cancelling') AND w.owner <> ALL(:told)))
     RETURNING r.owner),
   told AS (
-    SELECT coalesce(bool_or(owner IS NULL), false) AS ready, string_agg(DISTINCT owner, ' ') AS owners
-    FROM woken)
+    SELECT coalesce(bool_or(owner IS NULL), false) AS ready, string_agg(DISTINCT owner, ' ') AS owners FROM woken)
   SELECT ready, owners, pg_notify(:channel, concat_ws(' ', :payload::text, CASE WHEN ready THEN 'r' END,
     CASE WHEN length(owners) > 3000 THEN 'p' ELSE 'p=' || replace(owners, ' ', ' p=') END))
   FROM told
