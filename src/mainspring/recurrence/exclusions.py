@@ -27,7 +27,7 @@ class Exclusions:
     included. Without such moved times, what is left of a day is set arithmetic on its 86,400 seconds.
     """
 
-    __slots__ = ("_alive", "_any", "_cycles", "_days", "_excluded", "_included", "_moves", "_zone")
+    __slots__ = ("_alive", "_any", "_cycles", "_days", "_excluded", "_included", "_shifted", "_zone")
 
     def __init__(
         self,
@@ -36,11 +36,11 @@ class Exclusions:
         cycles: Sequence[Cycle],
         zone: Zone,
         *,
-        moves: bool,
+        shifts: bool,
     ) -> None:
         self._excluded, self._included, self._cycles, self._zone = tuple(excluded), tuple(included), tuple(cycles), zone
-        self._moves = moves
-        """Whether times that fall into a gap come out after it."""
+        self._shifted = [pattern for pattern in included if shifts and not pattern.is_hourly]
+        """Patterns whose times in a gap come out after it, one by one."""
         self._any = [-1] * YEARS
         self._alive = [-1] * YEARS
         self._days: OrderedDict[tuple[object, ...], int] = OrderedDict()
@@ -63,20 +63,36 @@ class Exclusions:
         instants, offsets = self._zone.instants, self._zone.offsets
         index = bisect_right(instants, instant)
         offset = offsets[index]
-        if self._moves and index and instant < instants[index - 1] + offset - offsets[index - 1]:
-            return instant + 1  # just after a gap: moved times are not in the arithmetic below
+        # Beyond the next transition the offset is another one, and times may be moved: from there, look again.
+        horizon = instants[index] if index < len(instants) else NEVER
+        if self._shifted and index:
+            horizon = min(horizon, self._next_shifted(instant, instants[index - 1], offsets[index - 1], offset))
         day, second = divmod(instant + offset, DAY)
-        found = self._alive_day(day)
-        if found == day:
+        while (alive := self._alive_day(day)) != NEVER:
+            if alive != day:
+                day, second = alive, -1
+            if day * DAY - offset >= horizon:
+                return horizon
             left = self._left(day, offset) >> (second + 1)
-            found = instant + (left & -left).bit_length() if left else (day + 1) * DAY - offset
-        elif found != NEVER:
-            found = found * DAY - offset
-        # Beyond the next transition the offset is another one, and it may move times: look again from there.
-        return min(found, instants[index]) if index < len(instants) else found
+            if left:
+                return min(horizon, day * DAY - offset + second + (left & -left).bit_length())
+            day, second = day + 1, -1
+        return horizon
+
+    def _next_shifted(self, instant: int, changed: int, before: int, after: int) -> int:
+        """The next time that a gap at `changed` has moved to after `instant`; these are not in the arithmetic of days."""
+        if instant >= changed + after - before:
+            return NEVER
+        local = instant + before
+        while (local := min([pattern.at_or_after(local + 1) for pattern in self._shifted])) < changed + after:
+            if local - before not in self:
+                return local - before
+        return NEVER
 
     def _alive_day(self, day: int) -> int:
         """The first day, from this one on, that no single exclusion empties; a day may still turn out empty."""
+        if day > LAST_DAY:
+            return NEVER
         index = YEAR_OF[day - FIRST_DAY]
         rest = self._alive_days(index) >> (day - YEAR_START[index])
         while not rest:
@@ -102,10 +118,12 @@ class Exclusions:
 
     def _left(self, day: int, offset: int) -> int:
         """The seconds of a day's local time that are named and not excluded, one bit each."""
+        index = YEAR_OF[day - FIRST_DAY]
+        shift = day - YEAR_START[index]
         kind = (
-            tuple(day in pattern.days for pattern in self._included),
-            tuple(day in pattern.days for pattern in self._excluded),
-            tuple((cycle.phase - day * DAY + offset) % cycle.every for cycle in self._cycles),
+            tuple([pattern.days.mask(index) >> shift & 1 for pattern in self._included]),
+            tuple([pattern.days.mask(index) >> shift & 1 for pattern in self._excluded]),
+            tuple([(cycle.phase - day * DAY + offset) % cycle.every for cycle in self._cycles]),
         )
         left = self._days.get(kind)
         if left is None:
@@ -115,7 +133,7 @@ class Exclusions:
                 self._days.popitem(last=False)
         return left
 
-    def _compute_left(self, included: tuple[bool, ...], excluded: tuple[bool, ...], phases: tuple[int, ...]) -> int:
+    def _compute_left(self, included: tuple[int, ...], excluded: tuple[int, ...], phases: tuple[int, ...]) -> int:
         left = 0
         for active, pattern in zip(included, self._included, strict=True):
             if active:

@@ -42,35 +42,39 @@ class Timeline:
 
     def at_or_after(self, instant: int) -> int:
         """The first time that is not before `instant`, or NEVER."""
+        return self._first(instant, self._end)
+
+    def _first(self, instant: int, last: int) -> int:
+        """The first time from `instant` to `last`, or NEVER."""
         search, exclusions = self._search, self._exclusions
         found = search.at_or_after(max(instant, self._start))
         if exclusions is not None:
-            while found <= self._end and found in exclusions:
+            while found <= last and found in exclusions:
                 found = search.at_or_after(exclusions.beyond(found))
-        return found if found <= self._end else NEVER
+        return found if found <= last else NEVER
 
     def before(self, instant: int) -> int | None:
         """The last time before `instant`.
 
-        Found with `at_or_after` alone, so that looking back can never disagree with looking forward: first ever
-        longer looks back until there is a time, then halving what lies between it and `instant`.
+        Found by looking forward alone, so that looking back can never disagree with it: first from ever further back,
+        until there is a time before `instant`, then by halving what lies between that time and `instant`.
         """
-        latest = min(instant, self._end + 1)
+        last = min(instant - 1, self._end)
         earliest = self._start if self._search.has_cycles else max(self._start, FIRST_SECOND - 172_800)
-        span, found = _FIRST_LOOK_BACK, NEVER
-        while found >= instant:
-            begin = max(latest - span, earliest)
-            found = self.at_or_after(begin)
-            if found >= instant and begin == earliest:
+        span, until, found = _FIRST_LOOK_BACK, last, NEVER
+        while found == NEVER:
+            begin = max(last - span, earliest)
+            found = self._first(begin, until)
+            if found == NEVER and begin <= earliest:
                 return None
-            span *= 4
-        until = latest - 1
-        while (following := self.at_or_after(found + 1)) < instant:
+            until, span = min(until, begin), span * 4
+        until = last
+        while (following := self._first(found + 1, until)) != NEVER:
             found = following
             while found < until:
                 middle = (found + until + 1) // 2
-                later = self.at_or_after(middle)
-                if later < instant:
+                later = self._first(middle, until)
+                if later != NEVER:
                     found = later
                     break
                 until = middle - 1
@@ -89,5 +93,7 @@ def build_timeline(
     cycles = list(dict.fromkeys(sources.cycles))
     exclusions = None
     if sources.excluded:
-        exclusions = Exclusions(sources.excluded, patterns, cycles, zone, moves=gap != "skip")
+        exclusions = Exclusions(sources.excluded, patterns, cycles, zone, shifts=gap == "shift")
+        # Calendars, and so exclusions, know the years from 2000 on; what they cannot judge is not offered.
+        bounds = max(bounds[0], FIRST_SECOND - zone.offsets[0]), bounds[1]
     return Timeline(Search(patterns, cycles, zone, gap, fold), exclusions, *bounds)
