@@ -7,20 +7,23 @@ change may have been made, and nobody would ever act on it. So what was read is 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.records import Claim
 from mainspring.model.states import State
 from mainspring.store import sql
+from mainspring.store.ops import FAR
 from mainspring.store.postgres import statements as text
-from mainspring.store.postgres.database import LOCKED
+from mainspring.store.postgres.database import LOCKED, roll_back
+from mainspring.store.postgres.wire import array
 from mainspring.store.protocol import Claimed, Poke
 
 if TYPE_CHECKING:
     from mainspring.model.records import Run, Step
     from mainspring.store.postgres.database import Connection, Database
     from mainspring.store.postgres.dialect import Dialect
+    from mainspring.store.postgres.wire import Row, Value
     from mainspring.store.protocol import ClaimRequest
 
 _MOST_PROMOTED = 1_000
@@ -31,30 +34,27 @@ _PROMOTE = """
     ORDER BY due LIMIT :most FOR NO KEY UPDATE SKIP LOCKED)
   UPDATE runs SET state = 'queued' FROM ripe WHERE runs.id = ripe.id
 """
-_TAKE = f"""
-  WITH ready AS MATERIALIZED (
-    SELECT id, workflow FROM runs
-    WHERE state = 'queued' AND workflow = ANY(:names)
+_CLAIMABLE = """
+    state = 'queued' AND workflow = ANY(:names)
       AND (:compatible OR fingerprint = '' OR fingerprint = :functions::jsonb ->> workflow)
       AND (stranded IS NULL OR stranded ->> 'version' IS DISTINCT FROM :version)
-    ORDER BY due, uid LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
+"""
+_TAKE = f"""
+  WITH ready AS MATERIALIZED (
+    SELECT id, due, uid FROM runs WHERE {_CLAIMABLE}
+    ORDER BY due, uid LIMIT :limit::bigint + 1 FOR NO KEY UPDATE SKIP LOCKED),
+  chosen AS MATERIALIZED (SELECT id FROM ready ORDER BY due, uid LIMIT :limit)
   UPDATE runs r SET state = 'running', owner = :worker, epoch = epoch + 1, poked = false, stranded = NULL,
     started = coalesce(started, :now), version = coalesce(version, :version),
     fingerprint = CASE WHEN fingerprint = '' THEN :functions::jsonb ->> r.workflow ELSE fingerprint END,
     deadline = CASE WHEN started IS NULL AND timeout IS NOT NULL THEN least(deadline, :now + timeout) ELSE deadline END
-  FROM ready WHERE r.id = ready.id
-  RETURNING {", ".join(f"r.{column}" for column in sql.RUN_COLUMNS)}
+  FROM chosen WHERE r.id = chosen.id
+  RETURNING (SELECT count(*) FROM ready) > :limit, {", ".join(f"r.{column}" for column in sql.RUN_COLUMNS)}
 """
-_MORE = """
-  SELECT 1 FROM runs
-  WHERE state = 'queued' AND workflow = ANY(:names)
-    AND (:compatible OR fingerprint = '' OR fingerprint = :functions::jsonb ->> workflow)
-    AND (stranded IS NULL OR stranded ->> 'version' IS DISTINCT FROM :version)
-  LIMIT 1
-"""
-_NEXT_DUE = """
+_MORE = f"SELECT 1 FROM runs WHERE {_CLAIMABLE} LIMIT 1"
+_NEXT_DUE = f"""
   SELECT least(
-    (SELECT min(due) FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting')),
+    (SELECT min(due) FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due < {FAR}),
     (SELECT min(deadline) FROM runs
      WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting')))
 """
@@ -72,6 +72,9 @@ _LOOKED_AT = f"""
 """
 
 
+_NUMBERS = [text.cast(column) == "bigint" for column in sql.RUN_COLUMNS]
+
+
 class Claims:
     """The two verbs of a worker that hand out what they change."""
 
@@ -83,30 +86,37 @@ class Claims:
 
     # -- claims --------------------------------------------------------------------------------------------------------
     def claim(self, request: ClaimRequest) -> Claimed:
-        values: dict[str, Any] = {
-            "names": list(request.functions),
+        runs = self._settle(request.worker)
+        limit = max(0, request.limit - len(runs))
+        values: dict[str, Value] = {
+            "names": array(request.functions),
             "functions": json.dumps(dict(request.functions)),
-            "compatible": request.compatible,
+            "compatible": "true" if request.compatible else "false",
             "version": request.version,
-            "limit": request.limit,
+            "limit": limit,
             "worker": request.worker,
             "now": request.now,
             "most": max(_MOST_PROMOTED, request.limit + 1),
         }
-        runs = self._settle(request.worker)
+        asked = [self._sql.raw(each) for each in ("BEGIN", _PROMOTE, _TAKE if limit else _MORE, _NEXT_DUE)]
         taken: list[Run] = []
-        values["limit"] = max(0, request.limit - len(runs))
         try:
-            with self._db.transaction() as db:
-                db.execute(self._sql(_PROMOTE), values)
-                taken = [sql.to_run(row) for row in db.execute(self._sql(_TAKE), values)]
-                more = db.execute(self._sql(_MORE), values).fetchone() is not None
-                row = db.execute(self._sql(_NEXT_DUE)).fetchone()
+            with self._db.connection() as db:
+                try:
+                    *_, rows, due = db.wire.execute(*((statement, values) for statement in asked))
+                    taken = [_to_run(row[1:]) for row in rows] if limit else []
+                    # Not sent along with the rest: a claim whose outcome is unknown must at least know what it was about.
+                    db.wire.execute((self._sql.raw("COMMIT"), {}))
+                except LOCKED:
+                    roll_back(db)
+                    raise
         except StoreUnavailable:
             self._in_doubt[request.worker] = {run.id: run.epoch for run in (*runs, *taken)}
             raise
+        more = rows[0][0] == "t" if rows and limit else bool(rows)
+        next_due = due[0][0]
         runs = sorted([*runs, *taken], key=lambda run: (run.due, run.uid))
-        return Claimed(self._with_steps(runs), row[0] if row else None, more)
+        return Claimed(self._with_steps(runs), None if next_due is None else int(next_due), more)
 
     def _settle(self, worker: str) -> list[Run]:
         """Runs that were taken by a claim of which it was not known whether it committed."""
@@ -144,6 +154,10 @@ class Claims:
             self._unheard[worker] = found
             raise
         return found
+
+
+def _to_run(row: Row) -> Run:
+    return sql.to_run([int(value) if value and number else value for value, number in zip(row, _NUMBERS, strict=True)])
 
 
 def wait_for(connection: Connection, dialect: Dialect, run: str) -> None:

@@ -14,7 +14,7 @@ PATIENCE = "100ms"
 
 ENDED = "('succeeded', 'failed', 'cancelled')"
 _JSON = {"input", "output", "error", "trail", "stranded"}
-_NUMBERS = {"due", "created", "started", "completed", "timeout", "deadline", "epoch", "seq", "attempts"}
+_NUMBERS = {"due", "created", "started", "completed", "timeout", "deadline", "epoch", "recoveries", "seq", "attempts"}
 
 
 def cast(column: str) -> str:
