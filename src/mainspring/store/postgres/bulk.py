@@ -91,7 +91,7 @@ class Bulk:
             lone=len(ops) == 1,
             starts=bool(runs),
             mood=any(op.mood is not None for op in ops),
-            watch=any(op.watch is not None for op in ops),
+            watch=any(_watch(op) is not None for op in ops),
             tell=any(run.owner is None for _, run in runs),
         )
         self._add(statement, values, lambda rows: self._written(ops, rows))
@@ -100,7 +100,7 @@ class Bulk:
         for row in rows:
             op = ops[_number(row)]
             answer = Written()
-            if op.watch is not None:
+            if _watch(op) is not None:
                 answer.missing = row[1] is None
                 answer.ending = None if answer.missing else sql.to_ending(row[1:6])
             self._answers[id(op)] = answer
@@ -179,9 +179,14 @@ def _write_row(number: int, op: Write) -> dict[str, Any]:
     row["owner"] = op.owner
     row["mood"] = op.mood
     row["wake"] = op.due
-    row["watch"] = op.watch
+    row["watch"] = _watch(op)
     row["starting"] = bool(op.starts)
     return row
+
+
+def _watch(op: Write) -> str | None:
+    """The run to look at. One that begins with this very write cannot have ended, and nobody else knows of it yet."""
+    return None if any(run.id == op.watch for run in op.starts) else op.watch
 
 
 def _finish_row(number: int, op: Finish) -> dict[str, Any]:

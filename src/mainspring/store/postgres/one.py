@@ -129,6 +129,8 @@ class One:
                 if started.workflow != run.workflow:
                     raise Taken(answer.taken)
         if op.watch is not None:
+            if op.watch not in rows:  # perhaps it has begun just now
+                rows |= self._locked([op.watch], text.SHARE)
             row = rows.get(op.watch)
             answer.missing = row is None
             answer.ending = sql.to_ending((row[0], *row[3:7])) if row else None
