@@ -115,8 +115,8 @@ class App(Scope):
                 for resource in self._resources:
                     await self._exits.enter_async_context(resource.opened())
                 self._worker = Worker(self._runtime, connection)
-                await self._worker.start()
                 self._exits.push_async_callback(self._worker.stop)
+                await self._worker.start()
         except BaseException:
             await self._leave()
             raise
@@ -127,12 +127,9 @@ class App(Scope):
 
     async def vanish(self) -> None:
         """Stop as a process that is killed does: nothing is handed back. For tests of what happens then."""
-        worker, self._worker = self._worker, None
-        exits, self._exits = self._exits, None
+        worker, self._worker, self._exits = self._worker, None, None
         if worker is not None:
             await worker.vanish()
-        if exits is not None:
-            await asyncio.to_thread(self._runtime.disconnect)
 
     async def _leave(self) -> None:
         exits, self._exits, self._worker = self._exits, None, None

@@ -44,7 +44,8 @@ class Connection:
         self._hearers.append(hear)
 
     def off_signal(self, hear: Callable[[Signal], None]) -> None:
-        self._hearers.remove(hear)
+        if hear in self._hearers:
+            self._hearers.remove(hear)
 
     def _hear(self, signal: Signal) -> None:
         for hear in list(self._hearers):

@@ -36,16 +36,18 @@ class Worker:
         self._tasks: list[asyncio.Task[None]] = []
         self._rebirth: asyncio.Task[None] | None = None
         self.paused = False
+        self._make()
 
     async def start(self) -> None:
         branches.install(self._loop)
-        await self._begin()
         self._connection.on_signal(self._hear)
+        await self._begin()
 
-    async def _begin(self) -> None:
+    def _make(self) -> None:
+        """Everything that belongs to one life of the worker, not yet at work."""
         runtime, store, clock = self._runtime, self._connection.store, self._runtime.clock
         settings = runtime.settings
-        record = self._record()
+        self._me = record = self._record()
         self.engine = Engine(
             store=store,
             committer=self._connection.committer,
@@ -73,7 +75,10 @@ class Worker:
             on_lost=lambda: self._call_soon(self._lost),
             on_round=self._round,
         )
-        await self.engine.in_thread(store.register, record)
+
+    async def _begin(self) -> None:
+        runtime, store, clock = self._runtime, self._connection.store, self._runtime.clock
+        await self.engine.in_thread(store.register, self._me)
         await self.engine.in_thread(store.remember_version, runtime.version, clock.now())
         await self.engine.in_thread(self._heartbeat.start)
         runtime.engine = self.engine
@@ -119,6 +124,7 @@ class Worker:
         self._heartbeat.cease()
         self.engine.accepting = False
         self.engine.abandon()
+        await asyncio.to_thread(self._runtime.disconnect)
         await self.engine.wait_until_empty(1.0)
         self.engine.close()
 
@@ -166,6 +172,7 @@ class Worker:
         self.engine.accepting = False
         self.engine.abandon()
         self.engine.close()
+        self._make()
         await self._begin()
         self._rebirth = None
 

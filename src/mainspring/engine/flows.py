@@ -129,10 +129,10 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
             return (yield from _conclude(ex, record, call.result, error=failure))
         yield from _back_off(ex, record)
     while True:
-        record.attempts += 1
         record.due = None
         if call.at_most_once or ex.resting:
             yield from _record(ex, _stirring(ex, record))
+        record.attempts += 1  # once it is over: an attempt that a crash cuts off does not count
         try:
             value = yield Invoke(call, position, record.attempts)
             text = ex.engine.check_size(call.result.encode(value), f"the result of step {call.name!r}")

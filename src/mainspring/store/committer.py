@@ -12,7 +12,7 @@ import threading
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from mainspring.errors import StoreError
+from mainspring.errors import StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -78,6 +78,8 @@ class Committer:
         ticket = _Ticket(op, patient=patient, loop=asyncio.get_running_loop())
         self._clock.busy()
         self._queue.put(ticket)
+        if not self._thread.is_alive():
+            self._refuse_rest()
         return ticket.future
 
     def commit_sync(self, op: Op, *, patient: bool = True) -> Any:
@@ -90,6 +92,8 @@ class Committer:
                 self._turn.release()
         else:
             self._queue.put(ticket)
+        if not self._thread.is_alive():
+            self._refuse_rest()
         return ticket.wait()
 
     def close(self) -> None:
@@ -97,6 +101,12 @@ class Committer:
         self._closing.set()
         self._queue.put(None)
         self._thread.join()
+        self._refuse_rest()
+
+    def _refuse_rest(self) -> None:
+        """What comes after the end is answered, not forgotten."""
+        late = self._drain()
+        _answer(self._clock, late, [StoreUnavailable("the connection to the database is closed")] * len(late))
 
     # -- the thread ----------------------------------------------------------------------------------------------------
     def _work(self) -> None:
@@ -113,7 +123,8 @@ class Committer:
             while len(found) < _LARGEST_BATCH:
                 ticket = self._queue.get_nowait()
                 if ticket is None:
-                    self._queue.put(None)
+                    if self._thread.is_alive():
+                        self._queue.put(None)
                     break
                 found.append(ticket)
         except Empty:

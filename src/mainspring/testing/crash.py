@@ -108,8 +108,11 @@ async def crash(
     try:
         async with clock.running():
             result = await _one_life(app, work, stores)
-            if result is None:
-                result = await _second_life(app, work, stores)
+        if result is None:
+            clock = VirtualClock(clock.time)
+            runtime.clock, runtime.ids = clock, IdMaker(clock)
+            async with clock.running():
+                result = await _second_life(app, work)
     finally:
         runtime.url, runtime.clock, runtime.ids, runtime.wrap_store = before
         if keep is not None:
@@ -131,12 +134,12 @@ async def _one_life(app: App, work: Callable[[], Awaitable[T]], stores: list[Doo
     if not died.is_set():
         watching.cancel()
         return (await entering,)
-    entering.remove_done_callback
     await app.vanish()
     entering.cancel()
     await asyncio.wait({entering})
     if not entering.cancelled():
         entering.exception()
+    await asyncio.to_thread(app.runtime.disconnect)
     return None
 
 
@@ -150,8 +153,7 @@ async def _death(stores: list[DoomedStore], died: asyncio.Event) -> None:
     await died.wait()
 
 
-async def _second_life(app: App, work: Callable[[], Awaitable[T]], stores: list[DoomedStore]) -> tuple[T]:
-    del stores
+async def _second_life(app: App, work: Callable[[], Awaitable[T]]) -> tuple[T]:
     async with app:
         connection = app.runtime.connection()
         mine = app.runtime.engine.worker_id if app.runtime.engine is not None else ""

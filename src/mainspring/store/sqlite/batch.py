@@ -23,6 +23,12 @@ T = TypeVar("T", Start, Write, Void, Rest, Release, Finish)
 
 _FENCE = "id = ? AND owner = ? AND epoch = ?"
 
+AWAITED_END = """EXISTS (
+    SELECT 1 FROM steps s JOIN runs c ON c.id = s.child
+    WHERE s.run = runs.id AND s.completed IS NULL AND c.state IN ('succeeded', 'failed', 'cancelled'))"""
+"""Whether a run that the run at hand waits for has ended. A worker that finishes both learns of it in memory, without a poke;
+so whenever it lets go of the waiting one, or dies, this has to be looked at."""
+
 INSERT_RUN = f"""
   INSERT INTO runs ({", ".join(sql.NEW_RUN_COLUMNS)}) VALUES ({", ".join("?" * len(sql.NEW_RUN_COLUMNS))})
   ON CONFLICT (id) DO NOTHING
@@ -42,13 +48,11 @@ VOID_STEP = f"""
 """
 REST = f"""
   UPDATE runs SET state = 'waiting', due = ?, owner = CASE WHEN ? THEN NULL ELSE owner END
-  WHERE {_FENCE} AND state IN ('running', 'waiting') AND poked = 0 AND NOT EXISTS (
-    SELECT 1 FROM steps s JOIN runs c ON c.id = s.child
-    WHERE s.run = runs.id AND s.completed IS NULL AND c.state IN ('succeeded', 'failed', 'cancelled'))
+  WHERE {_FENCE} AND state IN ('running', 'waiting') AND poked = 0 AND NOT {AWAITED_END}
 """
 RELEASE = f"""
   UPDATE runs SET owner = NULL, poked = 0, stranded = ?,
-    state = CASE WHEN ? IS NULL OR poked = 1 THEN 'queued' ELSE 'waiting' END, due = coalesce(?, due)
+    state = CASE WHEN ? IS NULL OR poked = 1 OR {AWAITED_END} THEN 'queued' ELSE 'waiting' END, due = coalesce(?, due)
   WHERE {_FENCE} AND state IN ('running', 'waiting')
 """
 FINISH = f"""

@@ -13,7 +13,7 @@ from mainspring.model.records import Claim
 from mainspring.model.states import State
 from mainspring.store import migrations, sql
 from mainspring.store.protocol import Claimed, Poke, Signal
-from mainspring.store.sqlite.batch import ENDING, Batch
+from mainspring.store.sqlite.batch import AWAITED_END, ENDING, Batch
 from mainspring.store.sqlite.database import Database
 
 if TYPE_CHECKING:
@@ -56,11 +56,11 @@ _NEXT_DUE = """
     SELECT min(deadline) FROM runs
     WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting'))
 """
-_RETIRE = """
+_RETIRE = f"""
   UPDATE runs SET owner = NULL, poked = 0,
     state = CASE state
       WHEN 'running' THEN CASE WHEN recoveries >= :most THEN 'failed' ELSE 'queued' END
-      WHEN 'waiting' THEN CASE WHEN poked THEN 'queued' ELSE 'waiting' END
+      WHEN 'waiting' THEN CASE WHEN poked OR {AWAITED_END} THEN 'queued' ELSE 'waiting' END
       WHEN 'cancelling' THEN 'cancelled' ELSE state END,
     reason = CASE WHEN state = 'running' AND recoveries >= :most THEN 'recovery exhausted' ELSE reason END,
     error = CASE WHEN state = 'running' AND recoveries >= :most THEN :exhausted ELSE error END,
