@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Literal
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal
 
 import pytest
 
@@ -71,21 +72,23 @@ async def parent() -> list[object]:
     return results
 
 
-async def work() -> list[object]:
-    handle = await parent.options(id="the-run").start()
-    found: list[object] = await handle.result()
-    return found
+def work(run_id: str) -> Callable[[], Coroutine[Any, Any, list[object]]]:
+    async def start_and_wait() -> list[object]:
+        handle = await parent.options(id=run_id).start()
+        return await handle.result()
+
+    return start_and_wait
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_crash_at_any_call_to_the_store_changes_nothing(store_url: str, when: Literal["before", "after"]) -> None:
     executed.clear()
     failures.clear()
-    expected = (await crash(app, work, at=None, url=store_url)).result
+    expected = (await crash(app, work("undisturbed"), at=None, url=store_url)).result
     for at in range(1, 500):
         executed.clear()
         failures.clear()
-        outcome = await crash(app, work, at=at, when=when, url=f"{store_url}-{at}" if "sqlite" in store_url else store_url)
+        outcome = await crash(app, work(f"crash-{at}"), at=at, when=when, url=store_url)
         assert outcome.result == expected, at
         assert_at_most_one_repeated(at)
         if not outcome.crashed:

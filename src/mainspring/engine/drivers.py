@@ -132,7 +132,8 @@ def _abandon(ex: Execution, effect: Pause) -> None:
     """The workflow's own code no longer waits for this: a replay is not to take it for a wait that goes on."""
     record = effect.record
     record.completed, record.seq, record.output, record.error = ex.engine.clock.now(), None, None, None
-    ex.engine.committer.commit(Write(ex.engine.worker_id, record))
+    written = ex.engine.committer.commit(Write(ex.engine.worker_id, record))
+    written.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
 
 
 async def _forever(ex: Execution) -> None:

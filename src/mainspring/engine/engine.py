@@ -276,9 +276,9 @@ class Engine:
 
     def _rest_answered(self, ex: Execution, answer: asyncio.Future[Verdict], *, park: bool) -> None:
         happened, ex.parking = ex.parking or [], None
+        verdict = Verdict.FENCED if answer.cancelled() or answer.exception() is not None else answer.result()
         if ex.halted is not None:
             return
-        verdict = Verdict.FENCED if answer.cancelled() or answer.exception() is not None else answer.result()
         if verdict is Verdict.DONE and park:
             self.halt(ex, Parked())
             return
