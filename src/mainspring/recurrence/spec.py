@@ -116,12 +116,7 @@ class Spec(Frozen):
             "fold": fold,
         }
         name = None if timezone is None else reader.one("timezone", timezone, read_zone_name)
-        zone = _zone(
-            reader,
-            [*crons, *(item for item in parts["exclude"] if isinstance(item, Cron))],
-            name,
-            parts["timezone_data"],
-        )
+        zone = _zone(reader, crons, parts["exclude"], name, parts["timezone_data"])
         if gap not in GAPS:
             reader.fault("gap", f"{gap!r} is no policy", f"there are {', '.join(GAPS)}")
         if fold not in FOLDS:
@@ -307,17 +302,17 @@ def _pattern(item: Calendar | DateRange) -> Pattern:
     return Pattern(days, ALL_HOURS, ALL_SIXTY, ALL_SIXTY)
 
 
-def _zone(reader: SpecReader, crons: list[Cron], name: str | None, data: bytes | None) -> Zone | None:
+def _zone(
+    reader: SpecReader, crons: tuple[Cron, ...], exclude: tuple[Exclusion, ...], name: str | None, data: bytes | None
+) -> Zone | None:
+    """The zone of a spec: named by it or by its expressions, which must agree; UTC if nobody names one."""
     prefixes = {cron.timezone for cron in crons if cron.reading.cycle is None}
-    named = prefixes - {None}
-    if len(prefixes) > 1 and named:
+    named = {item.timezone for item in exclude if isinstance(item, Cron)} | prefixes
+    named.discard(None)
+    if len(named) > 1 or (len(prefixes) > 1 and None in prefixes):
         listed = ", ".join(sorted(repr(prefix) for prefix in named))
-        reader.fault(
-            "cron",
-            f"the expressions name different zones: {listed}"
-            if len(named) > 1
-            else f"some name the zone {listed} and some none",
-        )
+        message = f"the expressions name different zones: {listed}"
+        reader.fault("cron", message if len(named) > 1 else f"some expressions name the zone {listed} and some none")
         return None
     for prefix in named:
         if data is not None or name not in {None, prefix}:
