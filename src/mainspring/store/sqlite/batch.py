@@ -51,9 +51,10 @@ REST = f"""
   WHERE {_FENCE} AND state IN ('running', 'waiting') AND poked = 0 AND NOT {AWAITED_END}
 """
 RELEASE = f"""
-  UPDATE runs SET owner = NULL, poked = 0, stranded = ?,
-    state = CASE WHEN ? IS NULL OR poked = 1 OR {AWAITED_END} THEN 'queued' ELSE 'waiting' END, due = coalesce(?, due)
-  WHERE {_FENCE} AND state IN ('running', 'waiting')
+  UPDATE runs SET owner = NULL, poked = 0, stranded = :stranded,
+    state = CASE WHEN :due IS NULL OR poked = 1 OR {AWAITED_END} THEN 'queued' ELSE 'waiting' END,
+    due   = CASE WHEN :due IS NULL OR poked = 1 OR {AWAITED_END} THEN min(due, :now) ELSE :due END
+  WHERE id = :run AND owner = :owner AND epoch = :epoch AND state IN ('running', 'waiting')
 """
 FINISH = f"""
   UPDATE runs SET state = ?, reason = coalesce(?, reason), output = ?, error = ?, completed = ?,
@@ -124,9 +125,19 @@ class Batch:
         self._db.execute("SAVEPOINT part")
         try:
             answer = work(what)
-        except (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError, OverflowError) as error:
+        except (
+            sqlite3.IntegrityError,
+            sqlite3.DataError,
+            sqlite3.InterfaceError,
+            sqlite3.ProgrammingError,
+            OverflowError,
+        ) as error:
             answer = error
-        if answer is None or isinstance(answer, Exception) or (isinstance(answer, Written) and answer.verdict is Verdict.TAKEN):
+        if (
+            answer is None
+            or isinstance(answer, Exception)
+            or (isinstance(answer, Written) and answer.verdict is Verdict.TAKEN)
+        ):
             self._db.execute("ROLLBACK TO part")
         self._db.execute("RELEASE part")
         return answer
@@ -144,8 +155,11 @@ class Batch:
         if self._db.execute(INSERT_RUN, sql.run_values(run)).rowcount == 1:
             self._note_new((run.owner,))
             return Started(created=True, workflow=run.workflow, state=run.state)
-        uid, workflow, state = self._db.execute("SELECT uid, workflow, state FROM runs WHERE id = ?", (run.id,)).fetchone()
-        return Started(created=uid == run.uid, workflow=workflow, state=State(state))
+        row = self._db.execute("SELECT uid, workflow, state FROM runs WHERE id = ?", (run.id,)).fetchone()
+        mine = row[0] == run.uid  # made before, and only the acknowledgement was lost
+        if mine:
+            self._note_new((run.owner,))
+        return Started(created=mine, workflow=row[1], state=State(row[2]))
 
     def _note_new(self, owners: Iterable[str | None]) -> None:
         self.ready = self.ready or any(owner is None for owner in owners)
@@ -203,14 +217,21 @@ class Batch:
     def _why_not_written(self, op: Write) -> Verdict:
         """DONE when it had been written before and only the acknowledgement was lost."""
         verdict = self._fence(op.step.run, op.owner, op.step.epoch)
-        if verdict is Verdict.STOPPING and not op.starts:
+        if verdict is Verdict.STOPPING and (not op.starts or self._started_before(op)):
             verdict = Verdict.DONE
         if verdict is not Verdict.DONE:
             return verdict
         there = self._db.execute(
             "SELECT epoch, seq FROM steps WHERE run = ? AND position = ?", (op.step.run, op.step.position)
         ).fetchone()
-        return Verdict.DONE if there == (op.step.epoch, op.step.seq) else Verdict.FENCED
+        same = there and there[0] == op.step.epoch and (op.step.completed is None or there[1] == op.step.seq)
+        return Verdict.DONE if same else Verdict.FENCED
+
+    def _started_before(self, op: Write) -> bool:
+        """Whether this very write was made before: then the runs it starts are there, and are its own."""
+        ids = json.dumps([run.id for run in op.starts])
+        there = self._db.execute("SELECT uid FROM runs WHERE id IN (SELECT value FROM json_each(?))", (ids,)).fetchall()
+        return {uid for (uid,) in there} == {run.uid for run in op.starts}
 
     def _voids(self, ops: list[Void]) -> list[Result] | None:
         rows = [(op.run, op.position, op.run, op.owner, op.epoch) for op in ops]
@@ -226,14 +247,32 @@ class Batch:
             self.ready = self.ready or op.park
             return Verdict.DONE
         verdict = self._fence(op.run, op.owner, op.epoch)
+        if verdict is Verdict.FENCED and op.park:
+            return self._let_go_before(op)
         return Verdict.POKED if verdict is Verdict.DONE else verdict
 
     def _release(self, op: Release) -> Verdict:
-        changed = self._db.execute(RELEASE, (op.stranded, op.due, op.due, op.run, op.owner, op.epoch)).rowcount
-        if changed:
+        values = {
+            "stranded": op.stranded,
+            "due": op.due,
+            "now": self._now,
+            "run": op.run,
+            "owner": op.owner,
+            "epoch": op.epoch,
+        }
+        if self._db.execute(RELEASE, values).rowcount:
             self.ready = True
             return Verdict.DONE
-        return self._fence(op.run, op.owner, op.epoch)
+        return self._let_go_before(op)
+
+    def _let_go_before(self, op: Rest | Release) -> Verdict:
+        """DONE when nobody has had the run in hand since: this had been written, and the acknowledgement was lost."""
+        verdict = self._fence(op.run, op.owner, op.epoch)
+        row = self._db.execute("SELECT owner, epoch, state FROM runs WHERE id = ?", (op.run,)).fetchone()
+        if verdict is Verdict.FENCED and row and row[:2] == (None, op.epoch) and not State(row[2]).ended:
+            self.ready = True
+            return Verdict.DONE
+        return verdict
 
     def _finishes(self, ops: list[Finish]) -> list[Result] | None:
         if self._db.executemany(FINISH, [_finish_values(op) for op in ops]).rowcount != len(ops):
@@ -247,6 +286,7 @@ class Batch:
             return Verdict.DONE
         row = self._db.execute("SELECT epoch, state, completed FROM runs WHERE id = ?", (op.run,)).fetchone()
         if row == (op.epoch, op.state, op.completed):  # it had been written, the acknowledgement was lost
+            self.ended.add(op.run)
             return Verdict.DONE
         return self._fence(op.run, op.owner, op.epoch)
 
@@ -260,7 +300,9 @@ class Batch:
         """Wake the runs that wait for runs that have ended: queue the parked, poke those in a worker's hand."""
         waiters = [row[0] for row in self._db.execute(WAITERS, (json.dumps(list(ended)),))]
         if waiters:
-            for (owner,) in self._db.execute(UNBLOCK, (self._now, json.dumps(waiters), json.dumps(list(told)))).fetchall():
+            for (owner,) in self._db.execute(
+                UNBLOCK, (self._now, json.dumps(waiters), json.dumps(list(told)))
+            ).fetchall():
                 if owner is None:
                     self.ready = True
                 else:

@@ -12,6 +12,7 @@ from mainspring.errors import StoreError
 from mainspring.model.records import Claim
 from mainspring.model.states import State
 from mainspring.store import migrations, sql
+from mainspring.store.ops import FAR
 from mainspring.store.protocol import Claimed, Poke, Signal
 from mainspring.store.sqlite.batch import AWAITED_END, ENDING, Batch
 from mainspring.store.sqlite.database import Database
@@ -35,8 +36,9 @@ _PROMOTE = """
 """
 _READY = f"""
   SELECT {", ".join(sql.RUN_COLUMNS)} FROM runs
-  WHERE state = 'queued' AND workflow IN (SELECT key FROM json_each(:functions))
-    AND (:compatible OR fingerprint = '' OR fingerprint IN (SELECT value FROM json_each(:functions)))
+  WHERE state = 'queued' AND EXISTS (
+      SELECT 1 FROM json_each(:functions) f
+      WHERE f.key = workflow AND (:compatible OR fingerprint = '' OR fingerprint = f.value))
     AND (stranded IS NULL OR json_extract(stranded, '$.version') IS NOT :version)
   ORDER BY due, uid LIMIT :limit
 """
@@ -49,9 +51,9 @@ _TAKE = """
   WHERE id = :id
   RETURNING {columns}
 """.replace("{columns}", ", ".join(sql.RUN_COLUMNS))
-_NEXT_DUE = """
+_NEXT_DUE = f"""
   SELECT min(due) FROM (
-    SELECT min(due) AS due FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting')
+    SELECT min(due) AS due FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due < {FAR}
     UNION ALL
     SELECT min(deadline) FROM runs
     WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting'))
@@ -62,6 +64,7 @@ _RETIRE = f"""
       WHEN 'running' THEN CASE WHEN recoveries >= :most THEN 'failed' ELSE 'queued' END
       WHEN 'waiting' THEN CASE WHEN poked OR {AWAITED_END} THEN 'queued' ELSE 'waiting' END
       WHEN 'cancelling' THEN 'cancelled' ELSE state END,
+    due = CASE WHEN state = 'running' OR (state = 'waiting' AND (poked OR {AWAITED_END})) THEN min(due, :now) ELSE due END,
     reason = CASE WHEN state = 'running' AND recoveries >= :most THEN 'recovery exhausted' ELSE reason END,
     error = CASE WHEN state = 'running' AND recoveries >= :most THEN :exhausted ELSE error END,
     completed = CASE WHEN state = 'cancelling' OR (state = 'running' AND recoveries >= :most) THEN :now ELSE completed END,
@@ -100,7 +103,8 @@ _STRAND = """
            || '; no live worker has that source'
       ELSE 'no live worker knows ' || workflow END)
   WHERE state = 'queued' AND stranded IS NULL AND fingerprint <> ''
-    AND fingerprint NOT IN (SELECT f.value FROM workers, json_each(workers.functions) f)
+    AND NOT EXISTS (
+      SELECT 1 FROM workers, json_each(workers.functions) f WHERE f.key = workflow AND f.value = fingerprint)
 """
 
 
@@ -179,7 +183,8 @@ class SqliteStore:
         columns = sql.WORKER_COLUMNS
         with self._db.write() as db:
             db.execute(
-                f"INSERT INTO workers ({', '.join(columns)}) VALUES ({', '.join(':' + name for name in columns)})",
+                f"INSERT INTO workers ({', '.join(columns)}) VALUES ({', '.join(':' + name for name in columns)}) "
+                "ON CONFLICT (id) DO NOTHING",
                 {name: getattr(worker, name) for name in columns},
             )
 
@@ -208,7 +213,9 @@ class SqliteStore:
 
     def remember_version(self, version: str, now: int) -> None:
         with self._db.write() as db:
-            db.execute("INSERT INTO versions (version, first_seen) VALUES (?, ?) ON CONFLICT DO NOTHING", (version, now))
+            db.execute(
+                "INSERT INTO versions (version, first_seen) VALUES (?, ?) ON CONFLICT DO NOTHING", (version, now)
+            )
 
     # -- executing -----------------------------------------------------------------------------------------------------
     def claim(self, request: ClaimRequest) -> Claimed:

@@ -1,0 +1,243 @@
+"""Resting, parking, handing back; and being woken when a run that is waited for has ended."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mainspring.model.states import State
+from mainspring.store.ops import FAR, Verdict, Write
+from tests.store.build import (
+    NOW,
+    SECOND,
+    apply,
+    claim,
+    done,
+    finish,
+    get,
+    in_hand,
+    release,
+    request,
+    rest,
+    run,
+    start,
+    state,
+    step,
+    wait_for,
+    write,
+)
+
+if TYPE_CHECKING:
+    from mainspring.store.protocol import Store
+
+
+def waiting(store: Store, *, worker: str = "w1", child_worker: str = "w2") -> None:
+    """Run a waits for run b."""
+    start(store, in_hand("a", worker), in_hand("b", child_worker))
+    write(store, wait_for("b"), owner=worker, watch="b", mood=State.WAITING, due=FAR)
+
+
+# -- resting -----------------------------------------------------------------------------------------------------------
+def test_a_resting_run_keeps_its_owner(store: Store) -> None:
+    start(store, in_hand("a"))
+    done(store, rest("a", park=False, due=NOW + SECOND))
+    found = get(store)
+    assert (found.state, found.owner, found.due) == (State.WAITING, "w1", NOW + SECOND)
+
+
+def test_a_parked_run_is_nobodys(store: Store) -> None:
+    start(store, in_hand("a"))
+    done(store, rest("a", park=True, due=NOW + SECOND))
+    found = get(store)
+    assert (found.state, found.owner, found.due, found.epoch) == (State.WAITING, None, NOW + SECOND, 1)
+
+
+def test_a_parked_run_comes_back_when_it_is_due_with_what_it_recorded(store: Store) -> None:
+    start(store, in_hand("a"))
+    write(store, step("a", "0"))
+    done(store, rest("a", due=NOW + SECOND))
+    assert claim(store, now=NOW + SECOND - 1) == []
+    (back,) = claim(store, "w2", now=NOW + SECOND)
+    assert (back.run.owner, back.run.epoch, back.run.started) == ("w2", 2, NOW)
+    assert [each.position for each in back.steps] == ["0"]
+
+
+def test_only_the_owner_can_lay_a_run_to_rest(store: Store) -> None:
+    start(store, in_hand("a"))
+    assert apply(store, rest("a", "w2")) is Verdict.FENCED
+    assert apply(store, rest("a", epoch=2)) is Verdict.FENCED
+    assert state(store) is State.RUNNING
+
+
+def test_a_run_that_was_asked_to_stop_does_not_rest(store: Store) -> None:
+    start(store, in_hand("a"))
+    store.cancel(["a"], None, NOW)
+    assert apply(store, rest("a")) is Verdict.STOPPING
+    assert apply(store, rest("a", park=False)) is Verdict.STOPPING
+
+
+def test_a_run_whose_child_has_ended_meanwhile_does_not_rest(store: Store) -> None:
+    waiting(store, child_worker="w1")
+    done(store, finish("b"))
+    assert apply(store, rest("a")) is Verdict.POKED
+    assert get(store).owner == "w1"
+
+
+def test_a_poked_run_does_not_rest_until_its_owner_has_looked(store: Store) -> None:
+    waiting(store)
+    done(store, finish("b", "w2"))
+    assert apply(store, rest("a")) is Verdict.POKED
+    assert [poke.run for poke in store.pokes("w1")] == ["a"]
+    write(store, wait_for("b", completed=NOW, seq=0, output="42"))
+    assert apply(store, rest("a")) is Verdict.DONE
+
+
+# -- handing back ------------------------------------------------------------------------------------------------------
+def test_a_run_that_is_handed_back_can_be_claimed(store: Store) -> None:
+    start(store, in_hand("a"))
+    done(store, release("a"))
+    assert (state(store), get(store).owner, get(store).recoveries) == (State.QUEUED, None, 0)
+    assert claim(store, "w2")[0].run.epoch == 2
+
+
+def test_a_resting_run_is_handed_back_as_waiting(store: Store) -> None:
+    start(store, in_hand("a"))
+    done(store, rest("a", park=False, due=NOW + SECOND))
+    done(store, release("a", due=NOW + SECOND))
+    assert (state(store), get(store).due) == (State.WAITING, NOW + SECOND)
+
+
+def test_a_run_whose_child_has_ended_is_handed_back_as_ready(store: Store) -> None:
+    waiting(store, child_worker="w1")
+    done(store, finish("b"))
+    done(store, release("a", due=FAR))
+    assert state(store) is State.QUEUED
+
+
+def test_a_poked_run_is_handed_back_as_ready(store: Store) -> None:
+    waiting(store)
+    done(store, finish("b", "w2"))
+    done(store, release("a", due=FAR))
+    assert state(store) is State.QUEUED
+    assert store.pokes("w1") == []
+
+
+def test_a_run_that_is_handed_back_is_not_the_last_in_line(store: Store) -> None:
+    start(store, in_hand("a"))
+    write(store, step("a"), mood=State.RUNNING)  # whose due time is far away
+    done(store, release("a"), NOW + SECOND)
+    start(store, run("b", due=NOW + 2 * SECOND))
+    assert [each.run.id for each in claim(store, now=NOW + 2 * SECOND)] == ["a", "b"]
+
+
+def test_a_run_that_cannot_be_followed_says_why_and_is_not_offered_to_that_version_again(store: Store) -> None:
+    start(store, in_hand("a"))
+    done(store, release("a", stranded=json.dumps({"version": "v1", "reason": "position 3 differs"})))
+    assert json.loads(get(store).stranded or "") == {"version": "v1", "reason": "position 3 differs"}
+    assert claim(store, version="v1") == []
+    (taken,) = claim(store, version="v2")
+    assert taken.run.stranded is None
+
+
+def test_only_the_owner_can_hand_a_run_back(store: Store) -> None:
+    start(store, in_hand("a"))
+    assert apply(store, release("a", "w2")) is Verdict.FENCED
+    store.cancel(["a"], None, NOW)
+    assert apply(store, release("a")) is Verdict.STOPPING
+
+
+# -- being woken -------------------------------------------------------------------------------------------------------
+def test_the_end_of_a_run_readies_the_parked_one_that_waits_for_it(store: Store) -> None:
+    waiting(store)
+    done(store, rest("a"))
+    done(store, finish("b", "w2"), NOW + SECOND)
+    assert (state(store), get(store).due) == (State.QUEUED, NOW + SECOND)
+
+
+def test_the_end_of_a_run_pokes_the_one_in_another_workers_hand(store: Store) -> None:
+    waiting(store)
+    done(store, finish("b", "w2"))
+    assert state(store) is State.WAITING
+    (poke,) = store.pokes("w1")
+    assert (poke.run, poke.epoch, poke.state) == ("a", 1, State.WAITING)
+    assert store.pokes("w1") == []
+
+
+def test_a_worker_is_not_poked_for_what_it_finished_itself(store: Store) -> None:
+    waiting(store, child_worker="w1")
+    done(store, finish("b", "w1"))
+    assert store.pokes("w1") == []
+
+
+@pytest.mark.parametrize("how", ["cancel", "terminate", "expire", "retire"])
+def test_every_way_to_end_wakes_who_waits(store: Store, how: str) -> None:
+    start(store, in_hand("a", "w1"))
+    child = in_hand("b", "w2") if how == "retire" else run("b", deadline=NOW)
+    start(store, child)
+    write(store, wait_for("b"), watch="b", mood=State.WAITING)
+    done(store, rest("a"))
+    match how:
+        case "cancel":
+            store.cancel(["b"], None, NOW)
+        case "terminate":
+            store.terminate(["b"], None, NOW)
+        case "expire":
+            store.expire(NOW)
+        case _:
+            store.retire("w2", NOW, 0)
+    assert state(store, "b").ended
+    assert state(store, "a") is State.QUEUED
+
+
+def test_a_step_that_is_over_waits_for_nothing(store: Store) -> None:
+    waiting(store)
+    write(store, wait_for("b", completed=NOW, seq=0, error='{"type": "StillRunning"}'))
+    done(store, rest("a", due=NOW + SECOND))
+    done(store, finish("b", "w2"))
+    assert state(store) is State.WAITING
+
+
+def test_one_end_wakes_all_who_wait(store: Store) -> None:
+    start(store, in_hand("child", "w9"), *(in_hand(f"r{number}", f"w{number}") for number in range(5)))
+    for number in range(5):
+        write(store, wait_for("child", f"r{number}"), owner=f"w{number}", watch="child", mood=State.WAITING)
+    for number in (0, 1):
+        done(store, rest(f"r{number}", f"w{number}"))
+    done(store, finish("child", "w9"))
+    assert [state(store, f"r{number}") for number in range(5)] == [State.QUEUED] * 2 + [State.WAITING] * 3
+    assert [len(store.pokes(f"w{number}")) for number in range(5)] == [0, 0, 1, 1, 1]
+
+
+def test_an_end_and_the_rest_of_who_waits_for_it_may_share_a_batch(store: Store) -> None:
+    waiting(store, child_worker="w1")
+    parked, ended = store.apply([rest("a"), finish("b")], NOW)
+    assert ended is Verdict.DONE
+    found = get(store)
+    # Whichever came first, somebody goes on with it: the owner that was refused, or whoever claims it.
+    assert (parked, found.state) in {(Verdict.DONE, State.QUEUED), (Verdict.POKED, State.WAITING)}
+    assert (found.owner is None) == (parked is Verdict.DONE)
+
+
+def test_a_wait_that_begins_and_the_end_it_waits_for_may_share_a_batch(store: Store) -> None:
+    start(store, in_hand("a", "w1"), in_hand("b", "w2"))
+    begun, ended = store.apply([Write("w1", wait_for("b"), watch="b", mood=State.WAITING), finish("b", "w2")], NOW)
+    assert ended is Verdict.DONE
+    assert getattr(begun, "ending", None) is not None or len(store.pokes("w1")) == 1
+
+
+def test_next_due_is_when_time_alone_will_make_something_ready(store: Store) -> None:
+    start(store, in_hand("a"), in_hand("b"), run("c", state=State.SCHEDULED, due=NOW + 9 * SECOND))
+    done(store, rest("a", due=FAR))
+    assert store.claim(request()).next_due == NOW + 9 * SECOND
+    done(store, rest("b", due=NOW + 5 * SECOND))
+    assert store.claim(request()).next_due == NOW + 5 * SECOND
+    start(store, run("d", state=State.SCHEDULED, due=NOW + 9 * SECOND, deadline=NOW + 2 * SECOND))
+    assert store.claim(request()).next_due == NOW + 2 * SECOND
+
+
+def test_what_waits_for_something_else_than_a_time_has_no_next_due(store: Store) -> None:
+    start(store, in_hand("a"))
+    done(store, rest("a", due=FAR))
+    assert store.claim(request()).next_due is None
