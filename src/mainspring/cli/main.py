@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import mainspring
-from mainspring.cli import database, doctor, runs, worker
+from mainspring.cli import database, doctor, runs, schedules, worker
 from mainspring.cli.commands import Group, colour_wanted
 
 _HELP = """Durable workflows and the schedules that start them.
@@ -15,6 +15,7 @@ _HELP = """Durable workflows and the schedules that start them.
   mainspring runs list --state failed               look at runs
   mainspring runs show order-7                      … at one of them, step by step
   mainspring runs list --stranded -o ids | mainspring runs cancel - --reason "bad deploy"
+  mainspring schedules preview '0 9 * * mon-fri'    when would this fire?
   mainspring doctor                                 is everything well?
 
 The database is --url, else $MAINSPRING_URL, else sqlite:///mainspring.db. Data goes to stdout, the rest to stderr.
@@ -39,5 +40,6 @@ def main(ctx: click.Context, *, verbose: bool) -> None:
 
 main.add_command(worker.worker)
 main.add_command(runs.runs)
+main.add_command(schedules.schedules)
 main.add_command(database.db)
 main.add_command(doctor.doctor)
