@@ -9,30 +9,220 @@ A section is a function of a `Target` that yields `Figure("mainspring", what, ta
 | sequential | step, async run · step, def run   | ms per step of one run of 500 steps                      |
 | roundtrip  | start + step + finish             | ms, p50, one after the other                             |
 | concurrent | concurrent steps                  | steps per second, 1,000 runs x 5 async steps             |
-| queued     | queued runs · enqueue             | runs per second, 2,000 trivial runs through one queue    |
+| queued     | queued runs · enqueue             | runs per second, 2,000 trivial runs, started before the worker |
 | recovery   | recovery of 500 runs              | ms, from start until the last interrupted one has finished |
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 import statistics
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
-from bench.harness import Figure, Measure, Target
+from bench.harness import PROJECT, Figure, Measure, Target, median_of_three
+from mainspring import App
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Coroutine, Iterator
+
+STEPS = 500
+RUNS = 1_000
+QUEUED = 2_000
+INTERRUPTED = 500
 
 
-def footprint(_: Target) -> Iterator[Figure]:
+class Bench:
+    """An app like the one that the peer measures."""
+
+    def __init__(self, url: str) -> None:
+        self.app = app = App(url, version="bench")
+        self.hold: int | None = None
+        """How many runs are to come to their second step before this process ends."""
+
+        @app.step
+        async def step(number: int) -> dict[str, int]:
+            return {"number": number}
+
+        @app.step
+        def blocking_step(number: int) -> dict[str, int]:
+            return {"number": number}
+
+        @app.workflow
+        async def steps(count: int) -> int:
+            for number in range(count):
+                await step(number)
+            return count
+
+        @app.workflow
+        def blocking_steps(count: int) -> int:
+            for number in range(count):
+                blocking_step(number)
+            return count
+
+        @app.workflow
+        async def trivial(number: int) -> int:
+            return number
+
+        @app.step
+        async def second_step(number: int) -> int:
+            if self.hold is not None:
+                self.hold -= 1
+                if self.hold == 0:
+                    os._exit(0)
+                await asyncio.Event().wait()
+            return number
+
+        @app.workflow
+        async def two_steps(number: int) -> int:
+            await step(number)
+            return await second_step(number)
+
+        self.steps, self.blocking_steps, self.trivial, self.two_steps = steps, blocking_steps, trivial, two_steps
+
+    def timed(self, work: Callable[[Bench], Coroutine[Any, Any, float]]) -> float:
+        async def entered() -> float:
+            async with self.app:
+                return await work(self)
+
+        return asyncio.run(entered())
+
+
+def sequential(target: Target) -> Iterator[Figure]:
+    async def awaited(bench: Bench) -> float:
+        await bench.steps(20)
+        begin = time.perf_counter()
+        await bench.steps(STEPS)
+        return (time.perf_counter() - begin) / STEPS * 1e3
+
+    async def blocking(bench: Bench) -> float:
+        await bench.blocking_steps.aio(20)
+        begin = time.perf_counter()
+        await bench.blocking_steps.aio(STEPS)
+        return (time.perf_counter() - begin) / STEPS * 1e3
+
+    note = f"one run of {STEPS} steps"
+    for what, work in (("step, async run", awaited), ("step, def run", blocking)):
+        took = median_of_three(lambda work=work: Bench(target.fresh()).timed(work))  # type: ignore[misc]
+        yield Figure("mainspring", what, target.kind, took, "ms", note)
+
+
+def roundtrip(target: Target) -> Iterator[Figure]:
+    async def work(bench: Bench) -> float:
+        times = []
+        for _ in range(200):
+            begin = time.perf_counter()
+            await bench.steps(1)
+            times.append(time.perf_counter() - begin)
+        return statistics.median(times) * 1e3
+
+    took = median_of_three(lambda: Bench(target.fresh()).timed(work))
+    yield Figure("mainspring", "start + step + finish", target.kind, took, "ms", "p50 of 200")
+
+
+def concurrent(target: Target) -> Iterator[Figure]:
+    async def work(bench: Bench) -> float:
+        await bench.steps(5)
+        begin = time.perf_counter()
+        await asyncio.gather(*(bench.steps(5) for _ in range(RUNS)))
+        return RUNS * 5 / (time.perf_counter() - begin)
+
+    rate = median_of_three(lambda: Bench(target.fresh()).timed(work))
+    yield Figure("mainspring", "concurrent steps", target.kind, rate, "/s", f"{RUNS:,} runs x 5 steps")
+
+
+def queued(target: Target) -> Iterator[Figure]:
+    async def through(bench: Bench) -> tuple[float, float]:
+        begin = time.perf_counter()
+        handles = await bench.app.start_many(bench.trivial.bind(number) for number in range(QUEUED))
+        enqueued = time.perf_counter() - begin
+        async with bench.app:
+            await asyncio.gather(*(handle.result() for handle in handles))
+            return enqueued, time.perf_counter() - begin
+
+    enqueued, took = asyncio.run(through(Bench(target.fresh())))
+    note = f"{QUEUED:,} trivial runs"
+    yield Figure(
+        "mainspring", "queued runs", target.kind, QUEUED / took, "/s", f"{note}, first enqueued to last finished"
+    )
+    yield Figure("mainspring", "enqueue", target.kind, QUEUED / enqueued, "/s", f"{note}, one start_many")
+
+
+def recovery(target: Target) -> Iterator[Figure]:
+    async def recovered(bench: Bench) -> float:
+        begin = time.perf_counter()
+        async with bench.app:
+            store = bench.app.runtime.connection().store
+            while store.counts():  # noqa: ASYNC110  (what the peer does, at the same pace)
+                await asyncio.sleep(0.02)
+            return (time.perf_counter() - begin) * 1e3
+
+    url = target.fresh()
+    subprocess.run([sys.executable, "-m", "bench.core", url], check=False, cwd=PROJECT)
+    took = asyncio.run(recovered(Bench(url)))
+    yield Figure(
+        "mainspring", "recovery of 500 runs", target.kind, took, "ms", "from launch until the last has finished"
+    )
+
+
+async def interrupt(bench: Bench) -> None:
+    """Start runs, and end this process once each of them has recorded its first step."""
+    bench.hold = INTERRUPTED
+    async with bench.app:
+        await asyncio.gather(*(bench.two_steps(number) for number in range(INTERRUPTED)))
+
+
+def footprint(target: Target) -> Iterator[Figure]:
     program = "import time; t = time.perf_counter(); import mainspring; print(time.perf_counter() - t)"
     took = statistics.median(
         float(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout)
         for _ in range(5)
     )
     yield Figure("mainspring", "import", "-", took * 1e3, "ms", "warm, median of 5")
+    url = target.fresh()
+    memory = float(
+        subprocess.run(
+            [sys.executable, "-c", _TRIVIAL, url], check=True, capture_output=True, text=True, cwd=PROJECT
+        ).stdout
+    )
+    yield Figure("mainspring", "memory", target.kind, memory, "MB", "a trivial app after its first run")
 
 
-SECTIONS: dict[str, Measure] = {"footprint": footprint}
+_TRIVIAL = """
+import asyncio, sys
+from pathlib import Path
+from mainspring import App
+
+app = App(sys.argv[1])
+
+@app.step
+async def step(number: int) -> int:
+    return number
+
+@app.workflow
+async def trivial(number: int) -> int:
+    return await step(number)
+
+async def main():
+    async with app:
+        await trivial(1)
+        status = Path("/proc/self/status").read_text()
+        print(int(status.split("VmRSS:")[1].split()[0]) / 1024)
+
+asyncio.run(main())
+"""
+
+SECTIONS: dict[str, Measure] = {
+    "footprint": footprint,
+    "sequential": sequential,
+    "roundtrip": roundtrip,
+    "concurrent": concurrent,
+    "queued": queued,
+    "recovery": recovery,
+}
+
+if __name__ == "__main__":
+    asyncio.run(interrupt(Bench(sys.argv[1])))

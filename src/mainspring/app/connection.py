@@ -26,7 +26,9 @@ log = logging.getLogger("mainspring.app")
 class Connection:
     """What an app has while it is connected. Made on first use, closed with the app."""
 
-    def __init__(self, url: str, settings: Settings, clock: Clock, wrap: Callable[[Store], Store] | None = None) -> None:
+    def __init__(
+        self, url: str, settings: Settings, clock: Clock, wrap: Callable[[Store], Store] | None = None
+    ) -> None:
         self.pid = os.getpid()
         self.clock = clock
         store = open_store(url, settings)

@@ -71,8 +71,6 @@ class dual(Generic[S, P, R]):  # noqa: N801  (used as a decorator)
 
 def on_running_loop() -> bool:
     """Whether this thread is executing an event loop right now."""
-
-
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -90,4 +88,6 @@ def refuse_coroutine_in_def_run(instead: str) -> None:
     """A coroutine that nothing can await would silently not happen."""
     where = current.get()
     if isinstance(where, Line) and not where.execution.function.is_async:
-        raise WrongColour(f"this is a coroutine, and {where.execution.function.name!r} is a `def` workflow; write `{instead}` instead")
+        raise WrongColour(
+            f"this is a coroutine, and {where.execution.function.name!r} is a `def` workflow; write `{instead}` instead"
+        )

@@ -55,5 +55,3 @@ class Handle(Generic[R_co]):
     def terminate(self, /, reason: str | None = None) -> Coroutine[Any, Any, bool]:
         """End the run and its children at once, whatever they are doing. False if there was nothing to end."""
         return self._runtime.ask("terminate", bool, lambda runs: runs.terminate([self.id], reason)[self.id])
-
-

@@ -72,11 +72,9 @@ def _checked(name: str, value: Any) -> dict[str, Any]:
         return {"at": moment(value)}
     if name == "attributes":
         return {"attributes": _attributes(value)}
-    if name == "version":
-        if not isinstance(value, str) or not value.strip():
-            raise InvalidInput(f"options: version is a word, not {value!r}")
-        return {"version": value}
-    return {name: bool(value)}
+    if name == "version" and (not isinstance(value, str) or not value.strip()):
+        raise InvalidInput(f"options: version is a word, not {value!r}")
+    return {name: value if name == "version" else bool(value)}
 
 
 def micros(value: Duration) -> int:
@@ -95,7 +93,9 @@ def moment(value: Moment) -> int:
     """A point in time in microseconds: an aware datetime, or seconds since 1970."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise InvalidInput(f"the time {value.isoformat()} has no zone; write an aware datetime, such as datetime.now(UTC)")
+            raise InvalidInput(
+                f"the time {value.isoformat()} has no zone; write an aware datetime, such as datetime.now(UTC)"
+            )
         return to_micros(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise InvalidInput(f"a time is an aware datetime or seconds since 1970, not {value!r}")
@@ -110,5 +110,7 @@ def _attributes(value: Any) -> str:
     except (TypeError, ValueError) as error:
         raise NotSerializable(f"options: attributes cannot be stored as JSON: {error}") from None
     if json.loads(text) != value or "\\u0000" in text:
-        raise NotSerializable(f"options: attributes are plain JSON values (strings, numbers, booleans, lists, dicts), not {value!r}")
+        raise NotSerializable(
+            f"options: attributes are plain JSON values (strings, numbers, booleans, lists, dicts), not {value!r}"
+        )
     return text

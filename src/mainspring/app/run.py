@@ -46,16 +46,16 @@ class _AdHocStep:
         self, name: str, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, R]: ...
     @overload
-    def __call__(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
+    def __call__(
+        self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]: ...
     def __call__(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         refuse_coroutine_in_def_run("run.step.sync(…)")
         line = _line("step")
         return drive(line.execution, self._flow(line, name, fn, args, kwargs))
 
     @overload
-    def sync(
-        self, name: str, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R: ...
+    def sync(self, name: str, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
     def sync(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     def sync(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -69,7 +69,9 @@ class _AdHocStep:
         if not isinstance(name, str) or not name.strip():
             raise InvalidInput(f"run.step takes a name first, then the function; {name!r} is not a name")
         if not callable(fn):
-            raise InvalidInput(f"run.step({name!r}, …) takes the function and its arguments, not {fn!r}; do not call it yourself")
+            raise InvalidInput(
+                f"run.step({name!r}, …) takes the function and its arguments, not {fn!r}; do not call it yourself"
+            )
         hints = inspect.get_annotations(fn) if inspect.isfunction(fn) else {}
         returns = hints.get("return", Any)
         codec = value_codec(Any if isinstance(returns, str) else returns, f"the result of step {name!r}")
@@ -180,4 +182,3 @@ def _execution() -> Execution:
 
 run = CurrentRun()
 """The current run."""
-

@@ -8,6 +8,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from mainspring.app.awaited import Awaited
 from mainspring.app.connection import Connection
 from mainspring.app.dual import refuse_blocking_on_loop
 from mainspring.app.handle import Handle
@@ -21,7 +22,7 @@ from mainspring.engine.drivers import drive, drive_blocking
 from mainspring.engine.flows import StepCall
 from mainspring.engine.registry import Bound, Registry
 from mainspring.engine.retry import Retry
-from mainspring.errors import InvalidInput, MainspringError, NotFound, NotSerializable, StillRunning, TooLarge
+from mainspring.errors import InvalidInput, MainspringError, NotFound, NotSerializable, TooLarge
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
 from mainspring.model.records import NewRun
@@ -128,7 +129,9 @@ class Runtime:
         text = function.codec.bind_and_encode(args, call.kwargs)
         limit = self.settings.value_bytes
         if len(text) > limit:
-            raise TooLarge(f"the arguments of {function.name!r} have {len(text):,} characters as JSON; the limit is {limit:,}")
+            raise TooLarge(
+                f"the arguments of {function.name!r} have {len(text):,} characters as JSON; the limit is {limit:,}"
+            )
         return text
 
     def _receiver_name(self, function: Function, receiver: Any) -> str:
@@ -147,7 +150,9 @@ class Runtime:
         if function.bound is Bound.CLASS:
             return _find_class(name)
         if name not in self.instances:
-            raise InvalidInput(f"{function.name!r} needs the instance {name!r}, which is not named here with app.instance(…)")
+            raise InvalidInput(
+                f"{function.name!r} needs the instance {name!r}, which is not named here with app.instance(…)"
+            )
         return self.instances[name]
 
     def operation(self, line: Line, call: Call[Any]) -> Coroutine[Any, Any, Any]:
@@ -193,9 +198,7 @@ class Runtime:
         return self._start_many_outside(prepared, where)
 
     @ours
-    async def _start_in_run(
-        self, ex: Execution, position: str, call: Call[R], text: str, run_id: str
-    ) -> Handle[R]:
+    async def _start_in_run(self, ex: Execution, position: str, call: Call[R], text: str, run_id: str) -> Handle[R]:
         make = lambda: [self.new_run(call, text, run_id, ex)]  # noqa: E731
         await drive(ex, flows.start(ex, position, call.name, make))
         return self._handle(call, run_id, created=True)
@@ -249,7 +252,11 @@ class Runtime:
         now = self.clock.now()
         due = now if options.after is None else now + options.after
         due = due if options.at is None else options.at
-        timeout = None if options.no_timeout else options.timeout or (function.timeout if function.kind == "workflow" else None)
+        timeout = (
+            None
+            if options.no_timeout
+            else options.timeout or (function.timeout if function.kind == "workflow" else None)
+        )
         uid = self.ids.new()
         is_child = ex is not None and not options.detached
         new = NewRun(
@@ -285,7 +292,14 @@ class Runtime:
     async def call(self, call: Call[Any]) -> Any:
         """Start a run and wait for its result, from outside runs. Giving up waiting does not cancel the run."""
         handle = await self.start(call)
-        return await self._result_outside(handle.id, call.function.codec.result, None, fresh=handle.created)
+        engine = self.engine
+        fresh = (
+            handle.created
+            and engine is not None
+            and engine.loop is asyncio.get_running_loop()
+            and handle.id in engine.executions
+        )
+        return await self._result_outside(handle.id, call.function.codec.result, None, fresh=fresh)
 
     def result(self, run_id: str, codec: ValueCodec, timeout: Duration | None) -> Coroutine[Any, Any, Any]:
         """Wait for a run to end, as an operation of the run we are in, if any."""
@@ -311,44 +325,13 @@ class Runtime:
     async def _ending(
         self, connection: Connection, run_id: str, timeout: Duration | None, *, fresh: bool
     ) -> Ending | None:
-        """`fresh`: the run was started a moment ago, so there is no need to look whether it has ended or exists."""
-        loop = asyncio.get_running_loop()
-        told: asyncio.Future[Ending | None] = loop.create_future()
-
-        def settle(ending: Ending | None) -> None:
-            if not told.done():
-                told.set_result(ending)
-
-        def give_up() -> None:
-            if not told.done():
-                told.set_exception(StillRunning(f"run {run_id!r} had not ended after {timeout}; it goes on"))
-
-        thread = threading.get_ident()
-
-        def tell(ending: Ending | None) -> None:
-            if threading.get_ident() == thread:
-                settle(ending)
-            else:
-                loop.call_soon_threadsafe(settle, ending)
-
-        unwatch = connection.endings.watch(run_id, tell)
-        alarm = None if timeout is None else self.clock.call_at(self.clock.now() + micros(timeout), loop, give_up)
-        self.clock.waiting(1)
-        try:
+        """`fresh`: the run was set off on this very loop a moment ago, so there is no need to look whether it has ended."""
+        with Awaited(connection, run_id, timeout) as told:
             if not fresh:
                 found = await self._in_thread(connection.store.endings, [run_id])
-                if run_id not in found:
-                    return None
-                if found[run_id] is not None:
-                    return found[run_id]
+                if run_id not in found or found[run_id] is not None:
+                    return found.get(run_id)
             return await told
-        finally:
-            self.clock.waiting(-1)
-            unwatch()
-            if alarm is not None:
-                alarm.cancel()
-            if told.done() and not told.cancelled():
-                told.exception()
 
     # -- asking --------------------------------------------------------------------------------------------------------
     def ask(self, label: str, kind: Any, question: Callable[[Runs], R]) -> Coroutine[Any, Any, R]:

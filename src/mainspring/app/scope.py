@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from mainspring.app.functions import AsyncFn, SyncFn
@@ -11,7 +10,7 @@ from mainspring.engine import registry
 from mainspring.errors import InvalidInput, NotStarted
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 
     from mainspring.app.options import Duration
     from mainspring.app.runtime import Runtime
@@ -145,7 +144,9 @@ class Blueprint(Scope):
     @property
     def runtime(self) -> Runtime:
         if self._home is None:
-            raise NotStarted(f"the blueprint {self.name!r} is not part of any app yet; app.include({self.name}) makes it so")
+            raise NotStarted(
+                f"the blueprint {self.name!r} is not part of any app yet; app.include({self.name}) makes it so"
+            )
         return self._home.runtime
 
     def _full_name(self, name: str) -> str:

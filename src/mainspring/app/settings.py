@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -29,18 +30,30 @@ class Settings:
     """
 
     lease: float = _setting(15.0, "duration", "how long a silent worker keeps its runs", low=0.3)
-    concurrency: int = _setting(1_000, "int", "runs that one worker executes at once; those that wait do not count", low=1)
+    concurrency: int = _setting(
+        1_000, "int", "runs that one worker executes at once; those that wait do not count", low=1
+    )
     threads: int = _setting(32, "int", "threads for `def` workflows, and as many for `def` steps", low=1)
-    resident: int = _setting(10_000, "int", "waiting runs that stay in memory; beyond that the last to wake are parked", low=0)
+    resident: int = _setting(
+        10_000, "int", "waiting runs that stay in memory; beyond that the last to wake are parked", low=0
+    )
     park_after: float = _setting(1.0, "duration", "how long a waiting `def` run keeps its thread", low=0)
-    max_recoveries: int | None = _setting(100, "int or none", "how often a run may lose its worker before it fails", low=0)
+    max_recoveries: int | None = _setting(
+        100, "int or none", "how often a run may lose its worker before it fails", low=0
+    )
     value_bytes: int = _setting(8 * 2**20, "int", "largest argument, result or other value, as JSON text", low=64)
     poll: float = _setting(5.0, "duration", "how often to look without being woken", low=0.01)
     grace: float = _setting(10.0, "duration", "how long steps in flight may go on when a worker stops", low=0)
-    synchronous: str = _setting("FULL", "str", "SQLite: when a commit counts as done", choices=("FULL", "NORMAL", "OFF", "EXTRA"))
-    schema: str = _setting("mainspring", "str", "PostgreSQL: the schema with the tables; two apps share a database by two schemas")
-    migrate: bool = _setting(True, "bool", "bring the tables up to date when connecting, instead of only checking them")
-    work: bool = _setting(True, "bool", "execute runs when the app is entered; off: only start and ask")
+    synchronous: str = _setting(
+        "FULL", "str", "SQLite: when a commit counts as done", choices=("FULL", "NORMAL", "OFF", "EXTRA")
+    )
+    schema: str = _setting(
+        "mainspring", "str", "PostgreSQL: the schema with the tables; two apps share a database by two schemas"
+    )
+    migrate: bool = _setting(
+        "yes", "bool", "bring the tables up to date when connecting, instead of only checking them"
+    )
+    work: bool = _setting("yes", "bool", "execute runs when the app is entered; off: only start and ask")
     continue_on: str = _setting(
         "fingerprint",
         "str",
@@ -76,32 +89,33 @@ def _read(given: Any, rule: Mapping[str, Any]) -> Any:
     return value
 
 
-def _parsed(given: Any, kind: str) -> Any:  # noqa: PLR0911
+def _parsed(given: Any, kind: str) -> Any:
     if kind == "duration":
-        if isinstance(given, str):
-            try:
-                given = float(given)
-            except ValueError:
-                pass
+        with contextlib.suppress(ValueError):
+            given = float(given) if isinstance(given, str) else given
         return parse_duration(given).total_seconds()
     if kind == "int or none" and (given is None or str(given).lower() in {"none", ""}):
         return None
     if kind.startswith("int"):
-        if isinstance(given, bool) or not isinstance(given, (int, str)):
-            raise InvalidInput(f"{given!r} is not a whole number")
-        try:
-            return int(given)
-        except ValueError:
-            raise InvalidInput(f"{given!r} is not a whole number") from None
+        return _whole_number(given)
     if kind == "bool":
-        words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-        if isinstance(given, bool):
-            return given
-        if str(given).lower() in words:
-            return words[str(given).lower()]
-        raise InvalidInput(f"{given!r} is neither true nor false")
+        return _truth(given)
     if not isinstance(given, str) or not given:
         raise InvalidInput(f"{given!r} is not a word")
     return given
 
 
+def _whole_number(given: Any) -> int:
+    if not isinstance(given, bool) and isinstance(given, (int, str)):
+        with contextlib.suppress(ValueError):
+            return int(given)
+    raise InvalidInput(f"{given!r} is not a whole number")
+
+
+def _truth(given: Any) -> bool:
+    word = str(given).lower()
+    if word in {"1", "true", "yes", "on"}:
+        return True
+    if word in {"0", "false", "no", "off"}:
+        return False
+    raise InvalidInput(f"{given!r} is neither true nor false")

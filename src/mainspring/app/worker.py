@@ -58,8 +58,8 @@ class Worker:
             version=runtime.version,
             receiver=runtime.receiver,
             on_end=self._ended,
-            on_room=lambda: self._claimer.kick_for_room(),
-            on_poke=lambda: self._attendant.kick(),
+            on_room=self._room,
+            on_poke=self._poke,
         )
         self._claimer = Claimer(
             clock, settings.poll, store=store, engine=self.engine, compatible=settings.continue_on == "compatible"
@@ -143,6 +143,12 @@ class Worker:
     # -- what happens --------------------------------------------------------------------------------------------------
     def _ended(self, ending: Ending) -> None:
         self._connection.endings.settle(ending.id, ending)
+
+    def _room(self) -> None:
+        self._claimer.kick_for_room()
+
+    def _poke(self) -> None:
+        self._attendant.kick()
 
     def _hear(self, signal: Signal) -> None:
         mine = signal.poked is None or self.engine.worker_id in signal.poked

@@ -41,9 +41,7 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
     if getattr(previous, _MARK, False):
         return
 
-    def factory(
-        loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any
-    ) -> asyncio.Future[Any]:
+    def factory(loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Future[Any]:
         where = options["context"].get(current) if options.get("context") is not None else current.get()
         if not isinstance(where, Line) or not _is_users(coro):
             return _create(previous, loop, coro, options)
@@ -103,6 +101,8 @@ def _place(caller: FrameType | None, coro: object, line: Line) -> int | None:
 
 def _site(frame: FrameType | None) -> str:
     """Where in the workflow's code a task was created."""
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(("asyncio.", "mainspring.engine.", "anyio.")):
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(
+        ("asyncio.", "mainspring.engine.", "anyio.")
+    ):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "an unknown place"

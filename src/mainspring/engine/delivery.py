@@ -6,7 +6,10 @@ goes round a few times between two outcomes, so that whatever the first one sets
 
 from __future__ import annotations
 
-import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
 
 ROUNDS = 3
 """How often the loop goes round between two outcomes."""

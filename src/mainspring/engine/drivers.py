@@ -9,7 +9,7 @@ from concurrent.futures import TimeoutError as PoolTimeout
 from typing import TYPE_CHECKING, Any
 
 from mainspring.engine.context import StepScope, current
-from mainspring.engine.flows import Commit, Forever, Hold, Invoke, Pause
+from mainspring.engine.flows import Commit, Hold, Invoke, Pause
 from mainspring.errors import StepTimedOut
 from mainspring.store.ops import Void, Write
 
@@ -198,4 +198,6 @@ def _invoke_blocking(ex: Execution, effect: Invoke) -> Any:
 
 def _timed_out(effect: Invoke) -> StepTimedOut:
     seconds = (effect.call.timeout or 0) / SECOND
-    return StepTimedOut(f"step {effect.call.name!r} took longer than its timeout of {seconds:g} s (attempt {effect.attempt})")
+    return StepTimedOut(
+        f"step {effect.call.name!r} took longer than its timeout of {seconds:g} s (attempt {effect.attempt})"
+    )

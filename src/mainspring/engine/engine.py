@@ -365,7 +365,9 @@ class Engine:
         unused = ex.unused()
         if unused is not None:
             found = f"{unused.kind} {unused.name!r} at position {unused.position}"
-            ex.delivery.fail(ex.disagree(f"the record goes on with {found}, but the code asks for position {position} instead"))
+            ex.delivery.fail(
+                ex.disagree(f"the record goes on with {found}, but the code asks for position {position} instead")
+            )
 
     # -- the end -------------------------------------------------------------------------------------------------------
     async def stop(self, grace: float) -> None:
@@ -377,14 +379,16 @@ class Engine:
         if left:
             await asyncio.wait(left, timeout=grace)
         for ex in list(self.executions.values()):
-            log.warning("run %s of %s is in a step that does not end; it is left to be taken over", ex.id, ex.function.name)
+            log.warning(
+                "run %s of %s is in a step that does not end; it is left to be taken over", ex.id, ex.function.name
+            )
             if ex.root is not None and ex.function.is_async:
                 ex.halted = Lost()
                 ex.root.cancel()
         await self.wait_until_empty(_PATIENCE)
         self.close()
 
-    async def wait_until_empty(self, timeout: float) -> None:  # noqa: ASYNC109  (it gives up, it does not cancel)
+    async def wait_until_empty(self, timeout: float) -> None:
         """Wait until nothing is in hand any more, for so long at most."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from mainspring.engine.delivery import Delivery
@@ -10,6 +9,8 @@ from mainspring.errors import NonDeterminism
 from mainspring.store.ops import FAR
 
 if TYPE_CHECKING:
+    import asyncio
+
     from mainspring.engine.engine import Engine
     from mainspring.engine.registry import Function
     from mainspring.engine.signals import Halt

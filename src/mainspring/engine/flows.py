@@ -125,7 +125,9 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
     record.epoch = ex.epoch
     if recorded is not None:
         if call.at_most_once and record.due is None:
-            failure = Interrupted(f"step {call.name!r} was cut off in the middle and is not to be started a second time")
+            failure = Interrupted(
+                f"step {call.name!r} was cut off in the middle and is not to be started a second time"
+            )
             return (yield from _conclude(ex, record, call.result, error=failure))
         yield from _back_off(ex, record)
     while True:
@@ -136,17 +138,18 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
         try:
             value = yield Invoke(call, position, record.attempts)
             text = ex.engine.check_size(call.result.encode(value), f"the result of step {call.name!r}")
-        except Exception as error:  # noqa: BLE001  (whatever the user's function raises is the outcome)
-            pause = call.retry.pause(record.attempts, error, f"{ex.id}/{position}")
-            if call.retry.attempts > 1:
-                record.trail = _trail(record.trail, error)
-            if pause is None:
-                _note_attempts(error, record)
-                return (yield from _conclude(ex, record, call.result, error=error))
-            record.due = ex.engine.clock.now() + pause
-            yield from _back_off(ex, record)
+        except Exception as caught:  # noqa: BLE001  (whatever the user's function raises is the outcome)
+            error = caught
         else:
             return (yield from _conclude(ex, record, call.result, output=text))
+        if call.retry.attempts > 1:
+            record.trail = _trail(record.trail, error)
+        pause = call.retry.pause(record.attempts, error, f"{ex.id}/{position}")
+        if pause is None:
+            _note_attempts(error, record)
+            return (yield from _conclude(ex, record, call.result, error=error))
+        record.due = ex.engine.clock.now() + pause
+        yield from _back_off(ex, record)
 
 
 def _back_off(ex: Execution, record: Step) -> Flow:
@@ -223,7 +226,9 @@ def _await_run(ex: Execution, record: Step, codec: ValueCodec, *, starts: list[N
     ending: Ending | None = answer.ending
     if answer.verdict is Verdict.TAKEN or answer.missing:
         ex.woken(wait)
-        refused = _taken(starts, answer.taken) if answer.taken else NotFound(f"there is no run {record.child!r} to wait for")
+        refused = (
+            _taken(starts, answer.taken) if answer.taken else NotFound(f"there is no run {record.child!r} to wait for")
+        )
         return (yield from _conclude(ex, record, codec, error=refused))
     if ending is None:
         ending = yield Pause(wait, record)
@@ -335,10 +340,8 @@ def _conclude(
         yield from _record(ex, _stirring(ex, record), final=record)
     except NotSerializable as refused:
         ex.delivery.skip(record.seq)
-        if error is not None:  # the database does not take the exception either
-            refused = NotSerializable(f"the outcome of {record.kind} {record.position} could not be stored")
-            if isinstance(error, NotSerializable):
-                raise
+        if isinstance(error, NotSerializable):  # not even that it cannot be stored can be stored
+            raise
         return (yield from _conclude(ex, record, codec, error=refused))
     yield from _turn(ex, record.seq, record)
     return _outcome(ex, record, codec)
@@ -370,7 +373,9 @@ def _record(ex: Execution, write: Write, final: Step | None = None) -> Flow:
     except MainspringError:
         raise
     except Exception as error:
-        raise NotSerializable(f"the database refused {write.step.kind} {write.step.name!r} of run {ex.id}: {error}") from error
+        raise NotSerializable(
+            f"the database refused {write.step.kind} {write.step.name!r} of run {ex.id}: {error}"
+        ) from error
     if answer.verdict is Verdict.FENCED:
         ex.engine.halt(ex, Lost())
         raise ex.halted or Lost()
@@ -391,7 +396,9 @@ def failure_of(ending: Ending) -> BaseException:
     """What waiting for a run that did not succeed raises."""
     if ending.state is State.CANCELLED:
         if ending.reason == "timeout":
-            return RunTimedOut(f"run {ending.id!r} was cancelled: its timeout passed", run_id=ending.id, reason="timeout")
+            return RunTimedOut(
+                f"run {ending.id!r} was cancelled: its timeout passed", run_id=ending.id, reason="timeout"
+            )
         why = f": {ending.reason}" if ending.reason else ""
         return RunCancelled(f"run {ending.id!r} was cancelled{why}", run_id=ending.id, reason=ending.reason)
     if ending.error is not None:

@@ -71,7 +71,9 @@ def run_blocking(ex: Execution) -> Ending | None:
 
 def _arguments(ex: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if ex.function.at_most_once and ex.epoch > 1:
-        raise Interrupted(f"run {ex.id} was cut off in the middle, and {ex.function.name!r} is not to be started a second time")
+        raise Interrupted(
+            f"run {ex.id} was cut off in the middle, and {ex.function.name!r} is not to be started a second time"
+        )
     args, kwargs = ex.function.codec.decode(ex.run.input)
     if ex.function.bound is not Bound.NOT:
         args = (ex.engine.receiver(ex.function, args[0]), *args[1:])
@@ -109,7 +111,9 @@ async def _clear_tasks(ex: Execution) -> None:
             if task.done() and not task.cancelled():
                 task.exception()
     if ex.tasks:
-        log.error("run %s of %s: %d tasks ignore being cancelled and are abandoned", ex.id, ex.function.name, len(ex.tasks))
+        log.error(
+            "run %s of %s: %d tasks ignore being cancelled and are abandoned", ex.id, ex.function.name, len(ex.tasks)
+        )
 
 
 def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:

@@ -84,7 +84,9 @@ class _SystemAlarm:
 
     __slots__ = ("_clock", "_handle", "_loop", "_ring", "_when")
 
-    def __init__(self, clock: SystemClock, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
+    def __init__(
+        self, clock: SystemClock, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]
+    ) -> None:
         self._clock, self._when, self._loop, self._ring = clock, when, loop, ring
         self._handle = self._arm()
 

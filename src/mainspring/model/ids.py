@@ -41,7 +41,9 @@ def check_run_id(value: object) -> str:
     if len(value) > LONGEST_ID:
         raise InvalidInput(f"the run id {value[:20]!r}… has {len(value)} characters; the limit is {LONGEST_ID}")
     if "/" in value:
-        raise InvalidInput(f"the run id {value!r} contains '/', which is kept for children: they are <parent>/<position>")
+        raise InvalidInput(
+            f"the run id {value!r} contains '/', which is kept for children: they are <parent>/<position>"
+        )
     if _CONTROL.search(value):
         raise InvalidInput(f"the run id {value!r} contains a control character")
     return value

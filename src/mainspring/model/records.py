@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from mainspring.model.states import State
+if TYPE_CHECKING:
+    from mainspring.model.states import State
 
 
 @dataclass(slots=True)

@@ -1,11 +1,11 @@
 """The states of a run and the legal ways from one to another.
 
-    scheduled ──► queued ──► running ◄──► waiting
-                    ▲            │           │
-                    └────────────┴───────────┘        (handed back, taken over, or due again after parking)
+scheduled ──► queued ──► running ◄──► waiting
+                ▲            │           │
+                └────────────┴───────────┘        (handed back, taken over, or due again after parking)
 
-    every state that is not an end ──► cancelled      (at once when no worker has it in hand, else by way of cancelling)
-    running, waiting, cancelling   ──► succeeded | failed
+every state that is not an end ──► cancelled      (at once when no worker has it in hand, else by way of cancelling)
+running, waiting, cancelling   ──► succeeded | failed
 """
 
 from __future__ import annotations

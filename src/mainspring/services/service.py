@@ -48,7 +48,7 @@ class Service(ABC):
                 next_due = await self.run_once(self.clock.now())
             except asyncio.CancelledError:
                 raise
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
                 if isinstance(error, StoreError):
                     log.warning("%s: %s; trying again in %.2g s", self.name, error, pause)
                 else:

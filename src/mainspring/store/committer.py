@@ -139,31 +139,36 @@ class Committer:
                 answers = self._apply([ticket.op for ticket in tickets], self._clock.now())
             except StoreError as error:
                 tickets = self._keep_patient(tickets, error)
-                if not tickets:
-                    return
                 if not wait:
                     for ticket in tickets:
                         self._queue.put(ticket)
                     return
-                log.warning("the database does not take writes, trying again in %.2g s: %s", pause, error)
-                if self._closing.wait(pause):
+                if tickets and self._pause(pause, error):
                     _answer(self._clock, tickets, [error] * len(tickets))
                     return
                 pause = min(pause * 2, _LONGEST_PAUSE)
-            except Exception as error:
-                # A defect, of a write or of the store: its writer must learn of it, and nobody else suffer from it.
-                if len(tickets) > 1:
-                    for ticket in tickets:
-                        self._serve([ticket], wait=wait)
-                else:
-                    log.exception("a write failed: %r", tickets[0].op)
-                    _answer(self._clock, tickets, [error])
+            except Exception as error:  # noqa: BLE001
+                self._isolate(tickets, error, wait=wait)
                 return
             else:
                 self.batches += 1
                 self.committed += len(tickets)
                 _answer(self._clock, tickets, answers)
                 return
+
+    def _pause(self, seconds: float, error: StoreError) -> bool:
+        """Wait before the next try; whether there is to be none."""
+        log.warning("the database does not take writes, trying again in %.2g s: %s", seconds, error)
+        return self._closing.wait(seconds)
+
+    def _isolate(self, tickets: list[_Ticket], error: Exception, *, wait: bool) -> None:
+        """A defect, of a write or of the store: its writer must learn of it, and nobody else suffer from it."""
+        if len(tickets) > 1:
+            for ticket in tickets:
+                self._serve([ticket], wait=wait)
+        else:
+            log.error("a write failed: %r", tickets[0].op, exc_info=error)
+            _answer(self._clock, tickets, [error])
 
     def _keep_patient(self, tickets: list[_Ticket], error: Exception) -> list[_Ticket]:
         impatient = [ticket for ticket in tickets if not ticket.patient]

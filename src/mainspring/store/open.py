@@ -21,8 +21,10 @@ class StoreSettings(Protocol):
 
 
 def open_store(url: str, settings: StoreSettings) -> Store:
-    """The store that a URL names, not yet connected: `sqlite:///file.db`, `sqlite:////abs/file.db`, `sqlite://` (temporary),
-    or `postgresql://…`."""
+    """The store that a URL names, not yet connected.
+
+    `sqlite:///file.db`, `sqlite:////absolute/file.db`, `sqlite://` (temporary), or `postgresql://…`.
+    """
     scheme = urlsplit(url).scheme
     if scheme == "sqlite":
         from mainspring.store.sqlite.store import SqliteStore  # noqa: PLC0415  (only the store in use is loaded)

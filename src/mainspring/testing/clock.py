@@ -53,7 +53,9 @@ class VirtualClock:
     def __init__(self, at: datetime | str = "2026-01-01T00:00:00Z") -> None:
         start = datetime.fromisoformat(at) if isinstance(at, str) else at
         if start.tzinfo is None:
-            raise InvalidInput(f"the time {start.isoformat()} has no zone; write it with one, such as 2026-01-01T00:00Z")
+            raise InvalidInput(
+                f"the time {start.isoformat()} has no zone; write it with one, such as 2026-01-01T00:00Z"
+            )
         self._now = to_micros(start)
         self._heap: list[_VirtualAlarm] = []
         self._count = 0
@@ -111,7 +113,9 @@ class VirtualClock:
         if goal < self._now:
             raise InvalidInput(f"time does not go back: it is {self.time.isoformat()} already")
         if self._wake is None:
-            raise InvalidInput("the clock is not running; use it through testing.world, or inside `async with clock.running():`")
+            raise InvalidInput(
+                "the clock is not running; use it through testing.world, or inside `async with clock.running():`"
+            )
         while self._reached is not None:
             await asyncio.shield(self._reached)
         self._reached = asyncio.get_running_loop().create_future()

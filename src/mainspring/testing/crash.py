@@ -19,7 +19,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_VERBS = {"apply", "claim", "pokes", "expire", "cancel", "terminate", "endings", "register", "retire", "remember_version"}
+_VERBS = {
+    "apply",
+    "claim",
+    "pokes",
+    "expire",
+    "cancel",
+    "terminate",
+    "endings",
+    "register",
+    "retire",
+    "remember_version",
+}
 
 
 class _Dead(StoreUnavailable):
@@ -36,7 +47,7 @@ class DoomedStore:
         self._lock = threading.Lock()
         self.calls = 0
         self.died = threading.Event()
-        self.on_death: Callable[[], None] = lambda: None
+        self.on_death: Callable[[], object] = lambda: None
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
@@ -145,7 +156,7 @@ async def _one_life(app: App, work: Callable[[], Awaitable[T]], stores: list[Doo
 
 async def _death(stores: list[DoomedStore], died: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
-    while not stores:
+    while not stores:  # noqa: ASYNC110  (made on another thread, within milliseconds)
         await asyncio.sleep(0)
     stores[0].on_death = lambda: loop.call_soon_threadsafe(died.set)
     if stores[0].died.is_set():

@@ -91,7 +91,9 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world(app: App, *, at: datetime | str = "2026-01-01T00:00:00Z", url: str = "sqlite://") -> AsyncGenerator[World]:
+async def world(
+    app: App, *, at: datetime | str = "2026-01-01T00:00:00Z", url: str = "sqlite://"
+) -> AsyncGenerator[World]:
     """Enter `app` as a worker on an empty database in memory (or the one at `url`), at a civil time of the test's choosing."""
     clock = VirtualClock(at)
     runtime = app.runtime
