@@ -101,7 +101,7 @@ class Execution:
         self.resting = False
         """Recorded as waiting in the store."""
         self.rest_due = FAR
-        """When it is to be woken, as the store has it."""
+        """When it is to be woken: as the store was asked last, or as it was when the run was halted."""
         self.parking: list[tuple[Wait, Any]] | None = None
         """While a request to park is under way: what has happened since."""
         self.deadline: Timer | None = None
@@ -182,6 +182,7 @@ class Execution:
         if self.halted is not None:
             return
         self.halted = signal
+        self.rest_due = self.next_due()
         self.delivery.fail(signal)
         for wait in list(self.waits):
             self.woken(wait)
