@@ -36,7 +36,9 @@ def run(run_id: str = "a", **changes: Any) -> NewRun:
 
 def in_hand(run_id: str = "a", worker: str = "w1", **changes: Any) -> NewRun:
     """A run that begins in a worker's hand."""
-    return run(run_id, **{"state": State.RUNNING, "owner": worker, "fingerprint": "print-1", "version": "v1", **changes})
+    return run(
+        run_id, **{"state": State.RUNNING, "owner": worker, "fingerprint": "print-1", "version": "v1", **changes}
+    )
 
 
 def step(run_id: str = "a", position: str = "0", **changes: Any) -> Step:

@@ -86,4 +86,7 @@ def _audited(url: str) -> list[tuple[str, str]]:
         finally:
             connection.close()
     with psycopg.connect(url) as postgres:
-        return [(before, after) for before, after in postgres.execute(b"SELECT DISTINCT before, after FROM mainspring.audit")]
+        return [
+            (before, after)
+            for before, after in postgres.execute(b"SELECT DISTINCT before, after FROM mainspring.audit")
+        ]

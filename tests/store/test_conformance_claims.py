@@ -6,7 +6,22 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from mainspring.model.states import State
-from tests.store.build import FUNCTIONS, NOW, SECOND, claim, done, get, in_hand, release, request, run, start, state, step, write
+from tests.store.build import (
+    FUNCTIONS,
+    NOW,
+    SECOND,
+    claim,
+    done,
+    get,
+    in_hand,
+    release,
+    request,
+    run,
+    start,
+    state,
+    step,
+    write,
+)
 
 if TYPE_CHECKING:
     from mainspring.store.protocol import Store

@@ -9,7 +9,23 @@ import pytest
 
 from mainspring.model.states import State
 from mainspring.store.ops import FAR
-from tests.store.build import NOW, SECOND, claim, done, finish, get, in_hand, rest, run, start, state, step, wait_for, worker, write
+from tests.store.build import (
+    NOW,
+    SECOND,
+    claim,
+    done,
+    finish,
+    get,
+    in_hand,
+    rest,
+    run,
+    start,
+    state,
+    step,
+    wait_for,
+    worker,
+    write,
+)
 
 if TYPE_CHECKING:
     from mainspring.store.protocol import Store

@@ -94,6 +94,21 @@ def test_a_poked_run_does_not_rest_until_its_owner_has_looked(store: Store) -> N
     assert apply(store, rest("a")) is Verdict.DONE
 
 
+def test_writes_about_one_run_take_effect_in_their_order_even_in_one_batch(store: Store) -> None:
+    start(store, in_hand("a"), in_hand("b"))
+    answers = store.apply(
+        [
+            rest("a", park=False, due=NOW + SECOND),
+            Write("w1", step("a"), mood=State.RUNNING),
+            Write("w1", step("b"), mood=State.RUNNING),
+            rest("b", park=False, due=NOW + SECOND),
+        ],
+        NOW,
+    )
+    assert not any(isinstance(answer, Exception) for answer in answers)
+    assert (state(store, "a"), state(store, "b")) == (State.RUNNING, State.WAITING)
+
+
 # -- handing back ------------------------------------------------------------------------------------------------------
 def test_a_run_that_is_handed_back_can_be_claimed(store: Store) -> None:
     start(store, in_hand("a"))

@@ -7,7 +7,22 @@ from typing import TYPE_CHECKING
 
 from mainspring.model.states import State
 from mainspring.store.ops import FAR, Verdict, Void, Write, Written
-from tests.store.build import NOW, SECOND, apply, claim, done, finish, get, in_hand, run, start, state, step, wait_for, write
+from tests.store.build import (
+    NOW,
+    SECOND,
+    apply,
+    claim,
+    done,
+    finish,
+    get,
+    in_hand,
+    run,
+    start,
+    state,
+    step,
+    wait_for,
+    write,
+)
 
 if TYPE_CHECKING:
     from mainspring.store.protocol import Store

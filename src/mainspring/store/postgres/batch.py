@@ -7,15 +7,16 @@ nothing, and is made again alone (`one.py`), where it learns which of these it w
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
-from mainspring.store.ops import Release, Rest, Verdict, Write, Written, run_of
+from mainspring.model.clock import SystemClock
+from mainspring.store.ops import Release, Rest, Verdict, Written, run_of
 from mainspring.store.postgres.bulk import Bulk
 from mainspring.store.postgres.claims import wait_for
 from mainspring.store.postgres.database import BAD_DATA, LOCKED, roll_back
 from mainspring.store.postgres.news import News
 from mainspring.store.postgres.one import Held, One, Taken
+from mainspring.store.waves import waves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from mainspring.store.postgres.database import Connection, Database
     from mainspring.store.postgres.dialect import Dialect
 
+_CLOCK = SystemClock()
 _MOMENT = 0.3
 """How long, in seconds, a write waits here for a row that somebody else has. After that it is HELD."""
 
@@ -84,7 +86,7 @@ class _Batch:
 
     def _alone(self, op: Op) -> Result | Exception:
         """Apply one write in a transaction of its own. Bad data comes back as its exception."""
-        give_up = time.monotonic() + _MOMENT
+        give_up = _CLOCK.monotonic() + _MOMENT
         while True:
             news = News()
             try:
@@ -94,7 +96,7 @@ class _Batch:
             except Taken as taken:
                 return Written(Verdict.TAKEN, taken.taken)
             except (Held, *LOCKED) as held:
-                if time.monotonic() > give_up:
+                if _CLOCK.monotonic() > give_up:
                     return Verdict.HELD
                 for run in held.runs if isinstance(held, Held) else ():
                     wait_for(self._db, self._sql, run)
@@ -103,25 +105,3 @@ class _Batch:
             else:
                 self._news.add(news)
                 return answer
-
-
-def waves(ops: Sequence[Op]) -> list[list[Op]]:
-    """Parts to be applied one after the other, so that no write in a part builds on another in the same part.
-
-    Nearly always it is one part: a run has one write under way, or outcomes of several branches at different positions.
-    """
-    if len(ops) == 1:
-        return [list(ops)]
-    found: list[list[Op]] = []
-    last: dict[str, tuple[int, set[str]]] = {}
-    for op in ops:
-        run = run_of(op)
-        wave, positions = last.get(run, (-1, set[str]()))
-        position = op.step.position if isinstance(op, Write) and op.mood is None else None
-        if not positions or position is None or position in positions:
-            wave, positions = wave + 1, set[str]()
-        last[run] = (wave, positions | {position} if position is not None else set())
-        if wave == len(found):
-            found.append([])
-        found[wave].append(op)
-    return found

@@ -36,6 +36,7 @@ class Dialect:
             raise InvalidSettings(
                 f"schema: {schema!r} cannot be the name of a schema; it has 1 to {_LONGEST_SCHEMA} bytes"
             )
+        self.name = schema
         self.schema = sql.Identifier(schema).as_string(None)
         self.channel = f"mainspring:{schema}"
         self._made: dict[str, bytes] = {}

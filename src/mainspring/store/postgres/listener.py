@@ -94,7 +94,7 @@ class Listener:
 
     def _echoes(self, connection: Connection, told: Told) -> bool:
         """Whether a word sent to oneself arrives. What others say meanwhile is covered by looking everywhere afterwards."""
-        word = f"{self._origin} echo"
+        word = f"{self._origin} {news.ECHO}"
         connection.execute(self._sql(news.NOTIFY), {"channel": self._sql.channel, "payload": word})
         give_up = self._clock.monotonic() + _ECHO_SECONDS
         while (left := give_up - self._clock.monotonic()) > 0 and not self._closing.is_set():

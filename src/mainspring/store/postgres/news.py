@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 LONGEST_PAYLOAD = 7_000
 """PostgreSQL refuses more than 8,000 bytes in one notification."""
 NOTIFY = "SELECT pg_notify(:channel, :payload)"
+ECHO = "echo"
+"""What a listener says to itself, to find out whether it can hear."""
 EVERYTHING = Signal(ready=True, ended=None, poked=None)
 
 
@@ -66,7 +68,7 @@ class News:
 def read(payload: str, origin: str) -> Signal | None:
     """What another process told; None for what this one sent, which it has already heard of in more detail."""
     sender, *tokens = payload.split(" ")
-    if sender == origin:
+    if sender == origin or tokens == [ECHO]:
         return None
     named = frozenset(token[2:] for token in tokens if token.startswith("p="))
     return Signal(

@@ -36,7 +36,7 @@ def to_json(rows: list[dict[str, Any]]) -> str:
     return text
 
 
-class Held(Exception):  # noqa: N818  (not an error: somebody was faster)
+class Held(Exception):
     """Rows that this needs are locked by somebody else."""
 
     def __init__(self, runs: Iterable[str]) -> None:
@@ -222,7 +222,7 @@ class One:
             self._news.woken(row[0] for row in self._all(text.WAKE, ids=waiters, told=list(told), now=self._now))
 
 
-class Taken(Exception):  # noqa: N818
+class Taken(Exception):
     """A run that a write was to start is another workflow's. Raised, so that nothing of the write stays."""
 
     def __init__(self, taken: dict[str, str]) -> None:

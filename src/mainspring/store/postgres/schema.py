@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _MIGRATIONS = migrations.load("mainspring.store.postgres")
 
 _THERE = "SELECT to_regclass(:table) IS NOT NULL"
-_SCHEMA_THERE = "SELECT 1 FROM pg_namespace WHERE quote_ident(nspname) = :schema OR nspname = :schema"
+_SCHEMA_THERE = "SELECT 1 FROM pg_namespace WHERE nspname = :schema"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(:schema, 7290115))"
 
 
@@ -36,11 +36,11 @@ def migrate(database: Database, dialect: Dialect, url: str) -> None:
         return
     with database.transaction() as connection:
         # A lock of the transaction, not of the session: behind a pooler the session is not ours.
-        connection.execute(dialect(_LOCK), {"schema": dialect.schema})
+        connection.execute(dialect(_LOCK), {"schema": dialect.name})
         found = report(connection, dialect)
         migrations.refuse_unknown(found, url)
         # Not IF NOT EXISTS: that needs the right to create schemas even where somebody has already made this one for us.
-        if connection.execute(dialect(_SCHEMA_THERE), {"schema": dialect.schema}).fetchone() is None:
+        if connection.execute(dialect(_SCHEMA_THERE), {"schema": dialect.name}).fetchone() is None:
             connection.execute(f"CREATE SCHEMA {dialect.schema}".encode())
         connection.execute(f"SET LOCAL search_path TO {dialect.schema}".encode())
         if len(found.pending) == len(_MIGRATIONS):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mainspring.model.states import State
 from mainspring.store import sql
 from mainspring.store.ops import Finish, Release, Rest, Start, Started, Verdict, Void, Write, Written
+from mainspring.store.waves import waves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -88,14 +89,15 @@ class Batch:
         self.poked: set[str] = set()
 
     def apply(self, ops: Sequence[Op]) -> list[Result | Exception]:
-        """Kinds go in an order that keeps each run's own order: begin, record, rest, end."""
+        """Apply all of them; writes about one run in their order, others grouped by kind."""
         answers: dict[int, Result | Exception] = {}
-        self._kind(Start, ops, answers, self._starts, self._start)
-        self._kind(Write, ops, answers, self._writes, self._write)
-        self._kind(Void, ops, answers, self._voids, self._void)
-        self._kind(Rest, ops, answers, None, self._rest)
-        self._kind(Release, ops, answers, None, self._release)
-        self._kind(Finish, ops, answers, self._finishes, self._finish)
+        for wave in waves(ops):
+            self._kind(Start, wave, answers, self._starts, self._start)
+            self._kind(Write, wave, answers, self._writes, self._write)
+            self._kind(Void, wave, answers, self._voids, self._void)
+            self._kind(Rest, wave, answers, None, self._rest)
+            self._kind(Release, wave, answers, None, self._release)
+            self._kind(Finish, wave, answers, self._finishes, self._finish)
         if self.ended:
             # A worker hears of what it finished itself in memory, before any poke could reach it.
             self.unblock(self.ended, told={op.owner for op in ops if isinstance(op, Finish)})
@@ -106,7 +108,7 @@ class Batch:
         kind: type[T],
         ops: Sequence[Op],
         answers: dict[int, Result | Exception],
-        together: Callable[[list[T]], list[Any] | None] | None,
+        together: Callable[[list[T]], Sequence[Result] | None] | None,
         alone: Callable[[T], Result],
     ) -> None:
         mine = [op for op in ops if type(op) is kind]
@@ -114,7 +116,7 @@ class Batch:
             return
         if together is not None and len(mine) > 1:
             done = self._guarded(together, mine)
-            if isinstance(done, list):
+            if done is not None and not isinstance(done, Exception):
                 answers.update((id(op), answer) for op, answer in zip(mine, done, strict=True))
                 return
         for op in mine:
@@ -233,7 +235,7 @@ class Batch:
         there = self._db.execute("SELECT uid FROM runs WHERE id IN (SELECT value FROM json_each(?))", (ids,)).fetchall()
         return {uid for (uid,) in there} == {run.uid for run in op.starts}
 
-    def _voids(self, ops: list[Void]) -> list[Result] | None:
+    def _voids(self, ops: list[Void]) -> Sequence[Result] | None:
         rows = [(op.run, op.position, op.run, op.owner, op.epoch) for op in ops]
         return [Verdict.DONE] * len(ops) if self._db.executemany(VOID_STEP, rows).rowcount == len(ops) else None
 
@@ -274,7 +276,7 @@ class Batch:
             return Verdict.DONE
         return verdict
 
-    def _finishes(self, ops: list[Finish]) -> list[Result] | None:
+    def _finishes(self, ops: list[Finish]) -> Sequence[Result] | None:
         if self._db.executemany(FINISH, [_finish_values(op) for op in ops]).rowcount != len(ops):
             return None
         self.ended.update(op.run for op in ops)

@@ -134,7 +134,7 @@ class Database:
     def _my_turn(self) -> Generator[None]:
         with self._lock:
             turns = self._turns
-            if turns is None:
+            if turns is None or fcntl is None:
                 yield
                 return
             fcntl.flock(turns, fcntl.LOCK_EX)

@@ -143,19 +143,19 @@ class SqliteStore:
 
     def listen(self, hear: Callable[[Signal], None]) -> None:
         self._hear = hear
-        self._watcher = threading.Thread(target=self._watch, args=(hear,), name="mainspring-watcher", daemon=True)
+        seen = self._db.foreign_commits()  # taken before this returns: what is committed from now on will be heard
+        self._watcher = threading.Thread(target=self._watch, args=(hear, seen), name="mainspring-watcher", daemon=True)
         self._watcher.start()
 
-    def _watch(self, hear: Callable[[Signal], None]) -> None:
+    def _watch(self, hear: Callable[[Signal], None], seen: int) -> None:
         """Other processes' commits show as a change of the file's version; what they changed has to be looked for."""
-        seen: int | None = None
         while not self._closing.wait(_WATCH_SECONDS):
             try:
                 version = self._db.foreign_commits()
             except StoreError as error:
                 log.warning("cannot watch the database for the work of other processes: %s", error)
                 continue
-            if seen is not None and version != seen:
+            if version != seen:
                 hear(Signal(ready=True, ended=None, poked=None))
             seen = version
 

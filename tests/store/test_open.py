@@ -1,0 +1,71 @@
+"""From a URL to a store."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from mainspring.errors import InvalidInput, InvalidSettings, MissingExtra, StoreUnavailable
+from mainspring.store.open import open_store, shown, sqlite_path
+from mainspring.store.postgres.store import PostgresStore
+from mainspring.store.sqlite.store import SqliteStore
+from tests.store.build import StoreSettings
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///orders.db", "orders.db"),
+        ("sqlite:////var/lib/orders.db", "/var/lib/orders.db"),
+        ("sqlite:///a%20b.db", "a b.db"),
+        ("sqlite://", ""),
+    ],
+)
+def test_a_sqlite_url_names_a_file(url: str, path: str) -> None:
+    assert sqlite_path(url) == path
+    store = open_store(url, StoreSettings())
+    assert isinstance(store, SqliteStore)
+    store.close()
+
+
+@pytest.mark.parametrize("url", ["postgresql://user@host/name", "postgres://user@host/name"])
+def test_a_postgres_url_names_a_database(url: str) -> None:
+    assert isinstance(open_store(url, StoreSettings()), PostgresStore)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "orders.db", "mysql://host/name", "sqlite:orders.db", "postgresql://host/name?nonsense=1"]
+)
+def test_anything_else_is_refused_with_words(url: str) -> None:
+    with pytest.raises(InvalidInput):
+        open_store(url, StoreSettings())
+
+
+@pytest.mark.parametrize("schema", ["", "a" * 51, "nul\0"])
+def test_a_schema_that_cannot_be_is_refused(schema: str) -> None:
+    with pytest.raises(InvalidSettings):
+        open_store("postgresql://host/name", StoreSettings(schema=schema))
+
+
+def test_a_password_is_not_shown() -> None:
+    assert shown("postgresql://me:secret@host/name") == "postgresql://me:***@host/name"
+    store = PostgresStore("postgresql://me:secret@127.0.0.1:1/name?connect_timeout=1")
+    with pytest.raises(StoreUnavailable) as refused:
+        store.open()
+    assert "secret" not in str(refused.value)
+    assert "127.0.0.1:1" in str(refused.value)
+
+
+def test_psycopg_is_imported_only_where_it_is_used() -> None:
+    code = "import sys, mainspring, mainspring.store.open; sys.exit('psycopg' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_without_psycopg_the_line_to_install_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("psycopg", "mainspring.store.postgres"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'mainspring\[postgres\]'"):
+        open_store("postgresql://host/name", StoreSettings())
