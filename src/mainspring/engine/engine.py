@@ -246,6 +246,8 @@ class Engine:
             self._rest(ex, park=False)
 
     def _rested(self, ex: Execution) -> None:
+        if ex.function.at_most_once:
+            return  # parked, it could only come back by being started a second time
         if not ex.function.is_async:
             if ex.next_due() - self.clock.now() > self.settings.park_after * 1_000_000:
                 self.loop.call_later(self.settings.park_after, self._park, ex)
