@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime  # noqa: TC003  (a run that asks for a RunInfo records it, and reads it back by its annotations)
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import InvalidInput, NotFound
@@ -14,7 +15,6 @@ from mainspring.store.protocol import RunFilter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
     from mainspring.model.clock import Clock
     from mainspring.model.records import Run, Step
