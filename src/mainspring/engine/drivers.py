@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import functools
 from concurrent.futures import TimeoutError as PoolTimeout
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from mainspring.engine.execution import Execution
-    from mainspring.engine.flows import Effect, Flow
+    from mainspring.engine.flows import Effect, Flow, StepCall
     from mainspring.model.records import Step
 
 SECOND = 1_000_000
@@ -170,8 +169,15 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
 def _in_pool(ex: Execution, effect: Invoke) -> asyncio.Future[Any]:
     call = effect.call
     context = contextvars.copy_context()
-    work = functools.partial(context.run, call.fn, *call.args, **call.kwargs)
-    return ex.engine.loop.run_in_executor(ex.engine.step_pool, work)
+    return ex.engine.loop.run_in_executor(ex.engine.step_pool, context.run, _plainly, call)
+
+
+def _plainly(call: StepCall) -> Any:
+    """Call a `def` step. A StopIteration that leaves it means something else to whatever is above, as PEP 479 says."""
+    try:
+        return call.fn(*call.args, **call.kwargs)
+    except StopIteration as error:
+        raise RuntimeError(f"step {call.name!r} raised StopIteration") from error
 
 
 # -- blocking ----------------------------------------------------------------------------------------------------------
@@ -182,10 +188,10 @@ def _invoke_blocking(ex: Execution, effect: Invoke) -> Any:
     token = current.set(StepScope(ex, effect.position, effect.attempt))
     try:
         if call.timeout is None:
-            return call.fn(*call.args, **call.kwargs)
+            return _plainly(call)
         context = contextvars.copy_context()
         # A thread cannot be interrupted: after its time is up its result is ignored, and its place in the pool stays taken.
-        work = ex.engine.step_pool.submit(context.run, functools.partial(call.fn, *call.args, **call.kwargs))
+        work = ex.engine.step_pool.submit(context.run, _plainly, call)
         try:
             return work.result(call.timeout / SECOND)
         except PoolTimeout:
