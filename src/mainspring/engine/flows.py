@@ -260,6 +260,7 @@ def start(ex: Execution, position: str, name: str, make: Make) -> Flow:
         ex.delivery.skip(record.seq)
         return (yield from _conclude(ex, record, None, error=_taken(children, answer.taken)))
     yield from _turn(ex, record.seq, record)
+    ex.last_time = record.completed
     return None
 
 
