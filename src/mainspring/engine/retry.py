@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mainspring.errors import InvalidInput, NotSerializable
+from mainspring.errors import InvalidInput, NotSerializable, TooLarge
 from mainspring.recurrence.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Retry:
         return int(seconds * 1_000_000)
 
     def _worth_it(self, error: BaseException) -> bool:
-        if isinstance(error, NotSerializable) or (self.unless and isinstance(error, self.unless)):
+        if isinstance(error, (NotSerializable, TooLarge)) or (self.unless and isinstance(error, self.unless)):
             return False
         wanted: Any = self.on
         return isinstance(error, wanted) if isinstance(wanted, (tuple, type)) else bool(wanted(error))
