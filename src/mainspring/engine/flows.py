@@ -19,6 +19,7 @@ from mainspring.errors import (
     MainspringError,
     NotFound,
     NotSerializable,
+    RemoteError,
     RunCancelled,
     RunTimedOut,
     StillRunning,
@@ -144,7 +145,10 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
             return (yield from _conclude(ex, record, call.result, output=text))
         if call.retry.attempts > 1:
             record.trail = _trail(record.trail, error)
-        pause = call.retry.pause(record.attempts, error, f"{ex.id}/{position}")
+        try:
+            pause = call.retry.pause(record.attempts, error, f"{ex.id}/{position}")
+        except Exception as mistake:  # noqa: BLE001  (what the user's own test of exceptions raises is an outcome too)
+            return (yield from _conclude(ex, record, call.result, error=mistake))
         if pause is None:
             _note_attempts(error, record)
             return (yield from _conclude(ex, record, call.result, error=error))
@@ -317,7 +321,7 @@ def _outcome(ex: Execution, record: Step, codec: ValueCodec | None) -> Any:
     if record.completed is not None:
         ex.last_time = record.completed
     if record.error is not None:
-        raise decode_exception(record.error)
+        raise _rebuilt(record.error)
     if codec is None or record.output is None:
         return None
     return codec.decode(record.output)
@@ -403,8 +407,19 @@ def failure_of(ending: Ending) -> BaseException:
         why = f": {ending.reason}" if ending.reason else ""
         return RunCancelled(f"run {ending.id!r} was cancelled{why}", run_id=ending.id, reason=ending.reason)
     if ending.error is not None:
-        return decode_exception(ending.error)
+        return _rebuilt(ending.error)
     return MainspringError(f"run {ending.id!r} failed: {ending.reason or 'no reason is recorded'}")
+
+
+def _rebuilt(text: str) -> Exception:
+    """The exception of another run or step. One that means something to whoever it passes through (a cancellation, an exit) is
+    only told of: it must not cancel or end the process that asks.
+    """
+    error = decode_exception(text)
+    if isinstance(error, Exception):
+        return error
+    trace: str = getattr(error, "remote_traceback", "")
+    return RemoteError(type(error).__qualname__, str(error), traceback=trace)
 
 
 def taken_error(run_id: str, wanted: str, found: str) -> Conflict:
