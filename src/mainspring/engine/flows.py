@@ -143,14 +143,8 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
             error = caught
         else:
             return (yield from _conclude(ex, record, call.result, output=text))
-        if call.retry.attempts > 1:
-            record.trail = _trail(record.trail, error)
-        try:
-            pause = call.retry.pause(record.attempts, error, f"{ex.id}/{position}")
-        except Exception as mistake:  # noqa: BLE001  (what the user's own test of exceptions raises is an outcome too)
-            return (yield from _conclude(ex, record, call.result, error=mistake))
+        pause, error = _judged(call.retry, record, error)
         if pause is None:
-            _note_attempts(error, record)
             return (yield from _conclude(ex, record, call.result, error=error))
         record.due = ex.engine.clock.now() + pause
         yield from _back_off(ex, record)
@@ -166,6 +160,19 @@ def _back_off(ex: Execution, record: Step) -> Flow:
         yield Pause(wait, record)
     else:
         ex.woken(wait)
+
+
+def _judged(retry: Retry, record: Step, error: Exception) -> tuple[int | None, Exception]:
+    """How long to wait for the next attempt, or None to give up, and with which exception."""
+    if retry.attempts > 1:
+        record.trail = _trail(record.trail, error)
+    try:
+        pause = retry.pause(record.attempts, error, f"{record.run}/{record.position}")
+    except Exception as mistake:  # noqa: BLE001  (the user's own test of exceptions is at fault)
+        return None, mistake
+    if pause is None:
+        _note_attempts(error, record)
+    return pause, error
 
 
 def _trail(trail: str | None, error: BaseException) -> str:
