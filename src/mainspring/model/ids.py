@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 LONGEST_ID = 512
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
+_SHIFTS = tuple(range(110, -1, -10))
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -21,15 +24,19 @@ class IdMaker:
 
     def __init__(self, clock: Clock, seed: int | None = None) -> None:
         self._clock = clock
-        self._bits = random.Random(seed).getrandbits if seed is not None else random.SystemRandom().getrandbits
+        self._seed = seed
+        self._reseed()
+
+    def _reseed(self) -> None:
+        """Chance of its own for each process, also after a fork."""
+        self._pid = os.getpid()
+        self._bits = random.Random(self._seed if self._seed is not None else os.urandom(32)).getrandbits
 
     def new(self) -> str:
+        if os.getpid() != self._pid:
+            self._reseed()
         number = (self._clock.now() // 1000) << 75 | self._bits(75)
-        digits: list[str] = []
-        for _ in range(24):
-            digits.append(_ALPHABET[number & 31])
-            number >>= 5
-        return "".join(reversed(digits))
+        return "".join([_PAIRS[(number >> shift) & 1023] for shift in _SHIFTS])
 
 
 def check_run_id(value: object) -> str:

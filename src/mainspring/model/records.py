@@ -31,7 +31,7 @@ class NewRun:
     attributes: str = "{}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Run:
     """A run as it stands in the store."""
 

@@ -1,7 +1,7 @@
 """Applying a batch of writes on SQLite, inside a transaction that the caller has begun.
 
-Writes of one kind go as one `executemany`. It tells how many rows it changed, not which; so when the number is short, that
-group is rolled back to its savepoint and made again one by one, and the loser learns that it lost.
+Writes of one kind go together. That tells how many rows were changed, not which; so when the number is short, the group is
+rolled back to its savepoint and made again one by one, and the loser learns that it lost.
 """
 
 from __future__ import annotations
@@ -13,12 +13,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mainspring.model.states import State
 from mainspring.store import sql
 from mainspring.store.ops import Finish, Release, Rest, Start, Started, Verdict, Void, Write, Written
+from mainspring.store.sqlite.bulk import Bulk
 from mainspring.store.waves import waves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from mainspring.store.ops import Op, Result
+
+BAD_DATA = (
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    OverflowError,
+)
+"""What SQLite says to values that it cannot take."""
 
 T = TypeVar("T", Start, Write, Void, Rest, Release, Finish)
 
@@ -30,18 +40,22 @@ AWAITED_END = """EXISTS (
 """Whether a run that the run at hand waits for has ended. A worker that finishes both learns of it in memory, without a poke;
 so whenever it lets go of the waiting one, or dies, this has to be looked at."""
 
-INSERT_RUN = f"""
-  INSERT INTO runs ({", ".join(sql.NEW_RUN_COLUMNS)}) VALUES ({", ".join("?" * len(sql.NEW_RUN_COLUMNS))})
-  ON CONFLICT (id) DO NOTHING
-"""
-UPSERT_STEP = f"""
-  INSERT INTO steps ({", ".join(sql.STEP_COLUMNS)}) SELECT {", ".join("?" * len(sql.STEP_COLUMNS))}
-  WHERE EXISTS (SELECT 1 FROM runs WHERE {_FENCE} AND state <> ?)
+INSERT_RUNS = Bulk(
+    f"INSERT INTO runs ({', '.join(sql.NEW_RUN_COLUMNS)}) VALUES {{rows}} ON CONFLICT (id) DO NOTHING",
+    len(sql.NEW_RUN_COLUMNS),
+)
+UPSERT_STEPS = Bulk(
+    f"""
+  INSERT INTO steps ({", ".join(sql.STEP_COLUMNS)})
+  SELECT {", ".join(f"v.column{number + 1}" for number in range(len(sql.STEP_COLUMNS)))} FROM (VALUES {{rows}}) v
+  WHERE EXISTS (SELECT 1 FROM runs WHERE id = v.column1 AND epoch = v.column11 AND owner = v.column15 AND state <> v.column16)
   ON CONFLICT (run, position) DO UPDATE SET
     seq = excluded.seq, output = excluded.output, error = excluded.error, completed = excluded.completed,
     attempts = excluded.attempts, epoch = excluded.epoch, child = excluded.child, due = excluded.due, trail = excluded.trail
   WHERE steps.completed IS NULL
-"""
+""",
+    len(sql.STEP_COLUMNS) + 2,
+)
 MOOD = f"UPDATE runs SET state = ?, due = ? WHERE {_FENCE} AND state IN ('running', 'waiting')"
 VOID_STEP = f"""
   UPDATE steps SET output = NULL, error = NULL
@@ -57,11 +71,16 @@ RELEASE = f"""
     due   = CASE WHEN :due IS NULL OR poked = 1 OR {AWAITED_END} THEN min(due, :now) ELSE :due END
   WHERE id = :run AND owner = :owner AND epoch = :epoch AND state IN ('running', 'waiting')
 """
-FINISH = f"""
-  UPDATE runs SET state = ?, reason = coalesce(?, reason), output = ?, error = ?, completed = ?,
-    owner = NULL, poked = 0, stranded = NULL
-  WHERE {_FENCE} AND (state IN ('running', 'waiting') OR (state = 'cancelling' AND ? = 'cancelled'))
-"""
+FINISH_RUNS = Bulk(
+    """
+  UPDATE runs SET state = v.column4, reason = coalesce(v.column5, reason), output = v.column6, error = v.column7,
+    completed = v.column8, owner = NULL, poked = 0, stranded = NULL
+  FROM (VALUES {rows}) v
+  WHERE id = v.column1 AND owner = v.column2 AND epoch = v.column3
+    AND (state IN ('running', 'waiting') OR (state = 'cancelling' AND v.column4 = 'cancelled'))
+""",
+    8,
+)
 WAITERS = """
   SELECT DISTINCT run FROM steps WHERE completed IS NULL AND child IN (SELECT value FROM json_each(?))
 """
@@ -84,12 +103,14 @@ class Batch:
     def __init__(self, connection: sqlite3.Connection, now: int) -> None:
         self._db = connection
         self._now = now
+        self._lonely = False
         self.ready = False
         self.ended: set[str] = set()
         self.poked: set[str] = set()
 
     def apply(self, ops: Sequence[Op]) -> list[Result | Exception]:
         """Apply all of them; writes about one run in their order, others grouped by kind."""
+        self._lonely = len(ops) == 1
         answers: dict[int, Result | Exception] = {}
         for wave in waves(ops):
             self._kind(Start, wave, answers, self._starts, self._start)
@@ -123,17 +144,16 @@ class Batch:
             answers[id(op)] = self._guarded(alone, op)
 
     def _guarded(self, work: Callable[[Any], Any], what: object) -> Any:
-        """Do it or leave no trace: None and an exception for bad data both mean that nothing was written."""
+        """Do it or leave no trace: None and an exception for bad data both mean that nothing was written.
+
+        A lonely write needs no savepoint: the transaction is its own.
+        """
+        if self._lonely and not getattr(what, "starts", None):
+            return work(what)
         self._db.execute("SAVEPOINT part")
         try:
             answer = work(what)
-        except (
-            sqlite3.IntegrityError,
-            sqlite3.DataError,
-            sqlite3.InterfaceError,
-            sqlite3.ProgrammingError,
-            OverflowError,
-        ) as error:
+        except BAD_DATA as error:
             answer = error
         if (
             answer is None
@@ -146,7 +166,7 @@ class Batch:
 
     # -- starts --------------------------------------------------------------------------------------------------------
     def _starts(self, ops: list[Start]) -> list[Result] | None:
-        changed = self._db.executemany(INSERT_RUN, [sql.run_values(op.run) for op in ops]).rowcount
+        changed = INSERT_RUNS.run(self._db, [sql.run_values(op.run) for op in ops])
         if changed != len(ops):
             return None
         self._note_new(op.run.owner for op in ops)
@@ -154,7 +174,7 @@ class Batch:
 
     def _start(self, op: Start) -> Started:
         run = op.run
-        if self._db.execute(INSERT_RUN, sql.run_values(run)).rowcount == 1:
+        if INSERT_RUNS.run(self._db, [sql.run_values(run)]) == 1:
             self._note_new((run.owner,))
             return Started(created=True, workflow=run.workflow, state=run.state)
         row = self._db.execute("SELECT uid, workflow, state FROM runs WHERE id = ?", (run.id,)).fetchone()
@@ -168,13 +188,13 @@ class Batch:
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def _writes(self, ops: list[Write]) -> list[Result] | None:
-        changed = self._db.executemany(UPSERT_STEP, [_write_values(op) for op in ops]).rowcount
+        changed = UPSERT_STEPS.run(self._db, [_write_values(op) for op in ops])
         if changed != len(ops):
             return None
         answers = [Written() for _ in ops]
         runs = [run for op in ops for run in op.starts]
         if runs:
-            if self._db.executemany(INSERT_RUN, [sql.run_values(run) for run in runs]).rowcount != len(runs):
+            if INSERT_RUNS.run(self._db, [sql.run_values(run) for run in runs]) != len(runs):
                 return None
             self._note_new(run.owner for run in runs)
         watching = {op.watch for op in ops if op.watch is not None}
@@ -195,7 +215,7 @@ class Batch:
         return list(answers)
 
     def _write(self, op: Write) -> Written:
-        if self._db.execute(UPSERT_STEP, _write_values(op)).rowcount != 1:
+        if UPSERT_STEPS.run(self._db, [_write_values(op)]) != 1:
             verdict = self._why_not_written(op)
             if verdict is not Verdict.DONE:
                 return Written(verdict)
@@ -277,13 +297,13 @@ class Batch:
         return verdict
 
     def _finishes(self, ops: list[Finish]) -> Sequence[Result] | None:
-        if self._db.executemany(FINISH, [_finish_values(op) for op in ops]).rowcount != len(ops):
+        if FINISH_RUNS.run(self._db, [_finish_values(op) for op in ops]) != len(ops):
             return None
         self.ended.update(op.run for op in ops)
         return [Verdict.DONE] * len(ops)
 
     def _finish(self, op: Finish) -> Verdict:
-        if self._db.execute(FINISH, _finish_values(op)).rowcount:
+        if FINISH_RUNS.run(self._db, [_finish_values(op)]):
             self.ended.add(op.run)
             return Verdict.DONE
         row = self._db.execute("SELECT epoch, state, completed FROM runs WHERE id = ?", (op.run,)).fetchone()
@@ -314,8 +334,8 @@ class Batch:
 def _write_values(op: Write) -> tuple[Any, ...]:
     step = op.step
     refused_in = State.CANCELLING if op.starts else ""
-    return (*sql.step_values(step), step.run, op.owner, step.epoch, refused_in)
+    return (*sql.step_values(step), op.owner, refused_in)
 
 
 def _finish_values(op: Finish) -> tuple[Any, ...]:
-    return (op.state, op.reason, op.output, op.error, op.completed, op.run, op.owner, op.epoch, op.state)
+    return (op.run, op.owner, op.epoch, op.state, op.reason, op.output, op.error, op.completed)

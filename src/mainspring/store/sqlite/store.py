@@ -14,7 +14,7 @@ from mainspring.model.states import State
 from mainspring.store import migrations, sql
 from mainspring.store.ops import FAR
 from mainspring.store.protocol import Claimed, Poke, Signal
-from mainspring.store.sqlite.batch import AWAITED_END, ENDING, Batch
+from mainspring.store.sqlite.batch import AWAITED_END, BAD_DATA, ENDING, Batch
 from mainspring.store.sqlite.database import Database
 
 if TYPE_CHECKING:
@@ -168,9 +168,14 @@ class SqliteStore:
 
     # -- the committer's -----------------------------------------------------------------------------------------------
     def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
-        with self._db.write() as db:
-            batch = Batch(db, now)
-            answers = batch.apply(ops)
+        try:
+            with self._db.write() as db:
+                batch = Batch(db, now)
+                answers = batch.apply(ops)
+        except BAD_DATA as error:
+            if len(ops) > 1:
+                raise
+            return [error]
         self._tell(batch)
         return answers
 
