@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -51,6 +52,12 @@ def assert_same_times(spec: Spec, begin: int, end: int, step: int) -> None:
     expected = brute(spec).times(begin, end, step)
     found = [round(when.timestamp()) for when in spec.between(begin - 1, end)]
     assert found == expected
+    walked: list[int] = []
+    when = spec.next(datetime.fromtimestamp(begin - 1, spec.zone.tzinfo))
+    while when is not None and when.timestamp() <= end:
+        walked.append(round(when.timestamp()))
+        when = spec.next(when)
+    assert walked == expected
     backwards: list[int] = []
     at = spec.previous(end + 1)
     while at is not None and at.timestamp() >= begin:

@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainspring.recurrence import Calendar, Spec
-from tests.recurrence.strategies import calendars, instants, specs
+from mainspring.recurrence import Calendar, Spec, days
+from tests.recurrence.strategies import calendars, instants, specs, zones
 
 SECOND = timedelta(seconds=1)
 NO_EXCLUSIONS: dict[str, Any] = {"exclude": []}
@@ -35,6 +35,19 @@ def test_next_is_strictly_later_and_previous_is_its_inverse(given_spec: dict[str
     assert before is None or instant(before) <= after
     assert before is None or spec.next(before) == following
     assert instant(spec.previous(instant(following) + SECOND) or after) == instant(following)
+
+
+@settings(max_examples=150, deadline=None)
+@given(calendars(dense=False), zones, instants)
+def test_next_is_the_same_from_any_zone(calendar: Calendar, key: str, after: datetime) -> None:
+    """A datetime of the spec's own zone takes a short cut; it must lead to the same place."""
+    spec = Spec(calendars=[calendar], timezone=key)
+    days.day_set.cache_clear()
+    here = spec.next(after.astimezone(spec.zone.tzinfo))
+    there = spec.next(after)
+    assert (here is None) == (there is None)
+    if here is not None and there is not None:
+        assert here.isoformat() == there.isoformat()
 
 
 @settings(max_examples=100, deadline=None)

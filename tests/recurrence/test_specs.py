@@ -202,8 +202,10 @@ def test_all_faults_of_a_spec_are_told_at_once() -> None:
 
 def test_naive_times_are_refused_everywhere() -> None:
     spec, naive = Spec(cron=["* * * * *"]), datetime(2026, 1, 1)  # noqa: DTZ001 - the point of it
-    calls: list[Callable[[datetime], object]] = [spec.next, spec.previous, spec.matches]
-    calls += [
+    calls: list[Callable[[datetime], object]] = [
+        spec.next,
+        spec.previous,
+        spec.matches,
         lambda when: spec.upcoming(when, 1),
         lambda when: spec.between(when, 0),
         lambda when: spec.jittered(when, "x"),

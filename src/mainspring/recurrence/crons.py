@@ -13,11 +13,16 @@ from mainspring.recurrence.dialects.reading import LONGEST, Reading
 from mainspring.recurrence.frozen import Frozen
 from mainspring.recurrence.instants import Instant, floor_second
 from mainspring.recurrence.intervals import Interval
-from mainspring.recurrence.timeline import Sources, Timeline, build_timeline
+from mainspring.recurrence.timeline import Sources, build_timeline
 from mainspring.recurrence.zones import load_zone
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from zoneinfo import ZoneInfo
+
     from mainspring.recurrence.search import Fold, Gap
+
+    _Finder = tuple[Callable[[int], int], ZoneInfo]
 
 
 class Cron(Frozen):
@@ -27,16 +32,16 @@ class Cron(Frozen):
     `InvalidCron`, with field and column.
     """
 
-    __slots__ = ("_timelines", "dialect", "reading", "text")
+    __slots__ = ("_finders", "dialect", "reading", "text")
 
     text: str
     dialect: Dialect
     reading: Reading
     """What the expression says, as bit sets."""
-    _timelines: dict[tuple[str, Gap, Fold], Timeline]
+    _finders: dict[tuple[str | None, Gap, Fold], _Finder]
 
     def __init__(self, text: str, dialect: Dialect = "vixie") -> None:
-        self._fill(text=text, dialect=dialect, reading=_read(text, dialect), _timelines={})
+        self._fill(text=text, dialect=dialect, reading=_read(text, dialect), _finders={})
 
     @property
     def timezone(self) -> str | None:
@@ -74,23 +79,22 @@ class Cron(Frozen):
         self, after: Instant, timezone: str | None = None, *, gap: Gap = "after", fold: Fold = "first"
     ) -> datetime | None:
         """The first time strictly after `after`, or None if there is none until 2100. In UTC unless a zone is given."""
-        key = timezone or self.timezone or "UTC"
-        timeline = self._timelines.get((key, gap, fold)) or self._timeline(key, gap, fold)
-        found = timeline.find(floor_second(after) + 1)
-        return None if found == NEVER else datetime.fromtimestamp(found, load_zone(key).tzinfo)
+        find, tzinfo = self._finders.get((timezone, gap, fold)) or self._finder(timezone, gap, fold)
+        found = find(floor_second(after) + 1)
+        return None if found == NEVER else datetime.fromtimestamp(found, tzinfo)
 
     def to_dict(self) -> dict[str, Any]:
         return {"cron": self.text, "dialect": self.dialect}
 
-    def _timeline(self, key: str, gap: Gap, fold: Fold) -> Timeline:
+    def _finder(self, timezone: str | None, gap: Gap, fold: Fold) -> _Finder:
         try:
-            zone = load_zone(key)
+            zone = load_zone(timezone or self.timezone or "UTC")
         except ValueError as error:
             raise InvalidInput(f"timezone: {error}") from None
         cycles = () if self.reading.cycle is None else (self.reading.cycle,)
         timeline = build_timeline(Sources(self.reading.calendars, cycles), zone, gap, fold)
-        self._timelines[key, gap, fold] = timeline
-        return timeline
+        finder = self._finders[timezone, gap, fold] = (timeline.find, zone.tzinfo)
+        return finder
 
     def _meaning(self) -> tuple[object, ...]:
         return frozenset(self.reading.calendars), self.reading.cycle, self.reading.timezone

@@ -28,6 +28,12 @@ def _minutes_of_day(hours: int, minutes: int) -> tuple[int, ...]:
     return tuple(hour * 60 + minute for hour in bits(hours) for minute in within)
 
 
+@lru_cache(maxsize=1_024)
+def _times_of_day(hours: int, minutes: int, seconds: int) -> tuple[int, ...]:
+    within = tuple(bits(seconds))
+    return tuple(minute * 60 + second for minute in _minutes_of_day(hours, minutes) for second in within)
+
+
 @lru_cache(maxsize=256)
 def _seconds_of_day(hours: int, minutes: int, seconds: int) -> int:
     """One bit for each second of the day that matches."""
@@ -57,6 +63,11 @@ class Pattern:
     def has_times(self) -> bool:
         """Whether it names any time of day; whether it names a day is costlier to know."""
         return self._first != NEVER
+
+    def times_of_day(self, most: int) -> tuple[int, ...] | None:
+        """The seconds of the day that match, ascending; None if there are none or more than `most`."""
+        count = len(self._minutes_of_day) * len(self._seconds_of_minute)
+        return _times_of_day(self._hours, self._minutes, self._seconds) if 0 < count <= most else None
 
     @property
     def is_whole_day(self) -> bool:

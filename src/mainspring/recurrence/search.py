@@ -7,10 +7,10 @@ through `_around`, which knows the policies.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from mainspring.recurrence.days import NEVER
+from mainspring.recurrence.days import DAY, FIRST_DAY, LAST_DAY, NEVER, YEAR_OF, YEAR_START
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,6 +37,10 @@ class Cycle(NamedTuple):
         return instant + (self.phase - instant) % self.every
 
 
+_MOST_TIMES = 1_440
+"""Patterns with more times of day than this are searched field by field."""
+
+
 class Search:
     """The union of patterns and cycles in a zone. Bounds and exclusions are not its business."""
 
@@ -53,6 +57,12 @@ class Search:
     def leanest(self) -> Callable[[int], int]:
         """`at_or_after` without what this union does not need."""
         return self.at_or_after if self._cycles or not self._patterns else self._calendar_time
+
+    @property
+    def on_the_wall(self) -> Callable[[int], int] | None:
+        """A short cut from a wall clock to the next time on it, where there is one; it may answer -1 for "search"."""
+        times = None if self._cycles or self._only is None else self._only.times_of_day(_MOST_TIMES)
+        return None if times is None or self._only is None else _wall_search(self._only, times, self._zone)
 
     @property
     def has_cycles(self) -> bool:
@@ -116,6 +126,42 @@ class Search:
                 return found
             index += 1
             instant = max(instant, instants[index - 1])
+
+
+def _wall_search(pattern: Pattern, times: tuple[int, ...], zone: Zone) -> Callable[[int], int]:
+    """From one time on the wall clock to the next, where no transition is near either of them; elsewhere -1.
+
+    Between two times of a pattern there is none that a transition could move or repeat, so what lies between does not
+    matter. It is a function over local names because that takes half the time.
+    """
+    edges, count, first_time = zone.local_edges, len(times), times[0]
+    masks, compute_mask, day_at_or_after = pattern.days.masks, pattern.days.mask, pattern.days.at_or_after
+    year_of, year_start = YEAR_OF, YEAR_START
+    bisect_edges, bisect_times, first_day, last_day = bisect_right, bisect_left, FIRST_DAY, LAST_DAY
+
+    def after(local: int) -> int:
+        # Judged by where it begins: a second later the clocks may already have been turned back.
+        index = bisect_edges(edges, local)
+        local += 1
+        day, time = divmod(local, DAY)
+        if index & 1 or not first_day <= day < last_day:
+            return -1
+        at = bisect_times(times, time)
+        if at < count:
+            year = year_of[day - first_day]
+            mask = masks[year]
+            if mask < 0:
+                mask = compute_mask(year)
+            if mask >> (day - year_start[year]) & 1:
+                found = local - time + times[at]
+                if found < edges[index]:
+                    return found
+                return -1 if bisect_edges(edges, found) & 1 else found
+        day = day_at_or_after(day + 1)
+        found = day * DAY + first_time
+        return -1 if day == NEVER or bisect_edges(edges, found) & 1 else found
+
+    return after
 
 
 def _moved(pattern: Pattern, gap: str, changed: int, offsets: tuple[int, int], instant: int) -> int:

@@ -134,10 +134,17 @@ class Spec(Frozen):
 
         With a seed (the id of a schedule): the jittered time of that first nominal time.
         """
-        found = (self._built or self._timeline()).find(floor_second(after) + 1)
+        timeline, zone = self._built or self._timeline(), self.zone
+        # A datetime of the spec's own zone needs no offsets, neither in nor out, unless a transition is near.
+        if timeline.on_the_wall and seed is None and isinstance(after, datetime) and after.tzinfo is zone.tzinfo:
+            since = after - zone.local_epoch
+            local = timeline.on_the_wall(since.days * 86_400 + since.seconds)
+            if local > 0:
+                return zone.local_epoch + timedelta(0, local)
+        found = timeline.find(floor_second(after) + 1)
         if found == NEVER:
             return None
-        nominal = datetime.fromtimestamp(found, self.zone.tzinfo)
+        nominal = datetime.fromtimestamp(found, zone.tzinfo)
         return nominal if seed is None else self.jittered(nominal, seed)
 
     def previous(self, before: Instant) -> datetime | None:

@@ -31,7 +31,7 @@ class Sources(NamedTuple):
 class Timeline:
     """A set of instants in the order of time. `start` and `end` belong to it."""
 
-    __slots__ = ("_end", "_exclusions", "_search", "_start", "find")
+    __slots__ = ("_end", "_exclusions", "_search", "_start", "find", "on_the_wall")
 
     def __init__(self, search: Search, exclusions: Exclusions | None, start: int, end: int) -> None:
         self._search, self._exclusions = search, exclusions
@@ -39,6 +39,7 @@ class Timeline:
         plain = exclusions is None and start <= EARLIEST and end >= NEVER and not search.has_cycles
         self.find = search.leanest if plain else self.at_or_after
         """`at_or_after`, past everything this timeline does not have."""
+        self.on_the_wall = search.on_the_wall if plain else None
 
     def at_or_after(self, instant: int) -> int:
         """The first time that is not before `instant`, or NEVER."""

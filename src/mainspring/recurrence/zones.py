@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from bisect import bisect_right
+from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
 from zoneinfo import TZPATH, ZoneInfo
@@ -23,7 +24,7 @@ class Zone:
     outside of these windows and odd inside, and `edge_offsets` has the offset for each even answer.
     """
 
-    __slots__ = ("data", "edge_offsets", "edges", "instants", "key", "offsets", "tzinfo")
+    __slots__ = ("data", "edge_offsets", "edges", "instants", "key", "local_edges", "local_epoch", "offsets", "tzinfo")
 
     def __init__(self, key: str, tzinfo: ZoneInfo, transitions: Transitions, data: bytes | None = None) -> None:
         self.key, self.tzinfo, self.data = key, tzinfo, data
@@ -37,6 +38,10 @@ class Zone:
             self.edges += [at - moved, at + moved]
             self.edge_offsets += [after, after]
         self.edges.append(NEVER)
+        self.local_edges = [edge + self.edge_offsets[index + index % 2] for index, edge in enumerate(self.edges)]
+        """The same edges on the wall clock, which is unambiguous at each of them."""
+        self.local_epoch = datetime(1970, 1, 1, tzinfo=tzinfo)
+        """What is subtracted from another datetime of this very zone to have seconds on the wall clock."""
 
     def offset(self, instant: int) -> int:
         """Seconds east of UTC at an instant."""
