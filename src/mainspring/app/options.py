@@ -65,7 +65,7 @@ def _checked(name: str, value: Any) -> dict[str, Any]:
     if name == "id":
         return {"id": check_run_id(value)}
     if name == "timeout":
-        return {"timeout": None, "no_timeout": True} if value is None else {"timeout": _positive(value)}
+        return {"timeout": None if value is None else _positive(value), "no_timeout": value is None}
     if name == "after":
         return {"after": micros(value)}
     if name == "at":
