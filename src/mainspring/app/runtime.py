@@ -136,7 +136,7 @@ class Runtime:
 
     def _receiver_name(self, function: Function, receiver: Any) -> str:
         if function.bound is Bound.CLASS:
-            return f"{receiver.__module__}:{receiver.__qualname__}"
+            return _class_name(receiver)
         for name, instance in self.instances.items():
             if instance is receiver:
                 return name
@@ -369,6 +369,17 @@ def _started(new: NewRun, answer: Started | BaseException) -> bool:
     if answer.workflow != new.workflow:
         raise flows.taken_error(new.id, new.workflow, answer.workflow)
     return answer.created
+
+
+def _class_name(cls: type) -> str:
+    name = f"{cls.__module__}:{cls.__qualname__}"
+    try:
+        found = _find_class(name)
+    except (ImportError, AttributeError):
+        found = None
+    if found is not cls:
+        raise InvalidInput(f"{name} cannot be imported, so a run of its methods could not be continued; define it in a module")
+    return name
 
 
 def _find_class(name: str) -> Any:
