@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import importlib
 import os
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from mainspring.app.dual import dual, refuse_blocking_on_loop
 from mainspring.app.functions import as_call
@@ -37,6 +37,8 @@ class App(Scope):
     `version` names the version of the code (default: a hash of the workflows' sources). `imports` lists modules that register
     functions and must be imported before a worker starts.
     """
+
+    _spelled: ClassVar[str] = "app"
 
     def __init__(
         self,
@@ -78,7 +80,7 @@ class App(Scope):
         return f"<app {self.name}>"
 
     def _block(self, work: Coroutine[Any, Any, T], label: str) -> T:
-        return self._runtime.block(work, f"app.{label}")
+        return self._runtime.block(work, label)
 
     def _add(self, function: Function) -> None:
         self._runtime.registry.add(function)

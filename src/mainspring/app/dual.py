@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from mainspring.engine.context import Line, current
 from mainspring.errors import WrongColour
@@ -23,7 +23,13 @@ class Bridged(Protocol):
         ...
 
 
-S = TypeVar("S", bound=Bridged)
+class Spelled(Bridged, Protocol):
+    """One that has a name which users write: `run`, `app`, `handle`. Messages spell the right line with it."""
+
+    _spelled: ClassVar[str]
+
+
+S = TypeVar("S", bound=Spelled)
 
 
 class Dual(Generic[P, R]):
@@ -66,7 +72,7 @@ class dual(Generic[S, P, R]):  # noqa: N801  (used as a decorator)
         def make(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
             return method(obj, *args, **kwargs)
 
-        return Dual(obj, make, self._name)
+        return Dual(obj, make, f"{obj._spelled}.{self._name}")  # noqa: SLF001  (the other half of the bridge)
 
 
 def on_running_loop() -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from mainspring.app.dual import dual
 from mainspring.operations.runs import RunInfo
@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 class Handle(Generic[R_co]):
     """A run. `created` says whether the start that gave this handle made the run, or found it there under the same id."""
+
+    _spelled: ClassVar[str] = "handle"
 
     def __init__(self, runtime: Runtime, run_id: str, codec: ValueCodec, *, created: bool) -> None:
         self._runtime = runtime

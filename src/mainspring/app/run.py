@@ -6,7 +6,7 @@ import inspect
 import json
 import random
 import uuid
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, overload
 
 from mainspring.app.dual import dual, refuse_blocking_on_loop, refuse_coroutine_in_def_run
 from mainspring.app.options import micros, moment
@@ -93,6 +93,8 @@ class _AdHocStep:
 
 class CurrentRun:
     """The run whose code is executing. Outside runs everything here is a `NotInRun` error."""
+
+    _spelled: ClassVar[str] = "run"
 
     step = _AdHocStep()
     """Run any function as a step of the current workflow, without registering it."""
