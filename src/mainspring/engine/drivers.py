@@ -150,7 +150,9 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
     clock.busy()
     ex.invoking += 1
     try:
-        work = call.fn(*call.args, **call.kwargs) if call.is_async else _in_pool(ex, effect)
+        work: Any = call.fn(*call.args, **call.kwargs) if call.is_async else _in_pool(ex, effect)
+        if call.interruptible and call.is_async:
+            work = _interruptible(ex, work)
         if call.timeout is None:
             return await work
         try:
@@ -164,6 +166,20 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
         ex.invoking -= 1
         clock.idle()
         current.reset(token)
+
+
+async def _interruptible(ex: Execution, work: Coroutine[Any, Any, Any]) -> Any:
+    """Execute a step as a task that a halt of the run cancels. What an interrupted step raises is not its outcome."""
+    task = ex.engine.loop.create_task(work)
+    ex.interruptible.add(task)
+    try:
+        return await task
+    except BaseException:
+        if ex.halted is not None:
+            raise ex.halted from None
+        raise
+    finally:
+        ex.interruptible.discard(task)
 
 
 def _in_pool(ex: Execution, effect: Invoke) -> asyncio.Future[Any]:

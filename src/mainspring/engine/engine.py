@@ -181,6 +181,8 @@ class Engine:
         finally:
             self._forget(ex)
         if ending is not None:
+            if ending.state is State.CANCELLED and ending.reason is None:  # it was stopped at its very end: the store knows why
+                ending = (await self.in_thread(self.store.endings, [ex.id])).get(ex.id) or ending
             self.settle(ending)
 
     def _forget(self, ex: Execution) -> None:

@@ -60,6 +60,7 @@ class Execution:
         "function",
         "halted",
         "id",
+        "interruptible",
         "invoking",
         "journal",
         "last_time",
@@ -92,6 +93,8 @@ class Execution:
         """Operations that are doing something, not waiting."""
         self.invoking = 0
         """Steps whose function is being executed."""
+        self.interruptible: set[asyncio.Task[Any]] = set()
+        """Those of them that may be cut off in the middle."""
         self.outstanding = 0
         """Operations that were called and are not over."""
         self.waits: set[Wait] = set()
@@ -184,6 +187,8 @@ class Execution:
         self.halted = signal
         self.rest_due = self.next_due()
         self.delivery.fail(signal)
+        for task in self.interruptible:
+            task.cancel()
         for wait in list(self.waits):
             self.woken(wait)
             if not wait.future.done():
