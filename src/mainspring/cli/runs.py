@@ -29,7 +29,11 @@ def runs() -> None:
 @runs.command(name="list")
 @url_option
 @click.option(
-    "--state", "states", multiple=True, type=click.Choice(list(State)), help="Only in this state. Repeatable."
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice([state.value for state in State]),
+    help="Only in this state. Repeatable.",
 )
 @click.option("--workflow", metavar="NAME", help="Only of this function.")
 @click.option("--id-prefix", metavar="TEXT", help="Only ids that begin so.")

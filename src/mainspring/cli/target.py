@@ -14,6 +14,8 @@ from mainspring.errors import InvalidInput
 if TYPE_CHECKING:
     from types import ModuleType
 
+_OURS = str(Path(__file__).parents[1])
+
 
 def load_app(target: str) -> App:
     """The app that a target names: `module:app`, `path/file.py:app`, or without `:app` when there is only one.
@@ -112,6 +114,6 @@ def _cause(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}: {type(error).__name__}: {error.msg}"
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
+    theirs = [frame for frame in frames if "importlib" not in frame.filename and not frame.filename.startswith(_OURS)]
     where = f"{theirs[-1].filename}, line {theirs[-1].lineno}: " if theirs else ""
     return f"{where}{type(error).__name__}: {error}"
