@@ -64,7 +64,9 @@ class Service(ABC):
         if next_due is not None:
             self._alarm = self.clock.call_at(next_due, self._loop, self.kick)
         try:
-            await asyncio.wait_for(self._kicked.wait(), self.poll)
+            # Not `wait_for`: before Python 3.12 it forgets that it was cancelled when it is kicked in the same moment.
+            async with asyncio.timeout(self.poll):
+                await self._kicked.wait()
         except TimeoutError:
             pass
         finally:
