@@ -6,17 +6,15 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import InvalidCron, InvalidSpec
-from mainspring.recurrence.calendars import Calendar
 from mainspring.recurrence.crons import Cron
-from mainspring.recurrence.days import NEVER, DaySet
+from mainspring.recurrence.days import NEVER
 from mainspring.recurrence.frozen import Frozen
 from mainspring.recurrence.instants import EPOCH, Instant, ceil_second, floor_second, is_whole
 from mainspring.recurrence.jitter import jitter_microseconds
-from mainspring.recurrence.patterns import ALL_HOURS, ALL_SIXTY, Pattern
+from mainspring.recurrence.patterns import ALL_HOURS
 from mainspring.recurrence.search import FOLDS, GAPS, Fold, Gap
 from mainspring.recurrence.spec_input import (
     CronInput,
-    DateRange,
     ExcludeInput,
     Exclusion,
     IntervalInput,
@@ -30,16 +28,18 @@ from mainspring.recurrence.spec_input import (
     read_zone_data,
     read_zone_name,
 )
+from mainspring.recurrence.spec_parts import pattern_of, plain_exclusions, resolve_zone
 from mainspring.recurrence.timeline import EARLIEST, Sources, Timeline, build_timeline
-from mainspring.recurrence.zones import Zone, carried_zone, load_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from zoneinfo import ZoneInfo
 
+    from mainspring.recurrence.calendars import Calendar
     from mainspring.recurrence.dialects.reading import Values
     from mainspring.recurrence.intervals import Interval
     from mainspring.recurrence.search import Cycle
+    from mainspring.recurrence.zones import Zone
 
 
 class Spec(Frozen):
@@ -116,7 +116,7 @@ class Spec(Frozen):
             "fold": fold,
         }
         name = None if timezone is None else reader.one("timezone", timezone, read_zone_name)
-        zone = _zone(reader, crons, parts["exclude"], name, parts["timezone_data"])
+        zone = resolve_zone(reader, crons, parts["exclude"], name, parts["timezone_data"])
         if gap not in GAPS:
             reader.fault("gap", f"{gap!r} is no policy", f"there are {', '.join(GAPS)}")
         if fold not in FOLDS:
@@ -201,7 +201,7 @@ class Spec(Frozen):
         intervals = [*self.intervals, *(cron.interval for cron in self.cron if cron.interval is not None)]
         exclusions: dict[Exclusion, None] = {}
         for item in self.exclude:
-            exclusions.update(dict.fromkeys(_plain_exclusions(item)))
+            exclusions.update(dict.fromkeys(plain_exclusions(item)))
         return Spec(
             calendars=list(dict.fromkeys(calendars)),
             intervals=list(dict.fromkeys(interval.canonical() for interval in intervals)),
@@ -258,7 +258,7 @@ class Spec(Frozen):
         return (
             named,
             cycles,
-            frozenset(plain for item in self.exclude for plain in _plain_exclusions(item)),
+            frozenset(plain for item in self.exclude for plain in plain_exclusions(item)),
             None if self.start is None else ceil_second(self.start),
             None if self.end is None else floor_second(self.end),
             self.jitter,
@@ -280,58 +280,10 @@ class Spec(Frozen):
     def _timeline(self) -> Timeline:
         if self._built is not None:
             return self._built
-        excluded = [_pattern(plain) for item in self.exclude for plain in _plain_exclusions(item)]
+        excluded = [pattern_of(plain) for item in self.exclude for plain in plain_exclusions(item)]
         start = EARLIEST if self.start is None else ceil_second(self.start)
         end = NEVER if self.end is None else floor_second(self.end)
         sources = Sources(self.named(), self.cycles(), excluded)
         built = build_timeline(sources, self.zone, self.gap, self.fold, (start, end))
         self._fill(_built=built)
         return built
-
-
-def _plain_exclusions(item: Exclusion) -> list[Calendar | DateRange]:
-    """Calendars and dates only: a cron excludes whole minutes, a calendar whole days unless it says more."""
-    if isinstance(item, DateRange):
-        return [item]
-    if isinstance(item, Calendar):
-        return [item.excluding()]
-    reading = item.reading
-    return [
-        Calendar.of(values if reading.to_the_second else values.whole_minutes(), reading.comment)
-        for values in reading.calendars
-    ]
-
-
-def _pattern(item: Calendar | DateRange) -> Pattern:
-    if isinstance(item, Calendar):
-        return item.values.pattern()
-    days = DaySet.of_ranges([(item.first.toordinal() - 719_163, item.last.toordinal() - 719_163)])
-    return Pattern(days, ALL_HOURS, ALL_SIXTY, ALL_SIXTY)
-
-
-def _zone(
-    reader: SpecReader, crons: tuple[Cron, ...], exclude: tuple[Exclusion, ...], name: str | None, data: bytes | None
-) -> Zone | None:
-    """The zone of a spec: named by it or by its expressions, which must agree; UTC if nobody names one."""
-    prefixes = {cron.timezone for cron in crons if cron.reading.cycle is None}
-    named = {item.timezone for item in exclude if isinstance(item, Cron)} | prefixes
-    named.discard(None)
-    if len(named) > 1 or (len(prefixes) > 1 and None in prefixes):
-        listed = ", ".join(sorted(repr(prefix) for prefix in named))
-        message = f"the expressions name different zones: {listed}"
-        reader.fault("cron", message if len(named) > 1 else f"some expressions name the zone {listed} and some none")
-        return None
-    for prefix in named:
-        if data is not None or name not in {None, prefix}:
-            reader.fault(
-                "timezone",
-                f"an expression names {prefix!r}, the spec {name or 'its own zone data'!r}",
-                "name the zone once",
-            )
-            return None
-        name = prefix
-    try:
-        return load_zone(name or "UTC") if data is None else carried_zone(name or "custom", data)
-    except ValueError as error:
-        reader.fault("timezone" if data is None else "timezone_data", str(error))
-        return None

@@ -1,0 +1,63 @@
+"""What the parts of a spec amount to: its exclusions as plain patterns, and the one zone that all must agree on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainspring.recurrence.calendars import Calendar
+from mainspring.recurrence.crons import Cron
+from mainspring.recurrence.days import DaySet
+from mainspring.recurrence.patterns import ALL_HOURS, ALL_SIXTY, Pattern
+from mainspring.recurrence.spec_input import DateRange, Exclusion, SpecReader
+from mainspring.recurrence.zones import carried_zone, load_zone
+
+if TYPE_CHECKING:
+    from mainspring.recurrence.zones import Zone
+
+
+def plain_exclusions(item: Exclusion) -> list[Calendar | DateRange]:
+    """Calendars and dates only: a cron excludes whole minutes, a calendar whole days unless it says more."""
+    if isinstance(item, DateRange):
+        return [item]
+    if isinstance(item, Calendar):
+        return [item.excluding()]
+    reading = item.reading
+    return [
+        Calendar.of(values if reading.to_the_second else values.whole_minutes(), reading.comment)
+        for values in reading.calendars
+    ]
+
+
+def pattern_of(item: Calendar | DateRange) -> Pattern:
+    if isinstance(item, Calendar):
+        return item.values.pattern()
+    days = DaySet.of_ranges([(item.first.toordinal() - 719_163, item.last.toordinal() - 719_163)])
+    return Pattern(days, ALL_HOURS, ALL_SIXTY, ALL_SIXTY)
+
+
+def resolve_zone(
+    reader: SpecReader, crons: tuple[Cron, ...], exclude: tuple[Exclusion, ...], name: str | None, data: bytes | None
+) -> Zone | None:
+    """The zone of a spec: named by it or by its expressions, which must agree; UTC if nobody names one."""
+    prefixes = {cron.timezone for cron in crons if cron.reading.cycle is None}
+    named = {item.timezone for item in exclude if isinstance(item, Cron)} | prefixes
+    named.discard(None)
+    if len(named) > 1 or (len(prefixes) > 1 and None in prefixes):
+        listed = ", ".join(sorted(repr(prefix) for prefix in named))
+        message = f"the expressions name different zones: {listed}"
+        reader.fault("cron", message if len(named) > 1 else f"some expressions name the zone {listed} and some none")
+        return None
+    for prefix in named:
+        if data is not None or name not in {None, prefix}:
+            reader.fault(
+                "timezone",
+                f"an expression names {prefix!r}, the spec {name or 'its own zone data'!r}",
+                "name the zone once",
+            )
+            return None
+        name = prefix
+    try:
+        return load_zone(name or "UTC") if data is None else carried_zone(name or "custom", data)
+    except ValueError as error:
+        reader.fault("timezone" if data is None else "timezone_data", str(error))
+        return None
