@@ -100,6 +100,9 @@ class Heartbeat:
         for worker in self._observations.lapsed(fleet, self._worker, self._clock.monotonic()):
             freed = self._store.retire(worker.id, self._clock.now(), self._max_recoveries)
             log.warning("worker %s on %s is gone; %d of its runs are free to be taken", worker.id, worker.host, freed)
+        for gone in self._store.orphaned():
+            freed = self._store.retire(gone, self._clock.now(), self._max_recoveries)
+            log.warning("worker %s took %d runs after it was declared dead; they are free to be taken", gone, freed)
         self._on_round()
 
     def _run(self) -> None:

@@ -153,6 +153,10 @@ class Store(Protocol):
         """
         ...
 
+    def orphaned(self) -> list[str]:
+        """Workers that have left the fleet and own runs all the same: declared dead, they took some before they knew."""
+        ...
+
     def remember_version(self, version: str, now: int) -> None:
         """Note when a version of the app was first seen."""
         ...

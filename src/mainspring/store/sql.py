@@ -22,6 +22,12 @@ WORKER_COLUMNS = ("id", "host", "boot", "pid", "pid_start", "version", "function
 RUN = f"SELECT {', '.join(RUN_COLUMNS)} FROM runs WHERE id = :id"
 STEPS = f"SELECT {', '.join(STEP_COLUMNS)} FROM steps WHERE run = :run ORDER BY seq IS NULL, seq, position"
 WORKERS = f"SELECT {', '.join(WORKER_COLUMNS)} FROM workers ORDER BY started, id"
+ORPHANED = """
+  WITH RECURSIVE owners (owner) AS (
+    SELECT min(owner) FROM runs WHERE owner IS NOT NULL
+    UNION ALL SELECT (SELECT min(runs.owner) FROM runs WHERE runs.owner > owners.owner) FROM owners WHERE owner IS NOT NULL)
+  SELECT owner FROM owners WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM workers)
+"""  # from owner to owner through the index: the cost is that of the fleet, not of its runs
 COUNTS = """
   SELECT state, count(*) FROM runs
   WHERE state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling') GROUP BY state

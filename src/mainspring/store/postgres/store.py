@@ -133,6 +133,9 @@ class PostgresStore:
 
         return self._changed(stops.RETIRE_FIND, values, act)
 
+    def orphaned(self) -> list[str]:
+        return [row[0] for row in self._rows(sql.ORPHANED)]
+
     def remember_version(self, version: str, now: int) -> None:
         insert = "INSERT INTO versions (version, first_seen) VALUES (:version, :now) ON CONFLICT DO NOTHING"
         self._do(insert, version=version, now=now)

@@ -216,6 +216,10 @@ class SqliteStore:
         self._tell(batch)
         return len(rows)
 
+    def orphaned(self) -> list[str]:
+        with self._db.read() as db:
+            return [row[0] for row in db.execute(sql.ORPHANED)]
+
     def remember_version(self, version: str, now: int) -> None:
         with self._db.write() as db:
             db.execute(
