@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from mainspring.app.dual import Dual, refuse_blocking_on_loop, refuse_coroutine_in_def_run
 from mainspring.app.options import Options
@@ -73,7 +73,9 @@ class _Fn(Generic[P, R]):
 
     @property
     def _runtime(self) -> Runtime:
-        return self._home.runtime
+        """Inside a run that of the process which executes it; otherwise that of the app."""
+        where = current.get()
+        return self._home.runtime if where is None else cast("Runtime", where.execution.engine.home)
 
     @property
     def name(self) -> str:

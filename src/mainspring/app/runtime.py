@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.app.awaited import Awaited
+from mainspring.app.backstage import Backstage
 from mainspring.app.connection import Connection
 from mainspring.app.dual import refuse_blocking_on_loop
 from mainspring.app.handle import Handle
@@ -57,6 +58,7 @@ class Runtime:
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
         self.registry = Registry()
+        self.backstage = Backstage()
         self.ids = IdMaker(self.clock)
         self.version = ""
         self.engine: Engine | None = None
@@ -72,7 +74,7 @@ class Runtime:
         """The connection, made now if there is none, or none of this process: a forked one does not use its parent's."""
         with self._connecting:
             if self._connection is None or self._connection.pid != os.getpid():
-                self._connection = Connection(self.url, self.settings, self.clock, self.wrap_store)
+                self._connection = Connection(self.url, self.settings, self.clock, self.backstage, self.wrap_store)
             return self._connection
 
     async def connected(self) -> Connection:

@@ -15,7 +15,6 @@ from mainspring.model.records import Worker as WorkerRecord
 from mainspring.services import processes
 from mainspring.services.attendant import Attendant
 from mainspring.services.claimer import Claimer
-from mainspring.services.heartbeat import Heartbeat
 
 if TYPE_CHECKING:
     from mainspring.app.connection import Connection
@@ -60,13 +59,14 @@ class Worker:
             on_end=self._ended,
             on_room=self._room,
             on_poke=self._poke,
+            home=runtime,
         )
         self._claimer = Claimer(
             clock, settings.poll, store=store, engine=self.engine, compatible=settings.continue_on == "compatible"
         )
         self._claimer.paused = self.paused
         self._attendant = Attendant(clock, settings.poll, store=store, engine=self.engine)
-        self._heartbeat = Heartbeat(
+        self._heartbeat = runtime.backstage.heartbeat(
             store=store,
             clock=clock,
             worker=record,

@@ -57,6 +57,7 @@ class Engine:
         on_end: Callable[[Ending], None],
         on_room: Callable[[], None],
         on_poke: Callable[[], None],
+        home: object,
     ) -> None:
         self.store = store
         self.committer = committer
@@ -69,6 +70,8 @@ class Engine:
         self._on_end = on_end
         self._on_room = on_room
         self._on_poke = on_poke
+        self.home = home
+        """The runtime that this engine executes for: what its runs call and start goes through it."""
         self.loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self.timers = Timers(clock, self.loop)

@@ -1,0 +1,27 @@
+"""What works behind the scenes of an app on threads of its own. A simulator puts parts without threads in their place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mainspring.app.endings import Endings
+from mainspring.services.heartbeat import Heartbeat
+from mainspring.store.committer import Committer
+
+if TYPE_CHECKING:
+    from mainspring.app.settings import Settings
+    from mainspring.model.clock import Clock
+    from mainspring.store.protocol import Store
+
+
+class Backstage:
+    """Makes the parts that have threads."""
+
+    def committer(self, store: Store, clock: Clock) -> Committer:
+        return Committer(store.apply, clock)
+
+    def endings(self, store: Store, settings: Settings) -> Endings:
+        return Endings(store.endings, settings.poll)
+
+    def heartbeat(self, **parts: Any) -> Heartbeat:
+        return Heartbeat(**parts)

@@ -1,0 +1,85 @@
+"""Those in this process, outside runs, who wait for runs to end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from mainspring.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from mainspring.model.records import Ending
+
+log = logging.getLogger("mainspring.app")
+
+
+class Endings:
+    """Runs whose end somebody waits for. One thread asks the store for all of them when something may have ended."""
+
+    def __init__(self, ask: Callable[[Iterable[str]], dict[str, Ending | None]], poll: float) -> None:
+        self._ask = ask
+        self._poll = poll
+        self._lock = threading.Lock()
+        self._watched: dict[str, list[Callable[[Ending | None], None]]] = {}
+        self._look = threading.Event()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def watch(self, run_id: str, tell: Callable[[Ending | None], None]) -> Callable[[], None]:
+        """Have `tell` called, on any thread, with the run's ending, or with None if there is no such run. Returns how to stop."""
+        with self._lock:
+            self._watched.setdefault(run_id, []).append(tell)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="mainspring-endings", daemon=True)
+                self._thread.start()
+        return lambda: self._unwatch(run_id, tell)
+
+    def _unwatch(self, run_id: str, tell: Callable[[Ending | None], None]) -> None:
+        with self._lock:
+            tellers = self._watched.get(run_id)
+            if tellers is not None and tell in tellers:
+                tellers.remove(tell)
+                if not tellers:
+                    del self._watched[run_id]
+
+    def settle(self, run_id: str, ending: Ending | None) -> None:
+        """This is how a run ended."""
+        with self._lock:
+            tellers = self._watched.pop(run_id, [])
+        for tell in tellers:
+            tell(ending)
+
+    def look(self, ended: frozenset[str] | None = None) -> None:
+        """Something ended: ask, if it may be one of those that are watched."""
+        if self._watched and (ended is None or not ended.isdisjoint(self._watched)):
+            self._look.set()
+
+    def close(self) -> None:
+        self._closing = True
+        self._look.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._look.wait(self._poll)
+            self._look.clear()
+            if self._closing:
+                return
+            with self._lock:
+                wanted = list(self._watched)
+            if not wanted:
+                continue
+            try:
+                found = self._ask(wanted)
+            except StoreError as error:
+                log.warning("cannot ask whether runs have ended: %s", error)
+                continue
+            for run_id in wanted:
+                if run_id not in found:
+                    self.settle(run_id, None)
+                elif (ending := found[run_id]) is not None:
+                    self.settle(run_id, ending)
