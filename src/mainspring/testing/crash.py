@@ -13,6 +13,7 @@ from mainspring.testing.clock import VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from datetime import datetime
 
     from mainspring.app.app import App
     from mainspring.store.protocol import Store
@@ -47,6 +48,7 @@ class DoomedStore:
         self._lock = threading.Lock()
         self.calls = 0
         self.died = threading.Event()
+        self.time_of_death: datetime | None = None
         self.on_death: Callable[[], object] = lambda: None
 
     def __getattr__(self, name: str) -> Any:
@@ -120,7 +122,7 @@ async def crash(
         async with clock.running():
             result = await _one_life(app, work, stores)
         if result is None:
-            clock = VirtualClock(clock.time)
+            clock = VirtualClock(stores[0].time_of_death or clock.time)
             runtime.clock, runtime.ids = clock, IdMaker(clock)
             async with clock.running():
                 result = await _second_life(app, work)
@@ -145,6 +147,8 @@ async def _one_life(app: App, work: Callable[[], Awaitable[T]], stores: list[Doo
     if not died.is_set():
         watching.cancel()
         return (await entering,)
+    if isinstance(app.runtime.clock, VirtualClock):  # which the death throes would let run on
+        stores[0].time_of_death = app.runtime.clock.time
     await app.vanish()
     entering.cancel()
     await asyncio.wait({entering})
