@@ -13,6 +13,9 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import StoreError, StoreUnavailable
+from mainspring.store.lane import SlowLane
+from mainspring.store.ops import Verdict
+from mainspring.store.tickets import Ticket, answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,35 +30,6 @@ _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 
 
-class _Ticket:
-    """One write on its way, and who waits for it: a future on a loop, or a blocked thread."""
-
-    __slots__ = ("_lock", "answer", "future", "loop", "op", "patient")
-
-    def __init__(self, op: Op, *, patient: bool, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        self.op = op
-        self.patient = patient
-        self.loop = loop
-        self.answer: Result | Exception | None = None
-        if loop is not None:
-            self.future: asyncio.Future[Any] = loop.create_future()
-        else:
-            self._lock = threading.Lock()
-            self._lock.acquire()
-
-    def release(self) -> None:
-        self._lock.release()
-
-    def wait(self) -> Any:
-        self._lock.acquire()
-        return self.take()
-
-    def take(self) -> Any:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-
 class Committer:
     """Takes writes from coroutines (`commit`) and from threads (`commit_sync`) and commits them in groups.
 
@@ -65,9 +39,10 @@ class Committer:
     def __init__(self, apply: Callable[[Sequence[Op], int], list[Result | Exception]], clock: Clock) -> None:
         self._apply = apply
         self._clock = clock
-        self._queue: SimpleQueue[_Ticket | None] = SimpleQueue()
+        self._queue: SimpleQueue[Ticket | None] = SimpleQueue()
         self._turn = threading.Lock()
         self._closing = threading.Event()
+        self._lane = SlowLane(apply, clock)
         self._thread = threading.Thread(target=self._work, name="mainspring-committer", daemon=True)
         self._thread.start()
         self.batches = 0
@@ -75,7 +50,7 @@ class Committer:
 
     def commit(self, op: Op, *, patient: bool = True) -> asyncio.Future[Any]:
         """Hand over a write; the future has its answer when it is committed. Cancelling the future does not take it back."""
-        ticket = _Ticket(op, patient=patient, loop=asyncio.get_running_loop())
+        ticket = Ticket(op, patient=patient, loop=asyncio.get_running_loop())
         self._clock.busy()
         self._queue.put(ticket)
         if not self._thread.is_alive():
@@ -84,10 +59,10 @@ class Committer:
 
     def commit_sync(self, op: Op, *, patient: bool = True) -> Any:
         """Commit a write and return its answer."""
-        ticket = _Ticket(op, patient=patient)
+        ticket = Ticket(op, patient=patient)
         if self._turn.acquire(blocking=False):
             try:
-                self._serve([ticket, *self._drain()], wait=False)
+                self._serve([*self._drain(), ticket], wait=False)
             finally:
                 self._turn.release()
         else:
@@ -101,12 +76,13 @@ class Committer:
         self._closing.set()
         self._queue.put(None)
         self._thread.join()
+        self._lane.close()
         self._refuse_rest()
 
     def _refuse_rest(self) -> None:
         """What comes after the end is answered, not forgotten."""
         late = self._drain()
-        _answer(self._clock, late, [StoreUnavailable("the connection to the database is closed")] * len(late))
+        answer(self._clock, late, [StoreUnavailable("the connection to the database is closed")] * len(late))
 
     # -- the thread ----------------------------------------------------------------------------------------------------
     def _work(self) -> None:
@@ -117,8 +93,8 @@ class Committer:
             with self._turn:
                 self._serve([first, *self._drain()], wait=True)
 
-    def _drain(self) -> list[_Ticket]:
-        found: list[_Ticket] = []
+    def _drain(self) -> list[Ticket]:
+        found: list[Ticket] = []
         try:
             while len(found) < _LARGEST_BATCH:
                 ticket = self._queue.get_nowait()
@@ -131,9 +107,10 @@ class Committer:
             pass
         return found
 
-    def _serve(self, tickets: list[_Ticket], *, wait: bool) -> None:
+    def _serve(self, tickets: list[Ticket], *, wait: bool) -> None:
         """Commit a batch. Without `wait`, what must be made again later goes back to the thread's queue."""
         pause = _FIRST_PAUSE
+        tickets = self._lane.divert(tickets)
         while tickets:
             try:
                 answers = self._apply([ticket.op for ticket in tickets], self._clock.now())
@@ -144,7 +121,7 @@ class Committer:
                         self._queue.put(ticket)
                     return
                 if tickets and self._pause(pause, error):
-                    _answer(self._clock, tickets, [error] * len(tickets))
+                    answer(self._clock, tickets, [error] * len(tickets))
                     return
                 pause = min(pause * 2, _LONGEST_PAUSE)
             except Exception as error:  # noqa: BLE001
@@ -153,51 +130,34 @@ class Committer:
             else:
                 self.batches += 1
                 self.committed += len(tickets)
-                _answer(self._clock, tickets, answers)
+                self._settle(tickets, answers)
                 return
+
+    def _settle(self, tickets: list[Ticket], answers: Sequence[Result | Exception]) -> None:
+        """Answer what is answered. What somebody holds up must not hold up the rest."""
+        if Verdict.HELD not in answers:
+            answer(self._clock, tickets, answers)
+            return
+        pairs = list(zip(tickets, answers, strict=True))
+        self._lane.take([ticket for ticket, result in pairs if result is Verdict.HELD])
+        settled = [(ticket, result) for ticket, result in pairs if result is not Verdict.HELD]
+        answer(self._clock, [ticket for ticket, _ in settled], [result for _, result in settled])
 
     def _pause(self, seconds: float, error: StoreError) -> bool:
         """Wait before the next try; whether there is to be none."""
         log.warning("the database does not take writes, trying again in %.2g s: %s", seconds, error)
         return self._closing.wait(seconds)
 
-    def _isolate(self, tickets: list[_Ticket], error: Exception, *, wait: bool) -> None:
+    def _isolate(self, tickets: list[Ticket], error: Exception, *, wait: bool) -> None:
         """A defect, of a write or of the store: its writer must learn of it, and nobody else suffer from it."""
         if len(tickets) > 1:
             for ticket in tickets:
                 self._serve([ticket], wait=wait)
         else:
             log.error("a write failed: %r", tickets[0].op, exc_info=error)
-            _answer(self._clock, tickets, [error])
+            answer(self._clock, tickets, [error])
 
-    def _keep_patient(self, tickets: list[_Ticket], error: Exception) -> list[_Ticket]:
+    def _keep_patient(self, tickets: list[Ticket], error: Exception) -> list[Ticket]:
         impatient = [ticket for ticket in tickets if not ticket.patient]
-        _answer(self._clock, impatient, [error] * len(impatient))
+        answer(self._clock, impatient, [error] * len(impatient))
         return [ticket for ticket in tickets if ticket.patient]
-
-
-def _answer(clock: Clock, tickets: list[_Ticket], answers: Sequence[Result | Exception]) -> None:
-    """Wake everybody: threads one by one, each event loop once."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Ticket]] = {}
-    for ticket, answer in zip(tickets, answers, strict=True):
-        ticket.answer = answer
-        if ticket.loop is None:
-            ticket.release()
-        else:
-            by_loop.setdefault(ticket.loop, []).append(ticket)
-    for loop, group in by_loop.items():
-        try:
-            loop.call_soon_threadsafe(_resolve, clock, group)
-        except RuntimeError:  # the loop was closed; nobody waits there any more
-            for _ in group:
-                clock.idle()
-
-
-def _resolve(clock: Clock, tickets: list[_Ticket]) -> None:
-    for ticket in tickets:
-        if not ticket.future.done():
-            if isinstance(ticket.answer, Exception):
-                ticket.future.set_exception(ticket.answer)
-            else:
-                ticket.future.set_result(ticket.answer)
-        clock.idle()

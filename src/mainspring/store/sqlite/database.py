@@ -116,6 +116,10 @@ class Database:
             version: int = self._open_writer().execute("PRAGMA data_version").fetchone()[0]
             return version
 
+    def changes(self) -> int:
+        """How many rows the writer has ever changed."""
+        return self._open_writer().total_changes
+
     def _open_writer(self) -> sqlite3.Connection:
         if self._writer is None:
             raise StoreUnavailable(f"the database {self.path} is closed")

@@ -141,6 +141,14 @@ class SqliteStore:
             self._watcher.join()
         self._db.close()
 
+    def hear_only_self(self, hear: Callable[[Signal], None]) -> None:
+        """Like `listen`, but without a thread that watches for other processes: for a simulation of them in this one."""
+        self._hear = hear
+
+    def changes(self) -> int:
+        """How many rows this object has ever changed."""
+        return self._db.changes()
+
     def listen(self, hear: Callable[[Signal], None]) -> None:
         self._hear = hear
         seen = self._db.foreign_commits()  # taken before this returns: what is committed from now on will be heard

@@ -1,0 +1,69 @@
+"""Writes on their way to the database, and how their senders get their answers."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Sequence
+
+    from mainspring.model.clock import Clock
+    from mainspring.store.ops import Op, Result
+
+
+class Ticket:
+    """One write on its way, and who waits for it: a future on a loop, or a blocked thread."""
+
+    __slots__ = ("_lock", "answer", "future", "loop", "op", "patient")
+
+    def __init__(self, op: Op, *, patient: bool, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self.op = op
+        self.patient = patient
+        self.loop = loop
+        self.answer: Result | Exception | None = None
+        if loop is not None:
+            self.future: asyncio.Future[Any] = loop.create_future()
+        else:
+            self._lock = threading.Lock()
+            self._lock.acquire()
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def wait(self) -> Any:
+        self._lock.acquire()
+        return self.take()
+
+    def take(self) -> Any:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def answer(clock: Clock, tickets: list[Ticket], answers: Sequence[Result | Exception]) -> None:
+    """Wake everybody: threads one by one, each event loop once."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
+    for ticket, answer in zip(tickets, answers, strict=True):
+        ticket.answer = answer
+        if ticket.loop is None:
+            ticket.release()
+        else:
+            by_loop.setdefault(ticket.loop, []).append(ticket)
+    for loop, group in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, clock, group)
+        except RuntimeError:  # the loop was closed; nobody waits there any more
+            for _ in group:
+                clock.idle()
+
+
+def _resolve(clock: Clock, tickets: list[Ticket]) -> None:
+    for ticket in tickets:
+        if not ticket.future.done():
+            if isinstance(ticket.answer, Exception):
+                ticket.future.set_exception(ticket.answer)
+            else:
+                ticket.future.set_result(ticket.answer)
+        clock.idle()
