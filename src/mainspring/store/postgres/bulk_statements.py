@@ -149,17 +149,18 @@ def finish(*, lone: bool) -> str:
 
 
 UNBLOCK = f"""
-  WITH woken AS (
+  WITH waiting AS MATERIALIZED (
+    SELECT id, owner, state FROM set_config('lock_timeout', :patience, true) CROSS JOIN runs
+    WHERE id = ANY(ARRAY(
+      SELECT s.run FROM steps s WHERE s.completed IS NULL AND s.child = ANY(:ended)
+        AND (SELECT c.state FROM runs c WHERE c.id = s.child) IN {ENDED}))
+    ORDER BY id FOR NO KEY UPDATE OF runs),
+  woken AS (
     UPDATE runs r SET
       poked = w.owner IS NOT NULL,
       state = CASE WHEN w.owner IS NULL THEN 'queued' ELSE r.state END,
       due   = CASE WHEN w.owner IS NULL THEN :now ELSE r.due END
-    FROM (
-      SELECT id, owner, state FROM set_config('lock_timeout', :patience, true) CROSS JOIN runs
-      WHERE id = ANY(ARRAY(
-        SELECT s.run FROM steps s WHERE s.completed IS NULL AND s.child = ANY(:ended)
-          AND (SELECT c.state FROM runs c WHERE c.id = s.child) IN {ENDED}))
-      ORDER BY id FOR NO KEY UPDATE OF runs) w
+    FROM waiting w
     WHERE r.id = w.id AND ((w.owner IS NULL AND w.state = 'waiting') OR
       (w.state IN ('running', 'waiting', 'cancelling') AND w.owner <> ALL(:told)))
     RETURNING r.owner),
@@ -176,5 +177,6 @@ holds its row until that is committed (`watched` above). So at this moment every
 this statement because it is a new one, or it has not got the row yet, and will see the end when it has.
 
 All waiters are locked, also those that need no change because their worker is told in memory: `Rest` looks for ended
-children in a later statement than the one that locks its run, so one of the two sees the other.
+children in a later statement than the one that locks its run, so one of the two sees the other. (Hence MATERIALIZED: a
+condition on a plain subquery would be pushed down below its lock.)
 """

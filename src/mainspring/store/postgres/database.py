@@ -147,8 +147,12 @@ class Database:
                 _ABANDONED.extend(self._idle)
                 self._idle = []
                 self._process = os.getpid()
-            if self._idle:
-                return self._idle.pop()
+            # One that the server closed meanwhile, as it does when it is restarted, must not be found out by who uses it next.
+            while self._idle:
+                connection = self._idle.pop()
+                if not connection.wire.stale():
+                    return connection
+                connection.close()
         return self.connect()
 
     def _give_back(self, connection: Connection) -> None:

@@ -36,6 +36,10 @@ class Wire:
         self._poll = select.poll()
         self._poll.register(self._pg.socket, select.POLLIN)
 
+    def stale(self) -> bool:
+        """Whether there is something to read on an idle connection: the news that it was closed, or is about to be."""
+        return bool(self._poll.poll(0))
+
     def execute(self, *asked: tuple[Statement, Mapping[str, Value]]) -> list[list[Row]]:
         """The rows of each statement. All of them commit together, or none does and the first error is raised."""
         pg = self._pg

@@ -1,0 +1,265 @@
+"""What happens when somebody else has a row: every interleaving that could lose something, forced with real locks."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from mainspring.model.clock import SystemClock
+from mainspring.model.states import State
+from mainspring.store.committer import Committer
+from mainspring.store.ops import Start, Started, Verdict, Write, Written
+from mainspring.store.postgres.store import PostgresStore
+from tests.store.build import NOW, claim, finish, get, in_hand, rest, run, start, state, step, wait_for, write
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from mainspring.store.protocol import Store
+
+PATIENCE = 20
+BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+@pytest.fixture
+def store(postgres_url: str) -> Iterator[Store]:
+    made = PostgresStore(postgres_url)
+    with closing(made):
+        made.open()
+        yield made
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as made:
+        yield made
+
+
+class Somebody:
+    """A transaction of somebody else's."""
+
+    def __init__(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
+        self._db = connection
+
+    def does(self, *statements: str) -> None:
+        for statement in statements:
+            self._db.execute(statement.encode())
+
+    def commits(self) -> None:
+        self._db.commit()
+
+
+@contextmanager
+def somebody(url: str) -> Generator[Somebody]:
+    connection = psycopg.connect(url)
+    try:
+        connection.execute(b"SET search_path TO mainspring")
+        connection.commit()
+        yield Somebody(connection)
+        connection.rollback()
+    finally:
+        connection.close()
+
+
+def is_blocked(url: str) -> bool:
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute(BLOCKED.encode()).fetchone()
+    return row is not None and row[0] != 0
+
+
+def until_blocked(url: str, work: Future[Any]) -> None:
+    """Wait until somebody waits for a lock, so that what follows comes at the worst of moments."""
+    for _ in range(PATIENCE * 100):
+        if is_blocked(url):
+            return
+        assert not work.done(), work.result()
+    raise AssertionError("nobody waits")
+
+
+# -- the fence ---------------------------------------------------------------------------------------------------------
+def test_a_takeover_waits_for_a_checkpoint_that_is_being_written_and_sees_it(
+    store: Store, postgres_url: str, pool: ThreadPoolExecutor
+) -> None:
+    start(store, in_hand("a", "zombie"))
+    with somebody(postgres_url) as zombie:
+        zombie.does(
+            "SELECT 1 FROM runs WHERE id = 'a' AND owner = 'zombie' AND epoch = 1 FOR SHARE",
+            "INSERT INTO steps (run, position, kind, name, epoch) VALUES ('a', '0', 'step', 'late', 1)",
+        )
+        taken = pool.submit(store.retire, "zombie", NOW, None)
+        until_blocked(postgres_url, taken)
+        zombie.commits()
+    assert taken.result(PATIENCE) == 1
+    (back,) = claim(store, "w2")
+    assert [each.name for each in back.steps] == ["late"]
+
+
+def test_a_claim_passes_over_what_somebody_has_and_does_not_wait(store: Store, postgres_url: str) -> None:
+    start(store, run("a"), run("b"))
+    with somebody(postgres_url) as other:
+        other.does("SELECT 1 FROM runs WHERE id = 'a' FOR SHARE")
+        assert [each.run.id for each in claim(store)] == ["b"]
+    assert [each.run.id for each in claim(store)] == ["a"]
+
+
+def test_a_locked_run_does_not_hold_up_the_writes_of_others(store: Store, postgres_url: str) -> None:
+    start(store, *(in_hand(f"r{number}") for number in range(5)))
+    with somebody(postgres_url) as other:
+        other.does("SELECT 1 FROM runs WHERE id = 'r2' FOR UPDATE")
+        answers = store.apply([Write("w1", step(f"r{number}")) for number in range(5)], NOW)
+        assert answers == [Written(), Written(), Verdict.HELD, Written(), Written()]
+        assert [len(store.steps(f"r{number}")) for number in range(5)] == [1, 1, 0, 1, 1]
+        ends = store.apply([finish(f"r{number}") for number in range(5)], NOW)
+        assert ends == [Verdict.DONE, Verdict.DONE, Verdict.HELD, Verdict.DONE, Verdict.DONE]
+    assert write(store, step("r2")) == Written()
+
+
+def test_later_writes_about_a_locked_run_are_held_up_with_the_first(store: Store, postgres_url: str) -> None:
+    start(store, in_hand("a"))
+    with somebody(postgres_url) as other:
+        other.does("SELECT 1 FROM runs WHERE id = 'a' FOR UPDATE")
+        assert store.apply([Write("w1", step("a")), rest("a"), finish("a")], NOW) == [Verdict.HELD] * 3
+
+
+def test_the_committer_makes_a_held_write_again_until_it_goes(
+    store: Store, postgres_url: str, pool: ThreadPoolExecutor
+) -> None:
+    start(store, in_hand("a"), in_hand("b"))
+    committer = Committer(store.apply, SystemClock())
+    with closing(committer), somebody(postgres_url) as other:
+        other.does("SELECT 1 FROM runs WHERE id = 'a' FOR UPDATE")
+        held = pool.submit(committer.commit_sync, Write("w1", step("a")))
+        until_blocked(postgres_url, held)
+        for number in range(3):
+            assert committer.commit_sync(Write("w1", step("b", str(number)))) == Written()
+        other.commits()
+        assert held.result(PATIENCE) == Written()
+
+
+def test_an_id_in_somebodys_open_transaction_does_not_hold_up_other_starts(
+    store: Store, postgres_url: str, pool: ThreadPoolExecutor
+) -> None:
+    with somebody(postgres_url) as other:
+        other.does(
+            "INSERT INTO runs (id, uid, workflow, kind, state, input, due, created)"
+            " VALUES ('a', 'theirs', 'other', 'workflow', 'queued', '{}', 1, 1)"
+        )
+        answers = store.apply([Start(run(each)) for each in ("x", "a", "y")], NOW)
+        assert [isinstance(answer, Started) for answer in answers] == [True, False, True]
+        assert answers[1] is Verdict.HELD
+        late = pool.submit(store.apply, [Start(run("a"))], NOW)
+        until_blocked(postgres_url, late)
+        other.commits()
+        assert late.result(PATIENCE) == [Started(created=False, workflow="other", state=State.QUEUED)]
+
+
+# -- wake-ups ----------------------------------------------------------------------------------------------------------
+ENDS = "UPDATE runs SET state = 'succeeded', owner = NULL, output = '7', completed = 1 WHERE id = 'b'"
+LOOKS_FOR_WAITERS = "SELECT run FROM steps WHERE child = 'b' AND completed IS NULL"
+BEGINS_TO_WAIT = "INSERT INTO steps (run, position, kind, name, epoch, child) VALUES ('a', '0', 'result', 'b', 1, 'b')"
+
+
+def test_who_begins_to_wait_while_the_run_is_just_ending_sees_the_end(
+    store: Store, postgres_url: str, pool: ThreadPoolExecutor
+) -> None:
+    """The finisher has looked for waiters and found none; it has not committed. The waiter must not believe it goes on."""
+    start(store, in_hand("a", "w1"), in_hand("b", "w2"))
+    with somebody(postgres_url) as finisher:
+        finisher.does(ENDS, LOOKS_FOR_WAITERS)
+        waiting = pool.submit(write, store, wait_for("b"), "w1", watch="b", mood=State.WAITING)
+        until_blocked(postgres_url, waiting)
+        finisher.commits()
+    answer = waiting.result(PATIENCE)
+    assert answer.ending is not None
+    assert answer.ending.output == "7"
+    assert state(store, "a") is State.RUNNING
+
+
+def test_who_ends_while_somebody_is_just_beginning_to_wait_wakes_them(
+    store: Store, postgres_url: str, pool: ThreadPoolExecutor
+) -> None:
+    """The waiter has seen that the run goes on; it has not committed. The finisher must not overlook it."""
+    start(store, in_hand("a", "w1"), in_hand("b", "w2"))
+    with somebody(postgres_url) as waiter:
+        waiter.does("SELECT 1 FROM runs WHERE id IN ('a', 'b') ORDER BY id FOR SHARE", BEGINS_TO_WAIT)
+        ending = pool.submit(store.apply, [finish("b", "w2")], NOW)
+        until_blocked(postgres_url, ending)
+        waiter.commits()
+    assert ending.result(PATIENCE) == [Verdict.DONE]
+    assert [poke.run for poke in store.pokes("w1")] == ["a"]
+
+
+def test_who_parks_while_a_child_is_just_ending_is_refused(
+    store: Store, postgres_url: str, pool: ThreadPoolExecutor
+) -> None:
+    """Both are this worker's, so the finisher does not poke; it holds the waiter's row, and that must be enough."""
+    start(store, in_hand("a"), in_hand("b"))
+    write(store, wait_for("b"), watch="b", mood=State.WAITING)
+    with somebody(postgres_url) as finisher:
+        finisher.does(ENDS, "SELECT 1 FROM runs WHERE id = 'a' FOR NO KEY UPDATE")
+        parking = pool.submit(store.apply, [rest("a")], NOW)
+        until_blocked(postgres_url, parking)
+        finisher.commits()
+    assert parking.result(PATIENCE) == [Verdict.POKED]
+    assert get(store, "a").owner == "w1"
+
+
+def test_who_ends_while_the_waiting_one_is_just_parking_readies_it(
+    store: Store, postgres_url: str, pool: ThreadPoolExecutor
+) -> None:
+    start(store, in_hand("a"), in_hand("b"))
+    write(store, wait_for("b"), watch="b", mood=State.WAITING)
+    with somebody(postgres_url) as parker:
+        parker.does("UPDATE runs SET owner = NULL WHERE id = 'a'")
+        ending = pool.submit(store.apply, [finish("b")], NOW)
+        until_blocked(postgres_url, ending)
+        parker.commits()
+    assert ending.result(PATIENCE) == [Verdict.DONE]
+    assert (state(store, "a"), get(store, "a").owner) == (State.QUEUED, None)
+
+
+def test_an_end_whose_waiter_is_locked_for_long_is_held_up_and_others_are_not(store: Store, postgres_url: str) -> None:
+    start(store, in_hand("a"), *(in_hand(f"r{number}", "w2") for number in range(20)))
+    write(store, wait_for("r7"), watch="r7", mood=State.WAITING)
+    with somebody(postgres_url) as other:
+        other.does("SELECT 1 FROM runs WHERE id = 'a' FOR SHARE")
+        answers = store.apply([finish(f"r{number}", "w2") for number in range(20)], NOW)
+        assert [number for number, answer in enumerate(answers) if answer is Verdict.HELD] == [7]
+        assert state(store, "r7") is State.RUNNING
+    assert store.apply([finish("r7", "w2")], NOW) == [Verdict.DONE]
+    assert len(store.pokes("w1")) == 1
+
+
+# -- trees -------------------------------------------------------------------------------------------------------------
+def test_a_child_that_is_just_being_started_is_cancelled_with_its_parent(
+    store: Store, postgres_url: str, pool: ThreadPoolExecutor
+) -> None:
+    start(store, in_hand("a"))
+    with somebody(postgres_url) as starter:
+        starter.does(
+            "SELECT 1 FROM runs WHERE id = 'a' FOR SHARE",
+            "INSERT INTO runs (id, uid, workflow, kind, state, input, due, created, parent)"
+            " VALUES ('a/0', 'u', 'wf', 'workflow', 'queued', '{}', 1, 1, 'a')",
+        )
+        cancelled = pool.submit(store.cancel, ["a"], None, NOW)
+        until_blocked(postgres_url, cancelled)
+        starter.commits()
+    assert cancelled.result(PATIENCE) == {"a": True}
+    assert (state(store, "a"), state(store, "a/0")) == (State.CANCELLING, State.CANCELLED)
+
+
+def test_a_poke_that_somebody_is_just_holding_is_waited_for(
+    store: Store, postgres_url: str, pool: ThreadPoolExecutor
+) -> None:
+    start(store, in_hand("a"), in_hand("b"))
+    store.cancel(["a", "b"], None, NOW)
+    with somebody(postgres_url) as other:
+        other.does("SELECT 1 FROM runs WHERE id = 'a' FOR SHARE")
+        pokes = pool.submit(store.pokes, "w1")
+        until_blocked(postgres_url, pokes)
+        other.commits()
+    assert {poke.run for poke in pokes.result(PATIENCE)} == {"a", "b"}
