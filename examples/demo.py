@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import os
 import sqlite3
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -137,7 +138,8 @@ async def follow(handle: Handle[None]) -> None:
 
 async def main(orders: int | None) -> None:
     print(f"Orders that survive anything. Stop this with ^C or `kill -9 {os.getpid()}`, then start it again.")
-    print(f"From another terminal:  mainspring runs list --url {app.url}\n", flush=True)
+    command = os.path.relpath(Path(sys.executable).with_name("mainspring"))
+    print(f"From another terminal:  {command} runs list --url {app.url}\n", flush=True)
     resumed = tell_what_resumes()
     async with app:
         followers = {asyncio.create_task(follow(app.handle(order))) for order in resumed}

@@ -7,7 +7,6 @@ import click
 from mainspring.app.settings import Settings
 from mainspring.cli import display
 from mainspring.cli.commands import FAILED, Command, note, output_option, url_option
-from mainspring.operations import health
 
 
 @click.command(cls=Command)
@@ -19,6 +18,8 @@ def doctor(ctx: click.Context, url: str, output: str) -> None:
 
     Exit code 1 if something is wrong.
     """
+    from mainspring.operations import health  # noqa: PLC0415  (looks at much that other commands do not need)
+
     settings = Settings()
     findings = list(health.examine(url, settings, settings.lease))
     if output == "json":

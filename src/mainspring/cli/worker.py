@@ -96,7 +96,7 @@ async def _serve(app: App, *, fail_fast: bool) -> None:
         note("ready; ^C or SIGTERM stops it, a second one at once")
         await stop.asked.wait()
         _say_what_is_left(app)
-    note("stopped; nothing is left in hand")
+    note("stopped")
 
 
 async def _enter(app: App, stack: AsyncExitStack, stop: Stop, *, fail_fast: bool) -> bool:

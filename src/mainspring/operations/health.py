@@ -115,7 +115,8 @@ def _workers(fleet: list[WorkerInfo], counts: dict[str, int], lease: float) -> I
             yield Finding("worker", OK, text)
         else:
             hint = "another one takes its runs over" if living else "a worker that starts now takes its runs over"
-            yield Finding("worker", LOOK if living else WRONG, f"{text}: gone or cut off", hint)
+            verdict = LOOK if living or not counts else WRONG
+            yield Finding("worker", verdict, f"{text}: gone or cut off", hint)
     ready = sum(counts.get(state, 0) for state in _READY)
     if not living and ready:
         yield Finding("workers", WRONG, f"no live one, and {ready} runs to execute", "mainspring worker MODULE:APP")
