@@ -136,10 +136,14 @@ async def follow(handle: Handle[None]) -> None:
     say(handle.id, f"finished; {verdict}")
 
 
-async def main(orders: int | None) -> None:
-    print(f"Orders that survive anything. Stop this with ^C or `kill -9 {os.getpid()}`, then start it again.")
+def introduce() -> None:
     command = os.path.relpath(Path(sys.executable).with_name("mainspring"))
+    print(f"Orders that survive anything. Stop this with ^C or `kill -9 {os.getpid()}`, then start it again.")
     print(f"From another terminal:  {command} runs list --url {app.url}\n", flush=True)
+
+
+async def main(orders: int | None) -> None:
+    introduce()
     resumed = tell_what_resumes()
     async with app:
         followers = {asyncio.create_task(follow(app.handle(order))) for order in resumed}
