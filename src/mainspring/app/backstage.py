@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.app.endings import Endings
 from mainspring.services.heartbeat import Heartbeat
 from mainspring.store.committer import Committer
+from mainspring.store.open import open_store
 
 if TYPE_CHECKING:
     from mainspring.app.settings import Settings
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class Backstage:
-    """Makes the parts that have threads."""
+    """Makes the store and the parts that have threads."""
+
+    def store(self, url: str, settings: Settings) -> Store:
+        return open_store(url, settings)
 
     def committer(self, store: Store, clock: Clock) -> Committer:
         return Committer(store.apply, clock)

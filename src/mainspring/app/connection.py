@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING
 
 from mainspring.model.clock import SystemClock
-from mainspring.store.open import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from mainspring.app.backstage import Backstage
     from mainspring.app.settings import Settings
     from mainspring.model.clock import Clock
-    from mainspring.store.protocol import Signal, Store
+    from mainspring.store.protocol import Signal
 
 
 class Connection:
@@ -26,12 +25,10 @@ class Connection:
         settings: Settings,
         clock: Clock,
         backstage: Backstage,
-        wrap: Callable[[Store], Store] | None = None,
     ) -> None:
         self.pid = os.getpid()
         self.clock = clock
-        store = open_store(url, settings)
-        self.store = store if wrap is None else wrap(store)
+        self.store = backstage.store(url, settings)
         self.store.open(migrate=settings.migrate)
         if isinstance(clock, SystemClock):
             clock.offset = self.store.clock_offset()

@@ -26,16 +26,21 @@ class Endings:
         self._watched: dict[str, list[Callable[[Ending | None], None]]] = {}
         self._look = threading.Event()
         self._closing = False
+        self._started = False
         self._thread: threading.Thread | None = None
 
     def watch(self, run_id: str, tell: Callable[[Ending | None], None]) -> Callable[[], None]:
         """Have `tell` called, on any thread, with the run's ending, or with None if there is no such run. Returns how to stop."""
         with self._lock:
             self._watched.setdefault(run_id, []).append(tell)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="mainspring-endings", daemon=True)
-                self._thread.start()
+            if not self._started:
+                self._started = True
+                self._start()
         return lambda: self._unwatch(run_id, tell)
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="mainspring-endings", daemon=True)
+        self._thread.start()
 
     def _unwatch(self, run_id: str, tell: Callable[[Ending | None], None]) -> None:
         with self._lock:
@@ -69,17 +74,21 @@ class Endings:
             self._look.clear()
             if self._closing:
                 return
-            with self._lock:
-                wanted = list(self._watched)
-            if not wanted:
-                continue
-            try:
-                found = self._ask(wanted)
-            except StoreError as error:
-                log.warning("cannot ask whether runs have ended: %s", error)
-                continue
-            for run_id in wanted:
-                if run_id not in found:
-                    self.settle(run_id, None)
-                elif (ending := found[run_id]) is not None:
-                    self.settle(run_id, ending)
+            self.ask_once()
+
+    def ask_once(self) -> None:
+        """Ask the store for all that are watched, and tell whoever waits for one that has ended."""
+        with self._lock:
+            wanted = list(self._watched)
+        if not wanted:
+            return
+        try:
+            found = self._ask(wanted)
+        except StoreError as error:
+            log.warning("cannot ask whether runs have ended: %s", error)
+            return
+        for run_id in wanted:
+            if run_id not in found:
+                self.settle(run_id, None)
+            elif (ending := found[run_id]) is not None:
+                self.settle(run_id, ending)

@@ -92,7 +92,8 @@ class _Fn(Generic[P, R]):
         return args if self._receiver is None else (self._receiver, *args)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[R]:
-        return Call(self._runtime, self._function, self._all(args), kwargs, self._options)
+        runtime = self._runtime
+        return Call(runtime, runtime.registry.known(self._function), self._all(args), kwargs, self._options)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """The call as a value. The arguments are checked now."""

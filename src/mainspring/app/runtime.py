@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.model.records import Ending
     from mainspring.store.ops import Started
-    from mainspring.store.protocol import Store
 
 R = TypeVar("R")
 
@@ -63,8 +62,6 @@ class Runtime:
         self.version = ""
         self.engine: Engine | None = None
         self.instances: dict[str, Any] = {}
-        self.wrap_store: Callable[[Store], Store] | None = None
-        """For tests: stands between the app and its store."""
         self._connecting = threading.Lock()
         self._connection: Connection | None = None
         self._portal: Portal | None = None
@@ -74,7 +71,7 @@ class Runtime:
         """The connection, made now if there is none, or none of this process: a forked one does not use its parent's."""
         with self._connecting:
             if self._connection is None or self._connection.pid != os.getpid():
-                self._connection = Connection(self.url, self.settings, self.clock, self.backstage, self.wrap_store)
+                self._connection = Connection(self.url, self.settings, self.clock, self.backstage)
             return self._connection
 
     async def connected(self) -> Connection:
@@ -380,7 +377,9 @@ def _class_name(cls: type) -> str:
     except (ImportError, AttributeError):
         found = None
     if found is not cls:
-        raise InvalidInput(f"{name} cannot be imported, so a run of its methods could not be continued; define it in a module")
+        raise InvalidInput(
+            f"{name} cannot be imported, so a run of its methods could not be continued; define it in a module"
+        )
     return name
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from mainspring.engine import branches
 from mainspring.engine.engine import Engine
+from mainspring.errors import StoreError
 from mainspring.model.records import Worker as WorkerRecord
 from mainspring.services import processes
 from mainspring.services.attendant import Attendant
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from mainspring.store.protocol import Signal
 
 log = logging.getLogger("mainspring.app")
+
+_PAUSE = 1.0
 
 
 class Worker:
@@ -109,7 +112,8 @@ class Worker:
     async def stop(self) -> None:
         """Hand everything back and leave the fleet."""
         if self._rebirth is not None:
-            await self._rebirth
+            self._rebirth.cancel()
+            await asyncio.gather(self._rebirth, return_exceptions=True)
         self._connection.off_signal(self._hear)
         await self._stop_services()
         await self.engine.stop(self._runtime.settings.grace)
@@ -118,6 +122,9 @@ class Worker:
 
     async def vanish(self) -> None:
         """Let go of everything without a word to the database, as a process that dies does. For tests."""
+        if self._rebirth is not None:
+            self._rebirth.cancel()
+            await asyncio.gather(self._rebirth, return_exceptions=True)
         self._connection.off_signal(self._hear)
         await self._stop_services()
         self._runtime.engine = None
@@ -172,14 +179,23 @@ class Worker:
         self._rebirth = self._loop.create_task(self._begin_anew())
 
     async def _begin_anew(self) -> None:
-        """Everything in hand belongs to others now: let go of it and enter the fleet again."""
+        """Everything in hand belongs to others now: let go of it and enter the fleet again, as soon as the database lets us."""
         await self._stop_services()
         self._runtime.engine = None
         self.engine.accepting = False
         self.engine.abandon()
         self.engine.close()
-        self._make()
-        await self._begin()
+        while True:
+            self._make()
+            try:
+                await self._begin()
+            except StoreError as error:
+                log.warning("cannot enter the fleet again, trying once more in %g s: %s", _PAUSE, error)
+                self._heartbeat.cease()
+                self.engine.close()
+                await asyncio.sleep(_PAUSE)
+            else:
+                break
         self._rebirth = None
 
     def _call_soon(self, work: object, *args: object) -> None:

@@ -6,6 +6,7 @@ Everything here happens on one event loop, except where a method says otherwise.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import heapq
 import logging
@@ -13,14 +14,15 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from mainspring.codec import encode_exception
 from mainspring.engine.execution import Execution
 from mainspring.engine.runner import run_async, run_blocking
 from mainspring.engine.signals import Halt, HandedBack, Lost, Parked, Stopped
 from mainspring.engine.timers import Timers
-from mainspring.errors import TooLarge
+from mainspring.errors import StoreError, TooLarge
 from mainspring.model.records import Run
 from mainspring.model.states import State
-from mainspring.store.ops import Rest, Verdict
+from mainspring.store.ops import Finish, Rest, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -179,14 +181,28 @@ class Engine:
                 finally:
                     self._blocking -= 1
                     self.clock.idle()
-        except Exception:
-            log.exception("run %s of %s could not be concluded; its record stays as it is", ex.id, ex.function.name)
+        except StoreError as error:
+            log.warning(
+                "run %s of %s could not be concluded, others will go on with it: %s", ex.id, ex.function.name, error
+            )
+        except Exception as defect:
+            log.exception("run %s of %s could not be concluded", ex.id, ex.function.name)
+            await self._give_up(ex, defect)
         finally:
             self._forget(ex)
         if ending is not None:
-            if ending.state is State.CANCELLED and ending.reason is None:  # it was stopped at its very end: the store knows why
+            if (
+                ending.state is State.CANCELLED and ending.reason is None
+            ):  # it was stopped at its very end: the store knows why
                 ending = (await self.in_thread(self.store.endings, [ex.id])).get(ex.id) or ending
             self.settle(ending)
+
+    async def _give_up(self, ex: Execution, defect: Exception) -> None:
+        """A defect of the library's own must not leave a run in nobody's hand: it fails, with what is known."""
+        finish = Finish(self.worker_id, ex.id, ex.epoch, State.FAILED, self.clock.now())
+        finish.reason, finish.error = f"{type(defect).__name__}: {defect}"[:500], encode_exception(defect)
+        with contextlib.suppress(Exception):
+            await self.committer.commit(finish)
 
     def _forget(self, ex: Execution) -> None:
         ex.set_resting(resting=False)
@@ -332,13 +348,22 @@ class Engine:
                         wait.resolve(ending)
 
     def _out_of_time(self, ex: Execution) -> None:
+        """Stop the run here and now; its children, wherever they are, through the database."""
+        self.halt(ex, Stopped("timeout"))
         task = self.loop.create_task(self._cancel_for_time(ex), context=contextvars.Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _cancel_for_time(self, ex: Execution) -> None:
-        await self.in_thread(self.store.cancel, [ex.id], "timeout", self.clock.now())
-        self._on_poke()
+        """Cancel a run and its children for being out of time, however long the database takes to be told."""
+        while self.accepting:
+            try:
+                await self.in_thread(self.store.cancel, [ex.id], "timeout", self.clock.now())
+            except StoreError as error:
+                log.warning("run %s is out of time, but cannot be cancelled yet: %s", ex.id, error)
+                await asyncio.sleep(_PATIENCE)
+            else:
+                return
 
     def halt(self, ex: Execution, signal: Halt) -> None:
         """Take a run from its code. From any thread."""

@@ -136,6 +136,10 @@ def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
 
 def _finish_of(ex: Execution, value: Any, error: BaseException | None) -> Finish:
     finish = Finish(ex.engine.worker_id, ex.id, ex.epoch, State.SUCCEEDED, ex.engine.clock.now())
+    if ex.run.deadline is not None and finish.completed >= ex.run.deadline:
+        # Whatever came out of it, most likely the timeout of a child, came after its own time was over.
+        finish.state, finish.reason = State.CANCELLED, "timeout"
+        return finish
     if error is None:
         try:
             text = ex.function.codec.result.encode(value)

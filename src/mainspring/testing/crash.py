@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from mainspring.app.backstage import Backstage
 from mainspring.errors import StoreUnavailable
 from mainspring.model.ids import IdMaker
 from mainspring.testing.clock import VirtualClock
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from mainspring.app.app import App
+    from mainspring.app.settings import Settings
     from mainspring.store.protocol import Store
 
 T = TypeVar("T")
@@ -81,6 +83,19 @@ class DoomedStore:
             raise _Dead("this process is dead")
 
 
+class _Backstage(Backstage):
+    """Dooms the first store that is opened; the next ones are those of later lives."""
+
+    def __init__(self, stores: list[DoomedStore], at: int | None, when: Literal["before", "after"]) -> None:
+        self._stores = stores
+        self._at = at
+        self._when: Literal["before", "after"] = when
+
+    def store(self, url: str, settings: Settings) -> Any:
+        self._stores.append(DoomedStore(super().store(url, settings), None if self._stores else self._at, self._when))
+        return self._stores[-1]
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
     """What came of the work, and whether there was a crash on the way: `at` beyond the last call crashes nothing."""
@@ -106,18 +121,13 @@ async def crash(
     from mainspring.store.sqlite.database import Database  # noqa: PLC0415
 
     runtime = app.runtime
-    before = runtime.url, runtime.clock, runtime.ids, runtime.wrap_store
+    before = runtime.url, runtime.clock, runtime.ids, runtime.backstage
     clock = VirtualClock()
     keep = Database("") if url == "sqlite://" else None
     runtime.url = f"sqlite:///{keep.path}" if keep is not None else url
     runtime.clock, runtime.ids = clock, IdMaker(clock)
     stores: list[DoomedStore] = []
-
-    def wrap(store: Store) -> Any:
-        stores.append(DoomedStore(store, at if not stores else None, when))
-        return stores[-1]
-
-    runtime.wrap_store = wrap
+    runtime.backstage = _Backstage(stores, at, when)
     try:
         async with clock.running():
             result = await _one_life(app, work, stores)
@@ -127,7 +137,7 @@ async def crash(
             async with clock.running():
                 result = await _second_life(app, work)
     finally:
-        runtime.url, runtime.clock, runtime.ids, runtime.wrap_store = before
+        runtime.url, runtime.clock, runtime.ids, runtime.backstage = before
         if keep is not None:
             keep.close()
     return Outcome(result[0], stores[0].died.is_set(), stores[0].calls)

@@ -1,0 +1,91 @@
+"""Watches a simulated fleet after every action and says when a promise is broken."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainspring.model.states import legal
+from mainspring.store.protocol import RunFilter
+
+if TYPE_CHECKING:
+    from mainspring.model.records import Run, Step
+    from mainspring.store.sqlite.store import SqliteStore
+
+
+class Broken(AssertionError):
+    """A promise was broken."""
+
+
+class Auditor:
+    """What was true before the last action, and what must therefore be true now."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self._runs: dict[str, Run] = {}
+        self._steps: dict[tuple[str, str], Step] = {}
+        self.acknowledged: set[str] = set()
+        self._changes = -1
+        self.executions = 0
+        self.repeated = 0
+
+    def check(self) -> None:
+        """Compare the database with what it was before."""
+        changes = self._store.changes()
+        if changes == self._changes:
+            return
+        self._changes = changes
+        runs = {run.id: run for run in self._store.runs(RunFilter(limit=10_000))}
+        for run_id in self.acknowledged - runs.keys():
+            raise Broken(f"run {run_id} was acknowledged and is gone")
+        for run in runs.values():
+            before = self._runs.get(run.id)
+            if before is not None:
+                self._compare(before, run)
+        self._runs = runs
+
+    def _compare(self, before: Run, now: Run) -> None:
+        if before == now:
+            return
+        if before.state is not now.state and not legal(before.state, now.state):
+            raise Broken(f"run {now.id} went from {before.state} to {now.state}")
+        if before.state.ended and (before.state, before.output, before.error) != (now.state, now.output, now.error):
+            raise Broken(f"run {now.id} had ended as {before.state} and was changed afterwards")
+        if now.epoch < before.epoch:
+            raise Broken(f"run {now.id} went back from epoch {before.epoch} to {now.epoch}")
+        if (
+            before.owner is not None
+            and now.owner is not None
+            and before.owner != now.owner
+            and now.epoch == before.epoch
+        ):
+            raise Broken(f"run {now.id} changed hands within epoch {now.epoch}")
+        self._compare_steps(now.id)
+
+    def _compare_steps(self, run_id: str) -> None:
+        for step in self._store.steps(run_id):
+            before = self._steps.get((run_id, step.position))
+            if before is not None and before.completed is not None:
+                voided = step.output is None and step.error is None
+                if not voided and (before.seq, before.output, before.error) != (step.seq, step.output, step.error):
+                    raise Broken(f"run {run_id}: the outcome at {step.position} was changed after it was recorded")
+            self._steps[run_id, step.position] = step
+
+    def executing(self, run_id: str, position: str, epoch: int) -> None:
+        """A step's function begins. If its outcome is recorded, that is one time too many, except in a zombie."""
+        self.executions += 1
+        run = self._store.run(run_id)
+        if run is None or run.epoch != epoch or run.owner is None:
+            self.repeated += 1
+            return
+        recorded = {step.position: step for step in self._store.steps(run_id)}.get(position)
+        if recorded is not None and recorded.completed is not None:
+            raise Broken(
+                f"run {run_id}: {recorded.kind} {recorded.name!r} at {position} is executed again after it was recorded"
+            )
+
+    def finish(self) -> None:
+        """At the end everything has ended."""
+        left = [run for run in self._runs.values() if not run.state.ended]
+        if left:
+            listed = ", ".join(f"{run.id} ({run.state}, owner {run.owner})" for run in left[:5])
+            raise Broken(f"{len(left)} runs never ended: {listed}")

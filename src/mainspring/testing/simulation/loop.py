@@ -1,0 +1,68 @@
+"""An event loop without threads or real time: when it has nothing to do, the stage decides what happens next."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.testing.simulation.stage import Stage
+
+
+class _Idle(selectors.BaseSelector):
+    """Never waits: being asked to is the moment at which nothing is ready."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._keys: dict[Any, selectors.SelectorKey] = {}
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        key = selectors.SelectorKey(fileobj, fileobj if isinstance(fileobj, int) else fileobj.fileno(), events, data)
+        self._keys[fileobj] = key
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys.pop(fileobj)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None or timeout > 0:
+            self._stage.idle(timeout)
+        return []
+
+    def get_map(self) -> dict[Any, selectors.SelectorKey]:
+        return self._keys
+
+
+class SimulatedLoop(asyncio.SelectorEventLoop):
+    """Time is the stage's. What would go to a thread becomes an action that the stage performs when it chooses to."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        super().__init__(_Idle(stage))
+        stage.loop = self
+
+    def time(self) -> float:
+        return self._stage.time
+
+    def _write_to_self(self) -> None:
+        """There is no other thread that would have to wake this one."""
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        del executor
+        future = self.create_future()
+        self._stage.add(getattr(func, "process", None), lambda: _settle(future, func, args))
+        return future
+
+
+def _settle(future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    try:
+        value = func(*args)
+    except Exception as error:  # noqa: BLE001  (it goes to whoever waits)
+        if not future.done():
+            future.set_exception(error)
+    else:
+        if not future.done():
+            future.set_result(value)

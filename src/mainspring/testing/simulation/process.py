@@ -1,0 +1,295 @@
+"""One process of a simulated fleet: an app of its own, whose words to the database can fail it at any time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from mainspring.app.app import App
+from mainspring.app.backstage import Backstage
+from mainspring.app.endings import Endings
+from mainspring.errors import StoreError, StoreUnavailable
+from mainspring.model.clock import SECOND
+from mainspring.model.ids import IdMaker
+from mainspring.services.heartbeat import Heartbeat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from mainspring.app.settings import Settings
+    from mainspring.engine.registry import Function
+    from mainspring.model.clock import Alarm
+    from mainspring.store.ops import Op
+    from mainspring.store.protocol import Signal, Store
+    from mainspring.testing.simulation.stage import Stage
+
+_SILENT = {
+    "open",
+    "close",
+    "listen",
+    "url",
+    "clock_offset",
+    "run",
+    "steps",
+    "runs",
+    "workers",
+    "counts",
+    "schema_report",
+}
+_EPOCH = 1_767_225_600 * SECOND  # 2026-01-01
+
+
+class SimulatedClock:
+    """Both clocks of a process. Civil time is the stage's, plus what somebody set it wrong by."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.offset = 0
+
+    def now(self) -> int:
+        return _EPOCH + round(self._stage.time * SECOND) + self.offset
+
+    def monotonic(self) -> float:
+        return self._stage.time
+
+    def call_at(self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> Alarm:
+        return _Alarm(self, when, loop, ring)
+
+    def busy(self) -> None:
+        pass
+
+    def idle(self) -> None:
+        pass
+
+    def waiting(self, change: int) -> None:
+        pass
+
+
+class _Alarm:
+    def __init__(
+        self, clock: SimulatedClock, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]
+    ) -> None:
+        self._clock, self._when, self._loop, self._ring = clock, when, loop, ring
+        self._look()
+
+    def _look(self) -> None:
+        left = (self._when - self._clock.now()) / SECOND
+        if left <= 0:
+            self._handle: asyncio.Handle = self._loop.call_soon(self._ring)
+        else:
+            self._handle = self._loop.call_later(min(left, 600.0), self._look)
+
+    def cancel(self) -> None:
+        self._handle.cancel()
+
+
+class FaultyStore:
+    """A process's way to the shared database. Each word of it may be its last, get lost, or be answered in vain."""
+
+    def __init__(self, process: Process, store: Store) -> None:
+        self._process = process
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if name in _SILENT:
+            return found
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._process.say(name, lambda: found(*args, **kwargs))
+
+        call.process = self._process  # type: ignore[attr-defined]
+        return call
+
+    def open(self, *, migrate: bool = True) -> None:
+        del migrate
+
+    def close(self) -> None:
+        pass
+
+    def listen(self, hear: Callable[[Signal], None]) -> None:
+        self._process.hear = hear
+
+
+class _Committer:
+    """Group commit without a thread: a batch is an action of the stage's."""
+
+    def __init__(self, process: Process, store: Store) -> None:
+        self._process = process
+        self._store = store
+        self._queue: list[tuple[Op, asyncio.Future[Any], bool]] = []
+        self._planned = False
+        self._closed = False
+
+    def commit(self, op: Op, *, patient: bool = True) -> asyncio.Future[Any]:
+        future = self._process.stage.loop.create_future()
+        self._queue.append((op, future, patient))
+        if self._closed:
+            self.close()
+        else:
+            self._plan()
+        return future
+
+    def commit_sync(self, op: Op, *, patient: bool = True) -> Any:
+        raise NotImplementedError("`def` workflows have threads, which a simulation cannot repeat")
+
+    def _plan(self) -> None:
+        if not self._planned:
+            self._planned = True
+            self._process.stage.add(self._process, self._flush)
+
+    def _flush(self) -> None:
+        self._planned = False
+        batch, self._queue = self._queue, []
+        if not batch:
+            return
+        try:
+            answers: list[Any] = self._store.apply([op for op, _, _ in batch], self._process.clock.now())
+        except StoreError as error:
+            for _, future, patient in batch:
+                if not patient and not future.done():
+                    future.set_exception(error)
+            self._queue = [ticket for ticket in batch if ticket[2]] + self._queue
+            if self._queue:
+                self._plan()
+            return
+        for (_, future, _), answer in zip(batch, answers, strict=True):
+            if not future.done():
+                if isinstance(answer, Exception):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer)
+
+    def close(self) -> None:
+        self._closed = True
+        late, self._queue = self._queue, []
+        for _, future, _ in late:
+            if not future.done():
+                future.set_exception(StoreUnavailable("the process is dead"))
+
+
+class _Endings(Endings):
+    """Asks for endings by actions instead of on a thread."""
+
+    def __init__(self, process: Process, store: Store, poll: float) -> None:
+        super().__init__(store.endings, poll)
+        self._process = process
+
+    def _start(self) -> None:
+        self._process.stage.loop.call_later(self._poll, self._round)
+
+    def _round(self) -> None:
+        if not self._closing:
+            self.look()
+            self._start()
+
+    def look(self, ended: frozenset[str] | None = None) -> None:
+        del ended
+        if self._watched and not self._closing:
+            self._process.stage.add(self._process, self.ask_once)
+
+    def close(self) -> None:
+        self._closing = True
+
+
+class _Heartbeat(Heartbeat):
+    """Beats by actions instead of on a thread."""
+
+    process: Process
+
+    def start(self) -> None:
+        self.run_once()
+        self._later()
+
+    def _later(self) -> None:
+        self.process.stage.loop.call_later(self._lease / 3, self._plan)
+
+    def _plan(self) -> None:
+        if not self._stopping.is_set():
+            self.process.stage.add(self.process, self._beat)
+
+    def _beat(self) -> None:
+        with contextlib.suppress(StoreError):
+            self.run_once()
+        self._later()
+
+    def stop(self) -> None:
+        self.cease()
+
+
+class _Backstage(Backstage):
+    def __init__(self, process: Process, store: Store) -> None:
+        self._process = process
+        self._store = store
+
+    def store(self, url: str, settings: Settings) -> Any:
+        del url, settings
+        return FaultyStore(self._process, self._store)
+
+    def committer(self, store: Store, clock: Any) -> Any:
+        del clock
+        return _Committer(self._process, store)
+
+    def endings(self, store: Store, settings: Settings) -> Endings:
+        return _Endings(self._process, store, settings.poll)
+
+    def heartbeat(self, **parts: Any) -> Heartbeat:
+        beat = _Heartbeat(**parts)
+        beat.process = self._process
+        return beat
+
+
+class Process:
+    """A process: from its start to its death or the end of the simulation."""
+
+    def __init__(
+        self, stage: Stage, name: str, store: Store, functions: Iterable[Function], settings: Settings
+    ) -> None:
+        self.stage = stage
+        self.name = name
+        self.alive = True
+        self.frozen = False
+        self.death = asyncio.Event()
+        self.clock = SimulatedClock(stage)
+        self.hear: Callable[[Signal], None] = lambda _: None
+        self.app = App("sqlite://", settings=settings, version="simulated")
+        runtime = self.app.runtime
+        runtime.clock = self.clock
+        runtime.ids = IdMaker(self.clock, seed=stage.chance.getrandbits(64))
+        runtime.backstage = _Backstage(self, store)
+        for function in functions:
+            runtime.registry.add(function)
+
+    def say(self, verb: str, word: Callable[[], Any]) -> Any:
+        """One word to the database, if the process lives to say it and to hear the answer."""
+        stage = self.stage
+        if not self.alive:
+            raise StoreUnavailable(f"{self.name} is dead")
+        before = stage.chance.random() < 0.5
+        crash = stage.happens("crash")
+        if crash and before:
+            self.die()
+        if stage.happens("unavailable"):
+            raise StoreUnavailable(f"{self.name}: the database is away ({verb})")
+        answer = word()
+        if crash:
+            self.die()
+        if stage.happens("lost_answer"):
+            raise StoreUnavailable(f"{self.name}: the answer to {verb} was lost")
+        return answer
+
+    def die(self) -> None:
+        """From here on nothing that this process does has any effect."""
+        self.alive = False
+        self.death.set()
+        self.stage.drop(self)
+        raise StoreUnavailable(f"{self.name} has died")
+
+    def freeze(self) -> None:
+        """Stand still for longer than a lease, then go on as if nothing had been."""
+        self.frozen = True
+        self.stage.loop.call_later(self.app.settings.lease * self.stage.chance.uniform(1.2, 3), self._thaw)
+
+    def _thaw(self) -> None:
+        self.frozen = False

@@ -1,0 +1,228 @@
+"""The simulator: a workload, a fleet, a seed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import inspect
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mainspring.app.settings import Settings
+from mainspring.engine.context import StepScope, current
+from mainspring.errors import InvalidInput, MainspringError, StoreError
+from mainspring.model.states import State
+from mainspring.store.sqlite.store import SqliteStore
+from mainspring.testing.simulation.auditor import Auditor, Broken
+from mainspring.testing.simulation.loop import SimulatedLoop
+from mainspring.testing.simulation.process import Process
+from mainspring.testing.simulation.stage import Faults, Stage, Standstill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    from mainspring.app.app import App
+    from mainspring.app.functions import Call
+    from mainspring.engine.registry import Function
+    from mainspring.store.protocol import Signal
+
+_PATIENCE = 400 * 86_400.0
+"""Virtual seconds after which a simulation that has not come to its end has failed."""
+
+
+class SimulationFailed(AssertionError):
+    """A promise was broken under this seed. The message has the line that does it again."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What a simulation went through."""
+
+    seed: int
+    actions: int
+    faults: dict[str, int]
+    executions: int
+    results: dict[str, str]
+    """State and stored result or error of each run of the workload."""
+    replaced: int = field(default=0)
+    """Processes that died and were replaced."""
+
+
+def simulate(
+    app: App,
+    calls: Sequence[Call[Any]],
+    *,
+    seed: int,
+    workers: int = 3,
+    faults: Faults | None = None,
+    calm_after: int = 1_500,
+    cancel: Sequence[str] = (),
+    expected: dict[str, str] | None = None,
+) -> Report:
+    """Execute `calls` (each with an id of its own) on a fleet of `workers` processes, in an order and with faults that `seed` decides.
+
+    An auditor checks after every action that no promise is broken; at the end everything has ended, and what is in `expected` (the
+    results of an undisturbed simulation, say) has ended like that. Runs in `cancel` are cancelled at some moment. Steps and workflows
+    are `async def`; nothing real is waited for, so a year takes milliseconds.
+    """
+    for call in calls:
+        if call.options.id is None:
+            raise InvalidInput(f"the call of {call.name} needs an id: bind it with .options(id=…)")
+    stage = Stage(seed, faults if faults is not None else Faults(), calm_after)
+    world = _World(app, stage, workers, list(calls), list(cancel))
+    loop = SimulatedLoop(stage)
+    try:
+        with _quiet():
+            loop.run_until_complete(world.play())
+        report = Report(
+            seed, stage.actions, stage.counts, world.auditor.executions, world.results(), replaced=world.replaced
+        )
+    except (Broken, Standstill) as broken:
+        raise SimulationFailed(f"{broken}\nagain: simulate(…, seed={seed})") from broken
+    finally:
+        world.store.close()
+        loop.close()
+    for run_id, result in (expected or {}).items():
+        found = report.results.get(run_id)
+        if found != result and not (run_id in cancel and found is not None and found.startswith(State.CANCELLED)):
+            raise SimulationFailed(
+                f"run {run_id} ended as {found}, undisturbed it ends as {result}\nagain: simulate(…, seed={seed})"
+            )
+    return report
+
+
+class _World:
+    """One simulation under way."""
+
+    def __init__(self, app: App, stage: Stage, workers: int, calls: list[Call[Any]], cancel: list[str]) -> None:
+        self._stage = stage
+        self._workers = workers
+        self._calls = calls
+        self._cancel = cancel
+        self._settings = Settings(lease=60, poll=120, grace=1)
+        self.store = SqliteStore("", url="sqlite://")
+        self.store.open()
+        self.store.hear_only_self(self._broadcast)
+        self.auditor = Auditor(self.store)
+        stage.on_action = self.auditor.check
+        self._functions = [self._watched(function) for function in app.runtime.registry]
+        self._lives: set[asyncio.Task[None]] = set()
+        self.replaced = 0
+
+    def _watched(self, function: Function) -> Function:
+        """The same function; where it is a step, the auditor learns of each execution."""
+        if not function.is_async:
+            return function
+        twin = copy.copy(function)
+        if function.kind == "step":
+            twin.fn = self._telling(function.fn)
+        return twin
+
+    def _telling(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        async def told(*args: Any, **kwargs: Any) -> Any:
+            where = current.get()
+            if isinstance(where, StepScope):
+                self.auditor.executing(where.execution.id, where.position, where.execution.epoch)
+            return await fn(*args, **kwargs)
+
+        told.__signature__ = inspect.signature(fn)  # type: ignore[attr-defined]
+        return told
+
+    def _broadcast(self, signal: Signal) -> None:
+        for process in self._stage.processes:
+            if process.alive and not self._stage.happens("lost_signal"):
+                self._stage.loop.call_later(self._stage.chance.uniform(0, 0.05), process.hear, signal)
+
+    # -- the play ------------------------------------------------------------------------------------------------------
+    async def play(self) -> None:
+        for number in range(self._workers):
+            self._begin_life(f"process {number}")
+        client = Process(self._stage, "client", self.store, self._functions, Settings(work=False))
+        await asyncio.gather(
+            *(self._order(client, call) for call in self._calls), *(self._stop(run) for run in self._cancel)
+        )
+        while any(not run.state.ended for run in self._runs()):
+            if self._stage.time > _PATIENCE:
+                break
+            await asyncio.sleep(self._stage.chance.uniform(1, 600))
+        self.auditor.check()
+        self.auditor.finish()
+        for life in self._lives:
+            life.cancel()
+        await asyncio.gather(*self._lives, return_exceptions=True)
+
+    def _begin_life(self, name: str) -> None:
+        life = self._stage.loop.create_task(self._live(name))
+        self._lives.add(life)
+
+    async def _live(self, name: str) -> None:
+        """A process, and its successors after each death."""
+        generation = 0
+        while True:
+            generation += 1
+            process = Process(self._stage, f"{name}.{generation}", self.store, self._functions, self._settings)
+            self._stage.processes.append(process)
+            try:
+                await self._until_death(process)
+            finally:
+                process.alive = False
+                self._stage.processes.remove(process)
+                self._stage.drop(process)
+                await process.app.vanish()
+            self.replaced += 1
+            await asyncio.sleep(self._stage.chance.uniform(0.1, 30))
+
+    async def _until_death(self, process: Process) -> None:
+        with contextlib.suppress(StoreError):
+            await process.app.__aenter__()
+            await process.death.wait()
+
+    async def _order(self, client: Process, call: Call[Any]) -> None:
+        """Start a run as a client does: again, under the same id, until it is acknowledged."""
+        chance = self._stage.chance
+        await asyncio.sleep(chance.uniform(0, 120))
+        mine = copy.copy(call)
+        object.__setattr__(mine, "runtime", client.app.runtime)
+        while True:
+            client.alive = True
+            try:
+                handle = await client.app.runtime.start(mine)
+            except StoreError:
+                await asyncio.sleep(chance.uniform(0.1, 5))
+            else:
+                self.auditor.acknowledged.add(handle.id)
+                return
+
+    async def _stop(self, run_id: str) -> None:
+        await asyncio.sleep(self._stage.chance.uniform(0, 300))
+        with contextlib.suppress(MainspringError):
+            self.store.cancel([run_id], "asked to", 0)
+
+    def _runs(self) -> list[Any]:
+        return [run for call in self._calls if (run := self.store.run(call.options.id or "")) is not None]
+
+    def results(self) -> dict[str, str]:
+        return {
+            run.id: f"{run.state} {run.output if run.output is not None else _message(run.error)}"
+            for run in self._runs()
+        }
+
+
+def _message(error: str | None) -> str:
+    from mainspring.codec import decode_exception  # noqa: PLC0415
+
+    return "" if error is None else repr(decode_exception(error))
+
+
+@contextlib.contextmanager
+def _quiet() -> Generator[None]:
+    """What goes wrong is meant to; saying so hundreds of times helps nobody."""
+    logger = logging.getLogger("mainspring")
+    before = logger.disabled, logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before[1])

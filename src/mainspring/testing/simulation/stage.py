@@ -1,0 +1,119 @@
+"""What may happen next, and the choice of it: actions of processes, faults, or the passing of time."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mainspring.errors import MainspringError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.testing.simulation.loop import SimulatedLoop
+    from mainspring.testing.simulation.process import Process
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """How often what goes wrong, per action. All zero: an undisturbed fleet."""
+
+    crash: float = 0.004
+    """A process dies, before or after a word to the database."""
+    unavailable: float = 0.01
+    """The database is busy or away: nothing was done."""
+    lost_answer: float = 0.01
+    """The database did it, but the answer is lost."""
+    freeze: float = 0.003
+    """A process stands still for longer than its lease, then goes on as if nothing had been."""
+    clock_jump: float = 0.002
+    """The civil clock of a process is set, by up to an hour, either way."""
+    lost_signal: float = 0.1
+    """A wake-up does not arrive."""
+
+    @classmethod
+    def none(cls) -> Faults:
+        return cls(0, 0, 0, 0, 0, 0)
+
+
+@dataclass(slots=True)
+class Action:
+    """Something a process asked for that has not happened yet."""
+
+    process: Process | None
+    perform: Callable[[], None]
+
+
+class Standstill(MainspringError):
+    """Nothing can happen any more, and not everything has ended."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """The state of a simulation: its time, its chance, and what is waiting to happen."""
+
+    seed: int
+    faults: Faults
+    calm_after: int
+    """After so many actions nothing goes wrong any more, so that everything can come to its end."""
+    on_action: Callable[[], None] = lambda: None
+    time: float = 0.0
+    actions: int = 0
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    processes: list[Process] = field(default_factory=list)
+    _waiting: list[Action] = field(default_factory=list[Action])
+    chance: random.Random = field(init=False)
+    loop: SimulatedLoop = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+
+    # -- asked by the processes ----------------------------------------------------------------------------------------
+    def add(self, process: Process | None, perform: Callable[[], None]) -> None:
+        """Something is to happen, at a moment of the stage's choosing."""
+        self._waiting.append(Action(process, perform))
+
+    def drop(self, process: Process) -> None:
+        """Nothing that a dead process asked for happens any more."""
+        self._waiting = [action for action in self._waiting if action.process is not process]
+
+    def happens(self, what: str) -> bool:
+        """Whether a fault happens now. Counted."""
+        if self.calm or self.chance.random() >= getattr(self.faults, what):
+            return False
+        self.count(what)
+        return True
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    @property
+    def calm(self) -> bool:
+        return self.actions >= self.calm_after
+
+    # -- asked by the loop ---------------------------------------------------------------------------------------------
+    def idle(self, timeout: float | None) -> None:
+        """Nothing is ready: let something happen, or time pass until the next timer."""
+        ready = [action for action in self._waiting if action.process is None or not action.process.frozen]
+        if not ready and timeout is None:
+            raise Standstill(f"nothing can happen any more after {self.actions} actions")
+        if ready and (timeout is None or self.chance.random() < 0.9):
+            action = self.chance.choice(ready)
+            self._waiting.remove(action)
+            self.actions += 1
+            action.perform()
+            self.on_action()
+            self._disturb()
+        elif timeout is not None:
+            self.time += timeout
+
+    def _disturb(self) -> None:
+        living = [process for process in self.processes if process.alive and not process.frozen]
+        if not living:
+            return
+        process = self.chance.choice(living)
+        if self.happens("freeze"):
+            process.freeze()
+        if self.happens("clock_jump"):
+            process.clock.offset += int(self.chance.uniform(-3_600, 3_600) * 1e6)
