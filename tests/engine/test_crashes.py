@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
 from mainspring import App, Retry, run
 from mainspring.testing import crash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
 
 app = App("sqlite://")
 executed: Counter[str] = Counter()
@@ -81,7 +83,9 @@ def work(run_id: str) -> Callable[[], Coroutine[Any, Any, list[object]]]:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_crash_at_any_call_to_the_store_changes_nothing(store_url: str, when: Literal["before", "after"]) -> None:
+async def test_a_crash_at_any_call_to_the_store_changes_nothing(
+    store_url: str, when: Literal["before", "after"]
+) -> None:
     executed.clear()
     failures.clear()
     expected = (await crash(app, work("undisturbed"), at=None, url=store_url)).result

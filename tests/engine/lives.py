@@ -1,0 +1,95 @@
+# pyright: reportPrivateUsage=false
+"""A process that dies and another that goes on, a record that is looked at, a record that ends earlier than it did."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from mainspring.engine import engine as engine_module
+from mainspring.model.records import NewRun, Step, Worker
+from mainspring.model.states import State
+from mainspring.operations.runs import Runs
+from mainspring.store.ops import Start, Started, Write, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mainspring import App, AsyncFn, RunInfo, StepInfo, SyncFn
+    from mainspring.store.protocol import Store
+    from mainspring.testing import World
+
+engine_module._PATIENCE = 0.02
+"""A worker that vanishes presses those of its runs that hold on to something; in tests at once."""
+
+DEAD = "a worker that has died"
+
+
+def store_of(app: App) -> Store:
+    return app.runtime.connection().store
+
+
+def info(app: App, run_id: str) -> RunInfo:
+    """A run, as an operator sees it."""
+    return Runs(store_of(app), app.runtime.clock).get(run_id)
+
+
+def record(app: App, run_id: str) -> list[StepInfo]:
+    """What a run has recorded, in order."""
+    return Runs(store_of(app), app.runtime.clock).steps(run_id)
+
+
+def names(app: App, run_id: str) -> list[str]:
+    return [step.name for step in record(app, run_id)]
+
+
+def count_runs(app: App) -> int:
+    return len(Runs(store_of(app), app.runtime.clock).list(limit=1000).runs)
+
+
+async def another_process(w: World) -> None:
+    """The process dies without a word; another one takes its place and its runs."""
+    await w.app.vanish()
+    await enter_again(w)
+
+
+async def enter_again(w: World) -> None:
+    """A process in the place of one that has vanished or left; what the old one had in hand is free."""
+    await w.app.__aenter__()
+    free_the_dead(w.app)
+
+
+def free_the_dead(app: App) -> None:
+    engine = app.runtime.engine
+    assert engine is not None
+    for worker in store_of(app).workers():
+        if worker.id != engine.worker_id:
+            store_of(app).retire(worker.id, app.runtime.clock.now(), app.settings.max_recoveries)
+
+
+async def restart(w: World) -> None:
+    """An orderly stop, and a start of the same app."""
+    await w.app.__aexit__()
+    await w.app.__aenter__()
+
+
+def put(
+    app: App, function: AsyncFn[..., Any] | SyncFn[..., Any], run_id: str, steps: Iterable[Step] = (), **changes: Any
+) -> None:
+    """Store a run that a worker had begun, with what it had recorded when it died: whoever is there goes on with it."""
+    store, clock = store_of(app), app.runtime.clock
+    code = function._function
+    now = clock.now()
+    new = NewRun(
+        run_id, f"uid-{run_id}", code.name, code.kind, "{}", State.RUNNING, now, now,
+        owner=DEAD, version=app.version, fingerprint=code.fingerprint,
+    )  # fmt: skip
+    store.register(Worker(DEAD, "elsewhere", "", 1, 1, app.version, "{}", now, 0, now))
+    (started,) = store.apply([Start(replace(new, **changes))], now)
+    assert isinstance(started, Started)
+    assert started.created
+    writes = [Write(DEAD, replace(step, run=run_id, epoch=1)) for step in steps]
+    for written in store.apply(writes, now) if writes else []:
+        assert isinstance(written, Written), written
+        assert written.verdict.value == "done", written
+    store.retire(DEAD, now, None)

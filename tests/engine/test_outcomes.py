@@ -1,0 +1,282 @@
+"""What functions return and raise: kept as it is, live and on replay; what cannot be kept ends the run, never leaves it stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+
+from mainspring import App, Settings, State
+from mainspring.errors import NotSerializable, RemoteError, TooLarge
+from mainspring.testing import world
+from tests.engine.lives import info, put, record, store_of
+
+
+class Declined(Exception):
+    def __init__(self, code: int, *, retryable: bool) -> None:
+        super().__init__(f"declined with {code}")
+        self.code = code
+        self.retryable = retryable
+
+
+async def test_none_is_a_result_like_any_other(store_url: str) -> None:
+    app, done = App(), list[str]()
+
+    @app.step
+    async def nothing() -> None:
+        done.append("step")
+
+    @app.workflow
+    async def one() -> None:
+        assert await nothing() is None  # type: ignore[func-returns-value]
+
+    async with world(app, url=store_url):
+        handle = await one.options(id="a").start()
+        assert await handle.result() is None  # type: ignore[func-returns-value]
+        assert info(app, "a").state is State.SUCCEEDED
+        put(app, one, "b", store_of(app).steps("a"))
+        assert await app.handle("b").result() is None
+    assert done == ["step"]
+
+
+async def test_an_exception_keeps_its_type_and_attributes_live_on_replay_and_on_every_later_call(
+    store_url: str,
+) -> None:
+    app, raised, caught = App(), list[int](), list[Declined]()
+
+    @app.step
+    async def charge() -> None:
+        raised.append(1)
+        raise Declined(402, retryable=True)
+
+    @app.workflow
+    async def one() -> None:
+        try:
+            await charge()
+        except Declined as error:
+            caught.append(error)
+            raise
+
+    async with world(app, url=store_url):
+        handle = await one.options(id="a").start()
+        for _ in range(2):
+            with pytest.raises(Declined) as again:
+                await handle.result()
+            assert (again.value.code, again.value.retryable, str(again.value)) == (402, True, "declined with 402")
+        with pytest.raises(Declined):
+            await one.options(id="a")()
+        put(app, one, "b", store_of(app).steps("a"))
+        with pytest.raises(Declined):
+            await app.handle("b").result()
+        assert info(app, "a").state is info(app, "b").state is State.FAILED
+        assert info(app, "a").reason == "Declined: declined with 402"
+    assert raised == [1]
+    assert [(error.code, error.retryable) for error in caught] == [(402, True), (402, True)]
+
+
+async def test_a_parent_gets_the_exception_of_its_child_and_can_handle_it(store_url: str) -> None:
+    app = App()
+
+    @app.workflow
+    async def child() -> None:
+        raise Declined(1, retryable=False)
+
+    @app.workflow
+    async def parent() -> list[int]:
+        codes = list[int]()
+        try:
+            await child()
+        except Declined as error:
+            codes.append(error.code)
+        handle = await child.start()
+        try:
+            await handle.result()
+        except Declined as error:
+            codes.append(error.code)
+        return codes
+
+    async with world(app, url=store_url):
+        assert await parent() == [1, 1]
+
+
+async def test_an_exception_that_cannot_be_rebuilt_is_a_remote_error_that_says_all(store_url: str) -> None:
+    app = App()
+
+    class Stubborn(Exception):
+        def __init__(self, where: object) -> None:
+            super().__init__("no way")
+            self.where = where
+
+        def __str__(self) -> str:
+            return f"no way through {type(self.where).__name__}"
+
+    @app.workflow
+    async def one() -> None:
+        raise Stubborn(object())
+
+    async with world(app, url=store_url):
+        with pytest.raises(RemoteError) as caught:
+            await one()
+        assert caught.value.type_name.endswith("Stubborn")
+        assert caught.value.message == "no way through object"
+        assert "in one" in caught.value.traceback
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError("x"), KeyboardInterrupt()])
+async def test_an_exit_or_cancellation_ends_its_own_run_and_nobody_elses(store_url: str, error: BaseException) -> None:
+    app = App()
+
+    @app.workflow
+    def leaves() -> None:
+        raise error
+
+    @app.workflow
+    async def parent() -> str:
+        try:
+            await leaves.aio()
+        except Exception as caught:  # noqa: BLE001
+            return type(caught).__name__
+        return "?"
+
+    async with world(app, url=store_url):
+        with pytest.raises(RemoteError, match=type(error).__name__):
+            await leaves.options(id="a").aio()
+        assert info(app, "a").state is State.FAILED
+        assert await parent() == "RemoteError"
+
+
+@pytest.mark.parametrize("bad", [object(), math.nan, {1: math.inf}, "\ud800", lambda: 1])
+async def test_a_result_that_cannot_be_stored_ends_the_run_failed_never_stuck(store_url: str, bad: object) -> None:
+    app = App()
+
+    @app.workflow
+    async def coroutine() -> object:
+        return bad
+
+    @app.workflow
+    def blocking() -> object:
+        return bad
+
+    @app.step
+    async def step() -> object:
+        return bad
+
+    @app.workflow
+    async def in_step() -> str:
+        try:
+            await step()
+        except NotSerializable as error:
+            return str(error)
+        return "?"
+
+    async with world(app, url=store_url):
+        for workflow in (coroutine, blocking):
+            handle = await workflow.start()
+            with pytest.raises(NotSerializable, match=f"the result of '{workflow.name}'"):
+                await handle.result()
+            assert info(app, handle.id).state is State.FAILED
+        assert "the result of 'step'" in await in_step()
+
+
+async def test_an_exception_full_of_things_that_cannot_be_stored_still_ends_the_run(store_url: str) -> None:
+    app = App()
+
+    @app.workflow
+    async def one() -> None:
+        error = ValueError(object(), math.nan, "a\0b")
+        error.extra = asyncio.get_running_loop()  # type: ignore[attr-defined]
+        raise error
+
+    async with world(app, url=store_url):
+        handle = await one.options(id="a").start()
+        with pytest.raises((ValueError, RemoteError)):
+            await handle.result()
+        assert info(app, "a").state is State.FAILED
+
+
+async def test_text_with_a_null_character_is_kept(store_url: str) -> None:
+    app = App()
+
+    @app.step
+    async def echo(text: str) -> str:
+        return text
+
+    @app.workflow
+    async def one(text: str) -> str:
+        return await echo(text)
+
+    async with world(app, url=store_url):
+        assert await one("a\0b") == "a\0b"
+
+
+async def test_values_above_the_limit_are_refused_where_they_come_up(store_url: str) -> None:
+    app = App(settings=Settings(value_bytes=1_000))
+
+    @app.step
+    async def large(size: int) -> str:
+        return "x" * size
+
+    @app.workflow
+    async def result(size: int) -> str:
+        return await large.options()(size) if size < 990 else "x" * size
+
+    @app.workflow
+    async def in_step() -> str:
+        try:
+            await large(1_000)
+        except TooLarge as error:
+            return str(error)
+        return "?"
+
+    @app.workflow
+    async def argument(text: str) -> str:
+        return text
+
+    async with world(app, url=store_url):
+        assert len(await result(980)) == 980
+        with pytest.raises(TooLarge, match="the result of 'result' has 1,002 characters as JSON; the limit is 1,000"):
+            await result(1_000)
+        assert "the result of step 'large' has 1,002 characters" in await in_step()
+        with pytest.raises(TooLarge, match="the arguments of 'argument'"):
+            await argument("x" * 1_000)
+        with pytest.raises(TooLarge, match="the arguments of 'argument'"):
+            argument.bind("x" * 1_000)
+
+
+async def test_stop_iteration_of_a_step_is_an_error_like_any_other(store_url: str) -> None:
+    app = App()
+
+    @app.step
+    def blocking() -> None:
+        raise StopIteration(1)
+
+    @app.step
+    async def coroutine() -> None:
+        raise StopIteration(1)
+
+    @app.workflow
+    async def from_async() -> list[str]:
+        found = list[str]()
+        for step in (blocking.aio, coroutine):
+            try:
+                await step()
+            except RuntimeError as error:
+                found.append(str(error))
+        return found
+
+    @app.workflow
+    def from_def() -> list[str]:
+        found = list[str]()
+        for step in (blocking, coroutine.sync):
+            try:
+                step()
+            except RuntimeError as error:
+                found.append(str(error))
+        return found
+
+    async with world(app, url=store_url):
+        for workflow in (from_async, from_def):
+            handle = await workflow.options(id=workflow.name).start()
+            assert await handle.result() == ["step 'blocking' raised StopIteration", "coroutine raised StopIteration"]
+            assert len(record(app, handle.id)) == 2

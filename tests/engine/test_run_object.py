@@ -1,0 +1,228 @@
+"""`run`: what a run knows of itself is the same in every replay."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from mainspring import App, Retry, run
+from mainspring.errors import InvalidInput, NotInRun
+from mainspring.testing import world
+from tests.engine.lives import another_process, info, names, put, record, store_of
+
+
+async def test_a_run_knows_its_id_version_deadline_and_attributes(store_url: str) -> None:
+    app = App(version="v7")
+
+    @app.step
+    async def inside() -> list[Any]:
+        return [run.id, run.version, run.attributes, run.attempt]
+
+    @app.workflow
+    async def one() -> list[Any]:
+        return [run.id, run.version, run.deadline, run.attributes, run.attempt, await inside()]
+
+    async with world(app, at="2026-01-01T00:00Z", url=store_url):
+        found = await one.options(id="a", timeout="1h", attributes={"tenant": "acme", "n": [1]})()
+        attributes = {"tenant": "acme", "n": [1]}
+        assert found == ["a", "v7", datetime(2026, 1, 1, 1, tzinfo=UTC), attributes, 1, ["a", "v7", attributes, 1]]
+        assert (await one())[2:4] == [None, {}]
+
+
+async def test_the_step_key_is_the_same_in_every_attempt_and_after_a_crash_and_nowhere_else(store_url: str) -> None:
+    app, keys = App(), list[str]()
+
+    @app.step(retry=Retry(3, first="1m"))
+    async def flaky(what: str) -> str:
+        keys.append(f"{what} {run.step_key}")
+        if len(keys) < 3:
+            raise ConnectionError
+        return run.step_key
+
+    @app.workflow
+    async def one() -> list[str]:
+        return [await flaky("first"), await flaky("second")]
+
+    async with world(app, url=store_url) as w:
+        handle = await one.start()
+        await w.advance("30s")
+        await another_process(w)
+        first, second = await handle.result()
+        assert keys == [f"first {first}"] * 3 + [f"second {second}"]
+        assert first != second
+        assert first not in await one()
+
+
+async def test_time_chance_and_uuids_are_the_same_on_replay_and_differ_within_and_between_runs(store_url: str) -> None:
+    app, seen, began, go = App(), list[list[Any]](), asyncio.Event(), asyncio.Event()
+
+    @app.step
+    async def note() -> list[Any]:
+        return [run.random().random(), str(run.uuid())]
+
+    @app.step
+    async def hang() -> None:
+        began.set()
+        await go.wait()
+
+    @app.workflow
+    async def leaf() -> None: ...
+
+    @app.workflow
+    async def draw() -> None:
+        async def branch() -> list[Any]:
+            return [run.random().random(), run.uuid(), *await note(), run.now()]
+
+        found: list[Any] = [run.now(), run.random().random(), run.random().random(), run.uuid(), run.uuid()]
+        if not seen:
+            w.clock.set(datetime(2026, 1, 2, tzinfo=UTC))  # time passes while the workflow's own code is at work
+        await leaf.start()
+        found.append(run.now())
+        await run.sleep("1h")
+        found += [run.now(), *await branch(), *itertools.chain(*await asyncio.gather(branch(), branch()))]
+        seen.append(found)
+        await hang()
+
+    async with world(app, at="2026-01-01T00:00Z", url=store_url) as w:
+        handle = await draw.start()
+        waiting = asyncio.create_task(handle.result())
+        await began.wait()
+        await another_process(w)
+        go.set()
+        await handle.result()
+        await draw()
+        waiting.cancel()
+    live, again, other = seen
+    assert live == again
+    assert [one for one in live if isinstance(one, datetime)][:3] == [
+        datetime(2026, 1, 1, tzinfo=UTC),
+        datetime(2026, 1, 2, tzinfo=UTC),
+        datetime(2026, 1, 2, 1, tzinfo=UTC),
+    ]
+    drawn = [one for one in live + other if not isinstance(one, datetime)]
+    assert len(set(drawn)) == len(drawn)
+
+
+@pytest.mark.parametrize("colour", ["async", "def"])
+async def test_any_function_can_be_a_step_ad_hoc(store_url: str, colour: str) -> None:
+    app, done = App(), list[str]()
+
+    async def coroutine(what: str, *, loud: bool = False) -> str:
+        done.append(what)
+        return what.upper() if loud else what
+
+    def blocking(what: str) -> datetime:
+        done.append(what)
+        return datetime.fromisoformat(what)
+
+    @app.workflow
+    async def from_async() -> list[Any]:
+        one = await run.step("one", coroutine, "a", loud=True)
+        two = await run.step("two", blocking, "2026-01-01")
+        return [one, two, await run.step("three", len, "four")]
+
+    @app.workflow
+    def from_def() -> list[Any]:
+        one = run.step.sync("one", coroutine, "a", loud=True)
+        two = run.step.sync("two", blocking, "2026-01-01")
+        return [one, two, run.step.sync("three", len, "four")]
+
+    workflow = from_async if colour == "async" else from_def
+    async with world(app, url=store_url):
+        handle = await workflow.options(id="a").start()
+        expected = ["A", datetime(2026, 1, 1), 4]  # noqa: DTZ001  (what the function makes)
+        assert await handle.result() == expected
+        assert names(app, "a") == ["one", "two", "three"]
+        put(app, workflow, "b", store_of(app).steps("a"))
+        assert await app.handle("b").result() == expected
+    assert done == ["a", "2026-01-01"]
+
+
+async def test_a_step_ad_hoc_needs_a_name_and_a_function_that_was_not_called() -> None:
+    app = App()
+
+    @app.workflow
+    async def one() -> list[str]:
+        found = list[str]()
+        for arguments in ((" ", len), ("name", 3), (len, "name")):
+            try:
+                await run.step(*arguments)
+            except InvalidInput as error:
+                found.append(str(error))
+        return found
+
+    async with world(app):
+        blank, called, swapped = await one()
+        assert "is not a name" in blank
+        assert "do not call it yourself" in called
+        assert "takes a name first, then the function" in swapped
+
+
+def test_outside_runs_everything_of_run_says_that_there_is_none() -> None:
+    for ask in (
+        lambda: run.id,
+        lambda: run.attempt,
+        lambda: run.version,
+        lambda: run.deadline,
+        lambda: run.attributes,
+        lambda: run.step_key,
+        run.now,
+        run.random,
+        run.uuid,
+        lambda: run.sleep.sync(1),
+        lambda: run.sleep_until.sync(1),
+        lambda: run.step.sync("name", len, "x"),
+    ):
+        with pytest.raises(NotInRun, match="only there inside a workflow or step"):
+            ask()
+
+
+async def test_inside_a_step_nothing_waits_durably_and_nothing_is_recorded_by_itself() -> None:
+    app = App()
+
+    @app.step
+    async def tries() -> list[str]:
+        found = list[str]()
+        for verb in (lambda: run.sleep(1), lambda: run.sleep_until(1), lambda: run.step("name", len, "x")):
+            try:
+                await verb()
+            except NotInRun as error:
+                found.append(str(error))
+        return found
+
+    @app.workflow
+    async def one() -> list[str]:
+        return await tries()
+
+    async with world(app):
+        sleep, until, step = await one()
+        assert "run.sleep belongs in a workflow" in sleep
+        assert "run.sleep_until belongs in a workflow" in until
+        assert "run.step belongs in a workflow" in step
+
+
+async def test_a_handle_described_inside_a_run_is_recorded(store_url: str) -> None:
+    app = App()
+
+    @app.workflow
+    async def leaf() -> int:
+        return 3
+
+    @app.workflow
+    async def one() -> list[Any]:
+        handle = await leaf.options(id="leaf").start()
+        await handle.result()
+        found = await handle.describe()
+        return [found.state.value, found.output, found.created, await handle.cancel(), await app.handle("?").cancel()]
+
+    async with world(app, at="2026-01-01T00:00Z", url=store_url):
+        expected = ["succeeded", 3, datetime(2026, 1, 1, tzinfo=UTC), False, False]
+        assert await one.options(id="a")() == expected
+        assert [step.kind for step in record(app, "a")] == ["start", "result", "step", "step", "step"]
+        put(app, one, "b", store_of(app).steps("a"))
+        assert await app.handle("b").result() == expected
+        assert info(app, "b").recoveries == 1
