@@ -34,8 +34,6 @@ _DEFAULTS = {
     "tcp_user_timeout": "30000",
     "application_name": "mainspring",
 }
-_PREPARE_AT = 2
-"""A statement is prepared when it is executed for the second time."""
 
 LOCKED = (pg.LockNotAvailable, pg.DeadlockDetected, pg.SerializationFailure)
 """Somebody else was in the way; the transaction is rolled back and can be made again at once."""
@@ -121,13 +119,13 @@ class Database:
 
     def connect(self) -> Connection:
         """A connection of the caller's own."""
+        # Only the wire prepares statements: psycopg would deallocate all of them, its own and ours, after every rollback.
         connection = Connection.connect(self._conninfo, autocommit=True, prepare_threshold=None)
         # Values are JSON text on both sides; what they mean is the codec's business.
         for name in ("json", "jsonb"):
             connection.adapters.register_loader(name, TextLoader)
         if self._prepare is None:
             self._prepare = not _behind_a_pooler(connection)
-        connection.prepare_threshold = _PREPARE_AT if self._prepare else None
         connection.wire = Wire(connection, prepare=self._prepare)
         return connection
 

@@ -65,7 +65,7 @@ class Wire:
             name = b"ms%d" % len(self._prepared)
             result = self._pg.prepare(name, query)
             if result.status not in _ANSWERS:
-                raise error_from_result(result)
+                raise _error(result, self._pg)
             self._prepared[query] = name
         return name
 
