@@ -9,7 +9,7 @@ from mainspring.services.service import Service
 if TYPE_CHECKING:
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Clock
-    from mainspring.store.protocol import Store
+    from mainspring.store.protocol import Poke, Store
 
 
 class Attendant(Service):
@@ -21,10 +21,13 @@ class Attendant(Service):
         super().__init__(clock, poll)
         self._store = store
         self._engine = engine
+        self._unattended: list[Poke] = []
 
     async def run_once(self, now: int) -> int | None:
         del now
         if self._engine.executions:
-            pokes = await self._engine.in_thread(self._store.pokes, self._engine.worker_id)
-            await self._engine.attend(pokes)
+            # The store tells each of them once; if attending to them fails, they are still to be attended to.
+            self._unattended += await self._engine.in_thread(self._store.pokes, self._engine.worker_id)
+            await self._engine.attend(self._unattended)
+            self._unattended = []
         return None

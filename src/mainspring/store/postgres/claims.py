@@ -110,13 +110,13 @@ class Claims:
                 except LOCKED:
                     roll_back(db)
                     raise
-        except StoreUnavailable:
+            claims = self._with_steps(sorted([*runs, *taken], key=lambda run: (run.due, run.uid)))
+        except Exception:  # whatever went wrong, what was taken must not be forgotten
             self._in_doubt[request.worker] = {run.id: run.epoch for run in (*runs, *taken)}
             raise
         more = rows[0][0] == "t" if rows and limit else bool(rows)
         next_due = due[0][0]
-        runs = sorted([*runs, *taken], key=lambda run: (run.due, run.uid))
-        return Claimed(self._with_steps(runs), None if next_due is None else int(next_due), more)
+        return Claimed(claims, None if next_due is None else int(next_due), more)
 
     def _settle(self, worker: str) -> list[Run]:
         """Runs that were taken by a claim of which it was not known whether it committed."""
