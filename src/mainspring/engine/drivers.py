@@ -43,6 +43,7 @@ async def drive(ex: Execution, flow: Flow) -> Any:
 
 def drive_blocking(ex: Execution, flow: Flow) -> Any:
     """Perform an operation on the thread of a `def` run: steps and commits right here, waits on the loop."""
+    ex.active += 1
     try:
         effect = next(flow)
         while True:
@@ -60,6 +61,7 @@ def drive_blocking(ex: Execution, flow: Flow) -> Any:
     except StopIteration as done:
         return done.value
     finally:
+        ex.active -= 1
         ex.outstanding -= 1
 
 
