@@ -124,12 +124,11 @@ class Bulk:
             self._news.ended.update(ops[_number(row)].run for row in rows)
 
         def unblocked(rows: list[Row]) -> None:
-            ready, owners, *_ = rows[0]
-            self._news.ready = self._news.ready or ready == "t"
-            self._news.poked.update(owners.split(" ") if owners else ())
+            tokens = (rows[0][0] or "").split()
+            self._news.woken(None if each == "r" else each.removeprefix("p=") for each in tokens)
 
         rows = [_finish_row(number, op) for number, op in enumerate(ops)]
-        self._add(text.finish(lone=len(ops) == 1), _parameters(rows), ended)
+        self._add(text.FINISH_ONE if len(ops) == 1 else text.FINISH, _parameters(rows), ended)
         values: dict[str, Value] = {
             "ended": array(op.run for op in ops),
             # A worker hears of what it finished itself in memory, before any poke could reach it.

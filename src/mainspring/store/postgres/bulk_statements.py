@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cache
 
 from mainspring.store import sql
+from mainspring.store.postgres.news import LONGEST_PAYLOAD
 from mainspring.store.postgres.statements import ENDED, NOTIFY, ON_STEP, cast
 
 _STEP = ", ".join(sql.STEP_COLUMNS)
@@ -132,21 +133,27 @@ VOID = f"""
 """
 
 
-@cache
-def finish(*, lone: bool) -> str:
-    """Ends runs. `UNBLOCK` goes with it, in the same transaction."""
-    return f"""
-  WITH asked AS MATERIALIZED ({_rows(_FINISH, lone=lone)}),
+_END = """state = a.state, reason = coalesce(a.reason, r.reason), output = a.output::json, error = a.error::json,
+    completed = a.completed, owner = NULL, poked = false, stranded = NULL"""
+FINISH_ONE = f"""
+  WITH a AS MATERIALIZED (
+    SELECT {", ".join(f":{column}::{kind} AS {column}" for column, kind in _FINISH.items())} FROM runs
+    WHERE id = :run AND owner = :owner AND epoch = :epoch
+      AND (state IN ('running', 'waiting') OR (state = 'cancelling' AND :state = 'cancelled'))
+    FOR NO KEY UPDATE SKIP LOCKED)
+  UPDATE runs r SET {_END} FROM a WHERE r.id = a.run RETURNING a.n
+"""
+FINISH = f"""
+  WITH asked AS MATERIALIZED ({_rows(_FINISH)}),
   mine AS MATERIALIZED (
     SELECT id, owner, epoch, state FROM runs WHERE id = ANY(ARRAY(SELECT run FROM asked))
     ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
-  UPDATE runs r SET state = a.state, reason = coalesce(a.reason, r.reason), output = a.output::json, error = a.error::json,
-    completed = a.completed, owner = NULL, poked = false, stranded = NULL
+  UPDATE runs r SET {_END}
   FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
   WHERE r.id = a.run AND (m.state IN ('running', 'waiting') OR (m.state = 'cancelling' AND a.state = 'cancelled'))
   RETURNING a.n
 """
-
+"""Ends runs. `UNBLOCK` goes with it, in the same transaction."""
 
 UNBLOCK = f"""
   WITH waiting AS MATERIALIZED (
@@ -164,10 +171,8 @@ UNBLOCK = f"""
     WHERE r.id = w.id AND ((w.owner IS NULL AND w.state = 'waiting') OR
       (w.state IN ('running', 'waiting', 'cancelling') AND w.owner <> ALL(:told)))
     RETURNING r.owner),
-  told AS (
-    SELECT coalesce(bool_or(owner IS NULL), false) AS ready, string_agg(DISTINCT owner, ' ') AS owners FROM woken)
-  SELECT ready, owners, pg_notify(:channel, concat_ws(' ', :payload::text, CASE WHEN ready THEN 'r' END,
-    CASE WHEN length(owners) > 3000 THEN 'p' ELSE 'p=' || replace(owners, ' ', ' p=') END))
+  told AS (SELECT coalesce(string_agg(DISTINCT coalesce(' p=' || owner, ' r'), ''), '') AS tokens FROM woken)
+  SELECT tokens, pg_notify(:channel, :payload || CASE WHEN length(tokens) < {LONGEST_PAYLOAD} THEN tokens ELSE ' r p' END)
   FROM told
 """
 """Wakes the runs that wait for runs that have just ended, and tells the world.
