@@ -10,7 +10,7 @@ import pytest
 
 from mainspring.errors import InvalidCron
 from mainspring.recurrence import Cron, Dialect
-from mainspring.recurrence.ambiguity import other_readings
+from mainspring.recurrence.ambiguous import other_readings
 
 ALL = {
     "second": tuple(range(60)),

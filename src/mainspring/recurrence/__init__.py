@@ -3,22 +3,22 @@
 Pure and public: nothing here reads a clock, a file of the user's or a database.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from mainspring.recurrence.ambiguity import AmbiguousCron, ambiguity
-from mainspring.recurrence.calendars import Calendar
-from mainspring.recurrence.crons import Cron
-from mainspring.recurrence.dialects import Dialect
-from mainspring.recurrence.durations import format_duration, parse_duration
-from mainspring.recurrence.intervals import Interval
-from mainspring.recurrence.search import Fold, Gap
-from mainspring.recurrence.spec import Spec
-from mainspring.recurrence.spec_input import DateRange
-
 if TYPE_CHECKING:
+    from mainspring.recurrence.ambiguous import AmbiguousCron, ambiguity
+    from mainspring.recurrence.calendars import Calendar
+    from mainspring.recurrence.crons import Cron
     from mainspring.recurrence.crontab import parse_crontab
     from mainspring.recurrence.crontab_items import CronItem, CronOptions, ParsedCronItem, parse_cron_items
+    from mainspring.recurrence.dialects import Dialect
+    from mainspring.recurrence.durations import format_duration, parse_duration
+    from mainspring.recurrence.intervals import Interval
     from mainspring.recurrence.lints import Advice, lint
+    from mainspring.recurrence.search import Fold, Gap
+    from mainspring.recurrence.spec import Spec
+    from mainspring.recurrence.spec_input import DateRange
 
 __all__ = [
     "Advice",
@@ -42,23 +42,33 @@ __all__ = [
     "parse_duration",
 ]
 
-_LATER = {
+_HOMES = {
     "Advice": "lints",
+    "AmbiguousCron": "ambiguous",
+    "Calendar": "calendars",
+    "Cron": "crons",
     "CronItem": "crontab_items",
     "CronOptions": "crontab_items",
+    "DateRange": "spec_input",
+    "Dialect": "dialects",
+    "Fold": "search",
+    "Gap": "search",
+    "Interval": "intervals",
     "ParsedCronItem": "crontab_items",
+    "Spec": "spec",
+    "ambiguity": "ambiguous",
+    "format_duration": "durations",
     "lint": "lints",
     "parse_cron_items": "crontab_items",
     "parse_crontab": "crontab",
+    "parse_duration": "durations",
 }
-"""Names that few programs use, and the modules that are imported when one does."""
+"""The module of each name, imported when the name is first used: every program has durations, few have crontabs."""
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LATER:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - see above
-
-    value: object = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    value: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = value
     return value

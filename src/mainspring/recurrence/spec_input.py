@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from zoneinfo import ZoneInfo
 
 from mainspring.errors import Fault, InvalidCron, InvalidInput, InvalidSpec
-from mainspring.recurrence.ambiguity import AmbiguousCron, ambiguity
+from mainspring.recurrence.ambiguous import AmbiguousCron, ambiguity
 from mainspring.recurrence.calendars import Calendar
 from mainspring.recurrence.crons import Cron
 from mainspring.recurrence.durations import parse_duration
