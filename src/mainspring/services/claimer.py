@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from mainspring.services.service import Service
@@ -11,7 +13,7 @@ from mainspring.store.protocol import ClaimRequest
 if TYPE_CHECKING:
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Clock
-    from mainspring.store.protocol import Store
+    from mainspring.store.protocol import Claimed, Store
 
 _LARGEST_BATCH = 200
 
@@ -51,10 +53,21 @@ class Claimer(Service):
             self._hungry = True
             return self._next_due
         request = ClaimRequest(engine.worker_id, engine.version, functions, limit, now, compatible=self._compatible)
-        claimed = await engine.in_thread(self._store.claim, request)
+        claimed = await self._claim(request)
         engine.take(claimed.claims)
         self._hungry = claimed.more or len(functions) < len(list(engine.registry))
         self._next_due = claimed.next_due if claimed.next_due is not None and claimed.next_due < FAR else None
         if claimed.more and engine.room() > 0:
             self.kick()
         return self._next_due
+
+    async def _claim(self, request: ClaimRequest) -> Claimed:
+        """Claim. When the service is stopped meanwhile, what the claim still brings is taken first, to be handed back in order."""
+        claiming = asyncio.ensure_future(self._engine.in_thread(self._store.claim, request))
+        try:
+            claimed: Claimed = await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            with contextlib.suppress(Exception):
+                self._engine.take((await claiming).claims)
+            raise
+        return claimed
