@@ -45,6 +45,7 @@ class Process:
                 stderr=out,
                 cwd=PROJECT,
                 env=os.environ | {"PYTHONUNBUFFERED": "1"} | environment,
+                start_new_session=True,  # so that what it forks can be found and ended with it
             )
         self.pid = self._popen.pid
 
@@ -72,6 +73,12 @@ class Process:
     def kill(self) -> None:
         """SIGKILL: no last words. Returns when it is gone."""
         self.send(signal.SIGKILL)
+        self._popen.wait(PATIENCE)
+
+    def clear_away(self) -> None:
+        """Kill it and whatever it has forked."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
         self._popen.wait(PATIENCE)
 
     def freeze(self) -> None:
@@ -105,7 +112,7 @@ class Fleet:
 
     def __exit__(self, *error: object) -> None:
         for process in self.processes:
-            process.kill()
+            process.clear_away()
         for process in self.processes:  # pytest shows it when the test has failed
             print(f"--- process {process.pid} said:\n{process.output[-4000:]}")  # noqa: T201
 

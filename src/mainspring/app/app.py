@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from mainspring.app.dual import dual, refuse_blocking_on_loop
+from mainspring.app.forks import survive_forks
 from mainspring.app.functions import as_call
 from mainspring.app.portal import Portal
 from mainspring.app.runtime import Runtime
@@ -58,6 +59,13 @@ class App(Scope):
         self._worker: Worker | None = None
         self._portal: Portal | None = None
         self._exits: contextlib.AsyncExitStack | None = None
+        survive_forks(self)
+
+    def leave_to_parent(self) -> list[object]:
+        """In a forked process: this app is not entered here, and has not connected yet."""
+        left: list[object] = [self._worker, self._portal, self._exits, self._runtime.leave_to_parent()]
+        self._worker = self._portal = self._exits = None
+        return left
 
     @property
     def runtime(self) -> Runtime:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from mainspring.model.clock import SystemClock
@@ -26,7 +25,6 @@ class Connection:
         clock: Clock,
         backstage: Backstage,
     ) -> None:
-        self.pid = os.getpid()
         self.clock = clock
         self.store = backstage.store(url, settings)
         self.store.open(migrate=settings.migrate)

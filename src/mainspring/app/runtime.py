@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import os
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -68,14 +67,14 @@ class Runtime:
 
     # -- connection ----------------------------------------------------------------------------------------------------
     def connection(self) -> Connection:
-        """The connection, made now if there is none, or none of this process: a forked one does not use its parent's."""
+        """The connection, made now if there is none."""
         with self._connecting:
-            if self._connection is None or self._connection.pid != os.getpid():
+            if self._connection is None:
                 self._connection = Connection(self.url, self.settings, self.clock, self.backstage)
             return self._connection
 
     async def connected(self) -> Connection:
-        if self._connection is not None and self._connection.pid == os.getpid():
+        if self._connection is not None:
             return self._connection
         return await self._in_thread(self.connection)
 
@@ -91,10 +90,17 @@ class Runtime:
         with self._connecting:
             connection, self._connection = self._connection, None
             portal, self._portal = self._portal, None
-        if connection is not None and connection.pid == os.getpid():
+        if connection is not None:
             connection.close()
         if portal is not None:
             portal.close()
+
+    def leave_to_parent(self) -> list[object]:
+        """In a forked process: nothing of the parent's is used, not even its lock, which some thread there may hold."""
+        left: list[object] = [self._connection, self._portal, self.engine]
+        self._connection = self._portal = self.engine = None
+        self._connecting = threading.Lock()
+        return left
 
     # -- blocking ------------------------------------------------------------------------------------------------------
     def block(self, work: Coroutine[Any, Any, R], label: str) -> R:
