@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import asyncio
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from mainspring.engine import engine as engine_module
 from mainspring.model.records import NewRun, Step, Worker
@@ -93,3 +95,11 @@ def put(
         assert isinstance(written, Written), written
         assert written.verdict.value == "done", written
     store.retire(DEAD, now, None)
+
+
+async def until_halted(app: App, run_id: str) -> None:
+    """Until the worker that has a run in hand has learned that it is to stop."""
+    engine = app.runtime.engine
+    assert engine is not None
+    while (execution := engine.executions.get(run_id)) is not None and execution.halted is None:
+        await asyncio.sleep(0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 import uvloop
+from msgspec.structs import replace
 
 from mainspring import AsyncFn
 from mainspring.testing import World, crash, world
