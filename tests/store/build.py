@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
+
+from msgspec.structs import replace
 
 from mainspring.model.records import NewRun, Step, Worker
 from mainspring.model.states import State

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from mainspring.model.states import State
 from mainspring.store.ops import FAR, Verdict, Void, Write, Written
