@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.processes import Fleet
+
 if TYPE_CHECKING:
-    from tests.support.processes import Fleet
+    from pathlib import Path
 
 pytestmark = pytest.mark.processes
 
@@ -69,6 +71,17 @@ assert apps.app.handle("before").result.sync(timeout=20) == 4
 apps.app.close()
 sys.exit(max(codes))
 """
+HOLDING = """
+import os, time
+from tests.fleet import apps
+
+store = apps.app.runtime.connection().store
+with store._db.write():
+    if os.fork() == 0:
+        print("child lives", flush=True)
+        time.sleep(60)
+    time.sleep(60)
+"""
 
 
 def test_an_app_used_before_a_fork_works_on_both_sides(fleet: Fleet) -> None:
@@ -82,3 +95,14 @@ def test_a_child_of_a_worker_can_start_and_ask(fleet: Fleet) -> None:
 
 def test_a_preloaded_app_works_in_every_forked_process(fleet: Fleet) -> None:
     assert fleet.process("-c", PRELOADED).wait() == 0
+
+
+async def test_a_child_that_outlives_its_parent_does_not_keep_the_parents_turn_at_writing(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    """As the processes of a pool do that was forked by a worker which then is killed."""
+    with Fleet(tmp_path, sqlite_url) as fleet:
+        holder = fleet.process("-c", HOLDING)
+        holder.says("child lives")
+        holder.kill()
+        fleet.worker()

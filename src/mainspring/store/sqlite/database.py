@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from mainspring.errors import StoreError, StoreFull, StoreUnavailable
 
@@ -45,6 +46,9 @@ def translated(path: str) -> Generator[None]:
         raise
 
 
+_with_turns: WeakSet[Database] = WeakSet()
+
+
 class Database:
     """A SQLite file, or a temporary one when `path` is empty: it vanishes on close and does not wait for the disk."""
 
@@ -65,6 +69,7 @@ class Database:
                 raise StoreUnavailable(f"there is no folder {folder} to keep the database {Path(self.path).name} in")
             if fcntl is not None and self._temporary is None:
                 self._turns = os.open(f"{self.path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                _with_turns.add(self)
             with self._my_turn():
                 self._writer = self._connect()
                 self._writer.execute("PRAGMA journal_mode = WAL")
@@ -80,6 +85,13 @@ class Database:
                 self._turns = None
         if self._temporary is not None:
             self._temporary.cleanup()
+
+    def leave_to_parent(self) -> None:
+        """In a forked process: a turn is everybody's who has its file open, so a child that lives on would never give back one
+        that its parent had taken before it died."""
+        if self._turns is not None:
+            os.close(self._turns)
+        self._turns = self._writer = None
 
     @contextlib.contextmanager
     def write(self) -> Generator[sqlite3.Connection]:
@@ -146,3 +158,12 @@ class Database:
                 yield
             finally:
                 fcntl.flock(turns, fcntl.LOCK_UN)
+
+
+def _in_child() -> None:
+    for database in list(_with_turns):
+        database.leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
