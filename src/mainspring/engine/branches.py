@@ -14,7 +14,7 @@ from mainspring.engine.context import Line, current
 from mainspring.engine.drivers import drive, perform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncGenerator, Callable, Coroutine
     from types import FrameType
 
     Factory = Callable[..., asyncio.Future[Any]]
@@ -27,6 +27,14 @@ _OURS = {drive.__code__, perform.__code__}
 _WAIT_FOR = asyncio.wait_for.__code__
 _AS_COMPLETED = asyncio.as_completed.__code__
 _DEPTH = 8
+
+
+async def _generator() -> AsyncGenerator[None]:
+    yield
+
+
+_CLEAN_UP: type[Any] = type(_generator().aclose())
+"""What an event loop wraps in a task when an unfinished generator is collected."""
 
 
 def ours(function: CoroutineFunction) -> CoroutineFunction:
@@ -43,7 +51,13 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
 
     def factory(loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Future[Any]:
         where = options["context"].get(current) if options.get("context") is not None else current.get()
-        if not isinstance(where, Line) or not _is_users(coro):
+        if not isinstance(where, Line):
+            return _create(previous, loop, coro, options)
+        if type(coro) is _CLEAN_UP:
+            # It happens whenever the garbage collector comes by, so it is outside the run: a step in it is a plain call.
+            options["context"] = context = (options.get("context") or contextvars.copy_context()).copy()
+            context.run(current.set, None)
+        if not _is_users(coro):
             return _create(previous, loop, coro, options)
         caller = _creator(sys._getframe(1))  # noqa: SLF001  (there is no other way to ask who creates a task)
         if caller is not None and caller.f_code is _WAIT_FOR:
