@@ -84,7 +84,7 @@ class Wire:
         found: list[list[Row]] = []
         error: psycopg.Error | None = None
         synced = not piped
-        while not (synced and len(found) == wanted):
+        while not (synced and len(found) >= wanted):
             result = self._next()
             if result is None:
                 if self._pg.status != pq.ConnStatus.OK:
@@ -100,8 +100,11 @@ class Wire:
             found.append(_rows(result))
         if piped:
             self._pg.exit_pipeline_mode()
-        else:
-            self._next()  # the end of the answer
+        elif (late := self._next()) is not None:
+            # The rows of a lone statement come before its commit, and only the end of the answer says that it is committed.
+            error = error or _error(late, self._pg)
+            while self._pg.status == pq.ConnStatus.OK and self._next() is not None:
+                pass
         if error is not None:
             raise error
         return found
