@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
-
-from msgspec.structs import replace
+import copy
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.engine import engine as engine_module
 from mainspring.model.records import NewRun, Step, Worker
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 engine_module._PATIENCE = 0.02
 """A worker that vanishes presses those of its runs that hold on to something; in tests at once."""
 
+T = TypeVar("T")
 DEAD = "a worker that has died"
 
 
@@ -87,14 +87,20 @@ def put(
         owner=DEAD, version=app.version, fingerprint=code.fingerprint,
     )  # fmt: skip
     store.register(Worker(DEAD, "elsewhere", "", 1, 1, app.version, "{}", now, 0, now))
-    (started,) = store.apply([Start(replace(new, **changes))], now)
+    (started,) = store.apply([Start(_with(new, **changes))], now)
     assert isinstance(started, Started)
     assert started.created
-    writes = [Write(DEAD, replace(step, run=run_id, epoch=1)) for step in steps]
+    writes = [Write(DEAD, _with(copy.copy(step), run=run_id, epoch=1)) for step in steps]
     for written in store.apply(writes, now) if writes else []:
         assert isinstance(written, Written), written
         assert written.verdict.value == "done", written
     store.retire(DEAD, now, None)
+
+
+def _with(record: T, **changes: Any) -> T:
+    for name, value in changes.items():
+        setattr(record, name, value)
+    return record
 
 
 async def until_halted(app: App, run_id: str) -> None:

@@ -1,0 +1,163 @@
+"""A replay that asks for something else than what is recorded says so: where, what is recorded, what was found."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from mainspring import App, AsyncFn, Settings, State, run
+from mainspring.engine import engine as engine_module
+from mainspring.errors import NonDeterminism
+from mainspring.model.records import Step
+from mainspring.testing import world
+from tests.engine.lives import info, put, record
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "_STUCK_SECONDS", 0.05)
+
+
+def recorded(position: str, seq: int, name: str, kind: str = "step") -> Step:
+    return Step("", position, kind, name, seq=seq, output='"old"', started=1, completed=2, attempts=1)
+
+
+def make_app(**settings: Any) -> App:
+    app = App(settings=Settings(**settings))
+
+    @app.step
+    async def new(what: str = "new") -> str:
+        return what
+
+    @app.workflow
+    async def one() -> list[str]:
+        return [await new(), await new()]
+
+    @app.workflow(name="short")
+    async def short() -> list[str]:
+        return [await new()]
+
+    @app.workflow(name="sleeps")
+    async def sleeps() -> None:
+        await run.sleep(1)
+
+    @app.workflow(name="swallows")
+    async def swallows() -> str:
+        try:
+            await new()
+        except Exception:  # noqa: BLE001, S110
+            pass
+        return "as if nothing had been"
+
+    @app.workflow(name="branches")
+    async def branches() -> list[str]:
+        async def branch() -> str:
+            return await new()
+
+        return await asyncio.gather(branch(), branch())
+
+    return app
+
+
+def function(app: App, name: str) -> Any:
+    return AsyncFn[..., Any](app, app.runtime.registry.get(name))
+
+
+CASES = {
+    "another name": (
+        "one",
+        [recorded("0", 0, "old")],
+        "at position 0 the record has step 'old', but the code now asks for step 'new'",
+    ),
+    "another kind": (
+        "sleeps",
+        [recorded("0", 0, "old")],
+        "at position 0 the record has step 'old', but the code now asks for sleep",
+    ),
+    "an end before the end of the record": (
+        "short",
+        [recorded("0", 0, "new"), recorded("1", 1, "new")],
+        "the function came to its end, but the record goes on with step 'new' at position 1",
+    ),
+    "swallowed by the code": (
+        "swallows",
+        [recorded("0", 0, "old")],
+        "at position 0 the record has step 'old', but the code now asks for step 'new'",
+    ),
+    "something new before the record is used up": (
+        "one",
+        [recorded("t0.0", 0, "new")],
+        "the record goes on with step 'new' at position t0.0, but the code asks for position 0 instead",
+    ),
+    "another name in a branch": (
+        "branches",
+        [recorded("t1.0", 0, "old")],
+        "at position t1.0 the record has step 'old', but the code now asks for step 'new'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_under_the_same_source_the_run_ends_failed_with_an_explanation(store_url: str, case: str) -> None:
+    name, steps, explanation = CASES[case]
+    app = make_app()
+    async with world(app, url=store_url):
+        put(app, function(app, name), "a", steps)
+        with pytest.raises(NonDeterminism) as caught:
+            await app.handle("a").result()
+        assert f"run a of {name}: {explanation}." in str(caught.value)
+        assert "must do the same operations in the same order" in str(caught.value)
+        assert info(app, "a").state is State.FAILED
+        assert len(record(app, "a")) == len(steps)
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_under_another_source_the_run_is_stranded_and_kept_for_a_version_that_fits(
+    store_url: str, case: str
+) -> None:
+    name, steps, explanation = CASES[case]
+    app = make_app(continue_on="compatible")
+    async with world(app, url=store_url) as w:
+        put(app, function(app, name), "a", steps, fingerprint="another", version="another")
+        while not (found := info(app, "a")).stranded:
+            await w.settle()
+        assert explanation in found.stranded
+        assert (found.state, found.version) == (State.QUEUED, "another")
+        assert len(record(app, "a")) == len(steps)
+        await w.advance("1h")
+        assert info(app, "a").epoch == found.epoch
+
+
+async def test_a_run_begun_by_another_source_is_left_to_that_source(store_url: str) -> None:
+    app = make_app()
+    async with world(app, url=store_url) as w:
+        put(app, function(app, "one"), "a", [recorded("0", 0, "new")], fingerprint="another", version="another")
+        await w.advance("1h")
+        assert info(app, "a").state is State.QUEUED
+
+
+async def test_a_run_whose_replay_agrees_is_continued_when_asked_for(store_url: str) -> None:
+    app = make_app(continue_on="compatible")
+    async with world(app, url=store_url):
+        put(app, function(app, "one"), "a", [recorded("0", 0, "new")], fingerprint="another", version="another")
+        assert await app.handle("a").result() == ["old", "new"]
+        assert info(app, "a").version == "another"
+
+
+async def test_the_version_is_a_hash_of_the_workflows_and_can_be_pinned() -> None:
+    assert make_app().version == make_app().version
+    changed = make_app()
+
+    @changed.workflow
+    async def one_more() -> None: ...
+
+    assert changed.version != make_app().version
+    steps = make_app()
+
+    @steps.step
+    async def another_step() -> None: ...
+
+    assert steps.version == make_app().version
+    assert App(version="v3").version == "v3"
