@@ -137,7 +137,7 @@ class _Fn(Generic[P, R]):
         if threading.current_thread().name.startswith("asyncio_") and self._runtime.executing:
             warnings.warn(
                 f"{self.name} was called on a thread that does not know of any run (run_in_executor loses it), so it is a "
-                "plain call and nothing is recorded; in a workflow, write `await {self.name}{'' if self._function.is_async else '.aio'}(…)`",
+                f"plain call and nothing is recorded; in a workflow, write `await {self.name}{'' if self._function.is_async else '.aio'}(…)`",
                 RuntimeWarning,
                 stacklevel=4,
             )
