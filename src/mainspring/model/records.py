@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from mainspring.model.states import State
 
 
-@dataclass(slots=True)
-class NewRun:
+class NewRun(Struct):
     """A run as it is asked for. With an `owner` it begins in hand of that worker, without a claim."""
 
     id: str
@@ -31,8 +31,7 @@ class NewRun:
     attributes: str = "{}"
 
 
-@dataclass(slots=True)
-class Run:
+class Run(Struct):
     """A run as it stands in the store."""
 
     id: str
@@ -59,10 +58,11 @@ class Run:
     scheduled_by: str | None
     attributes: str
     stranded: str | None
+    schedule: str | None = None
+    tick: str | None = None
 
 
-@dataclass(slots=True)
-class Step:
+class Step(Struct):
     """An operation of a run. Without `completed` it has begun and is not over: a wait, or a step between two attempts.
 
     Completed with neither output nor error means that the workflow's own code cancelled it while its outcome was being
@@ -89,8 +89,7 @@ class Step:
         return self.completed is not None and self.output is None and self.error is None
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """How an ended run ended: enough to raise or return it."""
 
     id: str
@@ -100,8 +99,7 @@ class Ending:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
+class Worker(Struct, frozen=True):
     """A process that executes. `beat` grows while it lives."""
 
     id: str
@@ -116,8 +114,7 @@ class Worker:
     seen: int
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """A run that a worker has taken, with everything it has recorded so far."""
 
     run: Run

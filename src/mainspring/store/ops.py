@@ -6,9 +6,10 @@ own whether it lost; none fails its neighbours.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from mainspring.model.records import Ending, NewRun, Step
@@ -34,15 +35,13 @@ class Verdict(Enum):
     """A run that was to be started has the id of another workflow's run. Nothing was written."""
 
 
-@dataclass(slots=True)
-class Start:
+class Start(Struct):
     """Store a new run, unless its id is taken."""
 
     run: NewRun
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(Struct, frozen=True):
     """What `Start` found: `created` says whether this very request made the run."""
 
     created: bool
@@ -50,8 +49,7 @@ class Started:
     state: State
 
 
-@dataclass(slots=True)
-class Write:
+class Write(Struct):
     """Record the beginning or the outcome of an operation of a run, and with it what the operation brings about.
 
     `starts` are runs that begin if, and only if, this is recorded. `mood` is the state that the run itself goes into
@@ -67,8 +65,7 @@ class Write:
     """Tell, with the result, how the run of this id has ended, if it has."""
 
 
-@dataclass(slots=True)
-class Written:
+class Written(Struct):
     """What `Write` came to. `taken` lists started runs whose id was there before, with the workflow they are of."""
 
     verdict: Verdict = Verdict.DONE
@@ -78,8 +75,7 @@ class Written:
     """There is no run of the id that was to be watched."""
 
 
-@dataclass(slots=True)
-class Void:
+class Void(Struct):
     """Mark a completed operation as interrupted by the workflow's own code: its outcome was recorded but never seen."""
 
     owner: str
@@ -88,8 +84,7 @@ class Void:
     position: str
 
 
-@dataclass(slots=True)
-class Rest:
+class Rest(Struct):
     """All of a run waits: record it as waiting until `due`. With `park`, its owner lets go of it as well.
 
     Refused as POKED when something has happened meanwhile that the run waits for.
@@ -102,8 +97,7 @@ class Rest:
     park: bool
 
 
-@dataclass(slots=True)
-class Release:
+class Release(Struct):
     """Hand a run back, so that any worker may take it: an orderly stop, or a replay this version cannot follow."""
 
     owner: str
@@ -114,8 +108,7 @@ class Release:
     stranded: str | None = None
 
 
-@dataclass(slots=True)
-class Finish:
+class Finish(Struct):
     """Record how a run ended. Refused as STOPPING when it is being cancelled and this is another end than that."""
 
     owner: str

@@ -12,8 +12,9 @@ Rules for all verbs:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from mainspring.model.records import Claim, Ending, Run, Step, Worker
     from mainspring.model.states import State
     from mainspring.store.ops import Op, Result
+    from mainspring.store.schedules import ScheduleStore
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimRequest:
+class ClaimRequest(Struct, frozen=True):
     """Who asks for runs, what they can execute, and how many there is room for."""
 
     worker: str
@@ -37,8 +38,7 @@ class ClaimRequest:
     """Also take runs that began under another fingerprint, as long as this version has not failed to replay them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(Struct, frozen=True):
     """The runs taken. `next_due` is when something will become ready by time alone, if anything will."""
 
     claims: list[Claim]
@@ -47,8 +47,7 @@ class Claimed:
     """Whether there was more than was asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Poke:
+class Poke(Struct, frozen=True):
     """A run in a worker's hand to which something happened from outside."""
 
     run: str
@@ -57,8 +56,7 @@ class Poke:
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class RunFilter:
+class RunFilter(Struct, frozen=True):
     """Which runs to list, newest first. `before` is the uid of the last one of the page before."""
 
     states: Sequence[str] = ()
@@ -70,8 +68,7 @@ class RunFilter:
     limit: int = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
+class Signal(Struct, frozen=True):
     """What a commit may have changed for somebody who waits."""
 
     ready: bool = False
@@ -80,10 +77,11 @@ class Signal:
     """Runs that ended; None: some did, unknown which."""
     poked: frozenset[str] | None = frozenset()
     """Workers whose runs were poked; None: perhaps anybody's."""
+    due: bool = False
+    """There may be schedules to look at."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaReport:
+class SchemaReport(Struct, frozen=True):
     """How the tables compare with what this code needs."""
 
     current: str | None
@@ -96,6 +94,7 @@ class Store(Protocol):
     """A database that keeps runs."""
 
     url: str
+    schedules: ScheduleStore
 
     # -- life ----------------------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from mainspring.model.records import Ending, NewRun, Run, Step, Worker
@@ -14,9 +13,9 @@ if TYPE_CHECKING:
 
     from mainspring.store.protocol import RunFilter
 
-RUN_COLUMNS = tuple(field.name for field in fields(Run))
-STEP_COLUMNS = tuple(field.name for field in fields(Step))
-NEW_RUN_COLUMNS = (*(field.name for field in fields(NewRun)), "started", "epoch")
+RUN_COLUMNS = Run.__struct_fields__
+STEP_COLUMNS = Step.__struct_fields__
+NEW_RUN_COLUMNS = (*NewRun.__struct_fields__, "started", "epoch")
 WORKER_COLUMNS = ("id", "host", "boot", "pid", "pid_start", "version", "functions", "started", "beat", "seen")
 
 RUN = f"SELECT {', '.join(RUN_COLUMNS)} FROM runs WHERE id = :id"
