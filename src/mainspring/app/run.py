@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mainspring.app.options import Duration, Moment
     from mainspring.engine.execution import Execution
-    from mainspring.engine.flows import Flow
+    from mainspring.engine.recording import Flow
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -20,6 +20,7 @@ from mainspring.engine.branches import ours
 from mainspring.engine.context import Line, StepScope, current
 from mainspring.engine.drivers import drive, drive_blocking
 from mainspring.engine.flows import StepCall
+from mainspring.engine.recording import failure_of, taken_error
 from mainspring.engine.registry import Bound, Registry
 from mainspring.engine.retry import Retry
 from mainspring.errors import InvalidInput, MainspringError, NotFound, NotSerializable, TooLarge
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from mainspring.codec import ValueCodec
     from mainspring.engine.engine import Engine
     from mainspring.engine.execution import Execution
-    from mainspring.engine.flows import Flow
+    from mainspring.engine.recording import Flow
     from mainspring.engine.registry import Function
     from mainspring.model.clock import Clock
     from mainspring.model.records import Ending
@@ -325,7 +326,7 @@ class Runtime:
             raise NotFound(f"there is no run {run_id!r}, or no longer")
         if ending.output is not None and ending.state is State.SUCCEEDED:
             return codec.decode(ending.output)
-        raise flows.failure_of(ending)
+        raise failure_of(ending)
 
     async def _ending(
         self, connection: Connection, run_id: str, timeout: Duration | None, *, fresh: bool
@@ -372,7 +373,7 @@ def _started(new: NewRun, answer: Started | BaseException) -> bool:
     if isinstance(answer, BaseException):
         raise NotSerializable(f"the database refused to start {new.workflow!r}: {answer}") from answer
     if answer.workflow != new.workflow:
-        raise flows.taken_error(new.id, new.workflow, answer.workflow)
+        raise taken_error(new.id, new.workflow, answer.workflow)
     return answer.created
 
 

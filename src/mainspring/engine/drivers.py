@@ -8,7 +8,7 @@ from concurrent.futures import TimeoutError as PoolTimeout
 from typing import TYPE_CHECKING, Any
 
 from mainspring.engine.context import StepScope, current
-from mainspring.engine.flows import Commit, Hold, Invoke, Pause
+from mainspring.engine.recording import Commit, Consult, Hold, Invoke, Pause
 from mainspring.errors import StepTimedOut
 from mainspring.store.ops import Void, Write
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from mainspring.engine.execution import Execution
-    from mainspring.engine.flows import Effect, Flow, StepCall
+    from mainspring.engine.flows import StepCall
+    from mainspring.engine.recording import Effect, Flow
     from mainspring.model.records import Step
 
 SECOND = 1_000_000
@@ -76,6 +77,8 @@ async def perform(ex: Execution, effect: Effect) -> Any:
         return await _hold(ex, effect)  # type: ignore[arg-type]
     if kind is Pause:
         return await _pause(ex, effect)  # type: ignore[arg-type]
+    if kind is Consult:
+        return await ex.engine.consult(ex, effect.question)  # type: ignore[union-attr]
     return await _forever(ex)
 
 

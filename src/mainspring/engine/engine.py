@@ -12,14 +12,15 @@ import heapq
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.codec import encode_exception
 from mainspring.engine.execution import Execution
 from mainspring.engine.runner import run_async, run_blocking
 from mainspring.engine.signals import Halt, HandedBack, Lost, Parked, Stopped
 from mainspring.engine.timers import Timers
-from mainspring.errors import StoreError, TooLarge
+from mainspring.errors import StoreError, StoreUnavailable, TooLarge
 from mainspring.model.records import Run
 from mainspring.model.states import State
 from mainspring.store.ops import Finish, Rest, Verdict
@@ -33,9 +34,12 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.model.records import Claim, Ending, NewRun
     from mainspring.store.committer import Committer
+    from mainspring.store.messages import Heard
     from mainspring.store.protocol import Poke, Store
 
 log = logging.getLogger("mainspring.engine")
+
+K = TypeVar("K")
 
 _SETTLE_ROUNDS = 8
 _PATIENCE = 1.0
@@ -89,6 +93,7 @@ class Engine:
         self._sleepers: list[tuple[int, int, Execution]] = []
         self._sleeper_count = 0
         self._children: dict[str, list[Wait]] = {}
+        self._hearing: dict[Heard, list[Wait]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- room ----------------------------------------------------------------------------------------------------------
@@ -225,6 +230,8 @@ class Engine:
             wait.timer = self.timers.at(wait.until, wait.resolve)
         if wait.child is not None:
             self._children.setdefault(wait.child, []).append(wait)
+        if wait.hears is not None:
+            self._hearing.setdefault(wait.hears, []).append(wait)
 
     def unwatch(self, wait: Wait) -> None:
         """The wait is over. From any thread of the run's own."""
@@ -235,17 +242,24 @@ class Engine:
             wait.timer.cancel()
             wait.timer = None
         if wait.child is not None:
-            others = self._children.get(wait.child)
-            if others is not None and wait in others:
-                others.remove(wait)
-                if not others:
-                    del self._children[wait.child]
+            _remove(self._children, wait.child, wait)
+        if wait.hears is not None:
+            _remove(self._hearing, wait.hears, wait)
 
     def settle(self, ending: Ending) -> None:
         """A run has ended: wake those in this process that wait for it."""
         for wait in list(self._children.get(ending.id, ())):
             wait.resolve(ending)
         self._on_end(ending)
+
+    def heard(self, said: Iterable[Heard]) -> None:
+        """Something was said: those in this process that wait for it look whether it is for them. From any thread."""
+        self._here(self._heard, said)
+
+    def _heard(self, said: Iterable[Heard]) -> None:
+        for what in said:
+            for wait in list(self._hearing.get(what, ())):
+                wait.resolve()
 
     def waiting(self, ex: Execution) -> None:
         """One of the run's operations has begun to wait. When nothing else goes on, the run rests."""
@@ -340,12 +354,20 @@ class Engine:
                 self.halt(ex, Stopped(poke.reason))
             else:
                 curious.append(ex)
+        await self._look_around(curious)
+
+    async def _look_around(self, curious: list[Execution]) -> None:
+        """Something that these runs wait for may have happened."""
         children = {wait.child for ex in curious for wait in ex.waits if wait.child is not None}
         if children:
             for ending in (await self.in_thread(self.store.endings, children)).values():
-                if ending is not None:
-                    for wait in list(self._children.get(ending.id, ())):
-                        wait.resolve(ending)
+                for wait in list(self._children.get(ending.id, ())) if ending is not None else ():
+                    wait.resolve(ending)
+        for ex in curious:
+            for wait in [wait for wait in ex.waits if wait.hears is not None]:
+                wait.resolve()
+            if not ex.resting and ex.active == 0:
+                self._after_rounds(_SETTLE_ROUNDS, partial(self._perhaps_rest, ex))
 
     def _out_of_time(self, ex: Execution) -> None:
         """Stop the run here and now; its children, wherever they are, through the database."""
@@ -444,6 +466,17 @@ class Engine:
             self.loop.call_soon_threadsafe(work, *args)
 
     # -- helpers -------------------------------------------------------------------------------------------------------
+    async def consult(self, ex: Execution, question: Callable[[], Any]) -> Any:
+        """Ask the store something on behalf of a run. While it is out of reach the run waits, as its writes do."""
+        while True:
+            try:
+                return await self.in_thread(question)
+            except StoreUnavailable as error:
+                log.warning("run %s waits for the database: %s", ex.id, error)
+                await asyncio.sleep(_PATIENCE)
+                if ex.halted is not None:
+                    raise ex.halted from None
+
     async def in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
         """Do something blocking on a thread, with civil time standing still meanwhile."""
         self.clock.busy()
@@ -457,3 +490,11 @@ class Engine:
         if len(text) > limit:
             raise TooLarge(f"{what} has {len(text):,} characters as JSON; the limit is {limit:,} (setting value_bytes)")
         return text
+
+
+def _remove(waits: dict[K, list[Wait]], key: K, wait: Wait) -> None:
+    others = waits.get(key)
+    if others is not None and wait in others:
+        others.remove(wait)
+        if not others:
+            del waits[key]

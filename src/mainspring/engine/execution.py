@@ -16,17 +16,19 @@ if TYPE_CHECKING:
     from mainspring.engine.signals import Halt
     from mainspring.engine.timers import Timer
     from mainspring.model.records import Run, Step
+    from mainspring.store.messages import Heard
 
 
 class Wait:
-    """Something a run waits for: a time, the end of another run, or whichever comes first."""
+    """Something a run waits for: a time, the end of another run, something that is said, or whichever comes first."""
 
-    __slots__ = ("_execution", "child", "future", "timer", "until")
+    __slots__ = ("_execution", "child", "future", "hears", "timer", "until")
 
-    def __init__(self, execution: Execution, until: int | None, child: str | None) -> None:
+    def __init__(self, execution: Execution, until: int | None, child: str | None, hears: Heard | None) -> None:
         self._execution = execution
         self.until = until
         self.child = child
+        self.hears = hears
         self.timer: Timer | None = None
         self.future: asyncio.Future[Any] = execution.engine.loop.create_future()
 
@@ -66,6 +68,7 @@ class Execution:
         "last_time",
         "outstanding",
         "parking",
+        "reserved",
         "rest_due",
         "resting",
         "root",
@@ -107,6 +110,8 @@ class Execution:
         """When it is to be woken: as the store was asked last, or as it was when the run was halted."""
         self.parking: list[tuple[Wait, Any]] | None = None
         """While a request to park is under way: what has happened since."""
+        self.reserved: set[int] = set()
+        """Messages that a branch is about to receive: no other one may."""
         self.deadline: Timer | None = None
 
     @property
@@ -151,9 +156,9 @@ class Execution:
         return min(left, key=lambda step: step.seq or 0, default=None)
 
     # -- waiting -------------------------------------------------------------------------------------------------------
-    def wait(self, until: int | None = None, child: str | None = None) -> Wait:
+    def wait(self, until: int | None = None, child: str | None = None, hears: Heard | None = None) -> Wait:
         """Register a wait in memory, before it is recorded, so that nothing can slip through between the two."""
-        wait = Wait(self, until, child)
+        wait = Wait(self, until, child, hears)
         self.engine.watch(wait)
         return wait
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from mainspring.codec import encode_exception
 from mainspring.engine.context import Line, current
 from mainspring.engine.drivers import drive, drive_blocking, perform
-from mainspring.engine.flows import Commit, StepCall, step
+from mainspring.engine.flows import StepCall, step
+from mainspring.engine.recording import Commit
 from mainspring.engine.registry import Bound
 from mainspring.engine.signals import HandedBack, Lost, Parked, Stopped
 from mainspring.errors import Interrupted, MainspringError, NotSerializable
@@ -20,7 +21,7 @@ from mainspring.store.ops import Finish, Release, Verdict
 
 if TYPE_CHECKING:
     from mainspring.engine.execution import Execution
-    from mainspring.engine.flows import Flow
+    from mainspring.engine.recording import Flow
 
 log = logging.getLogger("mainspring.engine")
 

@@ -1,0 +1,211 @@
+"""What all operations of a run have in common: the effects they ask for, how an outcome is recorded, and how it is handed over.
+
+An operation is a generator of a few effects. A driver performs them: one awaits them, for `async def` runs, the other blocks on
+them, for `def` runs. What is recorded is decided by the operation; how it is waited for is decided by the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from mainspring.codec import decode_exception, encode_exception
+from mainspring.engine.signals import Lost, Stopped
+from mainspring.errors import Conflict, MainspringError, NotSerializable, RemoteError, RunCancelled, RunTimedOut
+from mainspring.model.states import State
+from mainspring.store.ops import Verdict, Write
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mainspring.codec import ValueCodec
+    from mainspring.engine.execution import Execution, Wait
+    from mainspring.engine.flows import StepCall
+    from mainspring.model.records import Ending, Step
+    from mainspring.store.ops import Op
+
+
+class Commit(Struct):
+    """Commit a write and come back with its answer. `final` carries an outcome, which the code must not miss."""
+
+    op: Op
+    final: Step | None = None
+
+
+class Invoke(Struct):
+    """Execute the user's function of a step."""
+
+    call: StepCall
+    position: str
+    attempt: int
+
+
+class Pause(Struct):
+    """Wait for a registered wait to be over. `record` is what was recorded when it began."""
+
+    wait: Wait
+    record: Step
+
+
+class Hold(Struct):
+    """Await something of the engine's own: a turn, or the end of the record. `final` is the outcome that waits for its turn."""
+
+    future: asyncio.Future[None]
+    final: Step | None = None
+
+
+class Forever(Struct):
+    """Wait to be cancelled by the workflow's own code, as it was when this was recorded."""
+
+
+class Consult(Struct):
+    """Ask the database something, on a thread where blocking is fine; again and again while it is out of reach."""
+
+    question: Callable[[], Any]
+
+
+Effect = Commit | Invoke | Pause | Hold | Forever | Consult
+Flow = Generator[Effect, Any, Any]
+
+
+def frontier(ex: Execution, position: str) -> Flow:
+    """Hold an operation without a recorded outcome back until the record is used up."""
+    hold = ex.delivery.frontier() if ex.function.is_async else None
+    if hold is not None:
+        ex.engine.watch_for_disagreement(ex, position)
+        yield Hold(hold)
+    elif ex.delivery.replaying:
+        raise ex.disagree(f"position {position} is new, but the record goes on")
+    if ex.halted is not None:
+        raise ex.halted
+
+
+def turn(ex: Execution, seq: int, final: Step | None = None) -> Flow:
+    if ex.halted is not None:
+        raise ex.halted
+    hold = ex.delivery.turn(seq, alone=ex.alone or not ex.function.is_async)
+    if hold is not None:
+        yield Hold(hold, final)
+
+
+def replayed(ex: Execution, recorded: Step, codec: ValueCodec | None) -> Flow:
+    """Hand over a recorded outcome when its turn has come."""
+    if recorded.interrupted or recorded.seq is None:
+        yield Forever()
+    else:
+        yield from turn(ex, recorded.seq)
+    return outcome(ex, recorded, codec)
+
+
+def outcome(ex: Execution, record: Step, codec: ValueCodec | None) -> Any:
+    """The value or exception of a completed operation, made from what is stored: live and replay see the same."""
+    if record.completed is not None:
+        ex.last_time = record.completed
+    if record.error is not None:
+        raise rebuilt(record.error)
+    if codec is None or record.output is None:
+        return None
+    return codec.decode(record.output)
+
+
+def conclude(
+    ex: Execution,
+    record: Step,
+    codec: ValueCodec | None,
+    *,
+    output: str | None = None,
+    error: BaseException | None = None,
+    error_text: str | None = None,
+) -> Flow:
+    """Record an outcome, wait for its turn, and hand it over."""
+    record.output = output
+    record.error = encode_exception(error) if error is not None else error_text
+    record.completed = ex.engine.clock.now()
+    record.seq = ex.take_seq()
+    try:
+        yield from keep(ex, stirring(ex, record), final=record)
+    except NotSerializable as refused:
+        ex.delivery.skip(record.seq)
+        if isinstance(error, NotSerializable):  # not even that it cannot be stored can be stored
+            raise
+        return (yield from conclude(ex, record, codec, error=refused))
+    yield from turn(ex, record.seq, record)
+    return outcome(ex, record, codec)
+
+
+def stirring(ex: Execution, record: Step) -> Write:
+    """A write that records the beginning of an attempt, and that a run which rested goes on."""
+    write = Write(ex.engine.worker_id, record)
+    if ex.resting:
+        write.mood, write.due = State.RUNNING, ex.engine.clock.now()
+        ex.set_resting(resting=False)
+    return write
+
+
+def waiting(ex: Execution, record: Step, due: int | None) -> Write:
+    """A write that records the beginning of a wait. If nothing else goes on in the run, the run itself is waiting."""
+    write = Write(ex.engine.worker_id, record)
+    if ex.alone:
+        write.mood = State.WAITING
+        if due is not None:
+            write.due = due
+    return write
+
+
+def keep(ex: Execution, write: Write, final: Step | None = None) -> Flow:
+    """Commit, and stop here if the run is no longer ours or is not to begin anything new."""
+    try:
+        answer = yield Commit(write, final)
+    except MainspringError:
+        raise
+    except Exception as error:
+        raise NotSerializable(
+            f"the database refused {write.step.kind} {write.step.name!r} of run {ex.id}: {error}"
+        ) from error
+    if answer.verdict is Verdict.FENCED:
+        ex.engine.halt(ex, Lost())
+        raise ex.halted or Lost()
+    if answer.verdict is Verdict.STOPPING:
+        ex.engine.look_at(ex)
+        raise ex.halted or Stopped()
+    if write.mood is State.WAITING and answer.ending is None:
+        ex.set_resting(resting=True)
+    return answer
+
+
+def error_text(ending: Ending) -> str:
+    """The stored exception of a run that did not succeed."""
+    return ending.error if ending.error is not None else encode_exception(failure_of(ending))
+
+
+def failure_of(ending: Ending) -> BaseException:
+    """What waiting for a run that did not succeed raises."""
+    if ending.state is State.CANCELLED:
+        if ending.reason == "timeout":
+            return RunTimedOut(
+                f"run {ending.id!r} was cancelled: its timeout passed", run_id=ending.id, reason="timeout"
+            )
+        why = f": {ending.reason}" if ending.reason else ""
+        return RunCancelled(f"run {ending.id!r} was cancelled{why}", run_id=ending.id, reason=ending.reason)
+    if ending.error is not None:
+        return rebuilt(ending.error)
+    return MainspringError(f"run {ending.id!r} failed: {ending.reason or 'no reason is recorded'}")
+
+
+def rebuilt(text: str) -> Exception:
+    """The exception of another run or step. One that means something to whoever it passes through (a cancellation, an exit) is
+    only told of: it must not cancel or end the process that asks.
+    """
+    error = decode_exception(text)
+    if isinstance(error, Exception):
+        return error
+    trace: str = getattr(error, "remote_traceback", "")
+    return RemoteError(type(error).__qualname__, str(error), traceback=trace)
+
+
+def taken_error(run_id: str, wanted: str, found: str) -> Conflict:
+    return Conflict(
+        f"run id {run_id!r} belongs to a run of {found!r}, so a run of {wanted!r} cannot have it; choose another id"
+    )

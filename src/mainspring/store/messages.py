@@ -1,0 +1,140 @@
+"""What runs are told, and what they say: the specification of messages, events and streams.
+
+A **message** is for one run and one topic; the run receives each once, in the order in which they were committed. A **question** is
+a message that is answered. An **event** is a named value of a run that anybody can read, the last one counts; a **stream** is
+a named list of values of a run that anybody can read from any place on.
+
+Everything said is numbered, under the lock of the run's row, so that the order of numbers is the order of commits. Whoever says
+something wakes those who wait for it in the same transaction: parked runs are queued, the others' workers are poked. A waiting
+run has an unfinished step whose `child` is the run that has to say it, whose `kind` is what it waits for (receive, question,
+event, stream or answer) and whose `name` is the topic or key.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from mainspring.model.states import State
+
+Heard: TypeAlias = tuple[str, str, str]
+"""Something to wait for: the run that has to say it or is to be told, the kind of wait, the topic or key."""
+
+Table: TypeAlias = Literal["events", "streams"]
+
+
+class Post(Struct):
+    """Say: a message for a run. One with a `key` that the run has had before is not stored again."""
+
+    run: str
+    topic: str
+    body: str
+    sent: int
+    key: str | None = None
+    sender: str | None = None
+    question: bool = False
+
+
+class Entry(Struct):
+    """Say: the next value of an event or stream of a run. A stream's value of None closes it."""
+
+    table: Table
+    run: str
+    key: str
+    value: str | None
+    said: int
+    position: str | None = None
+
+
+class Reply(Struct):
+    """Say: the answer to a question, or the exception that was raised instead. `refused`: it is received with this, unrecorded."""
+
+    run: str
+    number: int
+    topic: str
+    answer: str | None
+    error: str | None
+    answered: int
+    refused: bool = False
+
+
+Say: TypeAlias = Post | Entry | Reply
+
+
+def heard_by(say: Say) -> Heard:
+    """What somebody waits for who waits for this."""
+    match say:
+        case Post():
+            return say.run, "question" if say.question else "receive", say.topic
+        case Entry():
+            return say.run, "event" if say.table == "events" else "stream", say.key
+        case Reply():
+            return say.run, "answer", say.topic
+
+
+class Message(Struct, frozen=True):
+    """A message as it is stored."""
+
+    run: str
+    number: int
+    kind: str
+    topic: str
+    body: str
+    key: str | None
+    sender: str | None
+    sent: int
+    received: int | None
+    position: str | None
+    answer: str | None
+    error: str | None
+    answered: int | None
+
+
+class Spoken(Struct, frozen=True):
+    """A value of an event or stream as it is stored."""
+
+    run: str
+    key: str
+    number: int
+    value: str | None
+    said: int
+    position: str | None
+
+
+class Reading(Struct, frozen=True):
+    """What was found of an event or stream, and the state of its run; None: there is no such run."""
+
+    entries: list[Spoken]
+    state: State | None
+
+
+class Messages(Protocol):
+    """Reading what was said. Saying goes through the committer: `Write.says` for runs, `Tell` for everybody else."""
+
+    def next(self, run: str, topic: str, *, question: bool, skip: Collection[int]) -> Message | None:
+        """The first message of a topic that the run has not received; those in `skip` are somebody else's."""
+        ...
+
+    def asked(self, run: str, key: str) -> tuple[Message | None, State | None]:
+        """A question by its key, with its answer if there is one, and the state of the run that was asked."""
+        ...
+
+    def event(self, run: str, key: str) -> Reading:
+        """The last value of an event, if it was ever set."""
+        ...
+
+    def events(self, run: str) -> Reading:
+        """The last values of all events of a run, by key."""
+        ...
+
+    def stream(self, run: str, key: str, offset: int, limit: int) -> Reading:
+        """The values of a stream from an offset on."""
+        ...
+
+    def received(self, run: str) -> list[Message]:
+        """All messages for a run, received or not, in order."""
+        ...
