@@ -19,12 +19,15 @@ _AGAIN = 0.05
 
 
 class Load:
-    """Starts runs of several kinds, one after the other, until told to stop. Every start that was answered is remembered."""
+    """Starts runs of several kinds, one after the other, until told to stop. Every start that was answered is remembered.
 
-    def __init__(self, prefix: str = "load", *, pause: float = 0.01, most: int = 200, links: int = 4) -> None:
+    With a store to look at, it rests while `most` runs are unfinished.
+    """
+
+    def __init__(self, store: Store | None = None, *, pause: float = 0.01, most: int = 200, links: int = 4) -> None:
         self.acknowledged: list[str] = []
         self.refused = 0
-        self._prefix = prefix
+        self._store = store
         self._pause = pause
         self._most = most
         self._links = links
@@ -49,10 +52,19 @@ class Load:
     async def _run(self) -> None:
         kinds = itertools.cycle([apps.chain, apps.chain_blocking, apps.chain, apps.family])
         for number in itertools.count():
-            run_id = f"{self._prefix}-{number}"
+            run_id = f"load-{number}"
+            if number % 50 == 0:
+                await self._rest()
             await self._start(next(kinds), run_id)
             self.acknowledged.append(run_id)
             await asyncio.sleep(self._pause)
+
+    async def _rest(self) -> None:
+        while self._store is not None:
+            with contextlib.suppress(StoreError):
+                if await asyncio.to_thread(unfinished, self._store) < self._most:
+                    return
+            await asyncio.sleep(_AGAIN)
 
     async def _start(self, workflow: object, run_id: str) -> None:
         """As a careful caller does it: with an id of its own, again until it is answered."""

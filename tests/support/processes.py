@@ -104,6 +104,7 @@ class Fleet:
         self.folder = folder
         self.url = url
         self.ledger = Ledger(folder / "ledger")
+        self.quiet = False
         self.settings = settings
         self.processes: list[Process] = []
 
@@ -113,7 +114,7 @@ class Fleet:
     def __exit__(self, *error: object) -> None:
         for process in self.processes:
             process.clear_away()
-        for process in self.processes:  # pytest shows it when the test has failed
+        for process in [] if self.quiet else self.processes:  # pytest shows it when the test has failed
             print(f"--- process {process.pid} said:\n{process.output[-4000:]}")  # noqa: T201
 
     def environment(self, **settings: object) -> dict[str, str]:
