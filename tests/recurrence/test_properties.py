@@ -59,8 +59,9 @@ def test_every_instant_between_two_times_has_the_same_next(
     times = [instant(when) for when in spec.upcoming(after, 5)]
     for one, two in pairwise(times):
         between = min(one + (two - one) * part, two - timedelta(microseconds=1))
-        assert spec.next(between) == two
-        assert spec.previous(between + timedelta(microseconds=1)) == one
+        # A local time that is repeated never equals one of another zone, so it is instants that are compared.
+        found = spec.next(between), spec.previous(between + timedelta(microseconds=1))
+        assert [instant(when) for when in found if when is not None] == [two, one]
         assert not spec.matches(between) or between == one
 
 
