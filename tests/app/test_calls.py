@@ -155,7 +155,7 @@ async def test_an_id_of_another_workflow_is_a_conflict(store_url: str, place: st
         found = list[str]()
         for verb in (other.options(id="a"), other.options(id="a").start):
             try:
-                await verb()  # type: ignore[operator]
+                await verb()
             except Conflict as error:
                 found.append(str(error))
         return found
@@ -169,7 +169,7 @@ async def test_an_id_of_another_workflow_is_a_conflict(store_url: str, place: st
         else:
             for verb in (other.options(id="a"), other.options(id="a").start):
                 with pytest.raises(Conflict, match=message):
-                    await verb()  # type: ignore[operator]
+                    await verb()
         assert await app.handle("a").result() == 1
 
 

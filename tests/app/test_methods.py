@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mainspring import App, State, run
@@ -49,12 +51,16 @@ class Shop:
     @classmethod
     async def grow(cls, number: int) -> int:
         await run.sleep("1h")
-        return await cls.rated.aio(number) + await cls.static(number)
+        me: Any = cls
+        rated: int = await me.rated.aio(number)
+        static: int = await me.static(number)
+        return rated + static
 
     @app.workflow
     @staticmethod
     async def count(number: int) -> int:
-        return await Shop.static(number)
+        found: int = await shop_class.static(number)
+        return found
 
 
 class Outlet(Shop):
@@ -62,6 +68,9 @@ class Outlet(Shop):
 
 
 paris = app.instance("paris", Shop("Paris"))
+shop_class: Any = Shop
+outlet_class: Any = Outlet
+"""A decorator above `classmethod` or `staticmethod` works, but has no types."""
 
 
 async def test_a_method_is_a_workflow_of_its_instance_across_restarts(store_url: str) -> None:
@@ -79,13 +88,13 @@ async def test_a_method_is_a_workflow_of_its_instance_across_restarts(store_url:
 
 async def test_classmethods_and_staticmethods_are_too_and_know_their_class(store_url: str) -> None:
     async with world(app, url=store_url) as w:
-        handle = await Outlet.grow.options(id="a").start(10)
+        handle = await outlet_class.grow.options(id="a").start(10)
         await w.advance("10m")
         await another_process(w)
         assert await handle.result() == 61
-        assert await Shop.grow(10) == 31
-        assert await paris.grow(10) == 31
-        assert await Shop.count(1) == await paris.count(1) == 2
+        assert await shop_class.grow(10) == 31
+        assert await shop_class("Paris").grow(10) == 31
+        assert await shop_class.count(1) == await shop_class("Paris").count(1) == 2
         assert [step.name for step in record(app, "a")] == ["sleep", "Shop.rated", "Shop.static"]
 
 
@@ -93,14 +102,14 @@ async def test_outside_runs_methods_that_are_steps_are_plain_methods() -> None:
     rome = Shop("Rome")
     assert await rome.price("wine") == "wine in Rome"
     assert rome.plain("wine") == "wine from Rome"
-    assert Outlet.rated(2) == 10
-    assert await rome.static(1) == 2
+    assert outlet_class.rated(2) == 10
+    assert await shop_class("Rome").static(1) == 2
 
 
 async def test_an_instance_that_has_no_name_is_refused_at_the_call() -> None:
     async with world(app):
         with pytest.raises(InvalidInput, match=r'name it with app.instance\("name", obj\)'):
-            Shop("Rome").sell.start("wine")
+            await Shop("Rome").sell.start("wine")
 
 
 async def test_a_run_of_an_instance_that_is_not_there_ends_failed_and_says_so(store_url: str) -> None:
@@ -119,9 +128,10 @@ async def test_a_class_that_cannot_be_found_again_is_refused_at_the_call() -> No
         @classmethod
         async def one(cls) -> None: ...
 
+    hidden: Any = Hidden
     async with world(local):
         with pytest.raises(InvalidInput, match="cannot be imported, so a run of its methods could not be continued"):
-            Hidden.one.start()
+            await hidden.one.start()
 
 
 def test_a_name_means_one_instance() -> None:

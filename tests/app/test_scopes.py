@@ -119,7 +119,7 @@ async def test_modules_named_in_imports_are_imported_when_the_app_is_entered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mainspring_tasks_of_this_test.py").write_text("imported = True\n")
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))  # pyright: ignore[reportUnknownMemberType]
     app = App(imports=["mainspring_tasks_of_this_test"])
     assert "mainspring_tasks_of_this_test" not in sys.modules
     async with world(app):
@@ -152,7 +152,7 @@ async def test_a_resource_is_opened_once_per_worker_and_closed_when_it_stops() -
     async def one() -> list[str]:
         return [await uses(), await uses()]
 
-    with pytest.raises(NotStarted, match="'.*http' is open only while the app executes"):
+    with pytest.raises(NotStarted, match=r"'.*http' is open only while the app executes"):
         http()
     async with world(app):
         assert await one() == ["client 7", "client 7"]

@@ -80,10 +80,8 @@ async def test_a_sleeping_run_is_cancelled_at_once(store_url: str, colour: str) 
 
     @app.workflow
     async def coroutine() -> None:
-        try:
+        with contextlib.suppress(Exception):
             await run.sleep("1h")
-        except Exception:  # noqa: BLE001
-            pass
 
     @app.workflow
     def blocking() -> None:

@@ -42,7 +42,7 @@ async def in_gather() -> list[str]:
         return await note(f"{hours} h")
 
     bodies.append("in_gather")
-    return await asyncio.gather(nap(1), nap(3), nap(2))
+    return list(await asyncio.gather(nap(1), nap(3), nap(2)))
 
 
 @app.workflow

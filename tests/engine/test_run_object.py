@@ -148,9 +148,10 @@ async def test_a_step_ad_hoc_needs_a_name_and_a_function_that_was_not_called() -
     @app.workflow
     async def one() -> list[str]:
         found = list[str]()
+        step: Any = run.step
         for arguments in ((" ", len), ("name", 3), (len, "name")):
             try:
-                await run.step(*arguments)
+                await step(*arguments)
             except InvalidInput as error:
                 found.append(str(error))
         return found

@@ -10,7 +10,7 @@ import pytest
 from mainspring import App, Settings, State, run
 from mainspring.errors import InvalidInput, RunCancelled, RunTimedOut
 from mainspring.testing import world
-from tests.engine.lives import another_process, enter_again, info, restart
+from tests.engine.lives import another_process, enter_again, info, restart, store_of, until_halted
 
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -205,11 +205,8 @@ async def test_a_step_in_flight_at_the_deadline_may_end_and_nothing_follows_it(s
     async with world(app, at=MIDNIGHT, url=store_url) as w:
         handle = await one.options(id="a").start()
         await began.wait()
-        engine = app.runtime.engine
-        assert engine is not None
-        await asyncio.to_thread(engine.store.cancel, ["a"], "timeout", w.clock.now())
-        while engine.executions["a"].halted is None:
-            await asyncio.sleep(0)
+        await asyncio.to_thread(store_of(app).cancel, ["a"], "timeout", w.clock.now())
+        await until_halted(app, "a")
         go.set()
         with pytest.raises(RunTimedOut):
             await handle.result()
