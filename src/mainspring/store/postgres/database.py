@@ -16,7 +16,7 @@ from mainspring.errors import InvalidInput, SchemaError, StoreError, StoreFull, 
 from mainspring.store.postgres.wire import Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
@@ -82,6 +82,8 @@ class Database:
     """
 
     def __init__(self, url: str, *, prepare: bool | None = None) -> None:
+        self.on_loss: Callable[[], None] = lambda: None
+        """Called when a connection broke: what was being done may have been done, and nobody was told."""
         self.where = describe(url)
         try:
             given = conninfo_to_dict(url)
@@ -124,10 +126,22 @@ class Database:
         # Values are JSON text on both sides; what they mean is the codec's business.
         for name in ("json", "jsonb"):
             connection.adapters.register_loader(name, TextLoader)
+        pooled, isolation = _surroundings(connection)
         if self._prepare is None:
-            self._prepare = not _behind_a_pooler(connection)
+            self._prepare = not pooled
+        if isolation != "read committed":
+            self._insist(connection, pooled=pooled)
         connection.wire = Wire(connection, prepare=self._prepare)
         return connection
+
+    def _insist(self, connection: Connection, *, pooled: bool) -> None:
+        """Every lock here is followed by a look at what was committed before it was granted; a snapshot would hide that."""
+        if pooled:
+            raise StoreError(
+                f"{self.where}: default_transaction_isolation must be 'read committed', and behind a pooler it cannot be "
+                "set for a connection; ALTER ROLE … SET default_transaction_isolation = 'read committed'"
+            )
+        connection.execute(b"SET default_transaction_isolation = 'read committed'")
 
     def close(self) -> None:
         with self._lock:
@@ -166,6 +180,8 @@ class Database:
                 stale, self._idle = self._idle, []
         for each in (connection, *stale):
             each.close()
+        if not usable:
+            self.on_loss()
 
 
 def roll_back(connection: Connection) -> None:
@@ -177,7 +193,10 @@ def roll_back(connection: Connection) -> None:
 _ABANDONED: list[Connection] = []
 
 
-def _behind_a_pooler(connection: Connection) -> bool:
-    """A pooler makes up the process number that it announces; the server behind it tells its real one."""
-    row = connection.execute("SELECT pg_backend_pid()").fetchone()
-    return row is None or row[0] != connection.info.backend_pid
+def _surroundings(connection: Connection) -> tuple[bool, str]:
+    """Whether a pooler stands in between, and how isolated transactions are unless they say so.
+
+    A pooler makes up the process number that it announces; the server behind it tells its real one.
+    """
+    row = connection.execute("SELECT pg_backend_pid(), current_setting('default_transaction_isolation')").fetchone()
+    return (row[0] != connection.info.backend_pid, row[1]) if row else (True, "")

@@ -9,7 +9,7 @@ import logging
 import os
 import selectors
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import psycopg
 from psycopg import sql
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("mainspring.store")
 
 _POLL_SECONDS = 1.0
+_POLLS = 60
+"""How often to look before trying to listen again where it did not work."""
 _ECHO_SECONDS = 3.0
 _PING_SECONDS = 30.0
 
@@ -39,8 +41,9 @@ class Listener:
         self._db = database
         self._sql = dialect
         self._origin = origin
-        self._hear = hear
+        self._hear_of = hear
         self._clock = SystemClock()
+        self._complained = False
         self._closing = threading.Event()
         self._wake_up, self._waker = os.pipe()
         self._thread = threading.Thread(target=self._work, name="mainspring-listener", daemon=True)
@@ -55,31 +58,51 @@ class Listener:
 
     def _work(self) -> None:
         while not self._closing.is_set():
+            polls = 1
             try:
-                with self._db.connect() as connection:
-                    if not self._listen(connection):
-                        break
+                with self._db.connect() as connection, Told(connection, self._wake_up) as told:
+                    if self._echoes(connection, told):
+                        self._listen(connection, told)
+                    elif not self._closing.is_set():
+                        polls = _POLLS
+                        self._complain("LISTEN does not work here (a pooler?)")
             except (psycopg.Error, StoreError) as error:
-                log.warning("not hearing from other processes for the moment, looking every second instead: %s", error)
-            # Whether the database is gone or only this connection: somebody has to look until it is heard again.
-            self._look()
-        while not self._closing.is_set():
-            self._look()
+                self._complain(error)
+            # Whether the database is gone or only this connection is deaf: somebody has to look until it hears again.
+            for _ in range(polls):
+                if not self._closing.wait(_POLL_SECONDS):
+                    self._hear(news.EVERYTHING)
 
-    def _look(self) -> None:
-        if not self._closing.wait(_POLL_SECONDS):
-            self._hear(news.EVERYTHING)
+    def _complain(self, why: object) -> None:
+        if not self._complained:
+            log.warning("not hearing from other processes, looking every second instead: %s", why)
+        self._complained = True
 
-    def _listen(self, connection: Connection) -> bool:
-        """Listen until closed or cut off (an exception). False when this connection cannot hear."""
-        told = Told(connection, self._wake_up)
+    def _hear(self, signal: Signal) -> None:
+        try:
+            self._hear_of(signal)
+        except Exception:
+            log.exception("what was heard from other processes was not understood")
+
+    def _echoes(self, connection: Connection, told: Told) -> bool:
+        """Whether a word sent to oneself arrives.
+
+        On a channel that nobody else uses: behind a pooler this LISTEN stays with a connection that is lent to others.
+        """
+        private = f"{self._sql.channel[:40]}:{self._origin}"
+        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(private)))
+        connection.execute(self._sql(news.NOTIFY), {"channel": private, "payload": news.ECHO})
+        give_up = self._clock.monotonic() + _ECHO_SECONDS
+        found = False
+        while not found and (left := give_up - self._clock.monotonic()) > 0 and not self._closing.is_set():
+            found = news.ECHO in told.next(left)
+        connection.execute(sql.SQL("UNLISTEN {}").format(sql.Identifier(private)))
+        return found
+
+    def _listen(self, connection: Connection, told: Told) -> None:
+        """Listen until closed, or until cut off: that is an exception."""
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._sql.channel)))
-        if not self._echoes(connection, told):
-            if not self._closing.is_set():
-                log.warning(
-                    "LISTEN does not work here (a pooler?); looking for other processes' work every second instead"
-                )
-            return False
+        self._complained = False
         self._hear(news.EVERYTHING)  # what was told before this connection could hear
         pinged = self._clock.monotonic()
         while not self._closing.is_set():
@@ -90,17 +113,6 @@ class Listener:
             if self._clock.monotonic() - pinged > _PING_SECONDS:
                 connection.execute(b"SELECT 1")
                 pinged = self._clock.monotonic()
-        return True
-
-    def _echoes(self, connection: Connection, told: Told) -> bool:
-        """Whether a word sent to oneself arrives. What others say meanwhile is covered by looking everywhere afterwards."""
-        word = f"{self._origin} {news.ECHO}"
-        connection.execute(self._sql(news.NOTIFY), {"channel": self._sql.channel, "payload": word})
-        give_up = self._clock.monotonic() + _ECHO_SECONDS
-        while (left := give_up - self._clock.monotonic()) > 0 and not self._closing.is_set():
-            if word in told.next(left):
-                return True
-        return False
 
 
 class Told:
@@ -113,6 +125,12 @@ class Told:
         self._selector = selectors.DefaultSelector()
         self._selector.register(connection.fileno(), selectors.EVENT_READ)
         self._selector.register(wake_up, selectors.EVENT_READ)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._selector.close()
 
     def next(self, timeout: float) -> list[str]:
         """Wait up to `timeout` seconds, or until woken up."""

@@ -68,7 +68,7 @@ class News:
 def read(payload: str, origin: str) -> Signal | None:
     """What another process told; None for what this one sent, which it has already heard of in more detail."""
     sender, *tokens = payload.split(" ")
-    if sender == origin or tokens == [ECHO]:
+    if sender == origin:
         return None
     named = frozenset(token[2:] for token in tokens if token.startswith("p="))
     return Signal(

@@ -16,7 +16,7 @@ from mainspring.store.postgres.claims import Claims
 from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.postgres.listener import Listener
-from mainspring.store.postgres.news import News
+from mainspring.store.postgres.news import EVERYTHING, News
 from mainspring.store.postgres.whole import Whole
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class PostgresStore:
 
     def listen(self, hear: Callable[[Signal], None]) -> None:
         self._hear = hear
+        self._db.on_loss = lambda: hear(EVERYTHING)
         self._listener = Listener(self._db, self._sql, self._origin, hear)
 
     def clock_offset(self) -> int:

@@ -56,7 +56,7 @@ class Wire:
         if piped:
             pg.pipeline_sync()
         self._flush()
-        return self._answers(len(asked), piped=piped)
+        return self._answers(piped=piped)
 
     def _name(self, query: bytes) -> bytes:
         """The name under which a statement is prepared on this connection."""
@@ -65,7 +65,7 @@ class Wire:
             name = b"ms%d" % len(self._prepared)
             result = self._pg.prepare(name, query)
             if result.status not in _ANSWERS:
-                raise _error(result, self._pg)
+                raise error_from_result(result)
             self._prepared[query] = name
         return name
 
@@ -79,35 +79,33 @@ class Wire:
             finally:
                 self._poll.modify(self._pg.socket, select.POLLIN)
 
-    def _answers(self, wanted: int, *, piped: bool) -> list[list[Row]]:
-        """Read until everything is answered, also after an error: what comes next on this connection must be its own."""
-        found: list[list[Row]] = []
-        error: psycopg.Error | None = None
-        synced = not piped
-        while not (synced and len(found) >= wanted):
-            result = self._next()
-            if result is None:
-                if self._pg.status != pq.ConnStatus.OK:
-                    raise psycopg.OperationalError("the connection was lost")
-                continue
-            if result.status == pq.ExecStatus.PIPELINE_SYNC:
-                synced = True
-                continue
-            if result.status not in _ANSWERS and error is None and result.status != pq.ExecStatus.PIPELINE_ABORTED:
-                error = _error(result, self._pg)
-                if self._pg.status != pq.ConnStatus.OK:
-                    raise error
-            found.append(_rows(result))
+    def _answers(self, *, piped: bool) -> list[list[Row]]:
+        results = self._results(piped=piped)
         if piped:
             self._pg.exit_pipeline_mode()
-        elif (late := self._next()) is not None:
-            # The rows of a lone statement come before its commit, and only the end of the answer says that it is committed.
-            error = error or _error(late, self._pg)
-            while self._pg.status == pq.ConnStatus.OK and self._next() is not None:
-                pass
-        if error is not None:
-            raise error
-        return found
+        for result in results:
+            if result.status not in _ANSWERS:
+                raise error_from_result(result)
+        return [_rows(result) for result in results]
+
+    def _results(self, *, piped: bool) -> list[pq.abc.PGresult]:
+        """Read to the end of the answer.
+
+        The rows of the last statement come before the commit. Only the end says that it is committed; if it could not be,
+        one more result says why.
+        """
+        found: list[pq.abc.PGresult] = []
+        while True:
+            result = self._next()
+            if self._pg.status != pq.ConnStatus.OK:
+                raise psycopg.OperationalError(self._pg.get_error_message())
+            if result is None:
+                if not piped:
+                    return found
+            elif result.status == pq.ExecStatus.PIPELINE_SYNC:
+                return found
+            else:
+                found.append(result)
 
     def _next(self) -> pq.abc.PGresult | None:
         """The next result, waited for where other threads can go on."""
@@ -132,12 +130,6 @@ def _rows(result: pq.abc.PGresult) -> list[Row]:
         tuple(None if (value := result.get_value(row, column)) is None else value.decode() for column in columns)
         for row in range(result.ntuples)
     ]
-
-
-def _error(result: pq.abc.PGresult, connection: pq.abc.PGconn) -> psycopg.Error:
-    if connection.status != pq.ConnStatus.OK or not result.error_field(pq.DiagnosticField.SQLSTATE):
-        return psycopg.OperationalError(result.get_error_message())
-    return error_from_result(result)
 
 
 def array(values: Iterable[str]) -> str:
