@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
+import signal
 import time
 from pathlib import Path
 
 from mainspring import App, run
 from tests.support.ledger import Ledger
 
+faulthandler.register(signal.SIGUSR1)
 app = App()
 ledger = Ledger.of_environment()
 gates = Path(os.environ.get("FLEET_GATES", "."))

@@ -173,4 +173,4 @@ def stranded(store: Store) -> list[Run]:
 
 def all_tried(store: Store, epoch: int) -> bool:
     found = store.run("r")
-    return found is not None and found.epoch >= epoch and found.stranded is not None
+    return found is not None and found.epoch >= epoch and found.state is State.QUEUED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -94,9 +95,13 @@ def test_a_compatible_worker_takes_other_fingerprints_too_and_leaves_them_as_the
 
 def test_a_run_that_this_version_could_not_follow_is_not_offered_to_it_again(store: Store) -> None:
     start(store, in_hand("a", fingerprint="older"))
-    done(store, release("a", stranded='{"version": "v1", "reason": "differs"}'))
+    done(store, release("a", stranded='{"versions": ["v1"], "reason": "differs"}'))
     assert claim(store, compatible=True) == []
-    assert len(claim(store, compatible=True, version="v2")) == 1
+    (taken,) = claim(store, compatible=True, version="v2")
+    assert json.loads(taken.run.stranded or "")["versions"] == ["v1"]
+    done(store, release("a", epoch=taken.run.epoch, stranded='{"versions": ["v1", "v2"], "reason": "differs"}'))
+    assert claim(store, compatible=True) == claim(store, compatible=True, version="v2") == []
+    assert len(claim(store, compatible=True, version="v3")) == 1
 
 
 def test_a_scheduled_run_is_claimed_when_it_is_due(store: Store) -> None:

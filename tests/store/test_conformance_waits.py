@@ -9,6 +9,7 @@ import pytest
 
 from mainspring.model.states import State
 from mainspring.store.ops import FAR, Verdict, Write
+from mainspring.store.protocol import RunFilter
 from tests.store.build import (
     NOW,
     SECOND,
@@ -149,11 +150,13 @@ def test_a_run_that_is_handed_back_is_not_the_last_in_line(store: Store) -> None
 
 def test_a_run_that_cannot_be_followed_says_why_and_is_not_offered_to_that_version_again(store: Store) -> None:
     start(store, in_hand("a"))
-    done(store, release("a", stranded=json.dumps({"version": "v1", "reason": "position 3 differs"})))
-    assert json.loads(get(store).stranded or "") == {"version": "v1", "reason": "position 3 differs"}
+    why = {"versions": ["v1"], "reason": "position 3 differs"}
+    done(store, release("a", stranded=json.dumps(why)))
+    assert json.loads(get(store).stranded or "") == why
     assert claim(store, version="v1") == []
-    (taken,) = claim(store, version="v2")
-    assert taken.run.stranded is None
+    assert store.runs(RunFilter(stranded=True)) == [get(store)]
+    assert len(claim(store, version="v2")) == 1
+    assert store.runs(RunFilter(stranded=True)) == []
 
 
 def test_only_the_owner_can_hand_a_run_back(store: Store) -> None:

@@ -37,6 +37,8 @@ async def run_async(ex: Execution) -> Ending | None:
         args, kwargs = _arguments(ex)
         current.set(Line(ex))
         value = await _body(ex, args, kwargs)
+    except GeneratorExit:
+        raise  # the loop itself is gone
     except BaseException as caught:  # noqa: BLE001  (a signal, a cancellation or the user's own: the flags decide)
         error = caught
     current.set(None)
@@ -128,11 +130,16 @@ def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
         return (yield from _let_go(ex))
     if ex.disagreement is not None:
         if ex.run.fingerprint != ex.function.fingerprint:
-            why = json.dumps({"version": ex.engine.version, "reason": str(ex.disagreement)})
-            yield Commit(Release(ex.engine.worker_id, ex.id, ex.epoch, stranded=why))
+            yield Commit(Release(ex.engine.worker_id, ex.id, ex.epoch, stranded=_stranding(ex)))
             return None
         error = ex.disagreement
     return (yield from _finish(ex, _finish_of(ex, value, error)))
+
+
+def _stranding(ex: Execution) -> str:
+    """Why the run cannot go on here, and every version that has found so: none of them is to try it again."""
+    before = json.loads(ex.run.stranded)["versions"] if ex.run.stranded else []
+    return json.dumps({"versions": [*before, ex.engine.version], "reason": str(ex.disagreement)})
 
 
 def _finish_of(ex: Execution, value: Any, error: BaseException | None) -> Finish:

@@ -159,7 +159,7 @@ def run_info(run: Run) -> RunInfo:
         parent=run.parent,
         scheduled_by=run.scheduled_by,
         attributes=json.loads(run.attributes),
-        stranded=json.loads(run.stranded)["reason"] if run.stranded else None,
+        stranded=json.loads(run.stranded)["reason"] if run.stranded and run.state is State.QUEUED else None,
     )
 
 

@@ -120,7 +120,8 @@ def runs_page(wanted: RunFilter) -> tuple[str, dict[str, Any]]:
         where.append("parent = :parent")
         values["parent"] = wanted.parent
     if wanted.stranded is not None:
-        where.append(f"stranded IS {'NOT ' if wanted.stranded else ''}NULL")
+        # In hand it goes on after all; which versions could not follow it is remembered until it has ended or is handed back.
+        where.append(f"{'' if wanted.stranded else 'NOT '}(stranded IS NOT NULL AND state = 'queued')")
     if wanted.before is not None:
         where.append("uid < :before")
         values["before"] = wanted.before

@@ -37,14 +37,15 @@ _PROMOTE = """
 _CLAIMABLE = """
     state = 'queued' AND workflow = ANY(:names)
       AND (:compatible OR fingerprint = '' OR fingerprint = :functions::jsonb ->> workflow)
-      AND (stranded IS NULL OR stranded ->> 'version' IS DISTINCT FROM :version)
+      AND (stranded IS NULL OR NOT coalesce(jsonb_exists(stranded::jsonb -> 'versions', :version), false))
 """
 _TAKE = f"""
   WITH ready AS MATERIALIZED (
     SELECT id, due, uid FROM runs WHERE {_CLAIMABLE}
     ORDER BY due, uid LIMIT :limit::bigint + 1 FOR NO KEY UPDATE SKIP LOCKED),
   chosen AS MATERIALIZED (SELECT id FROM ready ORDER BY due, uid LIMIT :limit)
-  UPDATE runs r SET state = 'running', owner = :worker, epoch = epoch + 1, poked = false, stranded = NULL,
+  UPDATE runs r SET state = 'running', owner = :worker, epoch = epoch + 1, poked = false,
+    stranded = CASE WHEN json_array_length(stranded -> 'versions') > 0 THEN stranded END,
     started = coalesce(started, :now), version = coalesce(version, :version),
     fingerprint = CASE WHEN fingerprint = '' THEN :functions::jsonb ->> r.workflow ELSE fingerprint END,
     deadline = CASE WHEN started IS NULL AND timeout IS NOT NULL THEN least(deadline, :now + timeout) ELSE deadline END

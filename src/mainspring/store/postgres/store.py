@@ -41,7 +41,7 @@ _STRAND = """
     WHERE state = 'queued' AND stranded IS NULL AND fingerprint <> ''
       AND NOT EXISTS (SELECT 1 FROM workers w WHERE w.functions ->> r.workflow = r.fingerprint)
     ORDER BY id FOR NO KEY UPDATE OF r SKIP LOCKED)
-  UPDATE runs r SET stranded = json_build_object('version', '', 'reason',
+  UPDATE runs r SET stranded = json_build_object('versions', json_build_array(), 'reason',
     CASE WHEN workflow = ANY(:names)
       THEN 'the source of ' || workflow || ' has changed since this run began under version ' || coalesce(version, '?')
            || '; no live worker has that source'

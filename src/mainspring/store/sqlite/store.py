@@ -39,11 +39,12 @@ _READY = f"""
   WHERE state = 'queued' AND EXISTS (
       SELECT 1 FROM json_each(:functions) f
       WHERE f.key = workflow AND (:compatible OR fingerprint = '' OR fingerprint = f.value))
-    AND (stranded IS NULL OR json_extract(stranded, '$.version') IS NOT :version)
+    AND (stranded IS NULL OR NOT EXISTS (SELECT 1 FROM json_each(stranded, '$.versions') v WHERE v.value = :version))
   ORDER BY due, uid LIMIT :limit
 """
 _TAKE = """
-  UPDATE runs SET state = 'running', owner = :worker, epoch = epoch + 1, poked = 0, stranded = NULL,
+  UPDATE runs SET state = 'running', owner = :worker, epoch = epoch + 1, poked = 0,
+    stranded = CASE WHEN json_array_length(stranded, '$.versions') > 0 THEN stranded END,
     started = coalesce(started, :now), version = coalesce(version, :version),
     fingerprint = CASE WHEN fingerprint = '' THEN :fingerprint ELSE fingerprint END,
     deadline = CASE WHEN started IS NULL AND timeout IS NOT NULL THEN min(coalesce(deadline, :now + timeout), :now + timeout)
@@ -97,7 +98,7 @@ _EXPIRE = """
   WHERE deadline <= :now AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') RETURNING id
 """
 _STRAND = """
-  UPDATE runs SET stranded = json_object('version', '', 'reason',
+  UPDATE runs SET stranded = json_object('versions', json_array(), 'reason',
     CASE WHEN workflow IN (SELECT key FROM json_each(:functions))
       THEN 'the source of ' || workflow || ' has changed since this run began under version ' || coalesce(version, '?')
            || '; no live worker has that source'
