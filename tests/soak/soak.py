@@ -85,7 +85,11 @@ class Soak:
                     while time.monotonic() - began < seconds:
                         await asyncio.sleep(self._chance.uniform(0.1, 0.8))
                         await asyncio.to_thread(self._trouble)
-                await drained(store, within=90)
+                try:
+                    await drained(store, within=60)
+                except AssertionError:
+                    self._fleet.print_stacks()
+                    raise
                 self.outcome.refused = load.refused
                 self.outcome.findings = audit(self._fleet.ledger, store, load.acknowledged, self._zombies)
         finally:

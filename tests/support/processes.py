@@ -151,6 +151,7 @@ class Fleet:
             if self.url.startswith("postgres") or self._nobody_has_the_turn():
                 return
             process.thaw()
+            time.sleep(_LOOK_AGAIN)  # or it would never come to the end of its turn
         raise AssertionError("it holds the database's turn whenever it is looked at")
 
     def _nobody_has_the_turn(self) -> bool:
@@ -161,6 +162,13 @@ class Fleet:
                     return True
                 time.sleep(_LOOK_AGAIN)
         return False
+
+    def print_stacks(self) -> None:
+        """Have every process print where all of its threads are."""
+        for process in self.processes:
+            if "ready;" in process.output:  # before that the signal would end it
+                process.send(signal.SIGUSR1)
+        time.sleep(0.5)
 
     # -- gates: steps that wait for the test ---------------------------------------------------------------------------
     def open_gate(self, name: str) -> None:
