@@ -94,7 +94,11 @@ class Store(Protocol):
     """A database that keeps runs."""
 
     url: str
-    schedules: ScheduleStore
+
+    @property
+    def schedules(self) -> ScheduleStore:
+        """The schedules, with the verbs of their own."""
+        ...
 
     # -- life ----------------------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True) -> None:

@@ -68,7 +68,9 @@ def translate(error: psycopg.Error, where: str) -> Exception:
     if state == "42501":
         return StoreError(f"{where}: {error}")
     # Class 08: the connection; 53: resources; 57: shut down, starting or cancelled; 25006: a standby that is read only.
-    lost = isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and not state
+    # A bare DatabaseError without a state is libpq's own: the server said nothing, the line broke.
+    bare = type(error) is psycopg.DatabaseError
+    lost = not state and (bare or isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)))
     if lost or isinstance(error, LOCKED) or state[:2] in {"08", "53", "57"} or state == "25006":
         return StoreUnavailable(f"the database {where} cannot be used now: {error}")
     return error
@@ -123,6 +125,14 @@ class Database:
         """A connection of the caller's own."""
         # Only the wire prepares statements: psycopg would deallocate all of them, its own and ours, after every rollback.
         connection = Connection.connect(self._conninfo, autocommit=True, prepare_threshold=None)
+        try:
+            self._prepare_for_use(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare_for_use(self, connection: Connection) -> None:
         # Values are JSON text on both sides; what they mean is the codec's business.
         for name in ("json", "jsonb"):
             connection.adapters.register_loader(name, TextLoader)
@@ -132,7 +142,6 @@ class Database:
         if isolation != "read committed":
             self._insist(connection, pooled=pooled)
         connection.wire = Wire(connection, prepare=self._prepare)
-        return connection
 
     def _insist(self, connection: Connection, *, pooled: bool) -> None:
         """Every lock here is followed by a look at what was committed before it was granted; a snapshot would hide that."""

@@ -16,7 +16,9 @@ from psycopg import sql
 from mainspring.errors import InvalidSettings
 
 _LONGEST_SCHEMA = 50
-_TABLE = re.compile(r"\b(FROM|INTO|UPDATE|JOIN)(\s+)(runs|steps|workers|versions|migrations)\b")
+_TABLE = re.compile(
+    r"\b(FROM|INTO|UPDATE|JOIN)(\s+)(runs|steps|workers|versions|migrations|schedules|ticks|backfills)\b"
+)
 _PARAMETER = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 
 

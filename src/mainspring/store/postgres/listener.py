@@ -87,11 +87,14 @@ class Listener:
     def _echoes(self, connection: Connection, told: Told) -> bool:
         """Whether a word sent to oneself arrives.
 
-        On a channel that nobody else uses: behind a pooler this LISTEN stays with a connection that is lent to others.
+        On a channel that nobody else uses: behind a pooler this LISTEN stays with a connection that is lent to others. And over
+        another connection: a pooler with nothing else to do lends the same one twice, and there the word comes back as part of
+        the answer to the very statement that sent it, which proves nothing.
         """
         private = f"{self._sql.channel[:40]}:{self._origin}"
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(private)))
-        connection.execute(self._sql(news.NOTIFY), {"channel": private, "payload": news.ECHO})
+        with self._db.connection() as another:
+            another.execute(self._sql(news.NOTIFY), {"channel": private, "payload": news.ECHO})
         give_up = self._clock.monotonic() + _ECHO_SECONDS
         found = False
         while not found and (left := give_up - self._clock.monotonic()) > 0 and not self._closing.is_set():

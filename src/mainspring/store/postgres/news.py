@@ -18,7 +18,7 @@ LONGEST_PAYLOAD = 7_000
 NOTIFY = "SELECT pg_notify(:channel, :payload)"
 ECHO = "echo"
 """What a listener says to itself, to find out whether it can hear."""
-EVERYTHING = Signal(ready=True, ended=None, poked=None)
+EVERYTHING = Signal(ready=True, ended=None, poked=None, due=True)
 
 
 @dataclass(slots=True)
@@ -28,9 +28,11 @@ class News:
     ready: bool = False
     ended: set[str] = field(default_factory=set[str])
     poked: set[str] = field(default_factory=set[str])
+    due: bool = False
+    """There may be schedules to look at."""
 
     def __bool__(self) -> bool:
-        return self.ready or bool(self.ended) or bool(self.poked)
+        return self.ready or self.due or bool(self.ended) or bool(self.poked)
 
     def woken(self, owners: Iterable[str | None]) -> None:
         """Runs were woken: those without an owner can be claimed now, the others' owners are to look."""
@@ -42,22 +44,25 @@ class News:
 
     def add(self, other: News) -> None:
         self.ready = self.ready or other.ready
+        self.due = self.due or other.due
         self.ended |= other.ended
         self.poked |= other.poked
 
     def signal(self) -> Signal:
-        return Signal(ready=self.ready, ended=frozenset(self.ended), poked=frozenset(self.poked))
+        return Signal(ready=self.ready, ended=frozenset(self.ended), poked=frozenset(self.poked), due=self.due)
 
     def payload(self, origin: str) -> str:
-        """Tokens, the sender's first: "r" there are runs to claim, "e" some ended, "p=…" a worker's run was poked."""
+        """Tokens, the sender's first: "r" there are runs to claim, "s" schedules to look at, "e" runs that ended, "p=…" a worker's run was poked."""
         tokens = [origin]
         if self.ready:
             tokens.append("r")
+        if self.due:
+            tokens.append("s")
         if self.ended:
             tokens.append("e")
         tokens.extend(f"p={worker}" for worker in sorted(self.poked))
         text = " ".join(tokens)
-        return text if len(text.encode()) <= LONGEST_PAYLOAD else f"{origin} r e p"
+        return text if len(text.encode()) <= LONGEST_PAYLOAD else f"{origin} r s e p"
 
     def notify(self, connection: Connection, dialect: Dialect, origin: str) -> None:
         """Tell other processes, when and if the open transaction commits."""
@@ -72,5 +77,8 @@ def read(payload: str, origin: str) -> Signal | None:
         return None
     named = frozenset(token[2:] for token in tokens if token.startswith("p="))
     return Signal(
-        ready="r" in tokens, ended=None if "e" in tokens else frozenset(), poked=None if "p" in tokens else named
+        ready="r" in tokens,
+        ended=None if "e" in tokens else frozenset(),
+        poked=None if "p" in tokens else named,
+        due="s" in tokens,
     )

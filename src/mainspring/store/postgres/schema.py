@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 _MIGRATIONS = migrations.load("mainspring.store.postgres")
 
-_THERE = "SELECT to_regclass(:table) IS NOT NULL"
+# A look at a table, not `to_regclass`: that may answer from what this session knew before it waited for the lock.
+_THERE = "SELECT EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = :schema AND tablename = 'migrations')"
 _SCHEMA_THERE = "SELECT 1 FROM pg_namespace WHERE nspname = :schema"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(:schema, 7290115))"
 
 
 def report(connection: Connection, dialect: Dialect) -> SchemaReport:
     """How the tables compare with what this code needs."""
-    there = connection.execute(dialect(_THERE), {"table": f"{dialect.schema}.migrations"}).fetchone()
+    there = connection.execute(dialect(_THERE), {"schema": dialect.name}).fetchone()
     applied: list[str] = []
     if there and there[0]:
         applied = [row[0] for row in connection.execute(dialect("SELECT name FROM migrations"))]

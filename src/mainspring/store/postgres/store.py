@@ -17,6 +17,7 @@ from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.postgres.listener import Listener
 from mainspring.store.postgres.news import EVERYTHING, News
+from mainspring.store.postgres.schedules import PostgresSchedules
 from mainspring.store.postgres.whole import Whole
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class PostgresStore:
         self._applier = Applier(self._db, self._sql, origin)
         self._claims = Claims(self._db, self._sql)
         self._whole = Whole(self._db, self._sql, origin)
+        self.schedules = PostgresSchedules(self._db, self._sql, origin, self._tell)
         self._hear: Callable[[Signal], None] | None = None
         self._listener: Listener | None = None
 

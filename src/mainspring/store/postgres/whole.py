@@ -46,6 +46,7 @@ class Whole:
                         self._lock(db, find, values, polite=tries <= _POLITE)
                         answer = act(change)
                         if change.news.ended:
+                            change.news.due = True  # some of them may be a schedule's
                             One(db, self._sql, values["now"], change.news).unblock(change.news.ended)
                         change.news.notify(db, self._sql, self._origin)
                 except Held as held:

@@ -105,6 +105,8 @@ class Batch:
         self._now = now
         self._lonely = False
         self.ready = False
+        self.due = False
+        """Schedules may be due."""
         self.ended: set[str] = set()
         self.poked: set[str] = set()
 

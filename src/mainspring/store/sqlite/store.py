@@ -14,8 +14,10 @@ from mainspring.model.states import State
 from mainspring.store import migrations, sql
 from mainspring.store.ops import FAR
 from mainspring.store.protocol import Claimed, Poke, Signal
-from mainspring.store.sqlite.batch import AWAITED_END, BAD_DATA, ENDING, Batch
+from mainspring.store.sqlite import stops
+from mainspring.store.sqlite.batch import BAD_DATA, ENDING, Batch
 from mainspring.store.sqlite.database import Database
+from mainspring.store.sqlite.schedules import SqliteSchedules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -59,44 +61,6 @@ _NEXT_DUE = f"""
     SELECT min(deadline) FROM runs
     WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting'))
 """
-_RETIRE = f"""
-  UPDATE runs SET owner = NULL, poked = 0,
-    state = CASE state
-      WHEN 'running' THEN CASE WHEN recoveries >= :most THEN 'failed' ELSE 'queued' END
-      WHEN 'waiting' THEN CASE WHEN poked OR {AWAITED_END} THEN 'queued' ELSE 'waiting' END
-      WHEN 'cancelling' THEN 'cancelled' ELSE state END,
-    due = CASE WHEN state = 'running' OR (state = 'waiting' AND (poked OR {AWAITED_END})) THEN min(due, :now) ELSE due END,
-    reason = CASE WHEN state = 'running' AND recoveries >= :most THEN 'recovery exhausted' ELSE reason END,
-    error = CASE WHEN state = 'running' AND recoveries >= :most THEN :exhausted ELSE error END,
-    completed = CASE WHEN state = 'cancelling' OR (state = 'running' AND recoveries >= :most) THEN :now ELSE completed END,
-    recoveries = CASE WHEN state = 'running' THEN recoveries + 1 ELSE recoveries END
-  WHERE owner = :worker RETURNING id, state
-"""
-_TREE = """
-  WITH RECURSIVE tree (id) AS (
-    SELECT value FROM json_each(:ids) UNION SELECT runs.id FROM runs JOIN tree ON runs.parent = tree.id)
-"""
-_CANCEL_IN_HAND = f"""{_TREE}
-  UPDATE runs SET state = 'cancelling', reason = :reason, poked = 1
-  WHERE id IN (SELECT id FROM tree) AND owner IS NOT NULL AND kind = 'workflow' AND state IN ('running', 'waiting')
-  RETURNING id, owner
-"""
-_CANCEL_AT_ONCE = f"""{_TREE}
-  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, poked = 0
-  WHERE id IN (SELECT id FROM tree) AND state IN ('scheduled', 'queued', 'running', 'waiting')
-    AND (owner IS NULL OR kind <> 'workflow')
-  RETURNING id
-"""
-_TERMINATE = f"""{_TREE}
-  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, epoch = epoch + 1,
-    poked = CASE WHEN owner IS NULL THEN 0 ELSE 1 END
-  WHERE id IN (SELECT id FROM tree) AND state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling')
-  RETURNING id, owner
-"""
-_EXPIRE = """
-  UPDATE runs SET state = 'cancelled', reason = 'timeout', completed = :now
-  WHERE deadline <= :now AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') RETURNING id
-"""
 _STRAND = """
   UPDATE runs SET stranded = json_object('versions', json_array(), 'reason',
     CASE WHEN workflow IN (SELECT key FROM json_each(:functions))
@@ -118,6 +82,7 @@ class SqliteStore:
         self._hear: Callable[[Signal], None] | None = None
         self._closing = threading.Event()
         self._watcher: threading.Thread | None = None
+        self.schedules = SqliteSchedules(self._db, self._tell)
 
     # -- life ----------------------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True) -> None:
@@ -165,7 +130,7 @@ class SqliteStore:
                 log.warning("cannot watch the database for the work of other processes: %s", error)
                 continue
             if version != seen:
-                hear(Signal(ready=True, ended=None, poked=None))
+                hear(Signal(ready=True, ended=None, poked=None, due=True))
             seen = version
 
     def clock_offset(self) -> int:
@@ -189,8 +154,10 @@ class SqliteStore:
         return answers
 
     def _tell(self, batch: Batch) -> None:
-        if self._hear is not None and (batch.ready or batch.ended or batch.poked):
-            self._hear(Signal(ready=batch.ready, ended=frozenset(batch.ended), poked=frozenset(batch.poked)))
+        if self._hear is not None and (batch.ready or batch.due or batch.ended or batch.poked):
+            self._hear(
+                Signal(ready=batch.ready, ended=frozenset(batch.ended), poked=frozenset(batch.poked), due=batch.due)
+            )
 
     # -- workers -------------------------------------------------------------------------------------------------------
     def register(self, worker: Worker) -> None:
@@ -216,11 +183,12 @@ class SqliteStore:
         most = 2**62 if max_recoveries is None else max_recoveries
         values = {"worker": worker, "now": now, "most": most, "exhausted": sql.exhausted_record(most)}
         with self._db.write() as db:
-            rows = db.execute(_RETIRE, values).fetchall()
+            rows = db.execute(stops.RETIRE, values).fetchall()
             db.execute("DELETE FROM workers WHERE id = ?", (worker,))
             batch = Batch(db, now)
             batch.ready = bool(rows)
             batch.ended = {run for run, state in rows if State(state).ended}
+            batch.due = bool(batch.ended)
             batch.unblock(batch.ended)
         self._tell(batch)
         return len(rows)
@@ -277,7 +245,7 @@ class SqliteStore:
         return [Poke(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
 
     def expire(self, now: int) -> int:
-        return self._end_at_once(_EXPIRE, {"now": now})
+        return self._end_at_once(stops.EXPIRE, {"now": now})
 
     def strand(self, worker: str, functions: Mapping[str, str], now: int) -> int:
         del worker, now
@@ -288,10 +256,11 @@ class SqliteStore:
     def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
         values = {"ids": json.dumps(list(ids)), "reason": reason, "now": now}
         with self._db.write() as db:
-            in_hand = dict(db.execute(_CANCEL_IN_HAND, values).fetchall())
-            at_once = {row[0] for row in db.execute(_CANCEL_AT_ONCE, values)}
+            in_hand = dict(db.execute(stops.CANCEL_IN_HAND, values).fetchall())
+            at_once = {row[0] for row in db.execute(stops.CANCEL_AT_ONCE, values)}
             batch = Batch(db, now)
             batch.ended = at_once
+            batch.due = bool(at_once)
             batch.poked = set(in_hand.values())
             batch.unblock(at_once)
         self._tell(batch)
@@ -299,9 +268,10 @@ class SqliteStore:
 
     def terminate(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
         with self._db.write() as db:
-            rows = db.execute(_TERMINATE, {"ids": json.dumps(list(ids)), "reason": reason, "now": now}).fetchall()
+            rows = db.execute(stops.TERMINATE, {"ids": json.dumps(list(ids)), "reason": reason, "now": now}).fetchall()
             batch = Batch(db, now)
             batch.ended = {run for run, _ in rows}
+            batch.due = bool(rows)
             batch.poked = {owner for _, owner in rows if owner is not None}
             batch.unblock(batch.ended)
         self._tell(batch)
@@ -313,6 +283,7 @@ class SqliteStore:
         with self._db.write() as db:
             batch = Batch(db, now)
             batch.ended = {row[0] for row in db.execute(statement, values)}
+            batch.due = bool(batch.ended)
             batch.unblock(batch.ended)
         self._tell(batch)
         return len(batch.ended)

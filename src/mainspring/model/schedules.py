@@ -1,0 +1,169 @@
+"""What a schedule and a tick are, as the store keeps them. Times are integer microseconds UTC, values are JSON text."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from mainspring.model.states import State
+
+
+class Overlap(StrEnum):
+    """What happens when it is time to start while as many runs as may be are unfinished."""
+
+    SKIP = "skip"
+    """The tick is left out."""
+    BUFFER_ONE = "buffer_one"
+    """It waits, unless another one waits already."""
+    BUFFER_ALL = "buffer_all"
+    """It waits, behind those that wait already."""
+    CANCEL_OTHER = "cancel_other"
+    """The oldest run is cancelled; this one starts when that has ended."""
+    TERMINATE_OTHER = "terminate_other"
+    """The oldest run is ended at once, and this one starts."""
+    ALLOW_ALL = "allow_all"
+    """It starts beside the others."""
+
+
+class Source(StrEnum):
+    """Where a tick comes from."""
+
+    CLOCK = "clock"
+    CATCHUP = "catchup"
+    """The clock as well, but made up for after its time."""
+    TRIGGER = "trigger"
+    BACKFILL = "backfill"
+
+    @property
+    def manual(self) -> bool:
+        """Asked for by somebody: neither a pause nor a limit holds it up."""
+        return self in {Source.TRIGGER, Source.BACKFILL}
+
+
+class Outcome(StrEnum):
+    """What became of a tick. The first two are not final."""
+
+    PENDING = "pending"
+    """Its nominal time has passed, the time to act (with jitter) has not come."""
+    BUFFERED = "buffered"
+    """It waits for a run to end."""
+    FIRED = "fired"
+    LATE = "late"
+    """Fired, more than ten seconds after its time."""
+    SKIPPED_OVERLAP = "skipped_overlap"
+    SKIPPED_BY_REQUEST = "skipped_by_request"
+    MISSED = "missed"
+    """Nothing was there to act on it until its catch-up window had closed."""
+    PAUSED = "paused"
+    """The schedule was paused, stopped or out of actions."""
+    DROPPED = "dropped"
+    """The buffer was full."""
+    REPLACED = "replaced"
+    """A later tick took its place."""
+    START_FAILED = "start_failed"
+
+    @property
+    def waiting(self) -> bool:
+        return self in {Outcome.PENDING, Outcome.BUFFERED}
+
+    @property
+    def started(self) -> bool:
+        return self in {Outcome.FIRED, Outcome.LATE}
+
+
+class Schedule(Struct):
+    """A schedule as it stands in the store: its definition, its state, and how far it has come."""
+
+    id: str
+    spec: str
+    canonical: str
+    workflow: str
+    action: str
+    input: str
+    policy: str
+    attributes: str
+    created: int
+    updated: int
+    cursor: int
+    """Nominal time: everything up to here has a tick."""
+    due: int
+    """When a scheduler has to look at it."""
+    upcoming: int | None = None
+    """The next nominal time."""
+    revision: int = 1
+    paused: bool = False
+    resume_at: int | None = None
+    note: str | None = None
+    remaining: int | None = None
+    stopped: str | None = None
+    """Why it has no effect any more: it is no longer declared."""
+    skips: str = "[]"
+    app: str | None = None
+    version: str | None = None
+    made_by: str | None = None
+    starts: int = 0
+    missed: int = 0
+    skipped: int = 0
+    dropped: int = 0
+    failures: int = 0
+    """In a row."""
+    last_result: str | None = None
+    last_failure: str | None = None
+    fault: str | None = None
+    """Why it could not be planned."""
+
+
+class Tick(Struct):
+    """One nominal time of a schedule and what became of it; with `until`, all `count` times from `nominal` to there.
+
+    `request` is empty for ticks of the clock, so that each nominal time has one; otherwise it names who asked.
+    """
+
+    schedule: str
+    nominal: int
+    request: str
+    source: Source
+    due: int
+    outcome: Outcome
+    reason: str | None = None
+    acted: int | None = None
+    run: str | None = None
+    overlap: Overlap | None = None
+    until: int | None = None
+    count: int = 1
+
+
+class Backfill(Struct):
+    """A request to take all actions of a stretch of time, and how far that has come."""
+
+    id: str
+    schedule: str
+    since: int
+    until: int
+    """Both ends belong to it."""
+    overlap: Overlap
+    again: bool
+    created: int
+    cursor: int
+    """Nominal time: everything up to here is done with."""
+    completed: int | None = None
+    stopped: bool = False
+    started: int = 0
+    skipped: int = 0
+    """Times that had a run already."""
+
+
+class RunOf(Struct, frozen=True):
+    """A run of a schedule that the schedule has not taken note of ending: it has not ended, or has just now."""
+
+    id: str
+    uid: str
+    state: State
+    reason: str | None = None
+    completed: int | None = None
+    output: str | None = None
+    error: str | None = None
+    request: str = ""

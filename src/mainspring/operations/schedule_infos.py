@@ -1,0 +1,243 @@
+"""Schedules, ticks and backfills as people look at them: times are aware datetimes, values are plain JSON values."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime  # noqa: TC003  (a run that asks records the answer, and reads it back by its annotations)
+from typing import TYPE_CHECKING, Any
+
+from mainspring.model.clock import SECOND, to_datetime
+from mainspring.model.schedules import Outcome, Overlap, Source
+from mainspring.schedules.actions import action_of
+from mainspring.schedules.elapsed import Times, spec_of
+
+if TYPE_CHECKING:
+    from mainspring.model.schedules import Backfill, Schedule, Tick
+    from mainspring.store.schedules import Situation
+
+MOST_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class TickInfo:
+    """One tick, or with `until` all of a stretch of `count` ticks, and what became of it."""
+
+    schedule: str
+    nominal: datetime
+    source: Source
+    outcome: Outcome
+    reason: str | None
+    due: datetime
+    """The time to act: nominal and jitter."""
+    acted: datetime | None
+    """When that was decided."""
+    run: str | None
+    request: str | None
+    """The trigger or backfill that asked for it."""
+    overlap: Overlap | None
+    until: datetime | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TickPage:
+    """A page of ticks. Hand `next` back for the page after it; None is the last."""
+
+    ticks: list[TickInfo]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillInfo:
+    """How far a backfill has come."""
+
+    id: str
+    schedule: str
+    start: datetime
+    end: datetime
+    overlap: Overlap
+    again: bool
+    state: str
+    """running, done or stopped."""
+    started: int
+    """Ticks it has made so far."""
+    skipped: int
+    """Times that had a run already."""
+    reached: datetime
+    """Everything up to here is done with."""
+    created: datetime
+    completed: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleInfo:
+    """A schedule: definition, state, counters."""
+
+    id: str
+    workflow: str
+    description: str
+    """The spec in words."""
+    spec: dict[str, Any]
+    """As it was entered."""
+    canonical: dict[str, Any]
+    """The same times in one form."""
+    policy: dict[str, Any]
+    """With effective values."""
+    action: dict[str, Any]
+    attributes: dict[str, Any]
+    paused: bool
+    note: str | None
+    resume_at: datetime | None
+    remaining: int | None
+    stopped: str | None
+    fault: str | None
+    declared_by: str | None
+    """The version of the code that declares it; None: it was made at run time."""
+    revision: int
+    created: datetime
+    updated: datetime
+    next: datetime | None
+    """The next nominal time, if it is to act on it."""
+    starts: int
+    missed: int
+    skipped: int
+    dropped: int
+    failures: int
+    """In a row."""
+    last_result: Any
+    last_failure: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleDescription(ScheduleInfo):
+    """A schedule with what it has done and is about to do."""
+
+    running: list[str] = field(default_factory=list[str])
+    """Ids of its unfinished runs."""
+    buffered: int = 0
+    recent: list[TickInfo] = field(default_factory=list[TickInfo])
+    """The latest ticks, newest first."""
+    upcoming: list[datetime] = field(default_factory=list["datetime"])
+    """The next nominal times; none while it is paused, no more than it has actions left."""
+    skips: list[datetime] = field(default_factory=list["datetime"])
+    backfills: list[BackfillInfo] = field(default_factory=list[BackfillInfo])
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulePage:
+    """A page of schedules. Hand `next` back for the page after it; None is the last."""
+
+    schedules: list[ScheduleInfo]
+    next: str | None
+
+
+def tick_info(tick: Tick) -> TickInfo:
+    return TickInfo(
+        tick.schedule,
+        to_datetime(tick.nominal),
+        tick.source,
+        tick.outcome,
+        tick.reason,
+        to_datetime(tick.due),
+        _time(tick.acted),
+        tick.run,
+        tick.request or None,
+        tick.overlap,
+        _time(tick.until),
+        tick.count,
+    )
+
+
+def backfill_info(backfill: Backfill) -> BackfillInfo:
+    state = "running" if backfill.completed is None else "stopped" if backfill.stopped else "done"
+    return BackfillInfo(
+        backfill.id,
+        backfill.schedule,
+        to_datetime(backfill.since),
+        to_datetime(backfill.until),
+        backfill.overlap,
+        backfill.again,
+        state,
+        backfill.started,
+        backfill.skipped,
+        to_datetime(backfill.cursor),
+        to_datetime(backfill.created),
+        _time(backfill.completed),
+    )
+
+
+def schedule_values(schedule: Schedule) -> dict[str, Any]:
+    """What a `ScheduleInfo` says of a row."""
+    action = action_of(schedule.action)
+    active = not schedule.paused and schedule.stopped is None and schedule.remaining != 0
+    return {
+        "id": schedule.id,
+        "workflow": schedule.workflow,
+        "description": spec_of(schedule.spec).describe(),
+        "spec": json.loads(schedule.spec),
+        "canonical": json.loads(schedule.canonical),
+        "policy": json.loads(schedule.policy),
+        "action": {
+            "id": action.id,
+            "kind": action.kind,
+            "input": json.loads(schedule.input),
+            "timeout": None if action.timeout is None else action.timeout / 1_000_000,
+            "attributes": action.attributes,
+            "version": action.version,
+        },
+        "attributes": json.loads(schedule.attributes),
+        "paused": schedule.paused,
+        "note": schedule.note,
+        "resume_at": _time(schedule.resume_at),
+        "remaining": schedule.remaining,
+        "stopped": schedule.stopped,
+        "fault": schedule.fault,
+        "declared_by": schedule.version,
+        "revision": schedule.revision,
+        "created": to_datetime(schedule.created),
+        "updated": to_datetime(schedule.updated),
+        "next": _time(schedule.upcoming) if active else None,
+        "starts": schedule.starts,
+        "missed": schedule.missed,
+        "skipped": schedule.skipped,
+        "dropped": schedule.dropped,
+        "failures": schedule.failures,
+        "last_result": None if schedule.last_result is None else json.loads(schedule.last_result),
+        "last_failure": None if schedule.last_failure is None else json.loads(schedule.last_failure),
+    }
+
+
+def upcoming(schedule: Schedule, now: int, most: int = MOST_SHOWN) -> list[datetime]:
+    """The nominal times that a schedule will act on as things stand."""
+    if schedule.paused or schedule.stopped is not None:
+        return []
+    if schedule.remaining is not None:
+        most = min(most, schedule.remaining)
+    skips = set(json.loads(schedule.skips))
+    times = Times(spec_of(schedule.spec), schedule.id)
+    found: list[datetime] = []
+    jitter = round(times.spec.jitter.total_seconds()) * SECOND
+    nominal = times.next(max(schedule.cursor, now - jitter - SECOND))
+    while nominal is not None and len(found) < most:
+        if nominal not in skips and times.act(nominal) > now:
+            found.append(to_datetime(nominal))
+        nominal = times.next(nominal)
+    return found
+
+
+def describe(situation: Situation, recent: list[Tick], now: int) -> ScheduleDescription:
+    schedule = situation.schedule
+    return ScheduleDescription(
+        **schedule_values(schedule),
+        running=[run.id for run in situation.runs if not run.state.ended],
+        buffered=sum(tick.outcome is Outcome.BUFFERED for tick in situation.waiting),
+        recent=[tick_info(tick) for tick in recent],
+        upcoming=upcoming(schedule, now),
+        skips=[to_datetime(nominal) for nominal in sorted(json.loads(schedule.skips))],
+        backfills=[backfill_info(backfill) for backfill in situation.backfills],
+    )
+
+
+def _time(micros: int | None) -> datetime | None:
+    return None if micros is None else to_datetime(micros)

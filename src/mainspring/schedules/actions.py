@@ -1,0 +1,97 @@
+"""What a schedule starts: a call, and what a run of it is called and carries."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from mainspring.model.clock import SECOND, to_datetime
+from mainspring.model.records import NewRun
+from mainspring.model.states import State
+from mainspring.store.schedules import Beginning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.model.schedules import Schedule, Tick
+    from mainspring.recurrence import Spec
+
+
+class Action(Struct, frozen=True):
+    """How a schedule's function is started, beside its name and arguments."""
+
+    id: str
+    """The first part of its runs' ids."""
+    kind: str = "workflow"
+    timeout: int | None = None
+    attributes: dict[str, Any] = {}
+    version: str | None = None
+    times: bool = False
+    """It is called with the scheduled and the actual time instead of arguments."""
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+@lru_cache(maxsize=4096)
+def action_of(text: str) -> Action:
+    """The action as a schedule's row has it."""
+    return msgspec.json.decode(text, type=Action)
+
+
+def stamp(micros: int) -> str:
+    """A nominal time as it stands in ids and attributes: RFC 3339, UTC, whole seconds."""
+    return to_datetime(micros // SECOND * SECOND).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def run_id(action: Action, tick: Tick) -> str:
+    """The id of a tick's run: the same wherever and however often it is made."""
+    name = f"{action.id}-{stamp(tick.nominal)}"
+    return f"{name}-{tick.request}" if tick.request else name
+
+
+def beginning(schedule: Schedule, tick: Tick, spec: Spec, now: int, new_uid: Callable[[], str]) -> Beginning:
+    """The run that a tick starts."""
+    action = action_of(schedule.action)
+    attributes = {**action.attributes, "schedule_id": schedule.id, "scheduled_at": stamp(tick.nominal)}
+    return Beginning(
+        NewRun(
+            id=run_id(action, tick),
+            uid=new_uid(),
+            workflow=schedule.workflow,
+            kind=action.kind,
+            input=schedule.input,
+            state=State.QUEUED,
+            due=now,
+            created=now,
+            timeout=action.timeout,
+            version=action.version,
+            attributes=json.dumps(attributes),
+        ),
+        _known(schedule, tick, spec, now, times=action.times),
+    )
+
+
+def _known(schedule: Schedule, tick: Tick, spec: Spec, now: int, *, times: bool) -> str:
+    """What the run gets to know of its tick, captured at the moment at which it is started."""
+    nominal = tick.nominal / SECOND
+    before, after = spec.previous(nominal), spec.next(nominal)
+    known: dict[str, Any] = {
+        "nominal": tick.nominal,
+        "actual": now,
+        "source": tick.source,
+        "request": tick.request,
+        "previous": None if before is None else round(before.timestamp()) * SECOND,
+        "upcoming": None if after is None else round(after.timestamp()) * SECOND,
+    }
+    if times:
+        known["times"] = True
+    if schedule.last_result is not None:
+        known["last_result"] = msgspec.Raw(schedule.last_result)
+    if schedule.last_failure is not None:
+        known["last_failure"] = msgspec.Raw(schedule.last_failure)
+    return msgspec.json.encode(known).decode()

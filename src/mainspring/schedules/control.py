@@ -1,0 +1,199 @@
+"""What somebody asks of a schedule: pause, resume, trigger, skip, change, backfill, delete.
+
+Each first brings the schedule up to now as it was, so that nothing is decided afterwards by a state that it was not in; then
+it makes its change. All of them are functions that make a plan from a situation, for the store to apply in one transaction.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mainspring.errors import Conflict, InvalidInput
+from mainspring.model.clock import SECOND
+from mainspring.model.schedules import Backfill, Outcome, Source, Tick
+from mainspring.schedules.actions import stamp
+from mainspring.schedules.elapsed import Times, spec_of
+from mainspring.schedules.plan import Planning
+from mainspring.schedules.policy import policy_of
+from mainspring.store.schedules import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.model.schedules import Overlap
+    from mainspring.store.schedules import Decide, Situation
+
+
+class Control:
+    """Makes the decisions, at one time."""
+
+    def __init__(self, now: int, new_uid: Callable[[], str]) -> None:
+        self._now = now
+        self._new_uid = new_uid
+
+    def _after_now(self, change: Callable[[Planning], None], extra: Tick | None = None) -> Decide:
+        def decide(situation: Situation) -> Plan:
+            planning = Planning(situation, self._now, self._new_uid)
+            plan = planning.run(extra)
+            if not plan.unfinished:
+                change(planning)
+                planning.look_ahead()
+                planning.finished()
+            return plan
+
+        return decide
+
+    def pause(self, note: str | None, until: int | None) -> Decide:
+        def change(planning: Planning) -> None:
+            schedule = planning.schedule
+            schedule.paused, schedule.resume_at, schedule.note = True, until, note
+            schedule.revision += 1
+            for tick in planning.buffered:
+                if not tick.source.manual:
+                    tick.outcome, tick.acted = Outcome.PAUSED, self._now
+                    tick.reason = "the schedule was paused while it waited" + (f": {note}" if note else "")
+                    _once(planning.plan.ticks, tick)
+
+        return self._after_now(change)
+
+    def resume(self, note: str | None) -> Decide:
+        def change(planning: Planning) -> None:
+            schedule = planning.schedule
+            schedule.paused, schedule.resume_at, schedule.note = False, None, note
+            schedule.revision += 1
+
+        return self._after_now(change)
+
+    def trigger(self, request: str, overlap: Overlap | None) -> Decide:
+        def decide(situation: Situation) -> Plan:
+            tick = Tick(
+                situation.schedule.id,
+                self._now // SECOND * SECOND,
+                request,
+                Source.TRIGGER,
+                self._now,
+                Outcome.PENDING,
+                overlap=overlap,
+            )
+            return Planning(situation, self._now, self._new_uid).run(tick)
+
+        return decide
+
+    def skip(self, when: int | None, *, undo: bool = False) -> Decide:
+        def change(planning: Planning) -> None:
+            nominal = _to_unskip(planning, when) if undo else _to_skip(planning, when, self._now)
+            (planning.skips.discard if undo else planning.skips.add)(nominal)
+            planning.schedule.revision += 1
+
+        return self._after_now(change)
+
+    def update(self, values: dict[str, Any], revision: int | None) -> Decide:
+        """Change the definition: `values` are columns of the schedule."""
+
+        def change(planning: Planning) -> None:
+            schedule = planning.schedule
+            changed = {name: value for name, value in values.items() if getattr(schedule, name) != value}
+            if not changed:
+                return
+            if revision is not None and revision != planning.before.revision:
+                raise Conflict(
+                    f"schedule {schedule.id!r} is at revision {planning.before.revision}, not {revision} any more: "
+                    "somebody else has changed it; describe it and decide again"
+                )
+            redefine(planning, changed)
+
+        return self._after_now(change)
+
+    def backfill(self, request: str, since: int, until: int, overlap: Overlap, *, again: bool) -> Decide:
+        def decide(situation: Situation) -> Plan:
+            new = Backfill(request, situation.schedule.id, since, until, overlap, again, self._now, _just_before(since))
+            situation.backfills = [*(each for each in situation.backfills if each.id != request), new]
+            return Planning(situation, self._now, self._new_uid).run()
+
+        return decide
+
+    def stop_backfill(self, backfill: str) -> Decide:
+        def decide(situation: Situation) -> Plan:
+            stopped = [each for each in situation.backfills if each.id == backfill]
+            situation.backfills = [each for each in situation.backfills if each.id != backfill]
+            situation.waiting, dropped = (
+                [tick for tick in situation.waiting if tick.request != backfill],
+                [tick for tick in situation.waiting if tick.request == backfill],
+            )
+            plan = Planning(situation, self._now, self._new_uid).run()
+            for each in stopped:
+                each.completed, each.stopped = self._now, True
+                plan.backfills.append(each)
+            for tick in dropped:
+                tick.outcome, tick.reason, tick.acted = Outcome.DROPPED, "its backfill was stopped", self._now
+                plan.ticks.append(tick)
+            return plan
+
+        return decide
+
+    def delete(self) -> Decide:
+        def decide(situation: Situation) -> Plan:
+            return Plan(situation.schedule, deleted=True)
+
+        return decide
+
+
+def redefine(planning: Planning, changed: dict[str, Any]) -> None:
+    """Give a schedule that has been brought up to now another definition. It takes effect from now on."""
+    schedule, now = planning.schedule, planning.now
+    respecified = "spec" in changed and spec_of(changed["spec"]) != planning.times.spec
+    if respecified:
+        # What has come up by its nominal time, and waits for its jitter only, is not lost with the old definition.
+        nominal = planning.times.next(schedule.cursor)
+        if nominal is not None and nominal <= now and planning.active:
+            held = Tick(schedule.id, nominal, "", Source.CLOCK, planning.times.act(nominal), Outcome.PENDING)
+            planning.held.append(held)
+            planning.plan.ticks.append(held)
+        schedule.cursor = max(schedule.cursor, now)
+        planning.skips = {nominal for nominal in planning.skips if spec_of(changed["spec"]).matches(nominal // SECOND)}
+    limit = policy_of(schedule.policy).limit
+    for name, value in changed.items():
+        setattr(schedule, name, value)
+    if policy_of(schedule.policy).limit != limit:
+        schedule.remaining = policy_of(schedule.policy).limit
+    planning.times = Times(spec_of(schedule.spec), schedule.id)
+    planning.policy = policy_of(schedule.policy)
+    schedule.updated = now
+    schedule.revision += 1
+    planning.plan.redefined = True
+
+
+def _to_skip(planning: Planning, when: int | None, now: int) -> int:
+    """The nominal time to leave out: the one given, or the next one that is not left out already."""
+    spec = planning.times.spec
+    if when is not None:
+        if not spec.matches(when / SECOND):
+            raise InvalidInput(f"schedule {planning.schedule.id!r} has no tick at {stamp(when)}: nothing to skip there")
+        if when <= planning.schedule.cursor:
+            raise InvalidInput(f"the tick of {stamp(when)} is over: it is now {stamp(now)}")
+        return when
+    found = planning.times.next(planning.schedule.cursor)
+    while found is not None and found in planning.skips:
+        found = planning.times.next(found)
+    if found is None:
+        raise InvalidInput(f"schedule {planning.schedule.id!r} has no further tick to skip")
+    return found
+
+
+def _to_unskip(planning: Planning, when: int | None) -> int:
+    if when is None and planning.skips:
+        return min(planning.skips)
+    if when is None or when not in planning.skips:
+        which = "no tick" if when is None else f"not the tick of {stamp(when)}"
+        raise InvalidInput(f"schedule {planning.schedule.id!r} is to skip {which}: nothing to take back")
+    return when
+
+
+def _just_before(moment: int) -> int:
+    """A time after which a nominal time at `moment` is the next."""
+    return (moment + SECOND - 1) // SECOND * SECOND - SECOND
+
+
+def _once(ticks: list[Tick], tick: Tick) -> None:
+    if not any(each is tick for each in ticks):
+        ticks.append(tick)

@@ -1,0 +1,112 @@
+"""A schedule as somebody defines it, checked, and the row that is stored for it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from mainspring.errors import InvalidInput
+from mainspring.model.clock import to_datetime
+from mainspring.model.ids import check_run_id
+from mainspring.model.schedules import Schedule
+from mainspring.schedules.actions import Action
+from mainspring.schedules.elapsed import Times, spec_of
+from mainspring.schedules.policy import Policy
+from mainspring.store.ops import FAR
+
+if TYPE_CHECKING:
+    from mainspring.recurrence.spec import Spec
+
+LONGEST_NOTE = 1_000
+_LONGEST_ID = 400
+"""Shorter than a run's id by more than what a run's adds: time and request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a schedule is: when, what and how. `action_id` defaults to the schedule's own id."""
+
+    id: str
+    workflow: str
+    input: str
+    spec: Spec
+    policy: Policy = field(default_factory=Policy)
+    kind: str = "workflow"
+    action_id: str | None = None
+    timeout: int | None = None
+    run_attributes: dict[str, Any] = field(default_factory=dict[str, Any])
+    version: str | None = None
+    times: bool = False
+    attributes: dict[str, Any] = field(default_factory=dict[str, Any])
+    note: str | None = None
+
+    def columns(self) -> dict[str, Any]:
+        """What of the row is definition."""
+        action = Action(
+            self.action_id or self.id, self.kind, self.timeout, self.run_attributes, self.version, self.times
+        )
+        spec = spec_json(self.spec)
+        return {
+            "spec": spec,
+            "canonical": _canonical(spec),
+            "workflow": self.workflow,
+            "action": action.to_json(),
+            "input": self.input,
+            "policy": json.dumps(self.policy.to_dict()),
+            "attributes": json.dumps(self.attributes),
+        }
+
+    def row(self, now: int, *, paused: bool = False, made_by: str | None = None) -> Schedule:
+        """The row of a new schedule. Nothing that lies before now is made up for."""
+        times = Times(self.spec, self.id)
+        upcoming = times.next(now)
+        if upcoming is None and not self.spec.is_empty and not paused:
+            raise InvalidInput(
+                f"the spec of schedule {self.id!r} ({self.spec.describe()}) has no time after "
+                f"{to_datetime(now):%Y-%m-%dT%H:%M:%SZ}; create it paused if that is meant"
+            )
+        return Schedule(
+            id=self.id,
+            **self.columns(),
+            created=now,
+            updated=now,
+            cursor=now,
+            due=FAR if upcoming is None or paused or self.policy.limit == 0 else times.act(upcoming),
+            upcoming=upcoming,
+            paused=paused,
+            note=self.note,
+            remaining=self.policy.limit,
+            made_by=made_by,
+        )
+
+
+def check_schedule_id(value: object) -> str:
+    """The id, if a schedule may have it. It becomes part of the ids of runs."""
+    try:
+        checked = check_run_id(value)
+    except InvalidInput as error:
+        raise InvalidInput(
+            str(error).replace("run id", "schedule id").replace("; leave `id` out to have one made", "")
+        ) from None
+    if len(checked) > _LONGEST_ID:
+        raise InvalidInput(
+            f"the schedule id {checked[:20]!r}… has {len(checked)} characters; the limit is {_LONGEST_ID}"
+        )
+    return checked
+
+
+def check_note(note: str | None) -> str | None:
+    if note is not None and len(note) > LONGEST_NOTE:
+        raise InvalidInput(f"the note has {len(note)} characters; the limit is {LONGEST_NOTE}")
+    return note
+
+
+def spec_json(spec: Spec) -> str:
+    return json.dumps(spec.to_dict())
+
+
+@lru_cache(maxsize=4096)
+def _canonical(spec: str) -> str:
+    return json.dumps(spec_of(spec).canonical().to_dict())

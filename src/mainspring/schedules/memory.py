@@ -1,0 +1,33 @@
+"""What a schedule remembers of its runs: the last result, and how the last of them failed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from mainspring.model.states import State
+
+if TYPE_CHECKING:
+    from mainspring.model.schedules import RunOf, Schedule
+
+
+def remember(schedule: Schedule, run: RunOf) -> bool | None:
+    """Take note of how a run ended: whether it failed; None if there was nothing to remember.
+
+    A success replaces the last result and clears the failure. A failure keeps the result. A run that was cancelled changes
+    neither, unless it was its own timeout that did it: that is a failure.
+    """
+    if run.state is State.SUCCEEDED:
+        schedule.last_result, schedule.last_failure, schedule.failures = run.output, None, 0
+        return False
+    timed_out = run.state is State.CANCELLED and run.reason == "timeout"
+    if run.state is not State.FAILED and not timed_out:
+        return None
+    schedule.last_failure = _timed_out(run.id) if timed_out else run.error
+    schedule.failures += 1
+    return True
+
+
+def _timed_out(run_id: str) -> str:
+    message = f"run {run_id!r} did not end before its timeout"
+    return json.dumps({"type": "mainspring.errors:RunTimedOut", "message": message, "args": [message]})

@@ -1,0 +1,301 @@
+"""What is to become of a schedule now: a pure function of what is stored and of the time.
+
+    plan(situation, now) -> ticks, starts, cancels, terminates, what was learned, when to look again
+
+In this order: take note of runs that have ended, end a pause whose time is over, collect the ticks whose time has come, let
+backfills make some more, decide on all of them by the overlap policy, find out when there will be something to do again.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from mainspring.model.schedules import Outcome, Overlap, Source, Tick
+from mainspring.schedules import actions
+from mainspring.schedules.backfill import advance
+from mainspring.schedules.elapsed import LATE, MOST_AT_ONCE, MOST_PASSED_BY, Stretches, Times, spec_of
+from mainspring.schedules.memory import remember
+from mainspring.schedules.policies import OUT_OF_ACTIONS, STOPPING, Desk, decide
+from mainspring.schedules.policy import policy_of
+from mainspring.store.ops import FAR
+from mainspring.store.schedules import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.model.schedules import Schedule
+    from mainspring.store.schedules import Situation
+
+
+def plan(situation: Situation, now: int, new_uid: Callable[[], str], extra: Tick | None = None) -> Plan:
+    """What is to become of a schedule at this time. `extra` is a tick that somebody triggers."""
+    return Planning(situation, now, new_uid).run(extra)
+
+
+class Planning:
+    """One plan in the making."""
+
+    def __init__(self, situation: Situation, now: int, new_uid: Callable[[], str]) -> None:
+        self.situation = situation
+        self.now = now
+        self._new_uid = new_uid
+        self.before = situation.schedule
+        self.schedule: Schedule = structs.replace(situation.schedule)
+        self.policy = policy_of(self.schedule.policy)
+        self.times = Times(spec_of(self.schedule.spec), self.schedule.id)
+        self.plan = Plan(self.schedule)
+        self._paused_since: int | None = None
+        self._more = False
+        self.skips: set[int] = set(json.loads(self.schedule.skips)) if self.schedule.skips != "[]" else set()
+        self._ripe: list[Tick] = []
+        self.buffered: list[Tick] = []
+        self.held: list[Tick] = []
+        """Pending ticks whose time to act has not come."""
+
+    def run(self, extra: Tick | None = None) -> Plan:
+        self._take_note_of_ends()
+        self._collect_waiting()
+        self._collect_elapsed()
+        self._wake_up()
+        if extra is not None:
+            self._ripe.append(extra)
+        self._backfill()
+        self._decide()
+        self.look_ahead()
+        self.plan.unfinished = self._more
+        return self.finished()
+
+    def finished(self) -> Plan:
+        """The plan, which knows what of the schedule has changed."""
+        plan, before, after = self.plan, self.before, self.schedule
+        plan.moved = any(getattr(before, name) != getattr(after, name) for name in _STATE)
+        return plan
+
+    # -- runs that have ended ------------------------------------------------------------------------------------------
+    def _take_note_of_ends(self) -> None:
+        ended = sorted(
+            (run for run in self.situation.runs if run.state.ended), key=lambda run: (run.completed or 0, run.uid)
+        )
+        for run in ended:
+            self.plan.settled.append(run.id)
+            failed = remember(self.schedule, run)
+            self.plan.learned = self.plan.learned or failed is not None
+            allowed = self.policy.pause_on_failure
+            if failed and allowed and self.schedule.failures >= allowed and not self.schedule.paused:
+                self.schedule.paused = True
+                self.schedule.resume_at = None
+                self.schedule.revision += 1
+                several = f" ({self.schedule.failures} in a row)" if allowed > 1 else ""
+                self.schedule.note = f"paused after failure{several}: run {run.id}: {run.reason or 'failed'}"
+                self._paused_since = run.completed or self.now
+
+    # -- pauses --------------------------------------------------------------------------------------------------------
+    def why_inactive(self, at: int) -> str | None:
+        """Why a tick of the clock with this time to act has no effect, if it has none."""
+        if self.schedule.stopped is not None:
+            return self.schedule.stopped
+        if self.before.paused and (self.before.resume_at is None or at < self.before.resume_at):
+            return self._pause_reason(self.before)
+        if self._paused_since is not None and at > self._paused_since:
+            return self._pause_reason(self.schedule)
+        return OUT_OF_ACTIONS if self.schedule.remaining == 0 else None
+
+    @staticmethod
+    def _pause_reason(schedule: Schedule) -> str:
+        return f"the schedule was paused: {schedule.note}" if schedule.note else "the schedule was paused"
+
+    def _wake_up(self) -> None:
+        """End a pause whose time is over."""
+        resume_at = self.schedule.resume_at
+        if self.schedule.paused and resume_at is not None and resume_at <= self.now:
+            self.schedule.paused, self.schedule.resume_at = False, None
+            self.schedule.revision += 1
+
+    @property
+    def active(self) -> bool:
+        """Whether the clock has any effect from now on."""
+        schedule = self.schedule
+        return not schedule.paused and schedule.stopped is None and schedule.remaining != 0
+
+    # -- ticks whose time has come -------------------------------------------------------------------------------------
+    def _collect_waiting(self) -> None:
+        for tick in self.situation.waiting:
+            tick = structs.replace(tick)  # noqa: PLW2901  (a plan may be made twice from one situation)
+            if tick.outcome is Outcome.PENDING and tick.due > self.now:
+                self.held.append(tick)
+            else:
+                self._ripe.append(tick)
+
+    def _collect_elapsed(self) -> None:
+        left_out = Stretches(self.schedule.id, self.now)
+        ripe: list[Tick] = []
+        passed_by = 0
+        begin: int | None = self.schedule.cursor
+        while begin is not None:
+            start, begin = begin, None
+            for nominal, act in self.times.elapsed(start, self.now):
+                if len(ripe) >= MOST_AT_ONCE:
+                    self._more = True
+                    break
+                self.schedule.cursor = nominal
+                fate = self._fate(nominal, act)
+                if fate is None:
+                    source = Source.CLOCK if self.now - act <= LATE else Source.CATCHUP
+                    ripe.append(Tick(self.schedule.id, nominal, "", source, act, Outcome.PENDING))
+                    passed_by = 0
+                    continue
+                outcome, reason, ends = fate
+                left_out.add(nominal, act, outcome, reason)
+                self.schedule.missed += outcome is Outcome.MISSED
+                passed_by += 1
+                if passed_by >= MOST_PASSED_BY and (last := self.times.last(min(ends, self.now))) is not None:
+                    left_out.reach(last)
+                    self.schedule.cursor = begin = max(last, nominal)
+                    passed_by = 0
+                    break
+        if self.skips:
+            self.skips -= {nominal for nominal in self.skips if nominal <= self.schedule.cursor}
+        if self.policy.coalesce and len(ripe) > 1 and not self._more:
+            for tick in ripe[:-1]:
+                reason = f"made up for by that of {actions.stamp(ripe[-1].nominal)}"
+                left_out.add(tick.nominal, tick.due, Outcome.REPLACED, reason)
+            del ripe[:-1]
+        left_out.close()
+        self.plan.ticks += left_out.ticks
+        self._ripe += ripe
+
+    def _fate(self, nominal: int, act: int) -> tuple[Outcome, str, int] | None:
+        """Why a tick of the clock is left out, and until when that holds for those after it; None: it is not."""
+        if nominal in self.skips:
+            return Outcome.SKIPPED_BY_REQUEST, "somebody asked for it", act
+        inactive = self.why_inactive(act)
+        if inactive is not None:
+            resume_at = self.before.resume_at if self.before.paused else None
+            return Outcome.PAUSED, inactive, self.now if resume_at is None else resume_at - 1
+        window = self.policy.window
+        if window is not None and self.now - act > window:
+            return Outcome.MISSED, "no worker was there before its catch-up window closed", self.now - window - 1
+        return None
+
+    def _backfill(self) -> None:
+        for backfill in self.situation.backfills:
+            made, progress = advance(backfill, self.situation, self.times, self.policy, self.now)
+            if progress is not None:
+                self.plan.backfills.append(progress)
+                self._more = self._more or progress.completed is None
+            self._ripe += made
+
+    # -- deciding ------------------------------------------------------------------------------------------------------
+    def _decide(self) -> None:
+        if not self._ripe:
+            return
+        standing: list[Tick] = []
+        for tick in sorted(self._ripe, key=lambda tick: (tick.due, tick.nominal, tick.request)):
+            why = None if tick.source.manual else self._why_not_now(tick)
+            if why is None:
+                standing.append(tick)
+            else:
+                tick.outcome, tick.reason, tick.acted = Outcome.PAUSED, why, self.now
+                self.plan.ticks.append(tick)
+        newest = next((tick for tick in reversed(standing) if self._overlap(tick) in STOPPING), None)
+        desk = Desk(
+            [run for run in self.situation.runs if not run.state.ended],
+            {overlap: self._slots(overlap) for overlap in Overlap},
+            buffer_limit=self.policy.buffer_limit,
+            newest=newest,
+            remaining=self.schedule.remaining,
+        )
+        decide(desk, standing, self._overlap)
+        self._take(desk)
+
+    def _why_not_now(self, tick: Tick) -> str | None:
+        """A buffered tick of the clock loses its place when the schedule is paused; another one looks at its own time."""
+        if tick.outcome is Outcome.BUFFERED:
+            return None if self.active else (self.why_inactive(self.now) or self._pause_reason(self.schedule))
+        return self.why_inactive(tick.due)
+
+    def _overlap(self, tick: Tick) -> Overlap:
+        return tick.overlap or self.policy.overlap
+
+    def _slots(self, overlap: Overlap) -> int | None:
+        if self.policy.max_running is not None:
+            return self.policy.max_running
+        return None if overlap is Overlap.ALLOW_ALL else 1
+
+    def _take(self, desk: Desk) -> None:
+        """Make what was decided part of the plan."""
+        schedule, plan = self.schedule, self.plan
+        for tick in desk.starts:
+            self._start(tick)
+        self.buffered = desk.kept
+        for tick in desk.kept:
+            if tick.outcome is not Outcome.BUFFERED:
+                tick.outcome = Outcome.BUFFERED
+                plan.ticks.append(tick)
+        for tick in desk.left:
+            tick.acted = self.now
+            schedule.skipped += tick.outcome is Outcome.SKIPPED_OVERLAP
+            schedule.dropped += tick.outcome is Outcome.DROPPED
+            plan.ticks.append(tick)
+        plan.cancels += [run.id for run in desk.cancels]
+        plan.terminates += [run.id for run in desk.terminates]
+        plan.settled += [run.id for run in desk.terminates]
+
+    def _start(self, tick: Tick) -> None:
+        schedule = self.schedule
+        tick.acted = self.now
+        self.plan.ticks.append(tick)
+        begin = actions.beginning(schedule, tick, self.times.spec, self.now, self._new_uid)
+        if begin.run.id in self.situation.taken:
+            tick.outcome, tick.reason = Outcome.START_FAILED, f"there is a run {begin.run.id} already"
+            return
+        waited = self.now - tick.due
+        tick.run = begin.run.id
+        tick.outcome = Outcome.LATE if waited > LATE else Outcome.FIRED
+        tick.reason = _why_late(tick, waited) if waited > LATE else None
+        schedule.starts += 1
+        if not tick.source.manual and schedule.remaining is not None:
+            schedule.remaining -= 1
+        self.plan.starts.append(begin)
+
+    # -- what comes next -----------------------------------------------------------------------------------------------
+    def look_ahead(self) -> None:
+        schedule = self.schedule
+        schedule.skips = json.dumps(sorted(self.skips)) if self.skips else "[]"
+        schedule.upcoming = self.times.next(schedule.cursor)
+        due = FAR
+        if self.active and schedule.upcoming is not None:
+            due = self.times.act(schedule.upcoming)
+        elif schedule.paused and schedule.stopped is None and schedule.resume_at is not None:
+            due = schedule.resume_at
+        due = min([due, *(tick.due for tick in self.held)])
+        schedule.due = self.now if self._more else due
+        schedule.fault = None
+
+
+def _why_late(tick: Tick, waited: int) -> str:
+    if tick.source is Source.CATCHUP:
+        return "made up for: nothing was there to act on it at its time"
+    return f"waited {waited // 1_000_000} s for its turn"
+
+
+_STATE = (
+    "revision",
+    "cursor",
+    "due",
+    "upcoming",
+    "paused",
+    "resume_at",
+    "note",
+    "remaining",
+    "stopped",
+    "skips",
+    "starts",
+    "missed",
+    "skipped",
+    "dropped",
+    "fault",
+)

@@ -1,0 +1,147 @@
+"""How a schedule behaves when runs overlap, when ticks are missed, and when runs fail."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from mainspring.errors import InvalidInput
+from mainspring.model.schedules import Overlap
+from mainspring.recurrence.durations import format_duration, parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SHORTEST_CATCHUP = timedelta(seconds=10)
+_NAMES = {
+    "overlap": "overlap",
+    "catchup": "catchup",
+    "pauseOnFailure": "pause_on_failure",
+    "limit": "limit",
+    "maxRunning": "max_running",
+    "bufferLimit": "buffer_limit",
+    "coalesce": "coalesce",
+    "whenActive": "when_active",
+}
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Policy:
+    """What a schedule does beyond naming times.
+
+    `overlap` applies once `max_running` runs of the schedule are unfinished: one, if not given, and any number under
+    `allow_all`, where it is a cap. Ticks that nobody could act on are made up for `catchup` after their time (default one
+    minute, at least ten seconds, None: for ever), with `coalesce` only the latest of them. `pause_on_failure` pauses after a
+    run that failed or timed out, or after that many in a row. `limit` is the number of runs that the clock may start.
+    """
+
+    overlap: Overlap
+    catchup: timedelta | None
+    pause_on_failure: int
+    limit: int | None
+    max_running: int | None
+    buffer_limit: int | None
+    coalesce: bool
+    when_active: bool
+
+    def __init__(
+        self,
+        overlap: Overlap | str = Overlap.SKIP,
+        *,
+        catchup: timedelta | float | str | None = timedelta(minutes=1),
+        pause_on_failure: bool | int = False,
+        limit: int | None = None,
+        max_running: int | None = None,
+        buffer_limit: int | None = None,
+        coalesce: bool = False,
+        when_active: bool = False,
+    ) -> None:
+        values: dict[str, object] = {
+            "overlap": read_overlap(overlap),
+            "catchup": _catchup(catchup),
+            "pause_on_failure": _count("pause_on_failure", int(pause_on_failure), 0),
+            "limit": _count("limit", limit, 0),
+            "max_running": _count("max_running", max_running, 1),
+            "buffer_limit": _count("buffer_limit", buffer_limit, 0),
+            "coalesce": bool(coalesce),
+            "when_active": bool(when_active),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def slots(self) -> int | None:
+        """How many runs may be unfinished before the overlap policy applies; None: any number."""
+        if self.max_running is not None:
+            return self.max_running
+        return None if self.overlap is Overlap.ALLOW_ALL else 1
+
+    @property
+    def window(self) -> int | None:
+        """The catch-up window in microseconds."""
+        return None if self.catchup is None else self.catchup // timedelta(microseconds=1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form, with effective values; `Policy.from_dict` reads it back."""
+        return {
+            "overlap": self.overlap.value,
+            "catchup": None if self.catchup is None else _phrase(self.catchup),
+            "pauseOnFailure": self.pause_on_failure,
+            "limit": self.limit,
+            "maxRunning": self.max_running,
+            "bufferLimit": self.buffer_limit,
+            "coalesce": self.coalesce,
+            "whenActive": self.when_active,
+        }
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Policy:
+        """A policy from its JSON form, keys in camelCase or snake_case."""
+        known = _NAMES | {name: name for name in _NAMES.values()}
+        unknown = sorted(set(given) - set(known))
+        if unknown:
+            raise InvalidInput(f"policy: there is no {', '.join(unknown)}; there are {', '.join(_NAMES)}")
+        return cls(**{known[key]: value for key, value in given.items()})
+
+
+def read_overlap(given: Overlap | str) -> Overlap:
+    """The overlap policy of a name, in whatever case it is written: skip, BufferOne, buffer-all."""
+    try:
+        return Overlap(given)
+    except ValueError:
+        pass
+    plain = str(given).replace("_", "").replace("-", "").lower()
+    for one in Overlap:
+        if one.value.replace("_", "") == plain:
+            return one
+    raise InvalidInput(f"there is no overlap policy {given!r}; there are {', '.join(Overlap)}")
+
+
+@lru_cache(maxsize=4096)
+def policy_of(text: str) -> Policy:
+    """The policy as a schedule's row has it."""
+    return Policy.from_dict(json.loads(text))
+
+
+def _catchup(given: timedelta | float | str | None) -> timedelta | None:
+    if given is None:
+        return None
+    try:
+        return max(parse_duration(given), SHORTEST_CATCHUP)
+    except InvalidInput as error:
+        raise InvalidInput(f"policy: catchup: {error}") from None
+
+
+def _count(name: str, given: object, low: int) -> int | None:
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int) or given < low:
+        raise InvalidInput(f"policy: {name} is a whole number of at least {low}, not {given!r}")
+    return given
+
+
+def _phrase(length: timedelta) -> float | str:
+    return length.total_seconds() if length.microseconds else format_duration(length)

@@ -1,0 +1,69 @@
+"""Acting on schedules that are due. Every worker does so; whoever locks a schedule first plans it.
+
+One index says what is due, one alarm when there will be more: the number of schedules that are not due costs nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from mainspring.schedules.plan import plan
+from mainspring.services.service import Service
+from mainspring.store.ops import FAR
+from mainspring.store.schedules import Plan
+
+if TYPE_CHECKING:
+    from mainspring.engine.engine import Engine
+    from mainspring.model.clock import Clock
+    from mainspring.model.ids import IdMaker
+    from mainspring.store.protocol import Store
+    from mainspring.store.schedules import Situation
+
+log = logging.getLogger("mainspring.services")
+
+_AT_ONCE = 250
+_MINUTE = 60_000_000
+
+
+class Scheduler(Service):
+    """Plans due schedules, a batch to a transaction, until none is left. Kicked when one may have become due."""
+
+    name = "scheduler"
+
+    def __init__(self, clock: Clock, poll: float, *, store: Store, engine: Engine, ids: IdMaker) -> None:
+        super().__init__(clock, poll)
+        self._store = store
+        self._engine = engine
+        self._ids = ids
+
+    async def run_once(self, now: int) -> int | None:
+        while self._engine.accepting:
+            passed = await self._engine.in_thread(self._store.schedules.fire, now, _AT_ONCE, self._decider(now))
+            if not passed.more:
+                return passed.next_due if passed.next_due is not None and passed.next_due < FAR else None
+            now = self.clock.now()
+        return None
+
+    def _decider(self, now: int) -> _Decider:
+        return _Decider(now, self._ids)
+
+
+class _Decider:
+    """Plans one schedule after the other. One that cannot be planned does not hold up the rest."""
+
+    def __init__(self, now: int, ids: IdMaker) -> None:
+        self._now = now
+        self._ids = ids
+
+    def __call__(self, situation: Situation) -> Plan:
+        try:
+            return plan(situation, self._now, self._ids.new)
+        except Exception as error:
+            log.exception("schedule %s cannot be planned; trying again in a minute", situation.schedule.id)
+            fault = f"{type(error).__name__}: {error}"[:500]
+            schedule = structs.replace(situation.schedule, fault=fault, due=self._now + _MINUTE)
+            settled = [run.id for run in situation.runs if run.state.ended]
+            return Plan(schedule, moved=True, settled=settled)

@@ -1,0 +1,174 @@
+"""Statements and row shapes about schedules that are the same in every store. Placeholders are written `:name`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mainspring.model.schedules import Backfill, Outcome, Overlap, RunOf, Schedule, Source, Tick
+from mainspring.model.states import State
+from mainspring.store.sql import NEW_RUN_COLUMNS, run_values
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mainspring.store.schedules import Beginning, ScheduleFilter, TickFilter
+
+SCHEDULE = Schedule.__struct_fields__
+TICK = Tick.__struct_fields__
+BACKFILL = Backfill.__struct_fields__
+SCHEDULED_RUN = (*NEW_RUN_COLUMNS, "schedule", "tick", "unsettled")
+
+MOVED = (
+    "revision",
+    "cursor",
+    "due",
+    "upcoming",
+    "paused",
+    "resume_at",
+    "note",
+    "remaining",
+    "stopped",
+    "skips",
+    "starts",
+    "missed",
+    "skipped",
+    "dropped",
+    "fault",
+)
+LEARNED = ("failures", "last_result", "last_failure")
+REDEFINED = (
+    "spec",
+    "canonical",
+    "workflow",
+    "action",
+    "input",
+    "policy",
+    "attributes",
+    "updated",
+    "app",
+    "version",
+)
+
+GET = f"SELECT {', '.join(SCHEDULE)} FROM schedules WHERE id = :id"
+BACKFILL_BY_ID = f"SELECT {', '.join(BACKFILL)} FROM backfills WHERE id = :id"
+BACKFILLS = f"SELECT {', '.join(BACKFILL)} FROM backfills WHERE schedule = :schedule ORDER BY created DESC, id DESC"
+NEXT_DUE = "SELECT min(due) FROM schedules"
+ENDED = "('succeeded', 'failed', 'cancelled')"
+
+
+def taken(schedules: Sequence[Schedule], there: dict[str, str | None]) -> list[str]:
+    """The ids that belong to schedules made by others, of those that were there."""
+    return [
+        each.id for each in schedules if each.id in there and (each.made_by is None or each.made_by != there[each.id])
+    ]
+
+
+def schedule_values(schedule: Schedule, columns: Sequence[str] = SCHEDULE) -> tuple[Any, ...]:
+    return tuple(getattr(schedule, column) for column in columns)
+
+
+def tick_values(tick: Tick) -> tuple[Any, ...]:
+    """The row of a tick, in the order of TICK."""
+    return (
+        tick.schedule,
+        tick.nominal,
+        tick.request,
+        tick.source,
+        tick.due,
+        tick.outcome,
+        tick.reason,
+        tick.acted,
+        tick.run,
+        tick.overlap,
+        tick.until,
+        tick.count,
+    )
+
+
+def backfill_values(backfill: Backfill) -> tuple[Any, ...]:
+    return tuple(getattr(backfill, column) for column in BACKFILL)
+
+
+def beginning_values(schedule: str, beginning: Beginning) -> tuple[Any, ...]:
+    """The row of a run that a tick starts, in the order of SCHEDULED_RUN."""
+    return (*run_values(beginning.run), schedule, beginning.tick, True)
+
+
+def to_schedule(row: Sequence[Any]) -> Schedule:
+    made = Schedule(*row)
+    made.paused = bool(made.paused)
+    return made
+
+
+def to_tick(row: Sequence[Any]) -> Tick:
+    made = Tick(*row)
+    made.source, made.outcome = Source(made.source), Outcome(made.outcome)
+    made.overlap = None if made.overlap is None else Overlap(made.overlap)
+    return made
+
+
+def to_backfill(row: Sequence[Any]) -> Backfill:
+    made = Backfill(*row)
+    made.overlap, made.again, made.stopped = Overlap(made.overlap), bool(made.again), bool(made.stopped)
+    return made
+
+
+def to_run_of(row: Sequence[Any]) -> RunOf:
+    run_id, uid, state, *rest = row
+    return RunOf(run_id, uid, State(state), *rest)
+
+
+def schedules_page(wanted: ScheduleFilter, has: str) -> tuple[str, dict[str, Any]]:
+    """The statement and its parameters for a page of schedules. `has` is how a store finds pairs in a JSON object."""
+    where: list[str] = []
+    values: dict[str, Any] = {"limit": wanted.limit}
+    if wanted.id_prefix is not None:
+        where.append("id >= :prefix AND id < :prefix_end")
+        values["prefix"] = wanted.id_prefix
+        values["prefix_end"] = wanted.id_prefix + "\U0010ffff"
+    if wanted.paused is not None:
+        where.append("paused" if wanted.paused else "NOT paused")
+    if wanted.workflow is not None:
+        where.append("workflow = :workflow")
+        values["workflow"] = wanted.workflow
+    if wanted.attributes is not None:
+        where.append(has)
+        values["attributes"] = wanted.attributes
+    if wanted.due_before is not None:
+        where.append("upcoming < :due_before")
+        values["due_before"] = wanted.due_before
+    if wanted.app is not None:
+        where.append("app = :app")
+        values["app"] = wanted.app
+    if wanted.after is not None:
+        where.append("id > :after")
+        values["after"] = wanted.after
+    condition = f"WHERE {' AND '.join(where)}" if where else ""
+    return f"SELECT {', '.join(SCHEDULE)} FROM schedules {condition} ORDER BY id LIMIT :limit", values
+
+
+def ticks_page(wanted: TickFilter) -> tuple[str, dict[str, Any]]:
+    """The statement and its parameters for a page of ticks."""
+    where = ["schedule = :schedule"]
+    values: dict[str, Any] = {"schedule": wanted.schedule, "limit": wanted.limit}
+    if wanted.since is not None:
+        where.append("coalesce(until, nominal) >= :since")
+        values["since"] = wanted.since
+    if wanted.until is not None:
+        where.append("nominal <= :until")
+        values["until"] = wanted.until
+    if wanted.outcomes:
+        names = {f"outcome{number}": str(outcome) for number, outcome in enumerate(wanted.outcomes)}
+        where.append(f"outcome IN ({', '.join(f':{name}' for name in names)})")
+        values |= names
+    if wanted.request is not None:
+        where.append("request = :request")
+        values["request"] = wanted.request
+    if wanted.runs_only:
+        where.append("run IS NOT NULL")
+    if wanted.before is not None:
+        where.append("(nominal < :before OR (nominal = :before AND request < :before_request))")
+        values["before"], values["before_request"] = wanted.before
+    condition = " AND ".join(where)
+    order = "ORDER BY nominal DESC, request DESC"
+    return f"SELECT {', '.join(TICK)} FROM ticks WHERE {condition} {order} LIMIT :limit", values

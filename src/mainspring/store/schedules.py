@@ -1,0 +1,183 @@
+"""What a store promises about schedules. Like `protocol.py`, this is the specification.
+
+A schedule's row, locked, is the mutex of everything that concerns it: whoever plans holds it from the look at the schedule
+until the plan is committed. The runs that a schedule started do not touch it when they end. A run of a schedule is born
+`unsettled`; an ended one that is still so makes its schedule due, whoever ended it and however, until a pass takes note. So a
+plan and an end that overlap can never miss each other, and finishing waits for nobody.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from msgspec import Struct, field
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mainspring.model.records import NewRun
+    from mainspring.model.schedules import Backfill, RunOf, Schedule, Tick
+
+MOST_TAKEN = 500
+"""How many nominal times with a tick are looked up for each backfill at once."""
+
+
+class Situation(Struct):
+    """All there is to know of a schedule when it is planned."""
+
+    schedule: Schedule
+    runs: list[RunOf] = field(default_factory=list)
+    """Its runs that have not ended, or whose end it has not taken note of; oldest first."""
+    waiting: list[Tick] = field(default_factory=list)
+    """Ticks that are pending or buffered, in the order in which they wait."""
+    backfills: list[Backfill] = field(default_factory=list)
+    """Those not completed, oldest first."""
+    made: dict[str, list[int]] = field(default_factory=dict)
+    """For each backfill, the first nominal times after its cursor that have a run or wait for one; at most MOST_TAKEN."""
+    taken: frozenset[str] = frozenset()
+    """Ids that an earlier attempt at this plan wanted for runs, and that belong to other runs."""
+
+
+class Beginning(Struct):
+    """A run that a tick starts. `tick` is what the run itself gets to know of it."""
+
+    run: NewRun
+    tick: str
+
+
+class Plan(Struct):
+    """What is to become of a schedule, all of it or nothing."""
+
+    schedule: Schedule
+    ticks: list[Tick] = field(default_factory=list)
+    """Ticks that are new or have changed."""
+    starts: list[Beginning] = field(default_factory=list)
+    cancels: list[str] = field(default_factory=list)
+    terminates: list[str] = field(default_factory=list)
+    settled: list[str] = field(default_factory=list)
+    """Ended runs that have been taken note of."""
+    backfills: list[Backfill] = field(default_factory=list)
+    """Backfills that are new or have changed."""
+    alerts: list[NewRun] = field(default_factory=list)
+    """Runs of the app's own that are to be told of something; each id once."""
+    moved: bool = False
+    """The schedule's state has changed: cursor, due, counters, pause."""
+    learned: bool = False
+    """So has what it remembers of its runs."""
+    redefined: bool = False
+    """So has its definition."""
+    deleted: bool = False
+    unfinished: bool = False
+    """There was more to do than one plan does: what was asked for beyond that was left for the next."""
+
+    @property
+    def empty(self) -> bool:
+        return not (
+            self.ticks
+            or self.starts
+            or self.cancels
+            or self.terminates
+            or self.settled
+            or self.backfills
+            or self.moved
+            or self.learned
+            or self.redefined
+            or self.deleted
+        )
+
+
+Decide: TypeAlias = "Callable[[Situation], Plan]"
+
+
+class Passed(Struct, frozen=True):
+    """What a pass over due schedules came to. `next_due` is when there will be more to do; `more` says that there is now."""
+
+    planned: int
+    next_due: int | None
+    more: bool
+
+
+class ScheduleFilter(Struct, frozen=True):
+    """Which schedules to list, by id. `after` is the last id of the page before."""
+
+    id_prefix: str | None = None
+    paused: bool | None = None
+    workflow: str | None = None
+    attributes: str | None = None
+    """A JSON object of which all pairs must be there."""
+    due_before: int | None = None
+    app: str | None = None
+    after: str | None = None
+    limit: int = 50
+
+
+class TickFilter(Struct, frozen=True):
+    """Which ticks to list, latest nominal time first."""
+
+    schedule: str
+    since: int | None = None
+    until: int | None = None
+    outcomes: Sequence[str] = ()
+    request: str | None = None
+    runs_only: bool = False
+    before: tuple[int, str] | None = None
+    """Nominal time and request of the last one of the page before."""
+    limit: int = 50
+
+
+class ScheduleStore(Protocol):
+    """The schedules, ticks and backfills of a store."""
+
+    def create(self, schedules: Sequence[Schedule]) -> list[str]:
+        """Store new schedules in one transaction; the ids that were taken, whose schedules were left as they are.
+
+        One that the same run made at the same operation counts as created: it was, and the acknowledgement was lost.
+        """
+        ...
+
+    def get(self, schedule: str) -> Schedule | None:
+        """One schedule, or None."""
+        ...
+
+    def page(self, wanted: ScheduleFilter) -> list[Schedule]:
+        """A page of schedules, by id."""
+        ...
+
+    def situation(self, schedule: str) -> Situation | None:
+        """What a plan would be made from, without locking anything."""
+        ...
+
+    def change(self, schedule: str, decide: Decide, now: int) -> Plan | None:
+        """Lock one schedule, have it planned, and apply the plan, in one transaction. None if there is no such schedule.
+
+        What `decide` raises is raised, and nothing happens.
+        """
+        ...
+
+    def fire(self, now: int, limit: int, decide: Decide) -> Passed:
+        """Plan the schedules that are due, at most `limit` of them, and apply the plans, in one transaction.
+
+        Due is one whose `due` has come, and one with a run whose end it has not taken note of. One that somebody else is
+        planning at this moment is left to them.
+        """
+        ...
+
+    def ticks(self, wanted: TickFilter) -> list[Tick]:
+        """A page of ticks, latest first."""
+        ...
+
+    def backfill(self, backfill: str) -> Backfill | None:
+        """One backfill, or None."""
+        ...
+
+    def backfills(self, schedule: str) -> list[Backfill]:
+        """The backfills of a schedule, newest first."""
+        ...
+
+    def first_seen(self, versions: Sequence[str]) -> dict[str, int]:
+        """When versions of the app were first seen."""
+        ...
+
+    def prune(self, before: int, limit: int) -> int:
+        """Forget ticks with an outcome whose nominal time is before a time, at most so many; how many were forgotten."""
+        ...

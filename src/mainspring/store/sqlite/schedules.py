@@ -1,0 +1,270 @@
+"""Schedules on SQLite. Writers take turns, so the whole database is the lock that a schedule's row is elsewhere."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from mainspring.store import schedule_sql as sql
+from mainspring.store.schedules import MOST_TAKEN, Passed, Situation
+from mainspring.store.sql import run_values
+from mainspring.store.sqlite import stops
+from mainspring.store.sqlite.batch import INSERT_RUNS, Batch
+from mainspring.store.sqlite.bulk import Bulk
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Iterable, Sequence
+
+    from mainspring.model.schedules import Backfill, Schedule, Tick
+    from mainspring.store.schedules import Decide, Plan, ScheduleFilter, TickFilter
+    from mainspring.store.sqlite.database import Database
+
+_LIST = "(SELECT value FROM json_each(?))"
+_DUE = f"""
+  SELECT id FROM (
+    SELECT id, due FROM (SELECT id, due FROM schedules WHERE due <= :now ORDER BY due LIMIT :limit)
+    UNION ALL
+    SELECT schedule, completed FROM (
+      SELECT schedule, completed FROM runs WHERE unsettled = 1 AND state IN {sql.ENDED} ORDER BY completed LIMIT :limit))
+  GROUP BY id ORDER BY min(due) LIMIT :limit
+"""
+_SOME_DUE = f"""
+  SELECT EXISTS (SELECT 1 FROM schedules WHERE due <= :now)
+    OR EXISTS (SELECT 1 FROM runs WHERE unsettled = 1 AND state IN {sql.ENDED})
+"""
+_SCHEDULES = f"SELECT {', '.join(sql.SCHEDULE)} FROM schedules WHERE id IN {_LIST}"
+_RUNS = f"""
+  SELECT id, uid, state, reason, completed, CASE WHEN state IN {sql.ENDED} THEN output END,
+    CASE WHEN state IN {sql.ENDED} THEN error END, coalesce(json_extract(tick, '$.request'), ''), schedule
+  FROM runs WHERE unsettled = 1 AND schedule IN {_LIST} ORDER BY uid
+"""
+_WAITING = f"""
+  SELECT {", ".join(sql.TICK)} FROM ticks WHERE outcome IN ('pending', 'buffered') AND schedule IN {_LIST}
+  ORDER BY due, nominal, request
+"""
+_BACKFILLS = f"""
+  SELECT {", ".join(sql.BACKFILL)} FROM backfills WHERE completed IS NULL AND schedule IN {_LIST} ORDER BY id
+"""
+_MADE = """
+  SELECT DISTINCT nominal FROM ticks WHERE schedule = ? AND nominal > ? AND nominal <= ?
+    AND source <> 'trigger' AND (run IS NOT NULL OR outcome IN ('pending', 'buffered')) ORDER BY nominal LIMIT ?
+"""
+_THERE = f"SELECT id FROM runs WHERE id IN {_LIST}"
+_SETTLE = f"UPDATE runs SET unsettled = 0 WHERE id IN {_LIST}"
+_HAS = """NOT EXISTS (
+    SELECT 1 FROM json_each(:attributes) w
+    WHERE NOT EXISTS (SELECT 1 FROM json_each(schedules.attributes) h WHERE h.key = w.key AND h.value IS w.value))"""
+
+_INSERT = Bulk(
+    f"INSERT INTO schedules ({', '.join(sql.SCHEDULE)}) VALUES {{rows}} ON CONFLICT (id) DO NOTHING", len(sql.SCHEDULE)
+)
+_TICKS = Bulk(
+    f"""
+  INSERT INTO ticks ({", ".join(sql.TICK)}) VALUES {{rows}}
+  ON CONFLICT (schedule, nominal, request) DO UPDATE SET source = excluded.source, due = excluded.due,
+    outcome = excluded.outcome, reason = excluded.reason, acted = excluded.acted, run = excluded.run,
+    until = excluded.until, count = excluded.count
+  WHERE ticks.outcome IN ('pending', 'buffered')
+""",
+    len(sql.TICK),
+)
+_START = Bulk(f"INSERT INTO runs ({', '.join(sql.SCHEDULED_RUN)}) VALUES {{rows}}", len(sql.SCHEDULED_RUN))
+
+
+def _update(columns: Sequence[str]) -> Bulk:
+    values = ", ".join(f"{column} = v.column{number + 2}" for number, column in enumerate(columns))
+    return Bulk(f"UPDATE schedules SET {values} FROM (VALUES {{rows}}) v WHERE id = v.column1", len(columns) + 1)
+
+
+_MOVE, _LEARN, _REDEFINE = _update(sql.MOVED), _update(sql.LEARNED), _update(sql.REDEFINED)
+_KEEP_BACKFILL = f"""
+  INSERT INTO backfills ({", ".join(sql.BACKFILL)}) VALUES ({", ".join("?" * len(sql.BACKFILL))})
+  ON CONFLICT (id) DO UPDATE SET cursor = excluded.cursor, completed = excluded.completed, stopped = excluded.stopped,
+    started = excluded.started, skipped = excluded.skipped
+"""
+
+
+class SqliteSchedules:
+    """See `mainspring.store.schedules.ScheduleStore` for what each verb promises."""
+
+    def __init__(self, database: Database, tell: Callable[[Batch], None]) -> None:
+        self._db = database
+        self._tell = tell
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+    def create(self, schedules: Sequence[Schedule]) -> list[str]:
+        with self._db.write() as db:
+            ids = json.dumps([schedule.id for schedule in schedules])
+            there = dict(db.execute(f"SELECT id, made_by FROM schedules WHERE id IN {_LIST}", (ids,)).fetchall())
+            _INSERT.run(db, [sql.schedule_values(each) for each in schedules if each.id not in there])
+            batch = Batch(db, 0)
+            batch.due = True
+        self._tell(batch)
+        return sql.taken(schedules, there)
+
+    def change(self, schedule: str, decide: Decide, now: int) -> Plan | None:
+        with self._db.write() as db:
+            found = _situations(db, [schedule])
+            if not found:
+                return None
+            (plan,) = _decided(db, found, decide)
+            batch = _apply(db, [plan], now)
+        self._tell(batch)
+        return plan
+
+    def fire(self, now: int, limit: int, decide: Decide) -> Passed:
+        with self._db.read() as db:
+            if not db.execute(_SOME_DUE, {"now": now}).fetchone()[0]:
+                return Passed(0, db.execute(sql.NEXT_DUE).fetchone()[0], more=False)
+        with self._db.write() as db:
+            ids = [row[0] for row in db.execute(_DUE, {"now": now, "limit": limit})]
+            found = _situations(db, ids)
+            _forget_strays(db, set(ids) - {situation.schedule.id for situation in found})
+            plans = [plan for plan in _decided(db, found, decide) if not plan.empty]
+            batch = _apply(db, plans, now)
+            batch.due = False  # it was this very pass, which goes on by itself
+            more = bool(plans) and bool(db.execute(_SOME_DUE, {"now": now}).fetchone()[0])
+            next_due = db.execute(sql.NEXT_DUE).fetchone()[0]
+        self._tell(batch)
+        return Passed(len(plans), next_due, more)
+
+    def prune(self, before: int, limit: int) -> int:
+        with self._db.write() as db:
+            return db.execute(
+                """
+                DELETE FROM ticks WHERE (schedule, nominal, request) IN (
+                  SELECT schedule, nominal, request FROM ticks
+                  WHERE coalesce(until, nominal) < ? AND coalesce(acted, 0) < ? AND outcome NOT IN ('pending', 'buffered')
+                  LIMIT ?)
+                """,
+                (before, before, limit),
+            ).rowcount
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+    def get(self, schedule: str) -> Schedule | None:
+        with self._db.read() as db:
+            row = db.execute(sql.GET, {"id": schedule}).fetchone()
+            return sql.to_schedule(row) if row else None
+
+    def page(self, wanted: ScheduleFilter) -> list[Schedule]:
+        statement, values = sql.schedules_page(wanted, _HAS)
+        with self._db.read() as db:
+            return [sql.to_schedule(row) for row in db.execute(statement, values)]
+
+    def situation(self, schedule: str) -> Situation | None:
+        with self._db.read() as db:
+            db.execute("BEGIN")
+            try:
+                found = _situations(db, [schedule])
+            finally:
+                db.execute("ROLLBACK")
+            return found[0] if found else None
+
+    def ticks(self, wanted: TickFilter) -> list[Tick]:
+        statement, values = sql.ticks_page(wanted)
+        with self._db.read() as db:
+            return [sql.to_tick(row) for row in db.execute(statement, values)]
+
+    def backfill(self, backfill: str) -> Backfill | None:
+        with self._db.read() as db:
+            row = db.execute(sql.BACKFILL_BY_ID, {"id": backfill}).fetchone()
+            return sql.to_backfill(row) if row else None
+
+    def backfills(self, schedule: str) -> list[Backfill]:
+        with self._db.read() as db:
+            return [sql.to_backfill(row) for row in db.execute(sql.BACKFILLS, {"schedule": schedule})]
+
+    def first_seen(self, versions: Sequence[str]) -> dict[str, int]:
+        with self._db.read() as db:
+            look = f"SELECT version, first_seen FROM versions WHERE version IN {_LIST}"
+            return dict(db.execute(look, (json.dumps(list(versions)),)).fetchall())
+
+
+# -- inside a transaction ------------------------------------------------------------------------------------------------
+def _situations(db: sqlite3.Connection, ids: Sequence[str]) -> list[Situation]:
+    wanted = (json.dumps(list(ids)),)
+    found = {row[0]: Situation(sql.to_schedule(row)) for row in db.execute(_SCHEDULES, wanted)}
+    for row in db.execute(_RUNS, wanted):
+        if row[-1] in found:
+            found[row[-1]].runs.append(sql.to_run_of(row[:-1]))
+    for row in db.execute(_WAITING, wanted):
+        if row[0] in found:
+            found[row[0]].waiting.append(sql.to_tick(row))
+    for row in db.execute(_BACKFILLS, wanted).fetchall():
+        backfill = sql.to_backfill(row)
+        if backfill.schedule in found:
+            there = found[backfill.schedule]
+            there.backfills.append(backfill)
+            span = (backfill.schedule, backfill.cursor, backfill.until, MOST_TAKEN)
+            there.made[backfill.id] = [nominal for (nominal,) in db.execute(_MADE, span)]
+    return [found[each] for each in ids if each in found]
+
+
+def _forget_strays(db: sqlite3.Connection, schedules: Iterable[str]) -> None:
+    """Runs whose schedule was deleted have nobody who would take note of their end."""
+    for schedule in schedules:
+        db.execute("UPDATE runs SET unsettled = 0 WHERE unsettled = 1 AND schedule = ?", (schedule,))
+
+
+def _decided(db: sqlite3.Connection, situations: list[Situation], decide: Decide) -> list[Plan]:
+    """The plans; one that wants to start a run under an id that is taken is made again, knowing that."""
+    plans = [decide(situation) for situation in situations]
+    ids = json.dumps([start.run.id for plan in plans for start in plan.starts])
+    taken = {row[0] for row in db.execute(_THERE, (ids,))} if ids != "[]" else set[str]()
+    if not taken:
+        return plans
+    for number, (situation, plan) in enumerate(zip(situations, plans, strict=True)):
+        if any(start.run.id in taken for start in plan.starts):
+            situation.taken = frozenset(taken)
+            plans[number] = decide(situation)
+    return plans
+
+
+def _apply(db: sqlite3.Connection, plans: Sequence[Plan], now: int) -> Batch:
+    batch = Batch(db, now)
+    batch.due = True
+    for plan in plans:
+        _stop(db, batch, plan, now)
+    _START.run(db, [sql.beginning_values(plan.schedule.id, start) for plan in plans for start in plan.starts])
+    INSERT_RUNS.run(db, [run_values(alert) for plan in plans for alert in plan.alerts])
+    batch.ready = any(plan.starts or plan.alerts for plan in plans)
+    _TICKS.run(db, [sql.tick_values(tick) for plan in plans for tick in plan.ticks])
+    settled = [run for plan in plans for run in plan.settled]
+    if settled:
+        db.execute(_SETTLE, (json.dumps(settled),))
+    for plan in plans:
+        for backfill in plan.backfills:
+            db.execute(_KEEP_BACKFILL, sql.backfill_values(backfill))
+    for statement, columns, concerned in (
+        (_MOVE, sql.MOVED, [plan for plan in plans if plan.moved]),
+        (_LEARN, sql.LEARNED, [plan for plan in plans if plan.learned]),
+        (_REDEFINE, sql.REDEFINED, [plan for plan in plans if plan.redefined]),
+    ):
+        statement.run(db, [sql.schedule_values(plan.schedule, ("id", *columns)) for plan in concerned])
+    for plan in plans:
+        if plan.deleted:
+            _delete(db, plan.schedule.id)
+    batch.unblock(batch.ended)
+    return batch
+
+
+def _stop(db: sqlite3.Connection, batch: Batch, plan: Plan, now: int) -> None:
+    reason = f"by schedule {plan.schedule.id}, to make room for its next run"
+    if plan.cancels:
+        values: dict[str, Any] = {"ids": json.dumps(plan.cancels), "reason": reason, "now": now}
+        batch.poked.update(row[1] for row in db.execute(stops.CANCEL_IN_HAND, values).fetchall())
+        batch.ended.update(row[0] for row in db.execute(stops.CANCEL_AT_ONCE, values).fetchall())
+    if plan.terminates:
+        values = {"ids": json.dumps(plan.terminates), "reason": reason, "now": now}
+        for run, owner in db.execute(stops.TERMINATE, values).fetchall():
+            batch.ended.add(run)
+            if owner is not None:
+                batch.poked.add(owner)
+
+
+def _delete(db: sqlite3.Connection, schedule: str) -> None:
+    db.execute("DELETE FROM schedules WHERE id = ?", (schedule,))
+    db.execute("DELETE FROM ticks WHERE schedule = ?", (schedule,))
+    db.execute("DELETE FROM backfills WHERE schedule = ?", (schedule,))
+    db.execute("UPDATE runs SET unsettled = 0 WHERE unsettled = 1 AND schedule = ?", (schedule,))
