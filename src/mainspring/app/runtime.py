@@ -23,13 +23,13 @@ from mainspring.engine.flows import StepCall
 from mainspring.engine.recording import failure_of, taken_error
 from mainspring.engine.registry import Bound, Registry
 from mainspring.engine.retry import Retry
-from mainspring.errors import InvalidInput, MainspringError, NotFound, NotSerializable, TooLarge
+from mainspring.errors import InvalidInput, MainspringError, NotFound, NotSerializable, StoreError, TooLarge
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
 from mainspring.model.records import NewRun
 from mainspring.model.states import State
 from mainspring.operations.runs import Runs
-from mainspring.store.ops import Start
+from mainspring.store.ops import Release, Start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -245,12 +245,19 @@ class Runtime:
             except MainspringError as error:
                 failure = failure or error
                 created = False
+                if new.owner is not None and isinstance(error, StoreError):
+                    self._hand_back(connection, new)
             if self.engine is not None:
                 self.engine.begin(new, created=created)
             handles.append(self._handle(call, new.id, created=created))
         if failure is not None:
             raise failure
         return handles
+
+    def _hand_back(self, connection: Connection, new: NewRun) -> None:
+        """Whether it was stored is not known, only that it does not begin here: if it is there, anybody may take it."""
+        answer = connection.committer.commit(Release(new.owner or "", new.id, 1))
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
 
     def new_run(self, call: Call[Any], text: str, run_id: str | None, ex: Execution | None) -> NewRun:
         """The row of a run to be started, by a run or from outside. If there is room, it begins in this worker's hand."""
