@@ -5,7 +5,9 @@
 
 PYTHON ?= python3
 WORKERS ?= 2
+SEEDS ?= 1000
 ARGS ?=
+MINUTES ?= 10
 
 VENV := .venv
 BENCH_VENV := .bench-venv
@@ -21,7 +23,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check format format-check lint layers types bench upgrade clean
+.PHONY: help simulate demo test check format format-check lint layers types soak bench upgrade clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS='	' read -r name text; do \
@@ -52,8 +54,14 @@ types: $(DEV) ## do mypy and pyright agree with every annotation?
 	$(VENV)/bin/mypy
 	$(VENV)/bin/pyright
 
+soak: $(DEV) ## kill workers and restart PostgreSQL at random for MINUTES=10, then audit every effect; ARGS="--database sqlite"
+	$(PY) -m tests.soak.soak --minutes $(MINUTES) $(ARGS)
+
 bench: $(DEV) $(PEERS) ## measure against the bare databases and DBOS, as ratios; ARGS="--only sequential" picks
 	$(PY) -m bench.run --peer-python $(BENCH_VENV)/bin/python $(ARGS)
+
+simulate: $(DEV) ## simulate fleets in which everything goes wrong, under SEEDS=1000 seeds
+	$(PY) -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
 upgrade: ## pin the newest versions of everything in constraints.txt
 	rm -rf build/upgrade && mkdir -p build

@@ -6,6 +6,8 @@ import asyncio
 import selectors
 from typing import TYPE_CHECKING, Any
 
+from mainspring.errors import StoreUnavailable
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -47,13 +49,26 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._stage.time
 
+    def end_all_tasks(self) -> None:
+        """Cancel what is left, as the end of a program does."""
+        for task in asyncio.all_tasks(self):
+            task.cancel()
+        for _ in range(10):
+            self.call_soon(self.stop)
+            self.run_forever()
+
     def _write_to_self(self) -> None:
         """There is no other thread that would have to wake this one."""
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         del executor
         future = self.create_future()
-        self._stage.add(getattr(func, "process", None), lambda: _settle(future, func, args))
+
+        def fail() -> None:
+            if not future.done():
+                future.set_exception(StoreUnavailable("the process is dead"))
+
+        self._stage.add(getattr(func, "process", None), lambda: _settle(future, func, args), fail)
         return future
 
 

@@ -82,6 +82,8 @@ def simulate(
     except (Broken, Standstill) as broken:
         raise SimulationFailed(f"{broken}\nagain: simulate(…, seed={seed})") from broken
     finally:
+        stage.calm_after = 0
+        loop.end_all_tasks()
         world.store.close()
         loop.close()
     for run_id, result in (expected or {}).items():
@@ -101,7 +103,7 @@ class _World:
         self._workers = workers
         self._calls = calls
         self._cancel = cancel
-        self._settings = Settings(lease=60, poll=120, grace=1)
+        self._settings = Settings(lease=300, poll=120, grace=1)
         self.store = SqliteStore("", url="sqlite://")
         self.store.open()
         self.store.hear_only_self(self._broadcast)

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 class Faults:
     """How often what goes wrong, per action. All zero: an undisturbed fleet."""
 
-    crash: float = 0.004
+    crash: float = 0.01
     """A process dies, before or after a word to the database."""
-    unavailable: float = 0.01
+    unavailable: float = 0.02
     """The database is busy or away: nothing was done."""
-    lost_answer: float = 0.01
+    lost_answer: float = 0.02
     """The database did it, but the answer is lost."""
-    freeze: float = 0.003
+    freeze: float = 0.006
     """A process stands still for longer than its lease, then goes on as if nothing had been."""
-    clock_jump: float = 0.002
+    clock_jump: float = 0.004
     """The civil clock of a process is set, by up to an hour, either way."""
     lost_signal: float = 0.1
     """A wake-up does not arrive."""
@@ -43,6 +43,8 @@ class Action:
 
     process: Process | None
     perform: Callable[[], None]
+    fail: Callable[[], None]
+    """Called instead when the process dies first."""
 
 
 class Standstill(MainspringError):
@@ -70,13 +72,21 @@ class Stage:
         self.chance = random.Random(self.seed)
 
     # -- asked by the processes ----------------------------------------------------------------------------------------
-    def add(self, process: Process | None, perform: Callable[[], None]) -> None:
+    def add(
+        self, process: Process | None, perform: Callable[[], None], fail: Callable[[], None] = lambda: None
+    ) -> None:
         """Something is to happen, at a moment of the stage's choosing."""
-        self._waiting.append(Action(process, perform))
+        if process is not None and not process.alive:
+            fail()
+        else:
+            self._waiting.append(Action(process, perform, fail))
 
     def drop(self, process: Process) -> None:
         """Nothing that a dead process asked for happens any more."""
+        lost = [action for action in self._waiting if action.process is process]
         self._waiting = [action for action in self._waiting if action.process is not process]
+        for action in lost:
+            action.fail()
 
     def happens(self, what: str) -> bool:
         """Whether a fault happens now. Counted."""
