@@ -34,7 +34,7 @@ def note_blocking(step: str, value: int = 0) -> int:
 async def gate(name: str) -> int:
     """Goes on when the test opens the gate."""
     ledger.add(run.id, f"gate-{name}")
-    while not (gates / f"gate-{name}").exists():
+    while not (gates / f"gate-{name}").exists():  # noqa: ASYNC110  (another process opens it)
         await asyncio.sleep(0.01)
     ledger.add(run.id, f"passed-{name}")
     return os.getpid()

@@ -27,7 +27,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of four megabytes."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], capture_output=True, check=False
+    )
     if mounted.returncode:
         pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.decode().strip()}")
     yield disk
@@ -56,8 +58,7 @@ async def test_a_full_disk_is_a_clear_error_and_work_goes_on_when_there_is_room(
     fill(ballast)
 
     with pytest.raises(StoreFull, match="no room on the disk"):
-        for number in range(10_000):  # what is left in the files themselves is used first
-            await apps.three_steps.options(id=f"more{number}", after=3600).start(number)
+        await start_many()
     fleet.open_gate("middle")
     worker.says("no room on the disk")
     fleet.wait_for_step("r0", "passed-middle")
@@ -67,6 +68,12 @@ async def test_a_full_disk_is_a_clear_error_and_work_goes_on_when_there_is_room(
     for n in range(3):
         assert fleet.ledger.steps(f"r{n}") == ["one", "two", "gate-middle", "passed-middle", "three"]
     assert await asyncio.wait_for(apps.three_steps(1), 20) == 4
+
+
+async def start_many() -> None:
+    """What is left in the database's own files is used first."""
+    for number in range(10_000):
+        await apps.three_steps.options(id=f"more{number}", after=3600).start(number)
 
 
 def fill(ballast: Path) -> None:

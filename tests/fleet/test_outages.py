@@ -119,7 +119,7 @@ async def test_a_call_while_the_database_is_away_fails_quickly_with_words_and_wo
     own_postgres.stop()
     for call in (apps.three_steps.start(1), handle.describe(), handle.cancel()):
         began = time.monotonic()
-        with pytest.raises(StoreUnavailable, match="postgresql://.* cannot be used now"):
+        with pytest.raises(StoreUnavailable, match=r"postgresql://.* cannot be used now"):
             await call
         assert time.monotonic() - began < 2
     own_postgres.start()

@@ -51,7 +51,10 @@ async def test_a_worker_that_stops_hands_its_runs_to_another_at_once(
 
 async def test_a_step_that_outlives_the_grace_is_left_to_others(fleet: Fleet, client: App) -> None:
     first = fleet.worker(lease=LONG, grace=0.3)
-    handles = [await apps.gated.options(id="g").start("middle"), await apps.gated_blocking.options(id="b").start("middle")]
+    handles = [
+        await apps.gated.options(id="g").start("middle"),
+        await apps.gated_blocking.options(id="b").start("middle"),
+    ]
     for run_id in ("g", "b"):
         fleet.wait_for_step(run_id, "gate-middle")
     second = fleet.worker(lease=LONG)

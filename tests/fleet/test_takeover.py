@@ -13,17 +13,17 @@ from tests.fleet import apps
 from tests.support.processes import eventually
 
 if TYPE_CHECKING:
-    from mainspring import App
+    from mainspring import App, AsyncFn, SyncFn
     from mainspring.store.protocol import Store
     from tests.support.processes import Fleet
+
+    Gated = AsyncFn[[str], int] | SyncFn[[str], int]
 
 pytestmark = pytest.mark.processes
 
 
 @pytest.mark.parametrize("workflow", [apps.gated, apps.gated_blocking], ids=["async", "def"])
-async def test_a_killed_workers_run_is_finished_by_another(
-    fleet: Fleet, client: App, workflow: type[apps.gated]
-) -> None:
+async def test_a_killed_workers_run_is_finished_by_another(fleet: Fleet, client: App, workflow: Gated) -> None:
     first = fleet.worker()
     handle = await workflow.options(id="r").start("middle")
     fleet.wait_for_step("r", "gate-middle")
@@ -73,7 +73,7 @@ async def test_a_sleep_is_neither_shortened_nor_begun_anew_when_its_worker_dies(
 ) -> None:
     first = fleet.worker()
     handle = await apps.sleeper.options(id="r").start(2.5)
-    eventually(lambda: (await_state := store.run("r")) is not None and await_state.state is State.WAITING, "it sleeps")
+    eventually(lambda: (found := store.run("r")) is not None and found.state is State.WAITING, "it sleeps")
     first.kill()
     fleet.worker()
     assert await handle.result(timeout=30) == "rested"

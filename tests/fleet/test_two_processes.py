@@ -112,7 +112,9 @@ async def test_stopping_a_run_reaches_its_worker_at_once(
 async def test_cancelling_a_parent_stops_its_child_in_another_process(fleet: Fleet, client: App, store: Store) -> None:
     first = fleet.worker()
     handle = await apps.resting_parent.options(id="p").start()
-    eventually(lambda: (found := store.run("p/1")) is not None and found.state is State.WAITING, "parent and child rest")
+    eventually(
+        lambda: (found := store.run("p/1")) is not None and found.state is State.WAITING, "parent and child rest"
+    )
     first.kill()
     fleet.workers(2)
     assert await handle.cancel()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.processes
 
-HEAD = '''
+HEAD = """
 import asyncio
 from tests.fleet.apps import App, gates, ledger, run
 
@@ -44,7 +44,7 @@ async def untouched() -> str:
 
 @app.workflow
 async def order() -> str:
-'''
+"""
 FIRST = """
     await note("one")
     await gate("middle")

@@ -14,15 +14,17 @@ from tests.fleet import apps
 from tests.support.processes import eventually
 
 if TYPE_CHECKING:
-    from mainspring import App
+    from mainspring import App, AsyncFn, SyncFn
     from mainspring.store.protocol import Store
     from tests.support.processes import Fleet
+
+    Gated = AsyncFn[[str], int] | SyncFn[[str], int]
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("workflow", [apps.gated, apps.gated_blocking], ids=["async", "def"])
 async def test_a_zombie_cannot_write_and_goes_on_under_a_new_id(
-    fleet: Fleet, client: App, store: Store, workflow: type[apps.gated]
+    fleet: Fleet, client: App, store: Store, workflow: Gated
 ) -> None:
     zombie = fleet.worker()
     handle = await workflow.options(id="r").start("middle")

@@ -60,7 +60,9 @@ class Outcome:
 class Soak:
     """One fleet under fire."""
 
-    def __init__(self, folder: Path, url: str, seed: int, *, workers: int, server: PostgresServer | None = None) -> None:
+    def __init__(
+        self, folder: Path, url: str, seed: int, *, workers: int, server: PostgresServer | None = None
+    ) -> None:
         self._fleet = Fleet(folder, url, lease=LEASE, concurrency=50, threads=8)
         self._fleet.quiet = True
         self._url = url
@@ -129,7 +131,9 @@ class Soak:
         worker = self._take_one()
         worker.send(signal.SIGTERM)
         self._hire()
-        with contextlib.suppress(AssertionError):  # one that had not even installed its handler, or does not come to an end
+        with contextlib.suppress(
+            AssertionError
+        ):  # one that had not even installed its handler, or does not come to an end
             worker.wait(within=20)
         worker.kill()
 
@@ -185,7 +189,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     good = True
     for database in databases:
         outcome = asyncio.run(soak(database, given.minutes * 60 / len(databases), given.seed, workers=given.workers))
-        print(outcome, flush=True)
+        sys.stdout.write(f"{outcome}\n")
+        sys.stdout.flush()
         good = good and not outcome.findings.faults
     return 0 if good else 1
 

@@ -34,9 +34,7 @@ class Findings:
 
     def __str__(self) -> str:
         again = self.executions - self.steps
-        text = (
-            f"{self.runs} runs, {self.steps} steps, {again} executed again because cut off, {self.recoveries} recoveries"
-        )
+        text = f"{self.runs} runs, {self.steps} steps, {again} executed again because cut off, {self.recoveries} recoveries"
         return "\n".join([text, *self.faults])
 
 

@@ -13,7 +13,10 @@ from tests.fleet import apps
 from tests.support.audit import all_runs, unfinished
 
 if TYPE_CHECKING:
+    from mainspring import AsyncFn, SyncFn
     from mainspring.store.protocol import Store
+
+    Chain = AsyncFn[[int], dict[str, list[str]]] | SyncFn[[int], dict[str, list[str]]]
 
 _AGAIN = 0.05
 
@@ -46,11 +49,11 @@ class Load:
     async def reaches(self, count: int, within: float = 60) -> None:
         """Wait until so many runs were started, in all."""
         async with asyncio.timeout(within):
-            while len(self.acknowledged) < count:
+            while len(self.acknowledged) < count:  # noqa: ASYNC110  (what others do, nobody tells)
                 await asyncio.sleep(self._pause)
 
     async def _run(self) -> None:
-        kinds = itertools.cycle([apps.chain, apps.chain_blocking, apps.chain, apps.family])
+        kinds: itertools.cycle[Chain] = itertools.cycle([apps.chain, apps.chain_blocking, apps.chain, apps.family])
         for number in itertools.count():
             run_id = f"load-{number}"
             if number % 50 == 0:
@@ -66,12 +69,11 @@ class Load:
                     return
             await asyncio.sleep(_AGAIN)
 
-    async def _start(self, workflow: object, run_id: str) -> None:
+    async def _start(self, workflow: Chain, run_id: str) -> None:
         """As a careful caller does it: with an id of its own, again until it is answered."""
-        started = workflow.options(id=run_id).start  # type: ignore[attr-defined]
         while True:
             try:
-                await started(self._links)
+                await workflow.options(id=run_id).start(self._links)
                 return
             except StoreError:
                 self.refused += 1

@@ -29,8 +29,7 @@ def survive_forks(one: Forkable) -> None:
 
 
 def _in_child() -> None:
-    for one in list(_all):
-        _inherited.append(one.leave_to_parent())
+    _inherited.extend(one.leave_to_parent() for one in list(_all))
 
 
 if hasattr(os, "register_at_fork"):

@@ -87,8 +87,11 @@ class Database:
             self._temporary.cleanup()
 
     def leave_to_parent(self) -> None:
-        """In a forked process: a turn is everybody's who has its file open, so a child that lives on would never give back one
-        that its parent had taken before it died."""
+        """In a forked process: give up the right to take turns.
+
+        A turn is everybody's who has the file open, so a child that lives on would never give back one that its parent had
+        taken before it died.
+        """
         if self._turns is not None:
             os.close(self._turns)
         self._turns = self._writer = None
