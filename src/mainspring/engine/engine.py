@@ -196,11 +196,14 @@ class Engine:
         finally:
             self._forget(ex)
         if ending is not None:
-            if (
-                ending.state is State.CANCELLED and ending.reason is None
-            ):  # it was stopped at its very end: the store knows why
-                ending = (await self.in_thread(self.store.endings, [ex.id])).get(ex.id) or ending
-            self.settle(ending)
+            self.settle(await self._with_reason(ending))
+
+    async def _with_reason(self, ending: Ending) -> Ending:
+        """A run that was stopped at its very end does not know why; the store does, when it can be asked."""
+        if ending.state is State.CANCELLED and ending.reason is None:
+            with contextlib.suppress(StoreError):
+                return (await self.in_thread(self.store.endings, [ending.id])).get(ending.id) or ending
+        return ending
 
     async def _give_up(self, ex: Execution, defect: Exception) -> None:
         """A defect of the library's own must not leave a run in nobody's hand: it fails, with what is known."""
