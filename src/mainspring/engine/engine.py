@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.codec import encode_exception
+from mainspring.engine.context import current
 from mainspring.engine.execution import Execution
 from mainspring.engine.runner import run_async, run_blocking
 from mainspring.engine.signals import Halt, HandedBack, Lost, Parked, Stopped
@@ -43,7 +44,10 @@ K = TypeVar("K")
 
 _SETTLE_ROUNDS = 8
 _PATIENCE = 1.0
-_STUCK_SECONDS = 2.0
+_STUCK_SECONDS = 60.0
+"""How long a replay may ask for nothing that is recorded. Long, because what the workflow's own code waits for is not known here,
+and because being wrong about it ends a run that could have gone on.
+"""
 
 
 class Engine:
@@ -411,12 +415,14 @@ class Engine:
 
     def watch_for_disagreement(self, ex: Execution, position: str) -> None:
         """An operation is held back. If the record stays unused for long, nobody will ever ask for it."""
-        self.loop.call_later(_STUCK_SECONDS, self._perhaps_stuck, ex, position, ex.delivery.cursor)
+        cursor = ex.delivery.cursor
+        context = contextvars.Context()  # it is not the workflow's own timer
+        self.loop.call_later(_STUCK_SECONDS, self._perhaps_stuck, ex, position, cursor, context=context)
 
     def _perhaps_stuck(self, ex: Execution, position: str, cursor: int) -> None:
         if ex.halted is not None or not ex.delivery.stuck:
             return
-        if ex.delivery.cursor != cursor:
+        if ex.delivery.cursor != cursor or self._in_process_time(ex):
             self.watch_for_disagreement(ex, position)
             return
         unused = ex.unused()
@@ -425,6 +431,14 @@ class Engine:
             ex.delivery.fail(
                 ex.disagree(f"the record goes on with {found}, but the code asks for position {position} instead")
             )
+
+    def _in_process_time(self, ex: Execution) -> bool:
+        """Whether a timer that the workflow's own code has set (`asyncio.timeout`, `asyncio.sleep`) may still change something."""
+        for timer in getattr(self.loop, "_scheduled", ()):  # asyncio's own loops tell; with others patience has to do
+            where = timer._context.get(current)  # noqa: SLF001
+            if where is not None and where.execution is ex and not timer.cancelled():
+                return True
+        return False
 
     # -- the end -------------------------------------------------------------------------------------------------------
     async def stop(self, grace: float) -> None:
