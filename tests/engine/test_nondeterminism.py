@@ -13,7 +13,7 @@ from mainspring.engine import engine as engine_module
 from mainspring.errors import NonDeterminism
 from mainspring.model.records import Step
 from mainspring.testing import world
-from tests.engine.lives import info, put, record
+from tests.engine.lives import info, put, record, store_of
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +143,31 @@ async def test_a_run_whose_replay_agrees_is_continued_when_asked_for(store_url: 
         put(app, function(app, "one"), "a", [recorded("0", 0, "new")], fingerprint="another", version="another")
         assert await app.handle("a").result() == ["old", "new"]
         assert info(app, "a").version == "another"
+
+
+async def test_process_time_in_a_workflow_is_not_taken_for_a_disagreement(store_url: str) -> None:
+    app = App()
+
+    @app.step
+    async def note(what: str) -> str:
+        if what == "never":
+            await asyncio.Event().wait()
+        return what
+
+    @app.workflow
+    async def patient() -> list[str]:
+        found = list[str]()
+        try:
+            async with asyncio.timeout(0.3):
+                found.append(await note("never"))
+        except TimeoutError:
+            found.append(await note("instead"))
+        return [*found, await note("after")]
+
+    async with world(app, url=store_url):
+        assert await patient.options(id="a")() == ["instead", "after"]
+        put(app, patient, "b", store_of(app).steps("a")[:1])
+        assert await app.handle("b").result() == ["instead", "after"]
 
 
 async def test_the_version_is_a_hash_of_the_workflows_and_can_be_pinned() -> None:
