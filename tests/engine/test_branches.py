@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import gc
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from mainspring.testing import world
 from tests.engine.lives import put, record, store_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Coroutine
 
 
 def numbered(app: App, run_id: str) -> dict[str, str]:
@@ -211,3 +212,23 @@ async def test_a_step_in_the_clean_up_of_a_forgotten_generator_takes_no_number(s
             handle = await forgets.options(id=f"collect-{collect}").start(collect=collect)
             assert await handle.result() == "after"
             assert numbered(app, handle.id) == {"after": "0"}
+
+
+async def test_an_operation_abandoned_with_its_loop_goes_without_noise() -> None:
+    app, began = App(), asyncio.Event()
+    kept: list[Coroutine[Any, Any, None]] = []
+
+    @app.step
+    async def hang() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    @app.workflow
+    async def one() -> None:
+        kept.append(hang())
+        contextvars.copy_context().run(kept[0].send, None)
+        kept[0].close()  # as the collector does, in a context of its own
+
+    async with world(app):
+        await one()
+    assert began.is_set()

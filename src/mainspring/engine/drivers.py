@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 from concurrent.futures import TimeoutError as PoolTimeout
 from typing import TYPE_CHECKING, Any
@@ -170,7 +171,8 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
     finally:
         ex.invoking -= 1
         clock.idle()
-        current.reset(token)
+        with contextlib.suppress(ValueError):  # abandoned, and closed by the garbage collector in some other context
+            current.reset(token)
 
 
 async def _interruptible(ex: Execution, work: Coroutine[Any, Any, Any]) -> Any:
