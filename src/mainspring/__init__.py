@@ -10,6 +10,7 @@ from mainspring.app.settings import Settings
 from mainspring.engine.retry import Retry
 from mainspring.model.states import State
 from mainspring.operations.runs import RunInfo, StepInfo
+from mainspring.store.transactions import Tx
 
 __all__ = [
     "App",
@@ -24,6 +25,7 @@ __all__ = [
     "State",
     "StepInfo",
     "SyncFn",
+    "Tx",
     "run",
 ]
 

@@ -22,6 +22,7 @@
   x WrongColour (RuntimeError)           a blocking call on an event loop, or the reverse
   x NotInRun (RuntimeError)              `run.…` was used outside a run
   x NotStarted (RuntimeError)            the app does not execute in this process
+  x InTransaction (RuntimeError)         something that cannot be done inside a transaction
   x StoreError                           the database
     + StoreUnavailable                   it cannot be reached now; the call can be made again
     + StoreFull                          no room on its disk
@@ -136,7 +137,9 @@ class RunTimedOut(RunCancelled):
 class RemoteError(RunEnded):
     """An exception whose type cannot be rebuilt here: the type's name, the message, attributes and traceback of the original."""
 
-    def __init__(self, type_name: str, message: str, *, traceback: str = "", attributes: dict[str, object] | None = None) -> None:
+    def __init__(
+        self, type_name: str, message: str, *, traceback: str = "", attributes: dict[str, object] | None = None
+    ) -> None:
         super().__init__(f"{type_name}: {message}" if message else type_name)
         self.type_name = type_name
         self.message = message
@@ -166,6 +169,10 @@ class NotInRun(MainspringError, RuntimeError):
 
 class NotStarted(MainspringError, RuntimeError):
     """The app does not execute in this process."""
+
+
+class InTransaction(MainspringError, RuntimeError):
+    """Something that cannot be done inside a transaction, mostly because it would wait for its end."""
 
 
 class StoreError(MainspringError):

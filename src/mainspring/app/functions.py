@@ -75,7 +75,7 @@ class _Fn(Generic[P, R]):
     def _runtime(self) -> Runtime:
         """Inside a run that of the process which executes it; otherwise that of the app."""
         where = current.get()
-        return self._home.runtime if where is None else cast("Runtime", where.execution.engine.home)
+        return self._home.runtime if where is None else cast("Runtime", where.home)
 
     @property
     def name(self) -> str:
@@ -154,6 +154,8 @@ class AsyncFn(_Fn[P, R]):
         line = self._in_run()
         if line is not None:
             return self._runtime.operation(line, self._call(args, kwargs))
+        if self._function.kind == "transaction":
+            return self._runtime.transacting.await_outside(self._call(args, kwargs))
         if self._function.kind != "workflow":
             self._warn_if_lost()
             plain: Coroutine[Any, Any, R] = self._function.fn(*self._all(args), **kwargs)
@@ -190,6 +192,10 @@ class SyncFn(_Fn[P, R]):
                 )
             found: R = self._runtime.blocking_operation(line, self._call(args, kwargs))
             return found
+        if self._function.kind == "transaction":
+            refuse_blocking_on_loop(f"await {self.name}.aio(…)")
+            made: R = self._runtime.transacting.outside(self._call(args, kwargs))
+            return made
         if self._function.kind != "workflow":
             self._warn_if_lost()
             plain: R = self._function.fn(*self._all(args), **kwargs)
@@ -204,6 +210,8 @@ class SyncFn(_Fn[P, R]):
         line = self._in_run()
         if line is not None:
             return self._runtime.operation(line, self._call(args, kwargs))
+        if self._function.kind == "transaction":
+            return asyncio.to_thread(self._runtime.transacting.outside, self._call(args, kwargs))
         if self._function.kind != "workflow":
             return asyncio.to_thread(self._function.fn, *self._all(args), **kwargs)
         return self._runtime.call(self._call(args, kwargs))

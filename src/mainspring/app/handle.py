@@ -46,12 +46,12 @@ class Handle(Generic[R_co]):
     @dual
     def describe(self, /) -> Coroutine[Any, Any, RunInfo]:
         """Everything the store knows of the run."""
-        return self._runtime.ask("describe", RunInfo, lambda runs: runs.get(self.id))
+        return self._runtime.ask("describe", RunInfo, lambda runs: runs.get(self.id), reads=True)
 
     @dual
     def cancel(self, /, reason: str | None = None) -> Coroutine[Any, Any, bool]:
         """Ask the run and its children to stop before their next step. False if there was nothing to cancel."""
-        return self._runtime.ask("cancel", bool, lambda runs: runs.cancel([self.id], reason)[self.id])
+        return self._runtime.cancel(self.id, reason)
 
     @dual
     def terminate(self, /, reason: str | None = None) -> Coroutine[Any, Any, bool]:

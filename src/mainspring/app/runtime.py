@@ -14,16 +14,26 @@ from mainspring.app.dual import refuse_blocking_on_loop
 from mainspring.app.handle import Handle
 from mainspring.app.options import micros
 from mainspring.app.portal import Portal, bridged
+from mainspring.app.transacting import Transacting, is_ready, refuse_waiting
 from mainspring.codec import value_codec
 from mainspring.engine import flows
 from mainspring.engine.branches import ours
-from mainspring.engine.context import Line, StepScope, current
+from mainspring.engine.context import Line, StepScope, TransactionScope, current
 from mainspring.engine.drivers import drive, drive_blocking
 from mainspring.engine.flows import StepCall
 from mainspring.engine.recording import failure_of, taken_error
 from mainspring.engine.registry import Bound, Registry
 from mainspring.engine.retry import Retry
-from mainspring.errors import InvalidInput, MainspringError, NotFound, NotSerializable, StoreError, TooLarge
+from mainspring.engine.transactions import TransactionCall, transaction
+from mainspring.errors import (
+    InTransaction,
+    InvalidInput,
+    MainspringError,
+    NotFound,
+    NotSerializable,
+    StoreError,
+    TooLarge,
+)
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
 from mainspring.model.records import NewRun
@@ -62,6 +72,7 @@ class Runtime:
         self.version = ""
         self.engine: Engine | None = None
         self.instances: dict[str, Any] = {}
+        self.transacting = Transacting(self)
         self._connecting = threading.Lock()
         self._connection: Connection | None = None
         self._portal: Portal | None = None
@@ -111,6 +122,8 @@ class Runtime:
         except MainspringError:
             work.close()
             raise
+        if is_ready(work):
+            return run_ready(work)
         loop = self.engine.loop if self.engine is not None else self.portal().loop
         return asyncio.run_coroutine_threadsafe(bridged(work), loop).result()
 
@@ -171,6 +184,10 @@ class Runtime:
 
     def _flow(self, line: Line, call: Call[Any]) -> Flow:
         ex = line.execution
+        if call.function.kind == "transaction":
+            made = TransactionCall.of(call.function, call.args, call.kwargs)
+            self.encode(call)
+            return transaction(ex, _take_position(line), made)
         if call.function.kind != "workflow":
             prepared = StepCall.of(call.function, call.args, call.kwargs)
             if call.options.timeout is not None or call.options.no_timeout:
@@ -192,6 +209,8 @@ class Runtime:
             position = _take_position(where)
             run_id = call.options.id or f"{where.execution.id}/{position}"
             return self._start_in_run(where.execution, position, call, text, run_id)
+        if isinstance(where, TransactionScope):
+            return self._start_joined(where, [(call, text)], lambda handles: handles[0])
         return self._start_outside(call, text, where)
 
     def start_many(self, calls: Sequence[Call[Any]]) -> Coroutine[Any, Any, list[Handle[Any]]]:
@@ -201,7 +220,30 @@ class Runtime:
         if isinstance(where, Line):
             position = _take_position(where)
             return self._start_many_in_run(where.execution, position, prepared)
+        if isinstance(where, TransactionScope):
+            return self._start_joined(where, prepared, lambda handles: handles)
         return self._start_many_outside(prepared, where)
+
+    def _start_joined(
+        self, scope: TransactionScope, prepared: list[tuple[Call[Any], str]], then: Callable[[list[Handle[Any]]], R]
+    ) -> Coroutine[Any, Any, R]:
+        """Start runs as part of the transaction that is open here."""
+        step = scope.step
+        ex = step.execution if step is not None else None
+        runs: list[NewRun] = []
+        for call, text in prepared:
+            run_id = call.options.id or (step.next_start() if step is not None else None)
+            runs.append(self.new_run(call, text, run_id, ex, here=False))
+
+        def handles(started: list[Started]) -> R:
+            made = [_started(new, answer) for new, answer in zip(runs, started, strict=True)]
+            found = [
+                self._handle(call, new.id, created=created)
+                for (call, _), new, created in zip(prepared, runs, made, strict=True)
+            ]
+            return then(found)
+
+        return self.transacting.start(scope, runs, handles)
 
     @ours
     async def _start_in_run(self, ex: Execution, position: str, call: Call[R], text: str, run_id: str) -> Handle[R]:
@@ -259,8 +301,10 @@ class Runtime:
         answer = connection.committer.commit(Release(new.owner or "", new.id, 1))
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
 
-    def new_run(self, call: Call[Any], text: str, run_id: str | None, ex: Execution | None) -> NewRun:
-        """The row of a run to be started, by a run or from outside. If there is room, it begins in this worker's hand."""
+    def new_run(
+        self, call: Call[Any], text: str, run_id: str | None, ex: Execution | None, *, here: bool = True
+    ) -> NewRun:
+        """The row of a run to be started, by a run or from outside. If there is room, it begins `here`, in this worker's hand."""
         function, options = call.function, call.options
         now = self.clock.now()
         due = now if options.after is None else now + options.after
@@ -289,7 +333,7 @@ class Runtime:
             attributes=options.attributes or "{}",
         )
         engine = self.engine
-        here = engine is not None and due <= now and options.version in {None, self.version}
+        here = here and engine is not None and due <= now and options.version in {None, self.version}
         if here and engine is not None and engine.admit(function):
             new.state, new.owner = State.RUNNING, engine.worker_id
             new.version, new.fingerprint = self.version, function.fingerprint
@@ -304,6 +348,7 @@ class Runtime:
     @ours
     async def call(self, call: Call[Any]) -> Any:
         """Start a run and wait for its result, from outside runs. Giving up waiting does not cancel the run."""
+        refuse_waiting(f"{call.name}(…)")
         handle = await self.start(call)
         engine = self.engine
         fresh = (
@@ -321,6 +366,7 @@ class Runtime:
             position = _take_position(where)
             until = None if timeout is None else where.execution.engine.clock.now() + micros(timeout)
             return drive(where.execution, flows.result(where.execution, position, run_id, codec, until))
+        refuse_waiting("result()")
         return self._result_outside(run_id, codec, timeout)
 
     @ours
@@ -347,9 +393,20 @@ class Runtime:
             return await told
 
     # -- asking --------------------------------------------------------------------------------------------------------
-    def ask(self, label: str, kind: Any, question: Callable[[Runs], R]) -> Coroutine[Any, Any, R]:
+    def cancel(self, run_id: str, reason: str | None) -> Coroutine[Any, Any, bool]:
+        """Cancel a run, as part of the transaction that is open here, if any."""
+        where = current.get()
+        if isinstance(where, TransactionScope):
+            return self.transacting.cancel(where, run_id, reason)
+        return self.ask("cancel", bool, lambda runs: runs.cancel([run_id], reason)[run_id])
+
+    def ask(
+        self, label: str, kind: Any, question: Callable[[Runs], R], *, reads: bool = False
+    ) -> Coroutine[Any, Any, R]:
         """Ask the operations something. Inside a run the answer is recorded, so that a replay gets the same."""
         where = current.get()
+        if isinstance(where, TransactionScope) and not reads:
+            raise InTransaction(f"{label} cannot be part of a transaction; do it before or after")
         if not isinstance(where, Line):
             return self._ask(question)
         codec = value_codec(kind, f"the answer of {label}")
@@ -367,6 +424,16 @@ class Runtime:
 
     def handle(self, run_id: str, result: Any = Any) -> Handle[Any]:
         return Handle(self, run_id, value_codec(result, f"the result of run {run_id!r}"), created=False)
+
+
+def run_ready(work: Coroutine[Any, Any, R]) -> R:
+    """The value of a coroutine that has nothing to wait for."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        found: R = done.value
+        return found
+    raise AssertionError("it waits after all")
 
 
 def _take_position(line: Line) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from mainspring.app.functions import AsyncFn, SyncFn
 from mainspring.app.resources import Resource
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+G = TypeVar("G")
+"""What a transaction is given."""
 
 
 class Decorator(Protocol):
@@ -31,8 +33,17 @@ class Decorator(Protocol):
     def __call__(self, fn: Callable[P, R], /) -> SyncFn[P, R]: ...
 
 
+class TransactionDecorator(Protocol):
+    """The same for a transaction, whose first parameter is filled by the library."""
+
+    @overload
+    def __call__(self, fn: Callable[Concatenate[G, P], Coroutine[Any, Any, R]], /) -> AsyncFn[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, fn: Callable[Concatenate[G, P], R], /) -> SyncFn[P, R]: ...
+
+
 class Scope:
-    """Registers workflows, steps and resources."""
+    """Registers workflows, steps, transactions and resources."""
 
     def __init__(self) -> None:
         self._resources: list[Resource[Any]] = []
@@ -109,6 +120,25 @@ class Scope:
             return self._register(
                 fn, "step", name, retry=retry, timeout=timeout, at_most_once=at_most_once, interruptible=interruptible
             )
+
+        return decorate if fn is None else decorate(fn)
+
+    @overload
+    def transaction(self, fn: Callable[Concatenate[G, P], Coroutine[Any, Any, R]], /) -> AsyncFn[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def transaction(self, fn: Callable[Concatenate[G, P], R], /) -> SyncFn[P, R]: ...
+    @overload
+    def transaction(self, /, *, name: str | None = None, isolation: str | None = None) -> TransactionDecorator: ...
+    def transaction(self, fn: Any = None, /, *, name: str | None = None, isolation: str | None = None) -> Any:
+        """Register a transaction: a step whose outcome commits together with what its function writes, exactly once.
+
+        The annotation of its first parameter says what it is given: `Tx`, `sqlite3.Connection`, `psycopg.Connection` (or
+        `AsyncConnection`, for `async def`), or a SQLAlchemy `Connection` or `Session`. What is started, scheduled or cancelled
+        inside is part of the transaction. `isolation` is "read committed", "repeatable read" or "serializable".
+        """
+
+        def decorate(fn: Any) -> Any:
+            return self._register(fn, "transaction", name, retry=None, timeout=None, isolation=isolation)
 
         return decorate if fn is None else decorate(fn)
 

@@ -34,7 +34,8 @@ _write = msgspec.json.Encoder().encode
 class CallCodec:
     """Checks, writes and reads the arguments of one function, and has the codec of its result.
 
-    `skip_first` leaves out a parameter that the library fills: `self`, `cls`, or the connection of a transaction. An annotation
+    `skip_first` leaves out a parameter that the library fills, `self` or `cls`, and `skip` one by its number: what a
+    transaction is given. An annotation
     with names that are not known at run time, because they are imported for type checkers only, counts as Any.
     """
 
@@ -52,13 +53,13 @@ class CallCodec:
         "signature",
     )
 
-    def __init__(self, fn: Callable[..., Any], *, name: str, skip_first: bool = False) -> None:
+    def __init__(self, fn: Callable[..., Any], *, name: str, skip_first: bool = False, skip: int | None = None) -> None:
         inner = _function(fn)
         if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
             raise NotSerializable(
                 f"{name!r} is a generator, whose result cannot be stored: return a list instead of yielding."
             )
-        parameters = _parameters(fn)[1 if skip_first else 0 :]
+        parameters = [each for number, each in enumerate(_parameters(fn)) if number != (0 if skip_first else skip)]
         hints = annotations_of(inner) if inspect.isfunction(inner) else {}
         self.name = name
         self.signature = inspect.Signature(parameters)

@@ -9,6 +9,18 @@ from mainspring.errors import NotInRun
 
 if TYPE_CHECKING:
     from mainspring.engine.execution import Execution
+    from mainspring.store.joining import Joined
+    from mainspring.store.transactions import Session
+
+
+class Quota:
+    """What one execution has scheduled so far: how many functions, with how much of arguments."""
+
+    __slots__ = ("functions", "size")
+
+    def __init__(self) -> None:
+        self.functions = 0
+        self.size = 0
 
 
 class Line:
@@ -27,6 +39,11 @@ class Line:
         self._branches = 0
         self._draws = 0
         self._reserved: tuple[object, int] = (None, 0)
+
+    @property
+    def home(self) -> object:
+        """The runtime that executes the run."""
+        return self.execution.engine.home
 
     def next_position(self) -> str:
         number = self._operations
@@ -60,12 +77,13 @@ class Line:
 class StepScope:
     """Inside a step: operations are plain calls here, and what is started gets an id of the step's own."""
 
-    __slots__ = ("_draws", "_started", "attempt", "execution", "position")
+    __slots__ = ("_draws", "_started", "attempt", "execution", "position", "quota")
 
     def __init__(self, execution: Execution, position: str, attempt: int) -> None:
         self.execution = execution
         self.position = position
         self.attempt = attempt
+        self.quota = Quota()
         self._started = 0
         self._draws = 0
 
@@ -74,6 +92,10 @@ class StepScope:
         self._draws += 1
         return f"{self.position}.{self._draws}"
 
+    @property
+    def home(self) -> object:
+        return self.execution.engine.home
+
     def next_start(self) -> str:
         """The id of the next run started in this step: the same when the step is tried again."""
         number = self._started
@@ -81,7 +103,34 @@ class StepScope:
         return f"{self.execution.id}/{self.position}.s{number}"
 
 
-current: ContextVar[Line | StepScope | None] = ContextVar("mainspring_current", default=None)
+class TransactionScope:
+    """Inside a transaction: what is started, scheduled and cancelled here becomes part of it.
+
+    `step` is the place in a run, if there is one. `recorded` says that the transaction is an operation of that run, whose record
+    is part of it as well. `session` is the library's own; one that a user opened is only joined.
+    """
+
+    __slots__ = ("home", "joined", "over", "quota", "recorded", "session", "step")
+
+    def __init__(
+        self,
+        home: object,
+        joined: Joined,
+        *,
+        session: Session | None = None,
+        step: StepScope | None = None,
+        recorded: bool = False,
+    ) -> None:
+        self.home = home
+        self.joined = joined
+        self.session = session
+        self.step = step
+        self.recorded = recorded
+        self.quota = Quota()
+        self.over = False
+
+
+current: ContextVar[Line | StepScope | TransactionScope | None] = ContextVar("mainspring_current", default=None)
 
 
 def line() -> Line | None:
@@ -93,6 +142,8 @@ def line() -> Line | None:
 def here() -> Line | StepScope:
     """Where in a run we are, or an error that says that we are not."""
     where = current.get()
+    if isinstance(where, TransactionScope):
+        where = where.step
     if where is None:
         raise NotInRun("`run` is only there inside a workflow or step that is being executed by an app")
     return where

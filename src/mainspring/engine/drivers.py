@@ -8,13 +8,14 @@ import contextvars
 from concurrent.futures import TimeoutError as PoolTimeout
 from typing import TYPE_CHECKING, Any
 
+from mainspring.engine import transactions
 from mainspring.engine.context import StepScope, current
-from mainspring.engine.recording import Commit, Consult, Hold, Invoke, Pause
+from mainspring.engine.recording import Commit, Consult, Forever, Hold, Invoke, Nap, Pause, Transact
 from mainspring.errors import StepTimedOut
 from mainspring.store.ops import Void, Write
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from mainspring.engine.execution import Execution
     from mainspring.engine.flows import StepCall
@@ -54,6 +55,9 @@ def drive_blocking(ex: Execution, flow: Flow) -> Any:
                     answer = ex.engine.committer.commit_sync(effect.op)
                 elif type(effect) is Invoke:
                     answer = _invoke_blocking(ex, effect)
+                elif type(effect) is Transact and not effect.call.is_async:
+                    transactions.make(ex, effect)
+                    answer = None
                 else:
                     answer = on_loop(ex, perform(ex, effect))
             except BaseException as error:  # noqa: BLE001
@@ -78,9 +82,7 @@ async def perform(ex: Execution, effect: Effect) -> Any:
         return await _hold(ex, effect)  # type: ignore[arg-type]
     if kind is Pause:
         return await _pause(ex, effect)  # type: ignore[arg-type]
-    if kind is Consult:
-        return await ex.engine.consult(ex, effect.question)  # type: ignore[union-attr]
-    return await _forever(ex)
+    return await _RARE[kind](ex, effect)
 
 
 def on_loop(ex: Execution, work: Coroutine[Any, Any, Any]) -> Any:
@@ -141,12 +143,49 @@ def _abandon(ex: Execution, effect: Pause) -> None:
     written.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
 
 
-async def _forever(ex: Execution) -> None:
+async def _forever(ex: Execution, _: Effect) -> None:
     wait = ex.wait()
     try:
         await wait.future
     finally:
         ex.woken(wait)
+
+
+async def _transact(ex: Execution, effect: Transact) -> None:
+    """Make a transaction. It cannot be cut off in the middle: whether it commits must be known."""
+    clock = ex.engine.clock
+    clock.busy()
+    ex.invoking += 1
+    try:
+        if effect.call.is_async:
+            work: asyncio.Future[None] = ex.engine.loop.create_task(transactions.make_async(ex, effect))
+        else:
+            context = contextvars.copy_context()
+            work = ex.engine.loop.run_in_executor(
+                ex.engine.step_pool, lambda: context.run(transactions.make, ex, effect)
+            )
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            while not work.done():
+                try:
+                    await asyncio.wait({work})
+                except asyncio.CancelledError:
+                    continue
+            if not work.cancelled() and work.exception() is None:
+                await _void(ex, effect.record)
+            raise
+    finally:
+        ex.invoking -= 1
+        clock.idle()
+
+
+async def _nap(ex: Execution, effect: Nap) -> None:
+    ex.engine.clock.busy()
+    try:
+        await asyncio.sleep(effect.seconds)
+    finally:
+        ex.engine.clock.idle()
 
 
 async def _invoke(ex: Execution, effect: Invoke) -> Any:
@@ -230,3 +269,15 @@ def _timed_out(effect: Invoke) -> StepTimedOut:
     return StepTimedOut(
         f"step {effect.call.name!r} took longer than its timeout of {seconds:g} s (attempt {effect.attempt})"
     )
+
+
+async def _consult(ex: Execution, effect: Consult) -> Any:
+    return await ex.engine.consult(ex, effect.question)
+
+
+_RARE: dict[type[Effect], Callable[[Execution, Any], Coroutine[Any, Any, Any]]] = {
+    Transact: _transact,
+    Consult: _consult,
+    Nap: _nap,
+    Forever: _forever,
+}

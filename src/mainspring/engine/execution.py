@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from mainspring.engine.delivery import Delivery
@@ -53,6 +54,7 @@ class Execution:
     """One run, from a claim to its end or until it is let go."""
 
     __slots__ = (
+        "_seqs",
         "active",
         "deadline",
         "delivery",
@@ -73,7 +75,6 @@ class Execution:
         "resting",
         "root",
         "run",
-        "seq",
         "tasks",
         "waits",
     )
@@ -88,7 +89,7 @@ class Execution:
         delivered = {step.seq for step in steps if step.seq is not None and not step.interrupted}
         recorded = max((step.seq for step in steps if step.seq is not None), default=-1) + 1
         self.delivery = Delivery(engine.loop, recorded, set(range(recorded)) - delivered)
-        self.seq = recorded
+        self._seqs = itertools.count(recorded)
         self.last_time = run.started if run.started is not None else run.created
         self.halted: Halt | None = None
         self.disagreement: NonDeterminism | None = None
@@ -143,10 +144,8 @@ class Execution:
         return self.disagreement
 
     def take_seq(self) -> int:
-        """The number of the next outcome."""
-        seq = self.seq
-        self.seq = seq + 1
-        return seq
+        """The number of the next outcome. From any thread of the run's own."""
+        return next(self._seqs)
 
     def unused(self) -> Step | None:
         """A recorded outcome that the code never asked for, the first of them."""

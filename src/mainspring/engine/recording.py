@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mainspring.codec import ValueCodec
     from mainspring.engine.execution import Execution, Wait
     from mainspring.engine.flows import StepCall
+    from mainspring.engine.transactions import TransactionCall
     from mainspring.model.records import Ending, Step
     from mainspring.store.ops import Op
 
@@ -66,7 +67,20 @@ class Consult(Struct):
     question: Callable[[], Any]
 
 
-Effect = Commit | Invoke | Pause | Hold | Forever | Consult
+class Transact(Struct):
+    """Execute the user's function of a transaction and commit its outcome with whatever it wrote."""
+
+    call: TransactionCall
+    record: Step
+
+
+class Nap(Struct):
+    """Wait for a short while of real time before something is tried again."""
+
+    seconds: float
+
+
+Effect = Commit | Invoke | Pause | Hold | Forever | Consult | Transact | Nap
 Flow = Generator[Effect, Any, Any]
 
 

@@ -10,13 +10,17 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from mainspring.codec import CallCodec
+from mainspring.engine.given import wanted
 from mainspring.engine.retry import Retry
 from mainspring.errors import AlreadyRegistered, InvalidInput, UnknownFunction
 from mainspring.recurrence.durations import parse_duration
+from mainspring.store.transactions import ISOLATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import timedelta
+
+    from mainspring.store.transactions import Wants
 
 SECOND = 1_000_000
 
@@ -31,7 +35,7 @@ class Bound(Enum):
 
 @dataclass(slots=True)
 class Function:
-    """A workflow or step as registered. `bound` says what its first parameter is: nothing special, an instance or a class."""
+    """A function as registered. `bound` says what its first parameter is: nothing special, an instance or a class."""
 
     name: str
     kind: str
@@ -44,6 +48,11 @@ class Function:
     at_most_once: bool = False
     interruptible: bool = False
     bound: Bound = Bound.NOT
+    wants: Wants | None = None
+    """What a transaction's function is given first."""
+    isolation: str | None = None
+    database: Any = None
+    """Where a transaction is made: None for the app's own database, else a URL or a SQLAlchemy engine."""
 
     @property
     def fingerprint(self) -> str:
@@ -96,6 +105,8 @@ def make(
     timeout: timedelta | float | str | None,
     at_most_once: bool = False,
     interruptible: bool = False,
+    isolation: str | None = None,
+    database: Any = None,
 ) -> Function:
     """Look at a function once, at registration: whatever is wrong with it is an error now."""
     is_class_method = isinstance(fn, classmethod)
@@ -107,18 +118,25 @@ def make(
     if not title.strip():
         raise InvalidInput(f"{fn!r} needs a name: give one with name=…")
     title = full_name(title)
+    bound = Bound.CLASS if is_class_method else Bound.INSTANCE if _is_method(fn) else Bound.NOT
+    place = None if kind != "transaction" else 0 if bound is Bound.NOT else 1
+    if isolation is not None and isolation not in ISOLATION:
+        raise InvalidInput(f"{title!r}: isolation is one of {', '.join(ISOLATION)}, not {isolation!r}")
     return Function(
         name=title,
         kind=kind,
         fn=fn,
         is_async=inspect.iscoroutinefunction(fn),
-        codec=CallCodec(fn, name=title),
+        codec=CallCodec(fn, name=title, skip=place),
         source=_source(fn),
         retry=Retry.of(retry),
         timeout=_positive(timeout, title),
         at_most_once=at_most_once,
         interruptible=interruptible,
-        bound=Bound.CLASS if is_class_method else Bound.INSTANCE if _is_method(fn) else Bound.NOT,
+        bound=bound,
+        wants=None if place is None else wanted(fn, place, title),
+        isolation=isolation,
+        database=database,
     )
 
 

@@ -14,6 +14,7 @@ from mainspring.engine.flows import StepCall, step
 from mainspring.engine.recording import Commit
 from mainspring.engine.registry import Bound
 from mainspring.engine.signals import HandedBack, Lost, Parked, Stopped
+from mainspring.engine.transactions import TransactionCall, transaction
 from mainspring.errors import Interrupted, MainspringError, NotSerializable
 from mainspring.model.records import Ending
 from mainspring.model.states import State
@@ -89,7 +90,10 @@ def _body(ex: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if function.kind == "workflow":
         return function.fn(*args, **kwargs)
     ex.outstanding += 1
-    flow = step(ex, "0", StepCall.of(function, args, kwargs))
+    if function.kind == "transaction":
+        flow = transaction(ex, "0", TransactionCall.of(function, args, kwargs))
+    else:
+        flow = step(ex, "0", StepCall.of(function, args, kwargs))
     return drive(ex, flow) if function.is_async else drive_blocking(ex, flow)
 
 

@@ -39,6 +39,8 @@ class Start(Struct):
     """Store a new run, unless its id is taken."""
 
     run: NewRun
+    asker: str | None = None
+    """The run whose step asks for it, if any: once that is cancelled, what it starts is cancelled from the beginning."""
 
 
 class Started(Struct, frozen=True):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mainspring.model.states import State
     from mainspring.store.ops import Op, Result
     from mainspring.store.schedules import ScheduleStore
+    from mainspring.store.transactions import Transactions
 
 
 class ClaimRequest(Struct, frozen=True):
@@ -98,6 +99,11 @@ class Store(Protocol):
     @property
     def schedules(self) -> ScheduleStore:
         """The schedules, with the verbs of their own."""
+        ...
+
+    @property
+    def transactions(self) -> Transactions:
+        """Where users' functions and the library write together."""
         ...
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -204,6 +210,10 @@ class Store(Protocol):
 
     def steps(self, run_id: str) -> list[Step]:
         """What a run has recorded, in the order in which outcomes were recorded; unfinished ones last."""
+        ...
+
+    def step(self, run_id: str, position: str) -> Step | None:
+        """What a run has recorded at a position, or None."""
         ...
 
     def runs(self, wanted: RunFilter) -> list[Run]:

@@ -19,6 +19,7 @@ NEW_RUN_COLUMNS = (*NewRun.__struct_fields__, "started", "epoch")
 WORKER_COLUMNS = ("id", "host", "boot", "pid", "pid_start", "version", "functions", "started", "beat", "seen")
 
 RUN = f"SELECT {', '.join(RUN_COLUMNS)} FROM runs WHERE id = :id"
+STEP = f"SELECT {', '.join(STEP_COLUMNS)} FROM steps WHERE run = :run AND position = :position"
 STEPS = f"SELECT {', '.join(STEP_COLUMNS)} FROM steps WHERE run = :run ORDER BY seq IS NULL, seq, position"
 WORKERS = f"SELECT {', '.join(WORKER_COLUMNS)} FROM workers ORDER BY started, id"
 ORPHANED = """

@@ -30,10 +30,15 @@ _VERBS = {
     "cancel",
     "terminate",
     "endings",
+    "step",
     "register",
     "retire",
     "remember_version",
 }
+
+
+_NOUNS = {"transactions": {"transact"}}
+"""Parts of a store, and those of their verbs at which a process can die."""
 
 
 class _Dead(StoreUnavailable):
@@ -55,6 +60,8 @@ class DoomedStore:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
+        if name in _NOUNS:
+            return _DoomedNoun(found, _NOUNS[name], self._doomed)
         return self._doomed(found) if name in _VERBS else found
 
     def _doomed(self, verb: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,6 +88,19 @@ class DoomedStore:
     def _refuse(self) -> None:
         if self.died.is_set():
             raise _Dead("this process is dead")
+
+
+class _DoomedNoun:
+    """A part of a doomed store."""
+
+    def __init__(self, noun: Any, verbs: set[str], doom: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        self._noun = noun
+        self._verbs = verbs
+        self._doom = doom
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._noun, name)
+        return self._doom(found) if name in self._verbs else found
 
 
 class _Backstage(Backstage):

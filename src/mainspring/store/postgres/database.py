@@ -100,6 +100,15 @@ class Database:
         self._process = os.getpid()
         self._closed = False
 
+    @property
+    def conninfo(self) -> str:
+        return self._conninfo
+
+    @property
+    def prepares(self) -> bool:
+        """Whether statements may be prepared: not behind a pooler."""
+        return self._prepare is not False
+
     @contextlib.contextmanager
     def connection(self) -> Generator[Connection]:
         """A connection in autocommit mode, for this thread while the block lasts."""

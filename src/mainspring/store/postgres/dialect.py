@@ -51,6 +51,10 @@ class Dialect:
             made = self._made[text] = _qualified(bare, self.schema.replace("%", "%%")).encode()
         return made
 
+    def spelled(self, text: str) -> str:
+        """With the schema in front of the tables and parameters as they were."""
+        return _qualified(text, self.schema)
+
     def raw(self, text: str) -> Statement:
         made = self._raw.get(text)
         if made is None:

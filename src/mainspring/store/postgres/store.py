@@ -18,6 +18,7 @@ from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.postgres.listener import Listener
 from mainspring.store.postgres.news import EVERYTHING, News
 from mainspring.store.postgres.schedules import PostgresSchedules
+from mainspring.store.postgres.transactions import PostgresTransactions
 from mainspring.store.postgres.whole import Whole
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class PostgresStore:
         self._claims = Claims(self._db, self._sql)
         self._whole = Whole(self._db, self._sql, origin)
         self.schedules = PostgresSchedules(self._db, self._sql, origin, self._tell)
+        self.transactions = PostgresTransactions(self._db, self._sql, origin, self._hear_signal)
         self._hear: Callable[[Signal], None] | None = None
         self._listener: Listener | None = None
 
@@ -77,6 +79,7 @@ class PostgresStore:
     def close(self) -> None:
         if self._listener is not None:
             self._listener.close()
+        self.transactions.close()
         self._db.close()
 
     def listen(self, hear: Callable[[Signal], None]) -> None:
@@ -108,8 +111,12 @@ class PostgresStore:
         return answers
 
     def _tell(self, news: News) -> None:
-        if self._hear is not None and news:
-            self._hear(news.signal())
+        if news:
+            self._hear_signal(news.signal())
+
+    def _hear_signal(self, signal: Signal) -> None:
+        if self._hear is not None:
+            self._hear(signal)
 
     # -- workers -------------------------------------------------------------------------------------------------------
     def register(self, worker: Worker) -> None:
@@ -189,6 +196,10 @@ class PostgresStore:
 
     def steps(self, run_id: str) -> list[Step]:
         return [sql.to_step(row) for row in self._rows(sql.STEPS, run=run_id)]
+
+    def step(self, run_id: str, position: str) -> Step | None:
+        rows = self._rows(sql.STEP, run=run_id, position=position)
+        return sql.to_step(rows[0]) if rows else None
 
     def runs(self, wanted: RunFilter) -> list[Run]:
         statement, values = sql.runs_page(wanted)

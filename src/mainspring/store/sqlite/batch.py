@@ -40,6 +40,10 @@ AWAITED_END = """EXISTS (
 """Whether a run that the run at hand waits for has ended. A worker that finishes both learns of it in memory, without a poke;
 so whenever it lets go of the waiting one, or dies, this has to be looked at."""
 
+ON_STEP = """ON CONFLICT (run, position) DO UPDATE SET
+    seq = excluded.seq, output = excluded.output, error = excluded.error, completed = excluded.completed,
+    attempts = excluded.attempts, epoch = excluded.epoch, child = excluded.child, due = excluded.due, trail = excluded.trail
+  WHERE steps.completed IS NULL"""
 INSERT_RUNS = Bulk(
     f"INSERT INTO runs ({', '.join(sql.NEW_RUN_COLUMNS)}) VALUES {{rows}} ON CONFLICT (id) DO NOTHING",
     len(sql.NEW_RUN_COLUMNS),
@@ -49,10 +53,7 @@ UPSERT_STEPS = Bulk(
   INSERT INTO steps ({", ".join(sql.STEP_COLUMNS)})
   SELECT {", ".join(f"v.column{number + 1}" for number in range(len(sql.STEP_COLUMNS)))} FROM (VALUES {{rows}}) v
   WHERE EXISTS (SELECT 1 FROM runs WHERE id = v.column1 AND epoch = v.column11 AND owner = v.column15 AND state <> v.column16)
-  ON CONFLICT (run, position) DO UPDATE SET
-    seq = excluded.seq, output = excluded.output, error = excluded.error, completed = excluded.completed,
-    attempts = excluded.attempts, epoch = excluded.epoch, child = excluded.child, due = excluded.due, trail = excluded.trail
-  WHERE steps.completed IS NULL
+  {ON_STEP}
 """,
     len(sql.STEP_COLUMNS) + 2,
 )

@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from mainspring.errors import StoreError, StoreFull, StoreUnavailable
+from mainspring.errors import InTransaction, StoreError, StoreFull, StoreUnavailable
 
 try:
     import fcntl
@@ -61,6 +61,7 @@ class Database:
         self._all: list[sqlite3.Connection] = []
         self._turns: int | None = None
         self._writer: sqlite3.Connection | None = None
+        self._lent_to: int | None = None
 
     def open(self) -> None:
         with translated(self.path):
@@ -111,6 +112,25 @@ class Database:
                 raise
 
     @contextlib.contextmanager
+    def turn(self) -> Generator[None]:
+        """A turn at writing for a user's function on this thread. Whatever else it would have written here now is an error."""
+        with self._my_turn():
+            self._lent_to = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._lent_to = None
+
+    def writer(self) -> sqlite3.Connection:
+        """The connection that writes. To be used within a turn."""
+        return self._open_writer()
+
+    def another(self) -> sqlite3.Connection:
+        """One more connection that can write, to be given to somebody within a turn. Closed with the rest."""
+        self._open_writer()
+        return self._connect()
+
+    @contextlib.contextmanager
     def read(self) -> Generator[sqlite3.Connection]:
         """A connection to read with. Several threads can have one each."""
         with translated(self.path):
@@ -151,6 +171,11 @@ class Database:
 
     @contextlib.contextmanager
     def _my_turn(self) -> Generator[None]:
+        if self._lent_to is not None and self._lent_to == threading.get_ident():
+            raise InTransaction(
+                "this thread is inside a transaction, and what it asks for is another one on the same SQLite file, which would "
+                "wait for the first for ever; do it before or after, or through the transaction's own connection"
+            )
         with self._lock:
             turns = self._turns
             if turns is None or fcntl is None:

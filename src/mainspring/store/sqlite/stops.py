@@ -17,22 +17,22 @@ RETIRE = f"""
     recoveries = CASE WHEN state = 'running' THEN recoveries + 1 ELSE recoveries END
   WHERE owner = :worker RETURNING id, state
 """
-_TREE = """
+TREE = """
   WITH RECURSIVE tree (id) AS (
     SELECT value FROM json_each(:ids) UNION SELECT runs.id FROM runs JOIN tree ON runs.parent = tree.id)
 """
-CANCEL_IN_HAND = f"""{_TREE}
+CANCEL_IN_HAND = f"""{TREE}
   UPDATE runs SET state = 'cancelling', reason = :reason, poked = 1
   WHERE id IN (SELECT id FROM tree) AND owner IS NOT NULL AND kind = 'workflow' AND state IN ('running', 'waiting')
   RETURNING id, owner
 """
-CANCEL_AT_ONCE = f"""{_TREE}
+CANCEL_AT_ONCE = f"""{TREE}
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, poked = 0
   WHERE id IN (SELECT id FROM tree) AND state IN ('scheduled', 'queued', 'running', 'waiting')
     AND (owner IS NULL OR kind <> 'workflow')
   RETURNING id
 """
-TERMINATE = f"""{_TREE}
+TERMINATE = f"""{TREE}
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, epoch = epoch + 1,
     poked = CASE WHEN owner IS NULL THEN 0 ELSE 1 END
   WHERE id IN (SELECT id FROM tree) AND state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling')

@@ -18,6 +18,7 @@ from mainspring.store.sqlite import stops
 from mainspring.store.sqlite.batch import BAD_DATA, ENDING, Batch
 from mainspring.store.sqlite.database import Database
 from mainspring.store.sqlite.schedules import SqliteSchedules
+from mainspring.store.sqlite.transactions import SqliteTransactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -79,6 +80,7 @@ class SqliteStore:
     def __init__(self, path: str, *, url: str, synchronous: str = "FULL") -> None:
         self.url = url
         self._db = Database(path, synchronous=synchronous)
+        self.transactions = SqliteTransactions(self._db, self._hear_signal)
         self._hear: Callable[[Signal], None] | None = None
         self._closing = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -154,10 +156,14 @@ class SqliteStore:
         return answers
 
     def _tell(self, batch: Batch) -> None:
-        if self._hear is not None and (batch.ready or batch.due or batch.ended or batch.poked):
-            self._hear(
+        if batch.ready or batch.due or batch.ended or batch.poked:
+            self._hear_signal(
                 Signal(ready=batch.ready, ended=frozenset(batch.ended), poked=frozenset(batch.poked), due=batch.due)
             )
+
+    def _hear_signal(self, signal: Signal) -> None:
+        if self._hear is not None:
+            self._hear(signal)
 
     # -- workers -------------------------------------------------------------------------------------------------------
     def register(self, worker: Worker) -> None:
@@ -300,6 +306,11 @@ class SqliteStore:
     def steps(self, run_id: str) -> list[Step]:
         with self._db.read() as db:
             return [sql.to_step(row) for row in db.execute(sql.STEPS, {"run": run_id})]
+
+    def step(self, run_id: str, position: str) -> Step | None:
+        with self._db.read() as db:
+            row = db.execute(sql.STEP, {"run": run_id, "position": position}).fetchone()
+            return sql.to_step(row) if row else None
 
     def runs(self, wanted: RunFilter) -> list[Run]:
         statement, values = sql.runs_page(wanted)

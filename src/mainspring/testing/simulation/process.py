@@ -36,6 +36,8 @@ _SILENT = {
     "workers",
     "counts",
     "schema_report",
+    "step",
+    "transactions",
 }
 _EPOCH = 1_767_225_600 * SECOND  # 2026-01-01
 

@@ -1,0 +1,187 @@
+"""Transactions from outside runs, and the verbs that become part of a transaction they are used in."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mainspring.engine.branches import ours
+from mainspring.engine.context import StepScope, TransactionScope, current
+from mainspring.engine.transactions import TransactionCall, pause
+from mainspring.errors import InTransaction
+from mainspring.store.ops import Start
+from mainspring.store.transactions import Again
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from mainspring.app.functions import Call
+    from mainspring.app.runtime import Runtime
+    from mainspring.model.records import NewRun
+    from mainspring.store.joining import Talk
+    from mainspring.store.ops import Started
+    from mainspring.store.transactions import Session
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+_NESTED = "mainspring_nested"
+
+
+@ours
+async def ready(value: T) -> T:
+    """Something that is done already, for whoever awaits it."""
+    return value
+
+
+def is_ready(work: Coroutine[Any, Any, Any]) -> bool:
+    """Whether a coroutine has nothing left to wait for, so that it needs no loop."""
+    return getattr(work, "cr_code", None) is ready.__code__
+
+
+class Transacting:
+    """What an app does with transactions besides having runs make them."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    # -- making transactions -------------------------------------------------------------------------------------------
+    def outside(self, call: Call[Any]) -> Any:
+        """Make a transaction that no run records: from plain code, from a step, or as part of the one it is called in."""
+        where = current.get()
+        prepared = self._prepared(call)
+        if isinstance(where, TransactionScope):
+            return self._nested(where, prepared)
+        failed = 0
+        while True:
+            try:
+                return self._runtime.connection().store.transactions.transact(
+                    lambda session: self._work(prepared, session), prepared.wants, prepared.isolation
+                )
+            except Again:
+                failed += 1
+                time.sleep(pause(failed, self._runtime.ids.new()))
+
+    def _work(self, call: TransactionCall, session: Session) -> Any:
+        scope = self._scope(session)
+        token = current.set(scope)
+        try:
+            value = call.made(session)
+        finally:
+            scope.over = True
+            current.reset(token)
+        session.settle()
+        return value
+
+    def _nested(self, scope: TransactionScope, call: TransactionCall) -> Any:
+        """A transaction inside another one is part of it; if it fails, only what it did itself is undone."""
+        session = _open(scope)
+        savepoint = scope.joined
+        savepoint.do(_say(f"SAVEPOINT {_NESTED}"))
+        try:
+            value = call.made(session)
+            session.settle()
+        except BaseException:
+            savepoint.do(_say(f"ROLLBACK TO SAVEPOINT {_NESTED}"))
+            savepoint.do(_say(f"RELEASE SAVEPOINT {_NESTED}"))
+            raise
+        savepoint.do(_say(f"RELEASE SAVEPOINT {_NESTED}"))
+        return value
+
+    @ours
+    async def await_outside(self, call: Call[Any]) -> Any:
+        """The same for an `async def` transaction."""
+        where = current.get()
+        prepared = self._prepared(call)
+        if isinstance(where, TransactionScope):
+            return await self._await_nested(where, prepared)
+        connection = await self._runtime.connected()
+
+        async def work(session: Session) -> Any:
+            scope = self._scope(session)
+            token = current.set(scope)
+            try:
+                return await prepared.made(session)
+            finally:
+                scope.over = True
+                current.reset(token)
+
+        failed = 0
+        while True:
+            try:
+                return await connection.store.transactions.atransact(work, prepared.wants, prepared.isolation)
+            except Again:
+                failed += 1
+                await asyncio.sleep(pause(failed, self._runtime.ids.new()))
+
+    async def _await_nested(self, scope: TransactionScope, call: TransactionCall) -> Any:
+        session = _open(scope)
+        await scope.joined.ado(_say(f"SAVEPOINT {_NESTED}"))
+        try:
+            value = await call.made(session)
+        except BaseException:
+            await scope.joined.ado(_say(f"ROLLBACK TO SAVEPOINT {_NESTED}"))
+            await scope.joined.ado(_say(f"RELEASE SAVEPOINT {_NESTED}"))
+            raise
+        await scope.joined.ado(_say(f"RELEASE SAVEPOINT {_NESTED}"))
+        return value
+
+    def _prepared(self, call: Call[Any]) -> TransactionCall:
+        self._runtime.encode(call)
+        return TransactionCall.of(call.function, call.args, call.kwargs)
+
+    def _scope(self, session: Session) -> TransactionScope:
+        where = current.get()
+        step = where if isinstance(where, StepScope) else None
+        return TransactionScope(self._runtime, session.joined, session=session, step=step)
+
+    # -- verbs that join -----------------------------------------------------------------------------------------------
+    def start(
+        self, scope: TransactionScope, runs: list[NewRun], then: Callable[[list[Started]], R]
+    ) -> Coroutine[Any, Any, R]:
+        """Start runs as part of a transaction: they are there when, and only if, it commits."""
+        asker = scope.step.execution.id if scope.step is not None and not scope.recorded else None
+        talk = scope.joined.joining.start([Start(run, asker) for run in runs], self._runtime.clock.now())
+        return self._join(scope, talk, then)
+
+    def cancel(self, scope: TransactionScope, run_id: str, reason: str | None) -> Coroutine[Any, Any, bool]:
+        """Cancel a run when, and only if, the transaction commits."""
+        talk = scope.joined.joining.cancel([run_id], reason, self._runtime.clock.now())
+        return self._join(scope, talk, lambda done: done[run_id])
+
+    def _join(self, scope: TransactionScope, talk: Talk[T], then: Callable[[T], R]) -> Coroutine[Any, Any, R]:
+        """At once on a blocking connection, when awaited on another one."""
+        if scope.over:
+            talk.close()
+            raise InTransaction("the transaction is over; what was to be part of it has to be done inside it")
+        if scope.joined.is_async:
+            return _then(scope.joined.ado(talk), then)
+        return ready(then(scope.joined.do(talk)))
+
+
+@ours
+async def _then(work: Awaitable[T], then: Callable[[T], R]) -> R:
+    return then(await work)
+
+
+def _open(scope: TransactionScope) -> Session:
+    if scope.session is None:
+        raise InTransaction(
+            "a transaction of the app's is called inside app.joined(…), whose connection is yours; "
+            "call it outside, or call its function's statements on your connection"
+        )
+    return scope.session
+
+
+def _say(statement: str) -> Talk[None]:
+    yield statement, {}
+
+
+def refuse_waiting(what: str) -> None:
+    """Inside a transaction, waiting for a run would be waiting for something that may itself wait for the transaction."""
+    if isinstance(current.get(), TransactionScope):
+        raise InTransaction(
+            f"{what} waits, and a transaction is open here: it would hold up everybody else meanwhile, and could wait for itself. "
+            "Start it here, and wait for it after the transaction"
+        )

@@ -1,0 +1,195 @@
+"""A transaction as an operation of a run: its outcome is recorded by the very commit that makes its effects true.
+
+The database may roll it back for the sake of others: then it is made again, after a short pause. The answer to the commit may
+get lost: then the record tells whether it was made, and a second attempt would find the record in its way, so it is
+made once whatever happens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mainspring.engine.context import StepScope, TransactionScope, current
+from mainspring.engine.recording import Consult, Nap, Transact, conclude, frontier, outcome, replayed, turn
+from mainspring.engine.retry import Retry
+from mainspring.engine.signals import Lost
+from mainspring.errors import StoreError
+from mainspring.model.clock import SECOND
+from mainspring.model.records import Step
+from mainspring.model.states import State
+from mainspring.store.ops import Write
+from mainspring.store.transactions import Again
+
+if TYPE_CHECKING:
+    from mainspring.codec import ValueCodec
+    from mainspring.engine.execution import Execution
+    from mainspring.engine.recording import Flow
+    from mainspring.engine.registry import Function
+    from mainspring.store.transactions import Session, Wants
+
+_BACK_OFF = Retry(2**62, first=0.005, factor=2, cap=1, jitter=1)
+
+
+class Unrecorded(Exception):
+    """The record was refused: the run is another worker's by now, or this very outcome is recorded already."""
+
+
+@dataclass(slots=True)
+class TransactionCall:
+    """A transaction to be made: the function with its arguments, and what it is to be given at which place."""
+
+    name: str
+    fn: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    is_async: bool
+    result: ValueCodec
+    wants: Wants
+    place: int
+    isolation: str | None
+    database: Any
+
+    @classmethod
+    def of(cls, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TransactionCall:
+        assert function.wants is not None  # noqa: S101
+        return cls(
+            function.name,
+            function.fn,
+            args,
+            kwargs,
+            function.is_async,
+            function.codec.result,
+            function.wants,
+            0 if function.bound.name == "NOT" else 1,
+            function.isolation,
+            function.database,
+        )
+
+    def made(self, session: Session) -> Any:
+        """The function, called with what it wants."""
+        args = (*self.args[: self.place], session.give(self.wants), *self.args[self.place :])
+        return self.fn(*args, **self.kwargs)
+
+
+def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
+    """Make a transaction, once, and hand over its outcome."""
+    recorded = ex.recall(position, "transaction", call.name)
+    if recorded is not None and recorded.completed is not None:
+        return (yield from replayed(ex, recorded, call.result))
+    yield from frontier(ex, position)
+    record = recorded or Step(ex.id, position, "transaction", call.name, started=ex.engine.clock.now())
+    record.epoch = ex.epoch
+    failed = 0
+    while True:
+        record.attempts += 1
+        try:
+            yield Transact(call, record)
+        except Again:
+            _give_back_seq(ex, record)
+        except (StoreError, Unrecorded) as refused:
+            if (yield from _was_committed(ex, record, refused)):
+                break
+        except Exception as error:  # noqa: BLE001  (whatever the user's function raises is the outcome)
+            _give_back_seq(ex, record)
+            return (yield from conclude(ex, record, call.result, error=error))
+        else:
+            break
+        failed += 1
+        yield Nap(pause(failed, f"{ex.engine.worker_id}/{ex.id}/{record.position}"))
+        if ex.halted is not None:
+            raise ex.halted
+    if ex.resting:
+        ex.set_resting(resting=False)
+    assert record.seq is not None  # noqa: S101
+    yield from turn(ex, record.seq, record)
+    return outcome(ex, record, call.result)
+
+
+def _was_committed(ex: Execution, record: Step, refused: Exception) -> Flow:
+    """Whether the transaction is recorded, although its answer was lost or its record refused. The record decides."""
+    found: Step | None = yield Consult(lambda: ex.engine.store.step(record.run, record.position))
+    if found is not None and found.completed is not None and found.epoch == record.epoch:
+        record.seq, record.output, record.error, record.completed = (
+            found.seq,
+            found.output,
+            found.error,
+            found.completed,
+        )
+        return True
+    if isinstance(refused, Unrecorded):
+        ex.engine.halt(ex, Lost())
+        raise ex.halted or Lost()
+    return False  # the number of its outcome stays reserved for it: it may yet turn out to have been committed
+
+
+def _give_back_seq(ex: Execution, record: Step) -> None:
+    """Certainly nothing was recorded under this number."""
+    if record.seq is not None:
+        ex.delivery.skip(record.seq)
+        record.seq = None
+
+
+def pause(failed: int, seed: str) -> float:
+    """Seconds before the next attempt: longer each time, and by chance, so that those who collided do not meet again."""
+    return (_BACK_OFF.pause(failed, Again(), seed) or 0) / SECOND
+
+
+# -- inside the database transaction -----------------------------------------------------------------------------------
+def make(ex: Execution, effect: Transact) -> None:
+    """Make a `def` transaction on this thread."""
+    ex.engine.store.transactions.transact(
+        lambda session: _work(ex, effect, session), effect.call.wants, effect.call.isolation
+    )
+
+
+def _work(ex: Execution, effect: Transact, session: Session) -> None:
+    scope = _scope(ex, effect, session)
+    token = current.set(scope)
+    try:
+        value = effect.call.made(session)
+    except StopIteration as error:
+        raise RuntimeError(f"transaction {effect.call.name!r} raised StopIteration") from error
+    finally:
+        scope.over = True
+        current.reset(token)
+    session.settle()
+    write, now = _record(ex, effect, value)
+    if not session.joined.do(session.joined.joining.checkpoint(write, now)):
+        raise Unrecorded
+
+
+async def make_async(ex: Execution, effect: Transact) -> None:
+    """Make an `async def` transaction on the running loop."""
+
+    async def work(session: Session) -> None:
+        scope = _scope(ex, effect, session)
+        token = current.set(scope)
+        try:
+            value = await effect.call.made(session)
+        finally:
+            scope.over = True
+            current.reset(token)
+        write, now = _record(ex, effect, value)
+        if not await session.joined.ado(session.joined.joining.checkpoint(write, now)):
+            raise Unrecorded
+
+    await ex.engine.store.transactions.atransact(work, effect.call.wants, effect.call.isolation)
+
+
+def _scope(ex: Execution, effect: Transact, session: Session) -> TransactionScope:
+    step = StepScope(ex, effect.record.position, effect.record.attempts)
+    return TransactionScope(ex.engine.home, session.joined, session=session, step=step, recorded=True)
+
+
+def _record(ex: Execution, effect: Transact, value: Any) -> tuple[Write, int]:
+    record = effect.record
+    text = effect.call.result.encode(value)
+    record.output = ex.engine.check_size(text, f"the result of transaction {effect.call.name!r}")
+    record.completed = now = ex.engine.clock.now()
+    if record.seq is None:
+        record.seq = ex.take_seq()
+    write = Write(ex.engine.worker_id, record)
+    if ex.resting:
+        write.mood, write.due = State.RUNNING, now
+    return write, now

@@ -1,0 +1,113 @@
+"""SQLAlchemy's connections and sessions: made around a connection of ours, or somebody's own to be joined.
+
+SQLAlchemy is imported only where somebody uses it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from mainspring.errors import InvalidInput, MissingExtra
+from mainspring.store.transactions import Wants
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.store.joining import AsyncTongue, Rows, Tongue
+
+    Spell = Callable[[str], str]
+
+
+class Wrapped:
+    """One of our connections in SQLAlchemy's clothes, for the length of a transaction."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._session: Any = None
+
+    def give(self, wants: Wants) -> Any:
+        if wants is Wants.SA_CONNECTION:
+            return self._connection
+        if self._session is None:
+            from sqlalchemy.orm import Session  # noqa: PLC0415
+
+            self._session = Session(bind=self._connection)
+        return self._session
+
+    def settle(self) -> None:
+        if self._session is not None:
+            self._session.flush()
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+        self._connection.close()
+
+
+def wrap(url: str, raw: Any) -> Wrapped:
+    """SQLAlchemy's view of a connection on which no transaction is open yet."""
+    try:
+        from sqlalchemy import create_engine  # noqa: PLC0415
+        from sqlalchemy.pool import StaticPool  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingExtra("this transaction wants SQLAlchemy: pip install 'mainspring[sqlalchemy]'") from error
+    engine = create_engine(url, creator=lambda: raw, poolclass=StaticPool)
+    connection = engine.connect()
+    connection.begin()
+    return Wrapped(connection)
+
+
+class Words:
+    """Statements said through a SQLAlchemy connection."""
+
+    def __init__(self, connection: Any, spell: Spell) -> None:
+        self._db = connection
+        self._spell = spell
+
+    def ask(self, text: str, values: dict[str, Any]) -> Rows:
+        return _rows(self._db.execute(_text(self._spell(text)), values))
+
+
+class AsyncWords:
+    """Statements said through an asyncio connection of SQLAlchemy's."""
+
+    def __init__(self, connection: Any, spell: Spell) -> None:
+        self._db = connection
+        self._spell = spell
+
+    async def ask(self, text: str, values: dict[str, Any]) -> Rows:
+        return _rows(await self._db.execute(_text(self._spell(text)), values))
+
+
+def _text(text: str) -> Any:
+    from sqlalchemy import text as clause  # noqa: PLC0415
+
+    return clause(text.replace("::", r"\:\:"))
+
+
+def _rows(result: Any) -> Rows:
+    return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
+
+
+def unwrap(given: Any, spell: Spell = str) -> tuple[Any, Tongue | None, AsyncTongue | None]:
+    """What stands behind a user's connection: the driver's own (None for an asynchronous one), and how to speak to it.
+
+    `spell` writes our statements as that database needs them. Anything that is not SQLAlchemy's comes back as it is.
+    """
+    if not type(given).__module__.startswith("sqlalchemy.") and "sqlalchemy" not in sys.modules:
+        return given, None, None
+    from sqlalchemy import Connection  # noqa: PLC0415
+    from sqlalchemy.orm import Session  # noqa: PLC0415
+
+    if isinstance(given, Session):
+        given = given.connection()
+    if isinstance(given, Connection):
+        if not given.in_transaction():
+            given.begin()
+        return given.connection.dbapi_connection, Words(given, spell), None
+    if type(given).__module__.startswith("sqlalchemy.ext.asyncio"):
+        return None, None, AsyncWords(given, spell)
+    if type(given).__module__.startswith("sqlalchemy."):
+        raise InvalidInput(f"a SQLAlchemy Connection or Session can be joined, not {type(given).__name__}")
+    return given, None, None

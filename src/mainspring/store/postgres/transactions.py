@@ -1,0 +1,233 @@
+"""Transactions of users' functions on PostgreSQL, on connections of their own: what a function does to one must not stay."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from mainspring.errors import InTransaction, InvalidInput, StoreUnavailable
+from mainspring.store import alchemy
+from mainspring.store.joining import Joined, Joining
+from mainspring.store.placeholders import for_psycopg
+from mainspring.store.postgres.joining import TEXTS, AsyncWords, Words
+from mainspring.store.transactions import Again, Tx, Wants
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+
+    from mainspring.store.alchemy import Wrapped
+    from mainspring.store.postgres.database import Database
+    from mainspring.store.postgres.dialect import Dialect
+    from mainspring.store.protocol import Signal
+    from mainspring.store.transactions import Cursor, Session
+
+T = TypeVar("T")
+Sync: TypeAlias = psycopg.Connection[Any]
+Async: TypeAlias = psycopg.AsyncConnection[Any]
+
+_LEVELS = {
+    "read committed": psycopg.IsolationLevel.READ_COMMITTED,
+    "repeatable read": psycopg.IsolationLevel.REPEATABLE_READ,
+    "serializable": psycopg.IsolationLevel.SERIALIZABLE,
+}
+_ROLLED_BACK = {"40001", "40P01"}  # serialization failure, deadlock
+EVERYBODY = "-"
+"""The sender of what a user's own commit tells: this process has to hear of it as the others do."""
+
+
+class PostgresSession:
+    """An open transaction on one connection."""
+
+    def __init__(self, connection: Sync | Async, joined: Joined, wrapped: Wrapped | None = None) -> None:
+        self._db = connection
+        self._wrapped = wrapped
+        self.joined = joined
+
+    def give(self, wants: Wants) -> Any:
+        if wants is Wants.TX and isinstance(self._db, psycopg.Connection):
+            return Tx(self._execute)
+        if wants is (Wants.PSYCOPG if isinstance(self._db, psycopg.Connection) else Wants.PSYCOPG_ASYNC):
+            return self._db
+        if self._wrapped is not None and wants in {Wants.SA_CONNECTION, Wants.SA_SESSION}:
+            return self._wrapped.give(wants)
+        raise InTransaction(
+            f"a transaction that wants a {wants.value} is called inside one that has none; "
+            f"annotate the first parameter of the outer one with {wants.value} too"
+        )
+
+    def settle(self) -> None:
+        if self._wrapped is not None:
+            self._wrapped.settle()
+
+    def _execute(self, statement: str, parameters: Any) -> Cursor:
+        assert isinstance(self._db, psycopg.Connection)  # noqa: S101
+        return self._db.execute(for_psycopg(statement).encode(), parameters or None)
+
+
+class PostgresTransactions:
+    """See `mainspring.store.transactions.Transactions`."""
+
+    def __init__(self, database: Database, dialect: Dialect, origin: str, tell: Callable[[Signal], None]) -> None:
+        self._db = database
+        self._sql = dialect
+        self._origin = origin
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._idle: list[Sync] = []
+        self._idle_async: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Async]] = WeakKeyDictionary()
+        self._process = os.getpid()
+        self._closed = False
+        self.notify = True
+
+    def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
+        _refuse_sqlite(wants)
+        with self._lent() as connection:
+            wrapped = alchemy.wrap("postgresql+psycopg://", connection) if wants.name.startswith("SA") else None
+            joined = Joined(self._joining(self._origin), tongue=Words(connection, self._sql))
+            session = PostgresSession(connection, joined, wrapped)
+            try:
+                connection.set_isolation_level(_LEVELS[isolation] if isolation else None)
+                with connection.transaction():
+                    answer = work(session)
+            except BaseException as error:
+                raise self._judged(error, closed=connection.closed) from error
+            finally:
+                if wrapped is not None and not connection.closed:
+                    wrapped.close()
+        self._told(joined)
+        return answer
+
+    async def atransact(
+        self, work: Callable[[Session], Awaitable[T]], wants: Wants = Wants.PSYCOPG_ASYNC, isolation: str | None = None
+    ) -> T:
+        _refuse_sqlite(wants)
+        async with self._lent_async() as connection:
+            joined = Joined(self._joining(self._origin), async_tongue=AsyncWords(connection, self._sql))
+            session = PostgresSession(connection, joined)
+            try:
+                await connection.set_isolation_level(_LEVELS[isolation] if isolation else None)
+                async with connection.transaction():
+                    answer = await work(session)
+            except BaseException as error:
+                raise self._judged(error, closed=connection.closed) from error
+        self._told(joined)
+        return answer
+
+    def join(self, connection: Any) -> Joined:
+        raw, tongue, async_tongue = alchemy.unwrap(connection, self._sql.spelled)
+        joining = self._joining(EVERYBODY)
+        if raw is None or (tongue is not None and not _is(raw, psycopg.Connection)):
+            return Joined(joining, tongue=tongue, async_tongue=async_tongue)
+        blocking = _is(raw, psycopg.Connection)
+        if blocking or _is(raw, psycopg.AsyncConnection):
+            if raw.autocommit and raw.info.transaction_status == TransactionStatus.IDLE:
+                raise InvalidInput(
+                    "no transaction is open on this connection, so each statement would commit by itself; "
+                    "open one with `with connection.transaction():` first"
+                )
+            if blocking:
+                return Joined(joining, tongue=Words(raw, self._sql))
+            return Joined(joining, async_tongue=AsyncWords(raw, self._sql))
+        raise InvalidInput(
+            f"the app's database is {self._db.where}; {type(raw).__module__}.{type(raw).__name__} cannot write to it. "
+            "A psycopg connection can be joined, or a SQLAlchemy Connection or Session"
+        )
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            others = [connection for each in self._idle_async.values() for connection in each]
+            self._idle_async.clear()
+        for connection in idle:
+            connection.close()
+        for other in others:  # its loop may be gone, and saying goodbye does not need it
+            other.pgconn.finish()
+
+    # -- in and out ----------------------------------------------------------------------------------------------------
+    def _joining(self, origin: str) -> Joining:
+        return Joining(TEXTS, self._sql.channel, origin if self.notify else "")
+
+    def _told(self, joined: Joined) -> None:
+        if joined.joining.news:
+            self._tell(joined.joining.signal())
+
+    def _judged(self, error: BaseException, *, closed: bool) -> BaseException:
+        """What an exception that left a transaction means: rolled back for others, or perhaps committed, or the function's own."""
+        found = getattr(error, "orig", None) or error
+        state = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
+        if state in _ROLLED_BACK:
+            return Again(str(error))
+        if closed and isinstance(found, psycopg.Error):
+            return StoreUnavailable(f"the connection to {self._db.where} was lost: {error}")
+        return error
+
+    @contextlib.contextmanager
+    def _lent(self) -> Generator[Sync]:
+        with self._lock:
+            if self._process != os.getpid():
+                _ABANDONED.extend(self._idle)
+                self._idle, self._process = [], os.getpid()
+            connection = self._idle.pop() if self._idle else None
+        if connection is None or connection.closed:
+            connection = self._connect()
+        try:
+            yield connection
+        finally:
+            with self._lock:
+                usable = _usable(connection) and not self._closed
+                if usable:
+                    self._idle.append(connection)
+            if not usable:
+                connection.close()
+
+    def _connect(self) -> Sync:
+        threshold = 5 if self._db.prepares else None
+        try:
+            return psycopg.Connection.connect(self._db.conninfo, autocommit=True, prepare_threshold=threshold)
+        except psycopg.Error as error:
+            raise StoreUnavailable(f"the database {self._db.where} cannot be used now: {error}") from error
+
+    @contextlib.asynccontextmanager
+    async def _lent_async(self) -> AsyncGenerator[Async]:
+        idle = self._idle_async.setdefault(asyncio.get_running_loop(), [])
+        connection = idle.pop() if idle else None
+        if connection is None or connection.closed:
+            threshold = 5 if self._db.prepares else None
+            try:
+                connection = await psycopg.AsyncConnection.connect(
+                    self._db.conninfo, autocommit=True, prepare_threshold=threshold
+                )
+            except psycopg.Error as error:
+                raise StoreUnavailable(f"the database {self._db.where} cannot be used now: {error}") from error
+        try:
+            yield connection
+        finally:
+            if _usable(connection) and not self._closed:
+                idle.append(connection)
+            else:
+                await connection.close()
+
+
+_ABANDONED: list[Sync] = []
+
+
+def _is(connection: object, kind: Any) -> bool:
+    """An isinstance that leaves the type of what it looks at alone."""
+    return isinstance(connection, kind)
+
+
+def _usable(connection: Sync | Async) -> bool:
+    return not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
+
+
+def _refuse_sqlite(wants: Wants) -> None:
+    if wants is Wants.SQLITE:
+        raise InvalidInput("a transaction here is on PostgreSQL, which has no sqlite3.Connection; annotate it with Tx")

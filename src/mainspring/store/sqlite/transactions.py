@@ -1,0 +1,160 @@
+"""Transactions of users' functions on SQLite: a turn at writing, BEGIN IMMEDIATE, the function, COMMIT.
+
+A function that is given a `Tx` works on the connection that everything is written with; one that wants a connection of its
+own to play with is given another one, because what it does to that must not stay.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mainspring.errors import InTransaction, InvalidInput
+from mainspring.store import alchemy
+from mainspring.store.joining import Joined, Joining
+from mainspring.store.placeholders import for_sqlite
+from mainspring.store.sqlite.database import translated
+from mainspring.store.sqlite.joining import TEXTS, Words
+from mainspring.store.transactions import Tx, Wants
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mainspring.store.alchemy import Wrapped
+    from mainspring.store.protocol import Signal
+    from mainspring.store.sqlite.database import Database
+    from mainspring.store.transactions import Cursor, Session
+
+T = TypeVar("T")
+
+_GUARD = "mainspring_transaction"
+
+
+class SqliteSession:
+    """An open transaction on one connection."""
+
+    def __init__(self, connection: sqlite3.Connection, *, own: bool, wrapped: Wrapped | None) -> None:
+        self._db = connection
+        self._own = own
+        self._wrapped = wrapped
+        self.joined = Joined(Joining(TEXTS), tongue=Words(connection))
+
+    def give(self, wants: Wants) -> Any:
+        if wants is Wants.TX:
+            return Tx(self._execute)
+        if wants is Wants.SQLITE and not self._own:
+            return self._db
+        if self._wrapped is not None and wants in {Wants.SA_CONNECTION, Wants.SA_SESSION}:
+            return self._wrapped.give(wants)
+        raise InTransaction(
+            f"a transaction that wants a {wants.value} is called inside one that has none; "
+            f"annotate the first parameter of the outer one with {wants.value} too"
+        )
+
+    def settle(self) -> None:
+        if self._wrapped is not None:
+            self._wrapped.settle()
+
+    def _execute(self, statement: str, parameters: Any) -> Cursor:
+        cursor: Cursor = self._db.execute(for_sqlite(statement), parameters)
+        return cursor
+
+
+class SqliteTransactions:
+    """See `mainspring.store.transactions.Transactions`."""
+
+    def __init__(self, database: Database, tell: Callable[[Signal], None]) -> None:
+        self._db = database
+        self._tell = tell
+        self._lent: list[sqlite3.Connection] = []
+
+    def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
+        del isolation  # one writer at a time: always serializable
+        if wants in {Wants.PSYCOPG, Wants.PSYCOPG_ASYNC}:
+            raise InvalidInput(
+                f"a transaction here is on a SQLite file, which has no {wants.value}; annotate its first parameter with Tx"
+            )
+        own = wants is Wants.TX
+        with self._db.turn():
+            with translated(self._db.path):
+                connection = self._db.writer() if own else self._lend()
+            wrapped = alchemy.wrap("sqlite://", connection) if wants.name.startswith("SA") else None
+            try:
+                with translated(self._db.path):
+                    connection.execute("BEGIN IMMEDIATE")
+                    connection.execute(f"SAVEPOINT {_GUARD}")
+                session = SqliteSession(connection, own=own, wrapped=wrapped)
+                answer = work(session)
+                self._commit(connection)
+            except BaseException as error:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                _explain(error)
+                raise
+            finally:
+                if wrapped is not None:
+                    wrapped.close()
+                if not own:
+                    connection.row_factory, connection.text_factory = None, str
+                    self._lent.append(connection)
+        if session.joined.joining.news:
+            self._tell(session.joined.joining.signal())
+        return answer
+
+    def _lend(self) -> sqlite3.Connection:
+        return self._lent.pop() if self._lent else self._db.another()
+
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        try:
+            connection.execute(f"RELEASE {_GUARD}")
+        except sqlite3.OperationalError:
+            raise InTransaction(
+                "the function committed or rolled back the transaction that it was given; leave that to @app.transaction"
+            ) from None
+        with translated(self._db.path):
+            connection.execute("COMMIT")
+
+    async def atransact(
+        self, work: Callable[[Session], Awaitable[T]], wants: Wants = Wants.PSYCOPG_ASYNC, isolation: str | None = None
+    ) -> T:
+        del self, work, wants, isolation
+        raise InvalidInput(
+            "an `async def` transaction on a SQLite file would hold up every other writer while it awaits; "
+            "write it as `def` and call it with `await ….aio(…)`"
+        )
+
+    def join(self, connection: Any) -> Joined:
+        raw, tongue, async_tongue = alchemy.unwrap(connection)
+        if raw is None:
+            return Joined(Joining(TEXTS), tongue=tongue, async_tongue=async_tongue)
+        if not isinstance(raw, sqlite3.Connection):
+            raise InvalidInput(
+                f"the app's database is the SQLite file {self._db.path}; {type(raw).__module__}.{type(raw).__name__} cannot write to it"
+            )
+        self._check_file(raw)
+        if not raw.in_transaction:
+            if raw.isolation_level is None:
+                raise InvalidInput(
+                    "no transaction is open on this connection, so each statement would commit by itself; "
+                    'execute "BEGIN IMMEDIATE" first'
+                )
+            raw.execute("BEGIN IMMEDIATE")
+        return Joined(Joining(TEXTS), tongue=tongue or Words(raw))
+
+    def _check_file(self, connection: sqlite3.Connection) -> None:
+        cursor = connection.cursor()
+        cursor.row_factory = None
+        files = {name: file for _, name, file in cursor.execute("PRAGMA database_list")}
+        if not files["main"] or not Path(files["main"]).samefile(self._db.path):
+            raise InvalidInput(
+                f"this connection is to {files['main'] or 'a database in memory'}, but the app's database is {self._db.path}; "
+                "only what is in one file commits together"
+            )
+
+
+def _explain(error: BaseException) -> None:
+    if isinstance(error, sqlite3.OperationalError) and getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY:
+        error.add_note(
+            "the transaction itself has the turn at writing: inside it, use the connection that the function was given"
+        )

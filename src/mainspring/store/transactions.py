@@ -1,0 +1,101 @@
+"""Transactions in which a user's function and the library write together. What a store promises about them.
+
+`transact` begins a transaction, has the work done in it, and commits it; whatever the work raises rolls it back and comes out
+again. `Again` says that the database itself rolled it back, for the sake of others, and that it can be made again at once.
+`StoreUnavailable` may mean that it committed and only the answer was lost: who must know has to look.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+    from mainspring.store.joining import Joined
+
+T = TypeVar("T")
+
+ISOLATION = ("read committed", "repeatable read", "serializable")
+
+
+class Wants(Enum):
+    """What a transaction's function is given, as the annotation of its first parameter says."""
+
+    TX = "mainspring.Tx"
+    SQLITE = "sqlite3.Connection"
+    PSYCOPG = "psycopg.Connection"
+    PSYCOPG_ASYNC = "psycopg.AsyncConnection"
+    SA_CONNECTION = "sqlalchemy.Connection"
+    SA_SESSION = "sqlalchemy.orm.Session"
+
+
+class Again(Exception):
+    """The database rolled the transaction back because of others. Made again, it may succeed."""
+
+
+class Cursor(Protocol):
+    """What `Tx.execute` answers with: the driver's own cursor, of which this is the part that all have."""
+
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    @property
+    def rowcount(self) -> int: ...
+
+
+class Tx:
+    """An open transaction, given to a function that is decorated with `@app.transaction`.
+
+    Statements may spell their parameters as SQLite does (`?`, `:name`) or as psycopg does (`%s`, `%(name)s`), wherever they run.
+    """
+
+    __slots__ = ("_execute",)
+
+    def __init__(self, execute: Callable[[str, Any], Cursor]) -> None:
+        self._execute = execute
+
+    def execute(self, statement: str, parameters: Any = (), /) -> Cursor:
+        """Execute a statement. Rows are fetched from what it returns."""
+        return self._execute(statement, parameters)
+
+    def executemany(self, statement: str, rows: Iterable[Any], /) -> None:
+        """Execute a statement once for each row of parameters."""
+        for row in rows:
+            self._execute(statement, row)
+
+
+class Session(Protocol):
+    """One open transaction: what the user's function gets of it, and the library's own way into it."""
+
+    joined: Joined
+
+    def give(self, wants: Wants) -> Any:
+        """What a function that is part of this transaction is given. Raises `InTransaction` for what cannot be had here."""
+        ...
+
+    def settle(self) -> None:
+        """Send what is still held back, as an ORM does."""
+        ...
+
+
+class Transactions(Protocol):
+    """A database in which transactions can be made."""
+
+    def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
+        """Do `work` in a transaction, blocking."""
+        ...
+
+    async def atransact(
+        self,
+        work: Callable[[Session], Awaitable[T]],
+        wants: Wants = Wants.PSYCOPG_ASYNC,
+        isolation: str | None = None,
+    ) -> T:
+        """The same on the running loop, where the database's driver can."""
+        ...
+
+    def join(self, connection: Any) -> Joined:
+        """A way into the transaction that is open on a user's own connection. Begins one where the driver leaves that to us."""
+        ...

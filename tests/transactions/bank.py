@@ -1,0 +1,53 @@
+"""Accounts in the user's own tables, beside the library's, and ways to look at them."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from mainspring.store.open import sqlite_path
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+
+def is_sqlite(url: str) -> bool:
+    return url.startswith("sqlite")
+
+
+@contextlib.contextmanager
+def database(url: str) -> Generator[Any]:
+    """A connection of the user's own, on which every statement commits."""
+    if is_sqlite(url):
+        with contextlib.closing(sqlite3.connect(sqlite_path(url), isolation_level=None, timeout=30)) as connection:
+            yield connection
+    else:
+        with psycopg.connect(url, autocommit=True) as postgres:
+            yield postgres
+
+
+def execute(url: str, *statements: str) -> None:
+    with database(url) as db:
+        for statement in statements:
+            db.execute(statement)
+
+
+def rows(url: str, query: str) -> list[tuple[Any, ...]]:
+    with database(url) as db:
+        return [tuple(row) for row in db.execute(query).fetchall()]
+
+
+def value(url: str, query: str) -> Any:
+    return rows(url, query)[0][0]
+
+
+def runs_table(url: str) -> str:
+    return "runs" if is_sqlite(url) else "mainspring.runs"
+
+
+def count_runs(url: str, workflow: str) -> int:
+    found: int = value(url, f"SELECT count(*) FROM {runs_table(url)} WHERE workflow = '{workflow}'")
+    return found
