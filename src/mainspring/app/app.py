@@ -15,6 +15,8 @@ from mainspring.app.portal import Portal
 from mainspring.app.runtime import Runtime
 from mainspring.app.scope import Scope
 from mainspring.app.settings import Settings
+from mainspring.app.talk import Message, Talk
+from mainspring.app.verbs import Voice
 from mainspring.app.worker import Worker
 from mainspring.errors import InvalidInput, NotStarted
 
@@ -31,7 +33,7 @@ T = TypeVar("T")
 DEFAULT_URL = "sqlite:///mainspring.db"
 
 
-class App(Scope):
+class App(Voice, Scope):
     """Holds workflows and steps, and executes them while it is entered: `async with app:` or `with app:`.
 
     `url` is the database (default: `$MAINSPRING_URL`, else `sqlite:///mainspring.db`); it is connected to when first used.
@@ -86,6 +88,10 @@ class App(Scope):
 
     def __repr__(self) -> str:
         return f"<app {self.name}>"
+
+    @property
+    def _talk(self) -> Talk:
+        return Talk(self._runtime)
 
     def _block(self, work: Coroutine[Any, Any, T], label: str) -> T:
         return self._runtime.block(work, label)
@@ -185,6 +191,16 @@ class App(Scope):
     def start_many(self, /, calls: Iterable[Call[Any]]) -> Coroutine[Any, Any, list[Handle[Any]]]:
         """Start many runs in one commit: `app.start_many(enrich.bind(item) for item in items)`."""
         return self._runtime.start_many([as_call(call) for call in calls])
+
+    @dual
+    def send_many(self, /, messages: Iterable[Message]) -> Coroutine[Any, Any, None]:
+        """Send messages, all of them or none: `app.send_many([Message(run_id, topic, value), …])`."""
+        return self._talk.send(list(messages), "send_many")
+
+    @dual
+    def get_events(self, /, run_id: str) -> Coroutine[Any, Any, dict[str, Any]]:
+        """All events of a run, by key."""
+        return self._talk.get_events(run_id)
 
     def handle(self, run_id: str) -> Handle[Any]:
         """A handle for a run by its id. Whether there is one is found out when something is asked of it."""

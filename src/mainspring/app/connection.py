@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainspring.app.ears import Ears
 from mainspring.model.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Connection:
             clock.offset = self.store.clock_offset()
         self.committer = backstage.committer(self.store, clock)
         self.endings = backstage.endings(self.store, settings)
+        self.ears = Ears(settings.poll)
         self._hearers: list[Callable[[Signal], None]] = []
         self.store.listen(self._hear)
 
@@ -48,6 +50,7 @@ class Connection:
             hear(signal)
         if signal.ended is None or signal.ended:
             self.endings.look(signal.ended)
+        self.ears.hear(signal)
 
     def close(self) -> None:
         self.endings.close()

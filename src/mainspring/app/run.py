@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, overload
 
 from mainspring.app.dual import dual, refuse_blocking_on_loop, refuse_coroutine_in_def_run
 from mainspring.app.options import micros, moment
+from mainspring.app.run_talk import CloseStream, Receive, SetEvent, WriteStream
 from mainspring.codec import value_codec
 from mainspring.engine import flows
 from mainspring.engine.context import Line, StepScope, here
@@ -98,6 +99,15 @@ class CurrentRun:
 
     step = _AdHocStep()
     """Run any function as a step of the current workflow, without registering it."""
+
+    receive = Receive()
+    """The next message of a topic; None when the time is over."""
+    set_event = SetEvent()
+    """Give a named value that anybody can read; the last one counts."""
+    write_stream = WriteStream()
+    """Add a value to a stream that anybody can read."""
+    close_stream = CloseStream()
+    """Let the readers of a stream come to their end."""
 
     def _block(self, work: Coroutine[Any, Any, R], label: str) -> R:
         del label

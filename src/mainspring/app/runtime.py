@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.model.records import Ending
     from mainspring.store.ops import Started
+    from mainspring.store.protocol import Store
 
 R = TypeVar("R")
 
@@ -88,9 +89,9 @@ class Runtime:
     async def connected(self) -> Connection:
         if self._connection is not None:
             return self._connection
-        return await self._in_thread(self.connection)
+        return await self.in_thread(self.connection)
 
-    async def _in_thread(self, work: Callable[..., R], *args: Any) -> R:
+    async def in_thread(self, work: Callable[..., R], *args: Any) -> R:
         """Do something blocking on a thread, with civil time standing still meanwhile."""
         self.clock.busy()
         try:
@@ -387,7 +388,7 @@ class Runtime:
         """`fresh`: the run was set off on this very loop a moment ago, so there is no need to look whether it has ended."""
         with Awaited(connection, run_id, timeout) as told:
             if not fresh:
-                found = await self._in_thread(connection.store.endings, [run_id])
+                found = await self.in_thread(connection.store.endings, [run_id])
                 if run_id not in found or found[run_id] is not None:
                     return found.get(run_id)
             return await told
@@ -420,7 +421,11 @@ class Runtime:
     @ours
     async def _ask(self, question: Callable[[Runs], R]) -> R:
         connection = await self.connected()
-        return await self._in_thread(question, Runs(connection.store, self.clock))
+        return await self.in_thread(question, Runs(connection.store, self.clock))
+
+    def ask_store(self, label: str, kind: Any, question: Callable[[Store], R]) -> Coroutine[Any, Any, R]:
+        """Ask the store something. Inside a run the answer is recorded."""
+        return self.ask(label, kind, lambda _: question(self.connection().store))
 
     def handle(self, run_id: str, result: Any = Any) -> Handle[Any]:
         return Handle(self, run_id, value_codec(result, f"the result of run {run_id!r}"), created=False)

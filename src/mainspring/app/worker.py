@@ -158,6 +158,8 @@ class Worker:
         self._attendant.kick()
 
     def _hear(self, signal: Signal) -> None:
+        if signal.said:
+            self._call_soon(self.engine.heard, signal.said)
         mine = signal.poked is None or self.engine.worker_id in signal.poked
         if signal.ready or mine:
             self._call_soon(self._wake, signal.ready, mine)

@@ -77,7 +77,7 @@ class Line:
 class StepScope:
     """Inside a step: operations are plain calls here, and what is started gets an id of the step's own."""
 
-    __slots__ = ("_draws", "_started", "attempt", "execution", "position", "quota")
+    __slots__ = ("_draws", "_said", "_started", "attempt", "execution", "position", "quota")
 
     def __init__(self, execution: Execution, position: str, attempt: int) -> None:
         self.execution = execution
@@ -85,6 +85,7 @@ class StepScope:
         self.attempt = attempt
         self.quota = Quota()
         self._started = 0
+        self._said = 0
         self._draws = 0
 
     def next_draw(self) -> str:
@@ -95,6 +96,11 @@ class StepScope:
     @property
     def home(self) -> object:
         return self.execution.engine.home
+
+    def next_key(self) -> str:
+        """The key of the next message sent in this step: the same when the step is tried again, so that it is sent once."""
+        self._said += 1
+        return f"{self.execution.run.uid}-{self.position}.m{self._said}"
 
     def next_start(self) -> str:
         """The id of the next run started in this step: the same when the step is tried again."""

@@ -132,14 +132,16 @@ def conclude(
     output: str | None = None,
     error: BaseException | None = None,
     error_text: str | None = None,
+    speak: Callable[[Write], Write] | None = None,
 ) -> Flow:
-    """Record an outcome, wait for its turn, and hand it over."""
+    """Record an outcome, wait for its turn, and hand it over. `speak` adds what is said or received with it."""
     record.output = output
     record.error = encode_exception(error) if error is not None else error_text
     record.completed = ex.engine.clock.now()
     record.seq = ex.take_seq()
     try:
-        yield from keep(ex, stirring(ex, record), final=record)
+        write = stirring(ex, record)
+        yield from keep(ex, write if speak is None else speak(write), final=record)
     except NotSerializable as refused:
         ex.delivery.skip(record.seq)
         if isinstance(error, NotSerializable):  # not even that it cannot be stored can be stored

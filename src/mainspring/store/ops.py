@@ -14,6 +14,7 @@ from msgspec import Struct, field
 if TYPE_CHECKING:
     from mainspring.model.records import Ending, NewRun, Step
     from mainspring.model.states import State
+    from mainspring.store.messages import Say
 
 FAR = 2**62
 """Due at no time: what waits for something else than a time."""
@@ -31,6 +32,8 @@ class Verdict(Enum):
     """Something happened to the run that its owner has not looked at yet. Nothing was written."""
     HELD = "held"
     """Somebody holds what it concerns for longer than a moment. Nothing was written; the committer makes it again."""
+    UNKNOWN = "unknown"
+    """Something was to be said to a run that does not exist. Nothing was written."""
     TAKEN = "taken"
     """A run that was to be started has the id of another workflow's run. Nothing was written."""
 
@@ -67,11 +70,33 @@ class Write(Struct):
     """Tell, with the result, how the run of this id has ended, if it has."""
 
 
+class Speak(Write):
+    """A write with which a run says something, or receives a message: both happen if, and only if, this is recorded."""
+
+    says: list[Say] = field(default_factory=list["Say"])
+    takes: int | None = None
+    """The number of the message that this operation receives."""
+
+
+class Tell(Struct):
+    """Say something that is not the outcome of an operation: from outside runs, or in the middle of a step.
+
+    With an `owner`, only if the run is still in that worker's hand, in that epoch. All of it is said, or nothing.
+    """
+
+    run: str
+    says: list[Say]
+    owner: str | None = None
+    epoch: int = 0
+
+
 class Written(Struct):
     """What `Write` came to. `taken` lists started runs whose id was there before, with the workflow they are of."""
 
     verdict: Verdict = Verdict.DONE
     taken: dict[str, str] = field(default_factory=dict[str, str])
+    unknown: list[str] = field(default_factory=list[str])
+    """Runs that were to be told something and do not exist."""
     ending: Ending | None = None
     missing: bool = False
     """There is no run of the id that was to be watched."""
@@ -123,7 +148,7 @@ class Finish(Struct):
     error: str | None = None
 
 
-Op = Start | Write | Void | Rest | Release | Finish
+Op = Start | Write | Tell | Void | Rest | Release | Finish
 
 
 def run_of(op: Op) -> str:

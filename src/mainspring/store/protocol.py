@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from mainspring.model.records import Claim, Ending, Run, Step, Worker
     from mainspring.model.states import State
+    from mainspring.store.messages import Heard, Messages
     from mainspring.store.ops import Op, Result
     from mainspring.store.schedules import ScheduleStore
     from mainspring.store.transactions import Transactions
@@ -78,6 +79,8 @@ class Signal(Struct, frozen=True):
     """Runs that ended; None: some did, unknown which."""
     poked: frozenset[str] | None = frozenset()
     """Workers whose runs were poked; None: perhaps anybody's."""
+    said: frozenset[Heard] | None = frozenset()
+    """What was said; None: something was, unknown what."""
     due: bool = False
     """There may be schedules to look at."""
 
@@ -95,6 +98,11 @@ class Store(Protocol):
     """A database that keeps runs."""
 
     url: str
+
+    @property
+    def messages(self) -> Messages:
+        """What runs are told, and what they say."""
+        ...
 
     @property
     def schedules(self) -> ScheduleStore:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainspring.store.ops import Write, run_of
+from mainspring.store.ops import Tell, Write, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ def waves(ops: Sequence[Op]) -> list[list[Op]]:
     for op in ops:
         run = run_of(op)
         wave, positions = last.get(run, (-1, set[str]()))
-        position = op.step.position if isinstance(op, Write) and op.mood is None else None
+        position = _place(op)
         if not positions or position is None or position in positions:
             wave, positions = wave + 1, set[str]()
         last[run] = (wave, positions | {position} if position is not None else set())
@@ -33,3 +33,10 @@ def waves(ops: Sequence[Op]) -> list[list[Op]]:
             found.append([])
         found[wave].append(op)
     return found
+
+
+def _place(op: Op) -> str | None:
+    """Where a write stands in its run, if those at other places do not matter to it. What is said is said in its order anyway."""
+    if isinstance(op, Tell):
+        return f"tell {id(op)}"
+    return op.step.position if isinstance(op, Write) and op.mood is None else None

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from mainspring.store import sql
 from mainspring.store.ops import Finish, Release, Rest, Start, Started, Verdict, Void, Write, Written
 from mainspring.store.postgres import bulk_statements as text
-from mainspring.store.postgres.one import to_json
 from mainspring.store.postgres.statements import LOCK, RELEASE_AND_TELL, REST, REST_AND_TELL
-from mainspring.store.postgres.wire import array
+from mainspring.store.postgres.wire import array, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,17 +96,12 @@ class Bulk:
         self._add(statement, values, lambda rows: self._written(ops, rows))
 
     def _written(self, ops: list[Write], rows: list[Row]) -> None:
-        """Rows with a number are writes that were made; those without are runs that were watched."""
-        watched = {row[2]: sql.to_ending(row[2:]) for row in rows if row[0] is None}
         for row in rows:
-            if row[0] is None:
-                continue
             op = ops[_number(row)]
             answer = Written()
-            watch = _watch(op)
-            if watch is not None:
-                answer.missing = watch not in watched
-                answer.ending = watched.get(watch)
+            if _watch(op) is not None:
+                answer.missing = row[1] is None
+                answer.ending = None if answer.missing else sql.to_ending(row[1:6])
             self._answers[id(op)] = answer
             self._news.ready = self._news.ready or any(run.owner is None for run in op.starts)
 

@@ -17,7 +17,8 @@ from mainspring.errors import InvalidSettings
 
 _LONGEST_SCHEMA = 50
 _TABLE = re.compile(
-    r"\b(FROM|INTO|UPDATE|JOIN)(\s+)(runs|steps|workers|versions|migrations|schedules|ticks|backfills)\b"
+    r"\b(FROM|INTO|UPDATE|JOIN)(\s+)"
+    r"(runs|steps|workers|versions|migrations|schedules|ticks|backfills|messages|events|streams)\b"
 )
 _PARAMETER = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 

@@ -10,6 +10,7 @@ from mainspring.store.protocol import Signal
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mainspring.store.messages import Heard
     from mainspring.store.postgres.database import Connection
     from mainspring.store.postgres.dialect import Dialect
 
@@ -18,7 +19,7 @@ LONGEST_PAYLOAD = 7_000
 NOTIFY = "SELECT pg_notify(:channel, :payload)"
 ECHO = "echo"
 """What a listener says to itself, to find out whether it can hear."""
-EVERYTHING = Signal(ready=True, ended=None, poked=None, due=True)
+EVERYTHING = Signal(ready=True, ended=None, poked=None, due=True, said=None)
 
 
 @dataclass(slots=True)
@@ -30,9 +31,19 @@ class News:
     poked: set[str] = field(default_factory=set[str])
     due: bool = False
     """There may be schedules to look at."""
+    said: set[Heard] = field(default_factory=set["Heard"])
 
     def __bool__(self) -> bool:
-        return self.ready or self.due or bool(self.ended) or bool(self.poked)
+        return self._for_others or bool(self.said)
+
+    @property
+    def _aloud(self) -> bool:
+        """Whether something was said that somebody outside runs may wait for. Messages are heard by pokes alone."""
+        return any(kind in {"event", "stream", "answer"} for _, kind, _ in self.said)
+
+    @property
+    def _for_others(self) -> bool:
+        return self.ready or self.due or bool(self.ended) or bool(self.poked) or self._aloud
 
     def woken(self, owners: Iterable[str | None]) -> None:
         """Runs were woken: those without an owner can be claimed now, the others' owners are to look."""
@@ -47,12 +58,16 @@ class News:
         self.due = self.due or other.due
         self.ended |= other.ended
         self.poked |= other.poked
+        self.said |= other.said
 
     def signal(self) -> Signal:
-        return Signal(ready=self.ready, ended=frozenset(self.ended), poked=frozenset(self.poked), due=self.due)
+        ended, poked, said = frozenset(self.ended), frozenset(self.poked), frozenset(self.said)
+        return Signal(ready=self.ready, ended=ended, poked=poked, due=self.due, said=said)
 
     def payload(self, origin: str) -> str:
-        """Tokens, the sender's first: "r" there are runs to claim, "s" schedules to look at, "e" runs that ended, "p=…" a worker's run was poked."""
+        """Tokens, the sender's first: "r" there are runs to claim, "s" schedules to look at, "e" runs that ended, "v" something was
+        said, "p=…" a worker's run was poked.
+        """
         tokens = [origin]
         if self.ready:
             tokens.append("r")
@@ -60,13 +75,15 @@ class News:
             tokens.append("s")
         if self.ended:
             tokens.append("e")
+        if self._aloud:
+            tokens.append("v")
         tokens.extend(f"p={worker}" for worker in sorted(self.poked))
         text = " ".join(tokens)
-        return text if len(text.encode()) <= LONGEST_PAYLOAD else f"{origin} r s e p"
+        return text if len(text.encode()) <= LONGEST_PAYLOAD else f"{origin} r s e v p"
 
     def notify(self, connection: Connection, dialect: Dialect, origin: str) -> None:
         """Tell other processes, when and if the open transaction commits."""
-        if self:
+        if self._for_others:
             connection.execute(dialect(NOTIFY), {"channel": dialect.channel, "payload": self.payload(origin)})
 
 
@@ -81,4 +98,5 @@ def read(payload: str, origin: str) -> Signal | None:
         ended=None if "e" in tokens else frozenset(),
         poked=None if "p" in tokens else named,
         due="s" in tokens,
+        said=None if "v" in tokens else frozenset(),
     )

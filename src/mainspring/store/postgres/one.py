@@ -9,31 +9,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from mainspring.model.states import State
 from mainspring.store import sql
-from mainspring.store.ops import Finish, Release, Rest, Start, Started, Verdict, Void, Write, Written
+from mainspring.store.messages import heard_by
+from mainspring.store.ops import Finish, Release, Rest, Speak, Start, Started, Tell, Verdict, Void, Write, Written
+from mainspring.store.postgres import messages
 from mainspring.store.postgres import statements as text
+from mainspring.store.postgres.wire import to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from mainspring.store.messages import Say
     from mainspring.store.ops import Op, Result
     from mainspring.store.postgres.database import Connection
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.postgres.news import News
-
-
-_LARGEST_PARAMETER = 32 * 2**20
-
-
-def to_json(rows: list[dict[str, Any]]) -> str:
-    """Rows as the one parameter that bulk statements take. Too much for one is an error, that for one row is up to its data."""
-    text = msgspec.json.encode(rows).decode()
-    if len(text) > _LARGEST_PARAMETER and len(rows) > 1:
-        raise OverflowError(f"{len(rows)} rows of {len(text)} bytes are too many for one statement")
-    return text
 
 
 class Held(Exception):
@@ -54,19 +45,17 @@ class One:
         self._news = news
 
     def apply(self, op: Op) -> Result:
-        match op:
-            case Start():
-                return self._start(op)
-            case Write():
-                return self._write(op)
-            case Void():
-                return self._void(op)
-            case Rest():
-                return self._rest(op)
-            case Release():
-                return self._release(op)
-            case Finish():
-                return self._finish(op)
+        appliers: dict[type, Callable[[Any], Result]] = {
+            Start: self._start,
+            Write: self._write,
+            Speak: self._write,
+            Tell: self._tell,
+            Void: self._void,
+            Rest: self._rest,
+            Release: self._release,
+            Finish: self._finish,
+        }
+        return appliers[type(op)](op)
 
     def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
         return self._db.execute(self._sql(statement), values).fetchall()
@@ -109,18 +98,25 @@ class One:
     # -- steps ---------------------------------------------------------------------------------------------------------
     def _write(self, op: Write) -> Written:
         step = op.step
-        rows = self._locked(
-            [step.run] if op.watch is None else [step.run, op.watch], text.LOCK if op.mood is not None else text.SHARE
-        )
+        says = op.says if isinstance(op, Speak) else []
+        concerned = [step.run] if op.watch is None else [step.run, op.watch]
+        moving = op.mood is not None or isinstance(op, Speak)
+        rows = self._locked([*concerned, *messages.destinations(says)], text.LOCK if moving else text.SHARE)
+        unknown = [run for run in messages.destinations(says) if run not in rows]
+        if unknown:
+            return Written(Verdict.UNKNOWN, unknown=unknown)
         verdict = self._fence(rows.get(step.run), op.owner, step.epoch)
         if verdict is Verdict.STOPPING and (not op.starts or self._started_before(op)):
             verdict = Verdict.DONE
-        if verdict is Verdict.DONE and not self._all(
-            text.WRITE_ONE, **dict(zip(sql.STEP_COLUMNS, sql.step_values(step), strict=True))
-        ):
-            verdict = self._written_before(op)
-        if verdict is not Verdict.DONE:
-            return Written(verdict)
+        if verdict is Verdict.DONE:
+            if self._all(text.WRITE_ONE, **dict(zip(sql.STEP_COLUMNS, sql.step_values(step), strict=True))):
+                self._speak(op)
+            else:
+                verdict = self._written_before(op)
+        return self._with_step(op, rows) if verdict is Verdict.DONE else Written(verdict)
+
+    def _with_step(self, op: Write, rows: dict[str, tuple[Any, ...]]) -> Written:
+        """What goes with a step that is written: the runs it starts, the one it watches, the run's own mood."""
         answer = Written()
         for run in op.starts:
             started = self._start(Start(run))
@@ -135,8 +131,37 @@ class One:
             answer.missing = row is None
             answer.ending = sql.to_ending((row[0], *row[3:7])) if row else None
         if op.mood is not None and answer.ending is None:
-            self._all(text.MOOD_ONE, run=step.run, mood=op.mood, due=op.due)
+            self._all(text.MOOD_ONE, run=op.step.run, mood=op.mood, due=op.due)
         return answer
+
+    # -- what is said ----------------------------------------------------------------------------------------------------
+    def _speak(self, op: Write) -> None:
+        if isinstance(op, Speak):
+            if op.takes is not None:
+                row = {"run": op.step.run, "number": op.takes, "position": op.step.position}
+                self._all(messages.TAKES, takes=to_json([row]), now=self._now)
+            self._say(op.says)
+
+    def _tell(self, op: Tell) -> Written:
+        concerned = dict.fromkeys(say.run for say in op.says)
+        rows = self._locked([op.run, *concerned], text.LOCK)
+        if op.owner is not None and self._fence(rows.get(op.run), op.owner, op.epoch) is Verdict.FENCED:
+            return Written(Verdict.FENCED)
+        unknown = [run for run in messages.destinations(op.says) if run not in rows]
+        if unknown:
+            return Written(Verdict.UNKNOWN, unknown=unknown)
+        self._say(op.says)
+        return Written()
+
+    def _say(self, says: Sequence[Say]) -> None:
+        """Say it, and wake those who wait for it: in a later statement than the one that locked the runs concerned."""
+        if not says:
+            return
+        for statement, values in messages.statements(says):
+            self._all(statement, **values)
+        said = {heard_by(say) for say in says}
+        self._news.said |= said
+        self._wake([row[0] for row in self._all(messages.LISTENERS, said=messages.listening(said))])
 
     def _started_before(self, op: Write) -> bool:
         """Whether this very write was made before: then the runs it starts are there, and are its own."""
@@ -159,6 +184,7 @@ class One:
         rows = self._locked([op.run], text.SHARE)
         if self._fence(rows.get(op.run), op.owner, op.epoch) is Verdict.FENCED:
             return Verdict.FENCED
+        self._all(messages.UNTAKE, run=op.run, position=op.position)
         return Verdict.DONE if self._all(text.VOID_ONE, run=op.run, position=op.position) else Verdict.FENCED
 
     # -- runs ----------------------------------------------------------------------------------------------------------
@@ -216,7 +242,9 @@ class One:
 
     def unblock(self, ended: Iterable[str], told: Iterable[str] = ()) -> None:
         """Wake the runs that wait for runs that have ended. To be called in a later statement than the one that locked them."""
-        waiters = [row[0] for row in self._all(text.WAITERS, ended=list(ended))]
+        self._wake([row[0] for row in self._all(text.WAITERS, ended=list(ended))], told)
+
+    def _wake(self, waiters: list[str], told: Iterable[str] = ()) -> None:
         if waiters:
             self._locked(waiters, text.LOCK)
             self._news.woken(row[0] for row in self._all(text.WAKE, ids=waiters, told=list(told), now=self._now))

@@ -17,8 +17,9 @@ from mainspring.store.postgres import stops
 from mainspring.store.postgres.claims import wait_for
 from mainspring.store.postgres.database import LOCKED
 from mainspring.store.postgres.news import News
-from mainspring.store.postgres.one import Held, One, to_json
+from mainspring.store.postgres.one import Held, One
 from mainspring.store.postgres.statements import LOCK
+from mainspring.store.postgres.wire import to_json
 from mainspring.store.schedules import MOST_TAKEN, Passed, Situation
 from mainspring.store.sql import NEW_RUN_COLUMNS, run_values
 

@@ -8,6 +8,7 @@ from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
 from mainspring.model.states import State
 from mainspring.store import migrations, sql
+from mainspring.store.message_sql import SqlMessages
 from mainspring.store.postgres import schema as tables
 from mainspring.store.postgres import statements as text
 from mainspring.store.postgres import stops
@@ -68,6 +69,7 @@ class PostgresStore:
         self.transactions = PostgresTransactions(self._db, self._sql, origin, self._hear_signal)
         self._hear: Callable[[Signal], None] | None = None
         self._listener: Listener | None = None
+        self.messages = SqlMessages(self._rows)
 
     # -- life ----------------------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True) -> None:

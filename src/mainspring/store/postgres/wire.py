@@ -9,8 +9,9 @@ is asked to answer.
 from __future__ import annotations
 
 import select
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
 import psycopg
 from psycopg import pq
 from psycopg.errors import error_from_result
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 Row: TypeAlias = tuple[str | None, ...]
 Value: TypeAlias = str | int | None
 
+_LARGEST_PARAMETER = 32 * 2**20
 _ANSWERS = {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK}
 
 
@@ -136,3 +138,11 @@ def array(values: Iterable[str]) -> str:
     """The text of an array of texts."""
     quoted = (value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
     return "{" + ",".join(f'"{value}"' for value in quoted) + "}"
+
+
+def to_json(rows: list[dict[str, Any]]) -> str:
+    """Rows as the one parameter that bulk statements take. Too much for one is an error, that for one row is up to its data."""
+    text = msgspec.json.encode(rows).decode()
+    if len(text) > _LARGEST_PARAMETER and len(rows) > 1:
+        raise OverflowError(f"{len(rows)} rows of {len(text)} bytes are too many for one statement")
+    return text

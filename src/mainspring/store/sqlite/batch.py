@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.model.states import State
 from mainspring.store import sql
-from mainspring.store.ops import Finish, Release, Rest, Start, Started, Verdict, Void, Write, Written
+from mainspring.store.messages import heard_by
+from mainspring.store.ops import Finish, Release, Rest, Speak, Start, Started, Tell, Verdict, Void, Write, Written
+from mainspring.store.sqlite import messages
 from mainspring.store.sqlite.bulk import Bulk
 from mainspring.store.waves import waves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from mainspring.store.messages import Heard, Say
     from mainspring.store.ops import Op, Result
 
 BAD_DATA = (
@@ -30,7 +33,7 @@ BAD_DATA = (
 )
 """What SQLite says to values that it cannot take."""
 
-T = TypeVar("T", Start, Write, Void, Rest, Release, Finish)
+T = TypeVar("T", Start, Write, Speak, Tell, Void, Rest, Release, Finish)
 
 _FENCE = "id = ? AND owner = ? AND epoch = ?"
 
@@ -110,6 +113,7 @@ class Batch:
         """Schedules may be due."""
         self.ended: set[str] = set()
         self.poked: set[str] = set()
+        self.said: set[Heard] = set()
 
     def apply(self, ops: Sequence[Op]) -> list[Result | Exception]:
         """Apply all of them; writes about one run in their order, others grouped by kind."""
@@ -118,6 +122,8 @@ class Batch:
         for wave in waves(ops):
             self._kind(Start, wave, answers, self._starts, self._start)
             self._kind(Write, wave, answers, self._writes, self._write)
+            self._kind(Speak, wave, answers, None, self._speak)
+            self._kind(Tell, wave, answers, None, self._tell)
             self._kind(Void, wave, answers, self._voids, self._void)
             self._kind(Rest, wave, answers, None, self._rest)
             self._kind(Release, wave, answers, None, self._release)
@@ -125,6 +131,8 @@ class Batch:
         if self.ended:
             # A worker hears of what it finished itself in memory, before any poke could reach it.
             self.unblock(self.ended, told={op.owner for op in ops if isinstance(op, Finish)})
+        if self.said:
+            self._wake(messages.listeners(self._db, self.said))
         return [answers[id(op)] for op in ops]
 
     def _kind(
@@ -222,6 +230,10 @@ class Batch:
             verdict = self._why_not_written(op)
             if verdict is not Verdict.DONE:
                 return Written(verdict)
+        return self._with_step(op)
+
+    def _with_step(self, op: Write) -> Written:
+        """What goes with a step that is written: the runs it starts, the one it watches, the run's own mood."""
         answer = Written()
         for run in op.starts:
             started = self._start(Start(run))
@@ -238,6 +250,34 @@ class Batch:
         if op.mood is not None and answer.ending is None:
             self._db.execute(MOOD, (op.mood, op.due, op.step.run, op.owner, op.step.epoch))
         return answer
+
+    def _speak(self, op: Speak) -> Written:
+        unknown = messages.unknown(self._db, op.says)
+        if unknown:
+            return Written(Verdict.UNKNOWN, unknown=unknown)
+        if UPSERT_STEPS.run(self._db, [_write_values(op)]) == 1:
+            self._say(op.says)
+            if op.takes is not None:
+                messages.take(self._db, op.step.run, op.takes, op.step.position, self._now)
+        else:
+            verdict = self._why_not_written(op)
+            if verdict is not Verdict.DONE:
+                return Written(verdict)
+        return self._with_step(op)
+
+    def _tell(self, op: Tell) -> Written:
+        if op.owner is not None and self._fence(op.run, op.owner, op.epoch) is Verdict.FENCED:
+            return Written(Verdict.FENCED)
+        unknown = messages.unknown(self._db, op.says)
+        if unknown:
+            return Written(Verdict.UNKNOWN, unknown=unknown)
+        self._say(op.says)
+        return Written()
+
+    def _say(self, says: Iterable[Say]) -> None:
+        for say in says:
+            messages.say(self._db, say)
+            self.said.add(heard_by(say))
 
     def _why_not_written(self, op: Write) -> Verdict:
         """DONE when it had been written before and only the acknowledgement was lost."""
@@ -260,10 +300,16 @@ class Batch:
 
     def _voids(self, ops: list[Void]) -> Sequence[Result] | None:
         rows = [(op.run, op.position, op.run, op.owner, op.epoch) for op in ops]
-        return [Verdict.DONE] * len(ops) if self._db.executemany(VOID_STEP, rows).rowcount == len(ops) else None
+        if self._db.executemany(VOID_STEP, rows).rowcount != len(ops):
+            return None
+        for op in ops:
+            messages.untake(self._db, op.run, op.position)
+        return [Verdict.DONE] * len(ops)
 
     def _void(self, op: Void) -> Verdict:
         changed = self._db.execute(VOID_STEP, (op.run, op.position, op.run, op.owner, op.epoch)).rowcount
+        if changed:
+            messages.untake(self._db, op.run, op.position)
         return Verdict.DONE if changed else Verdict.FENCED
 
     # -- runs ----------------------------------------------------------------------------------------------------------
@@ -323,7 +369,9 @@ class Batch:
 
     def unblock(self, ended: Iterable[str], told: Iterable[str] = ()) -> None:
         """Wake the runs that wait for runs that have ended: queue the parked, poke those in a worker's hand."""
-        waiters = [row[0] for row in self._db.execute(WAITERS, (json.dumps(list(ended)),))]
+        self._wake([row[0] for row in self._db.execute(WAITERS, (json.dumps(list(ended)),))], told)
+
+    def _wake(self, waiters: list[str], told: Iterable[str] = ()) -> None:
         if waiters:
             for (owner,) in self._db.execute(
                 UNBLOCK, (self._now, json.dumps(waiters), json.dumps(list(told)))

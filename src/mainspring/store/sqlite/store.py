@@ -6,12 +6,13 @@ import json
 import logging
 import sqlite3
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import StoreError
 from mainspring.model.records import Claim
 from mainspring.model.states import State
 from mainspring.store import migrations, sql
+from mainspring.store.message_sql import SqlMessages
 from mainspring.store.ops import FAR
 from mainspring.store.protocol import Claimed, Poke, Signal
 from mainspring.store.sqlite import stops
@@ -85,6 +86,7 @@ class SqliteStore:
         self._closing = threading.Event()
         self._watcher: threading.Thread | None = None
         self.schedules = SqliteSchedules(self._db, self._tell)
+        self.messages = SqlMessages(self._rows)
 
     # -- life ----------------------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True) -> None:
@@ -132,7 +134,7 @@ class SqliteStore:
                 log.warning("cannot watch the database for the work of other processes: %s", error)
                 continue
             if version != seen:
-                hear(Signal(ready=True, ended=None, poked=None, due=True))
+                hear(Signal(ready=True, ended=None, poked=None, due=True, said=None))
             seen = version
 
     def clock_offset(self) -> int:
@@ -156,10 +158,9 @@ class SqliteStore:
         return answers
 
     def _tell(self, batch: Batch) -> None:
-        if batch.ready or batch.due or batch.ended or batch.poked:
-            self._hear_signal(
-                Signal(ready=batch.ready, ended=frozenset(batch.ended), poked=frozenset(batch.poked), due=batch.due)
-            )
+        if batch.ready or batch.due or batch.ended or batch.poked or batch.said:
+            ended, poked, said = frozenset(batch.ended), frozenset(batch.poked), frozenset(batch.said)
+            self._hear_signal(Signal(ready=batch.ready, ended=ended, poked=poked, due=batch.due, said=said))
 
     def _hear_signal(self, signal: Signal) -> None:
         if self._hear is not None:
@@ -318,8 +319,11 @@ class SqliteStore:
             return [sql.to_run(row) for row in db.execute(statement, values)]
 
     def counts(self) -> dict[str, int]:
+        return dict(self._rows(sql.COUNTS))
+
+    def _rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         with self._db.read() as db:
-            return dict(db.execute(sql.COUNTS).fetchall())
+            return db.execute(statement, values).fetchall()
 
 
 def script() -> str:

@@ -1,0 +1,59 @@
+"""Typed names of what runs say to each other: `decided = Topic("decided", Decision)`. A plain string is an untyped one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from mainspring.codec import value_codec
+from mainspring.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from mainspring.codec import ValueCodec
+
+T = TypeVar("T")
+
+_LONGEST = 512
+
+
+class _Name(Generic[T]):
+    """A name, and the type of the values that go by it."""
+
+    _what: ClassVar[str] = "name"
+
+    def __init__(self, name: str, type_: type[T]) -> None:
+        self.name = _checked(name, self._what)
+        self.codec: ValueCodec = value_codec(type_, f"a value of the {self._what} {name!r}")
+
+    def __repr__(self) -> str:
+        return f"<{self._what} {self.name}>"
+
+
+class Topic(_Name[T]):
+    """What messages are about: `app.send(run_id, decided, decision)` and `await run.receive(decided)`."""
+
+    _what = "topic"
+
+
+class Event(_Name[T]):
+    """A named value of a run: `await run.set_event(progress, 40)` and `await app.get_event(run_id, progress)`."""
+
+    _what = "event"
+
+
+class Stream(_Name[T]):
+    """A named list of values of a run: `await run.write_stream(tokens, "…")` and `app.read_stream(run_id, tokens)`."""
+
+    _what = "stream"
+
+
+def named(given: _Name[Any] | str, what: str) -> tuple[str, ValueCodec]:
+    """The name, and how its values are written and read."""
+    if isinstance(given, _Name):
+        return given.name, given.codec
+    return _checked(given, what), value_codec(Any, f"a value of the {what} {given!r}")
+
+
+def _checked(name: object, what: str) -> str:
+    if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST or "\0" in name:
+        raise InvalidInput(f"the name of a {what} is a text of 1 to {_LONGEST} characters, not {name!r}")
+    return name

@@ -1,0 +1,162 @@
+"""What a run says and receives: `run.receive`, `run.set_event`, `run.write_stream`, `run.close_stream`."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from mainspring.app.dual import refuse_blocking_on_loop, refuse_coroutine_in_def_run
+from mainspring.app.names import named
+from mainspring.app.options import micros
+from mainspring.engine import talking
+from mainspring.engine.context import StepScope, here
+from mainspring.engine.drivers import drive, drive_blocking, on_loop
+from mainspring.errors import NotInRun
+from mainspring.store.messages import Entry
+from mainspring.store.ops import Tell
+
+if TYPE_CHECKING:
+    from mainspring.app.names import Event, Stream, Topic
+    from mainspring.app.options import Duration
+    from mainspring.engine.context import Line
+    from mainspring.engine.recording import Flow
+    from mainspring.store.messages import Table
+
+T = TypeVar("T")
+Future = Coroutine[Any, Any, T]
+
+
+class Receive:
+    """`await run.receive(topic, timeout=…)`: the next message of a topic, each once, in order; None when the time is over."""
+
+    @overload
+    def __call__(self, topic: Topic[T], timeout: None = None) -> Future[T]: ...
+    @overload
+    def __call__(self, topic: Topic[T], timeout: Duration) -> Future[T | None]: ...
+    @overload
+    def __call__(self, topic: str, timeout: Duration | None = None) -> Future[Any]: ...
+    def __call__(self, topic: Topic[Any] | str, timeout: Duration | None = None) -> Future[Any]:
+        refuse_coroutine_in_def_run("run.receive.sync(…)")
+        line = _line("receive")
+        return drive(line.execution, self._flow(line, topic, timeout))
+
+    @overload
+    def sync(self, topic: Topic[T], timeout: None = None) -> T: ...
+    @overload
+    def sync(self, topic: Topic[T], timeout: Duration) -> T | None: ...
+    @overload
+    def sync(self, topic: str, timeout: Duration | None = None) -> Any: ...
+    def sync(self, topic: Topic[Any] | str, timeout: Duration | None = None) -> Any:
+        """The same in a `def` workflow."""
+        refuse_blocking_on_loop("await run.receive(…)")
+        line = _line("receive")
+        return drive_blocking(line.execution, self._flow(line, topic, timeout))
+
+    @staticmethod
+    def _flow(line: Line, topic: Topic[Any] | str, timeout: Duration | None) -> Flow:
+        name, codec = named(topic, "topic")
+        ex = line.execution
+        until = None if timeout is None else ex.engine.clock.now() + micros(timeout)
+        ex.outstanding += 1
+        return talking.receive(ex, line.next_position(), name, until, codec)
+
+
+class SetEvent:
+    """`await run.set_event(key, value)`: a named value that anybody can read, also after the end; the last one counts."""
+
+    @overload
+    def __call__(self, event: Event[T], value: T) -> Future[None]: ...
+    @overload
+    def __call__(self, event: str, value: Any) -> Future[None]: ...
+    def __call__(self, event: Event[Any] | str, value: Any) -> Future[None]:
+        refuse_coroutine_in_def_run("run.set_event.sync(…)")
+        key, codec = named(event, "event")
+        return _say("set_event", "events", key, codec.encode(value))
+
+    @overload
+    def sync(self, event: Event[T], value: T) -> None: ...
+    @overload
+    def sync(self, event: str, value: Any) -> None: ...
+    def sync(self, event: Event[Any] | str, value: Any) -> None:
+        """The same in a `def` workflow or step."""
+        refuse_blocking_on_loop("await run.set_event(…)")
+        key, codec = named(event, "event")
+        _say_sync("set_event", "events", key, codec.encode(value))
+
+
+class WriteStream:
+    """`await run.write_stream(key, value)`: one more value of a stream that anybody can read."""
+
+    @overload
+    def __call__(self, stream: Stream[T], value: T) -> Future[None]: ...
+    @overload
+    def __call__(self, stream: str, value: Any) -> Future[None]: ...
+    def __call__(self, stream: Stream[Any] | str, value: Any) -> Future[None]:
+        refuse_coroutine_in_def_run("run.write_stream.sync(…)")
+        key, codec = named(stream, "stream")
+        return _say("write_stream", "streams", key, codec.encode(value))
+
+    @overload
+    def sync(self, stream: Stream[T], value: T) -> None: ...
+    @overload
+    def sync(self, stream: str, value: Any) -> None: ...
+    def sync(self, stream: Stream[Any] | str, value: Any) -> None:
+        """The same in a `def` workflow or step."""
+        refuse_blocking_on_loop("await run.write_stream(…)")
+        key, codec = named(stream, "stream")
+        _say_sync("write_stream", "streams", key, codec.encode(value))
+
+
+class CloseStream:
+    """`await run.close_stream(key)`: readers come to their end here."""
+
+    def __call__(self, stream: Stream[Any] | str) -> Future[None]:
+        refuse_coroutine_in_def_run("run.close_stream.sync(…)")
+        return _say("close_stream", "streams", named(stream, "stream")[0], None)
+
+    def sync(self, stream: Stream[Any] | str) -> None:
+        """The same in a `def` workflow or step."""
+        refuse_blocking_on_loop("await run.close_stream(…)")
+        _say_sync("close_stream", "streams", named(stream, "stream")[0], None)
+
+
+def _say(kind: str, table: Table, key: str, value: str | None) -> Future[None]:
+    where = here()
+    if isinstance(where, StepScope):
+        return _tell(where, table, key, value)
+    return drive(where.execution, _flow(where, kind, table, key, value))
+
+
+def _say_sync(kind: str, table: Table, key: str, value: str | None) -> None:
+    where = here()
+    if isinstance(where, StepScope):
+        on_loop(where.execution, _tell(where, table, key, value))
+    else:
+        drive_blocking(where.execution, _flow(where, kind, table, key, value))
+
+
+def _flow(line: Line, kind: str, table: Table, key: str, value: str | None) -> Flow:
+    ex = line.execution
+    if value is not None:
+        ex.engine.check_size(value, f"a value of {key!r}")
+    position = line.next_position()
+    ex.outstanding += 1
+    return talking.say(
+        ex, position, kind, key, lambda: [Entry(table, ex.id, key, value, ex.engine.clock.now(), position)]
+    )
+
+
+async def _tell(scope: StepScope, table: Table, key: str, value: str | None) -> None:
+    """In the middle of a step: it is said at once, and again when the step is tried again."""
+    ex = scope.execution
+    if value is not None:
+        ex.engine.check_size(value, f"a value of {key!r}")
+    entry = Entry(table, ex.id, key, value, ex.engine.clock.now(), scope.position)
+    await ex.engine.committer.commit(Tell(ex.id, [entry], ex.engine.worker_id, ex.epoch))
+
+
+def _line(verb: str) -> Line:
+    where = here()
+    if isinstance(where, StepScope):
+        raise NotInRun(f"run.{verb} belongs in a workflow; inside a step nothing is recorded by itself")
+    return where

@@ -1,0 +1,161 @@
+"""The verbs with which one talks to runs, typed by the names they are given: `app.send`, `app.get_event`, `app.read_stream`."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, overload
+
+from mainspring.app.dual import refuse_blocking_on_loop, refuse_coroutine_in_def_run
+from mainspring.app.talk import Message, Talk
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from mainspring.app.names import Event, Stream, Topic
+    from mainspring.app.options import Duration
+
+T = TypeVar("T")
+Future = Coroutine[Any, Any, T]
+
+
+class Speaker(Protocol):
+    """An app or client."""
+
+    _spelled: ClassVar[str]
+
+    @property
+    def _talk(self) -> Talk: ...
+
+    def _block(self, work: Coroutine[Any, Any, T], label: str) -> T: ...
+
+
+class Verb:
+    """A verb bound to its app: call it for a coroutine, or call `.sync` to block."""
+
+    name = ""
+
+    def __init__(self, owner: Speaker) -> None:
+        self._owner = owner
+        self._label = f"{owner._spelled}.{self.name}"  # noqa: SLF001  (the other half of the bridge)
+
+    @property
+    def _talk(self) -> Talk:
+        return self._owner._talk  # noqa: SLF001
+
+    def _ready(self) -> None:
+        refuse_coroutine_in_def_run(f"{self._label}.sync(…)")
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._owner._block(work, self._label)  # noqa: SLF001
+
+    def _may_block(self) -> None:
+        refuse_blocking_on_loop(f"await {self._label}(…)")
+
+
+class Send(Verb):
+    """Send a message to a run; it is stored, and received once. With a `key`, a second one with that key is not sent."""
+
+    name = "send"
+
+    @overload
+    def __call__(self, run_id: str, topic: Topic[T], message: T, *, key: str | None = None) -> Future[None]: ...
+    @overload
+    def __call__(self, run_id: str, topic: str, message: Any, *, key: str | None = None) -> Future[None]: ...
+    def __call__(self, run_id: str, topic: Topic[Any] | str, message: Any, *, key: str | None = None) -> Future[None]:
+        self._ready()
+        return self._made(run_id, topic, message, key)
+
+    @overload
+    def sync(self, run_id: str, topic: Topic[T], message: T, *, key: str | None = None) -> None: ...
+    @overload
+    def sync(self, run_id: str, topic: str, message: Any, *, key: str | None = None) -> None: ...
+    def sync(self, run_id: str, topic: Topic[Any] | str, message: Any, *, key: str | None = None) -> None:
+        self._may_block()
+        self._wait(self._made(run_id, topic, message, key))
+
+    def _made(self, run_id: str, topic: Topic[Any] | str, message: Any, key: str | None) -> Future[None]:
+        return self._talk.send(
+            [Message(run_id, topic, message, key=key)], topic if isinstance(topic, str) else topic.name
+        )
+
+
+class GetEvent(Verb):
+    """The value of an event of a run, as soon as it has one. None when `timeout` is over, or the run has ended without it."""
+
+    name = "get_event"
+
+    @overload
+    def __call__(self, run_id: str, event: Event[T], timeout: Duration | None = None) -> Future[T | None]: ...
+    @overload
+    def __call__(self, run_id: str, event: str, timeout: Duration | None = None) -> Future[Any]: ...
+    def __call__(self, run_id: str, event: Event[Any] | str, timeout: Duration | None = None) -> Future[Any]:
+        self._ready()
+        return self._talk.get_event(run_id, event, timeout)
+
+    @overload
+    def sync(self, run_id: str, event: Event[T], timeout: Duration | None = None) -> T | None: ...
+    @overload
+    def sync(self, run_id: str, event: str, timeout: Duration | None = None) -> Any: ...
+    def sync(self, run_id: str, event: Event[Any] | str, timeout: Duration | None = None) -> Any:
+        self._may_block()
+        return self._wait(self._talk.get_event(run_id, event, timeout))
+
+
+class ReadStream(Verb):
+    """The values of a stream of a run, from an offset on, as they come, until it is closed or the run has ended."""
+
+    name = "read_stream"
+
+    @overload
+    def __call__(self, run_id: str, stream: Stream[T], offset: int = 0) -> AsyncIterator[T]: ...
+    @overload
+    def __call__(self, run_id: str, stream: str, offset: int = 0) -> AsyncIterator[Any]: ...
+    def __call__(self, run_id: str, stream: Stream[Any] | str, offset: int = 0) -> AsyncIterator[Any]:
+        self._ready()
+        return self._talk.read_stream(run_id, stream, offset)
+
+    @overload
+    def sync(self, run_id: str, stream: Stream[T], offset: int = 0) -> Iterator[T]: ...
+    @overload
+    def sync(self, run_id: str, stream: str, offset: int = 0) -> Iterator[Any]: ...
+    def sync(self, run_id: str, stream: Stream[Any] | str, offset: int = 0) -> Iterator[Any]:
+        self._may_block()
+        return self._values(self._talk.read_stream(run_id, stream, offset))
+
+    def _values(self, values: AsyncIterator[Any]) -> Iterator[Any]:
+        async def one() -> list[Any]:
+            try:
+                return [await anext(values)]
+            except StopAsyncIteration:
+                return []
+
+        while found := self._wait(one()):
+            yield found[0]
+
+
+class Voice:
+    """What apps and clients have in common: talking to runs."""
+
+    _spelled: ClassVar[str]
+
+    @property
+    def _talk(self) -> Talk:
+        raise NotImplementedError
+
+    def _block(self, work: Coroutine[Any, Any, T], label: str) -> T:
+        raise NotImplementedError
+
+    @property
+    def send(self) -> Send:
+        """Send a message to a run: `await app.send(run_id, topic, message)`."""
+        return Send(self)
+
+    @property
+    def get_event(self) -> GetEvent:
+        """The value of an event of a run: `await app.get_event(run_id, key, timeout=…)`."""
+        return GetEvent(self)
+
+    @property
+    def read_stream(self) -> ReadStream:
+        """The values of a stream of a run: `async for value in app.read_stream(run_id, key):`."""
+        return ReadStream(self)
