@@ -38,7 +38,7 @@ INTERRUPTED = 500
 class Bench:
     """An app like the one that the peer measures."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str) -> None:  # noqa: C901  (a list of functions, not a function)
         self.app = app = App(url, version="bench")
         self.hold: int | None = None
         """How many runs are to come to their second step before this process ends."""

@@ -61,7 +61,7 @@ class Fault:
     hint: str | None = None
 
     def __str__(self) -> str:
-        where = []
+        where: list[str] = []
         if self.line is not None:
             where.append(f"line {self.line}")
         if self.column is not None:

@@ -1,4 +1,4 @@
-# ruff: noqa: N818 - users name their exceptions as they like
+
 """An exception that was stored is the exception that was raised, or says honestly that it is not."""
 
 from __future__ import annotations

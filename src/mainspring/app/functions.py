@@ -227,7 +227,8 @@ class SyncFn(_Fn[P, R]):
 def as_call(value: object) -> Call[Any]:
     """The call, or an error that says how to make one."""
     if isinstance(value, Call):
-        return value
+        call: Call[Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return call
     if isinstance(value, _Fn):
         raise InvalidInput(f"{value.name} is a function, not a call; write {value.name}.bind(…) with its arguments")
     raise InvalidInput(f"this takes a call, made with fn.bind(…), not {value!r}")

@@ -103,7 +103,8 @@ def moment(value: Moment) -> int:
 
 
 def _attributes(value: Any) -> str:
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+    named: Any = value
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in named):
         raise InvalidInput(f"options: attributes is a dict with names as keys, not {value!r}")
     try:
         text = msgspec.json.encode(value).decode()

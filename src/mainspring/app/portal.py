@@ -26,6 +26,7 @@ class Portal:
     def __init__(self) -> None:
         ready = threading.Event()
         self.loop: asyncio.AbstractEventLoop
+        self._stop: asyncio.Event
 
         async def serve() -> None:
             self.loop = asyncio.get_running_loop()

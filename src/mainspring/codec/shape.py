@@ -19,7 +19,7 @@ VALUE = "value"
 """The key beside the tag for a value that has no named parts of its own."""
 
 
-class Misfit(Exception):  # noqa: N818 - a signal inside the codec; its user sees NotSerializable, with the place
+class Misfit(Exception):
     """A value, or a stored one, does not fit its annotation. Collects the path to it on the way out."""
 
     def __init__(self, problem: str) -> None:

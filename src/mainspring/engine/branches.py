@@ -106,8 +106,8 @@ def _place(caller: FrameType | None, coro: object, line: Line) -> int | None:
     """`as_completed` starts tasks in the order of a set, which differs from run to run: go by the order they were given in."""
     if caller is None or caller.f_code is not _AS_COMPLETED:
         return None
-    given = caller.f_locals.get("fs")
-    if not isinstance(given, (list, tuple)):
+    given: Any = caller.f_locals.get("fs")
+    if type(given) not in {list, tuple}:
         return None
     base = line.reserve_branches(given, len(given))
     return base + next(number for number, item in enumerate(given) if item is coro)

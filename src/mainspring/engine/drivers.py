@@ -200,8 +200,9 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
             work = _interruptible(ex, work)
         if call.timeout is None:
             return await work
+        limit = asyncio.timeout(call.timeout / SECOND)
         try:
-            async with asyncio.timeout(call.timeout / SECOND) as limit:
+            async with limit:
                 return await work
         except TimeoutError:
             if limit.expired():
@@ -231,7 +232,7 @@ async def _interruptible(ex: Execution, work: Coroutine[Any, Any, Any]) -> Any:
 def _in_pool(ex: Execution, effect: Invoke) -> asyncio.Future[Any]:
     call = effect.call
     context = contextvars.copy_context()
-    return ex.engine.loop.run_in_executor(ex.engine.step_pool, context.run, _plainly, call)
+    return ex.engine.loop.run_in_executor(ex.engine.step_pool, lambda: context.run(_plainly, call))
 
 
 def _plainly(call: StepCall) -> Any:

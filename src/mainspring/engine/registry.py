@@ -89,9 +89,10 @@ class Registry:
     def __iter__(self) -> Iterator[Function]:
         return iter(self._functions.values())
 
-    def version(self) -> str:
-        """A hash of all workflows: what an app's version is unless it is given."""
+    def version(self, more: str = "") -> str:
+        """A hash of all workflows, and of what else the app's code says: its version unless one is given."""
         prints = sorted(function.fingerprint for function in self if function.kind == "workflow")
+        prints += [more] if more else []
         return hashlib.sha256("\n".join(prints).encode()).hexdigest()[:12]
 
 
@@ -111,7 +112,8 @@ def make(
     """Look at a function once, at registration: whatever is wrong with it is an error now."""
     is_class_method = isinstance(fn, classmethod)
     if isinstance(fn, (classmethod, staticmethod)):
-        fn = fn.__func__
+        plain: Any = fn
+        fn = plain.__func__
     if not inspect.isroutine(fn) and not callable(fn):
         raise InvalidInput(f"{fn!r} is not a function")
     title = name if name is not None else _own_name(fn)

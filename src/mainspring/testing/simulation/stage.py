@@ -63,7 +63,7 @@ class Stage:
     time: float = 0.0
     actions: int = 0
     counts: dict[str, int] = field(default_factory=dict[str, int])
-    processes: list[Process] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list["Process"])
     _waiting: list[Action] = field(default_factory=list[Action])
     chance: random.Random = field(init=False)
     loop: SimulatedLoop = field(init=False)
