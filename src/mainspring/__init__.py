@@ -1,5 +1,7 @@
 """Durable workflows and the schedules that start them. Nothing to run but a database."""
 
+from typing import TYPE_CHECKING
+
 from mainspring.app.app import App
 from mainspring.app.functions import AsyncFn, Call, SyncFn
 from mainspring.app.handle import Handle
@@ -36,3 +38,31 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+_LATER = {
+    "BackfillInfo": "operations.schedule_infos",
+    "Calendar": "recurrence",
+    "Cron": "recurrence",
+    "Declaration": "app.declared",
+    "Interval": "recurrence",
+    "Outcome": "model.schedules",
+    "Overlap": "model.schedules",
+    "Policy": "schedules.policy",
+    "RunTick": "engine.ticks",
+    "ScheduleDescription": "operations.schedule_infos",
+    "ScheduleInfo": "operations.schedule_infos",
+    "Source": "model.schedules",
+    "Spec": "recurrence",
+    "TickInfo": "operations.schedule_infos",
+}
+"""Names that not every program uses, and the modules that are imported when one does."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - see above
+
+    value: object = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    globals()[name] = value
+    return value

@@ -8,11 +8,13 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+from mainspring.app.declared import Declaration
 from mainspring.app.dual import dual, refuse_blocking_on_loop
 from mainspring.app.forks import survive_forks
 from mainspring.app.functions import as_call
 from mainspring.app.portal import Portal
 from mainspring.app.runtime import Runtime
+from mainspring.app.schedules import AppSchedules
 from mainspring.app.scope import Scope
 from mainspring.app.settings import Settings
 from mainspring.app.talk import Message, Talk
@@ -21,13 +23,16 @@ from mainspring.app.worker import Worker
 from mainspring.errors import InvalidInput, NotStarted
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Sequence
+    from collections.abc import Coroutine, Iterable, Mapping, Sequence
 
     from mainspring.app.functions import Call
     from mainspring.app.handle import Handle
     from mainspring.app.scope import Blueprint
     from mainspring.engine.registry import Function
     from mainspring.model.clock import Clock
+    from mainspring.recurrence import Spec
+    from mainspring.schedules.definition import Definition
+    from mainspring.schedules.policy import Policy
 
 T = TypeVar("T")
 DEFAULT_URL = "sqlite:///mainspring.db"
@@ -58,6 +63,9 @@ class App(Voice, Scope):
         self.imports = tuple(imports)
         self._version = version
         self._runtime = Runtime(url or os.environ.get("MAINSPRING_URL") or DEFAULT_URL, settings or Settings(), clock)
+        self._runtime.name = name
+        self.schedules = AppSchedules(self._runtime)
+        """The schedules in the app's database."""
         self._worker: Worker | None = None
         self._portal: Portal | None = None
         self._exits: contextlib.AsyncExitStack | None = None
@@ -84,7 +92,7 @@ class App(Voice, Scope):
     @property
     def version(self) -> str:
         """The version that runs begun now will carry."""
-        return self._version or self._runtime.registry.version()
+        return self._version or self._runtime.registry.version(self._runtime.declarations.digest())
 
     def __repr__(self) -> str:
         return f"<app {self.name}>"
@@ -100,6 +108,24 @@ class App(Voice, Scope):
         self._runtime.registry.add(function)
 
     # -- registering ---------------------------------------------------------------------------------------------------
+    def schedule(
+        self,
+        schedule: str,
+        call: Call[Any],
+        spec: Spec,
+        policy: Policy | None = None,
+        *,
+        note: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Declaration:
+        """Declare a schedule: it is in the database, as it stands here, once a worker of this version has started."""
+        made = Declaration(schedule, as_call(call), spec, policy, note, attributes or {})
+        self._runtime.declarations.add(made.definition())
+        return made
+
+    def _schedule(self, definition: Definition) -> None:
+        self._runtime.declarations.add(definition)
+
     def include(self, blueprint: Blueprint) -> None:
         """Make the functions of a blueprint part of this app."""
         blueprint.join(self)

@@ -17,6 +17,7 @@ from mainspring.engine.context import Line, StepScope, here
 from mainspring.engine.drivers import drive, drive_blocking, on_loop
 from mainspring.engine.flows import StepCall
 from mainspring.engine.retry import Retry
+from mainspring.engine.ticks import tick_of
 from mainspring.errors import InvalidInput, NotInRun
 from mainspring.model.clock import to_datetime
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from mainspring.app.options import Duration, Moment
     from mainspring.engine.execution import Execution
     from mainspring.engine.recording import Flow
+    from mainspring.engine.ticks import RunTick
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -145,6 +147,12 @@ class CurrentRun:
         """What the run was tagged with when it was started."""
         found: dict[str, Any] = json.loads(_execution().run.attributes)
         return found
+
+    @property
+    def tick(self) -> RunTick | None:
+        """The tick of the schedule that started the run, with what there was to know at that moment; None if none did."""
+        ex = _execution()
+        return tick_of(ex.run, ex.function.codec.result)
 
     @property
     def step_key(self) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mainspring.app.awaited import Awaited
 from mainspring.app.backstage import Backstage
 from mainspring.app.connection import Connection
+from mainspring.app.declared import Declarations
 from mainspring.app.dual import refuse_blocking_on_loop
 from mainspring.app.handle import Handle
 from mainspring.app.options import micros
@@ -70,7 +71,9 @@ class Runtime:
         self.registry = Registry()
         self.backstage = Backstage()
         self.ids = IdMaker(self.clock)
+        self.name = "app"
         self.version = ""
+        self.declarations = Declarations()
         self.engine: Engine | None = None
         self.instances: dict[str, Any] = {}
         self.transacting = Transacting(self)

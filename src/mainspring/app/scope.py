@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
+from mainspring.app import declared
 from mainspring.app.functions import AsyncFn, SyncFn
 from mainspring.app.resources import Resource
 from mainspring.engine import registry
@@ -12,10 +13,14 @@ from mainspring.errors import InvalidInput, NotStarted
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 
+    from mainspring.app.declared import Mode
     from mainspring.app.options import Duration
     from mainspring.app.runtime import Runtime
     from mainspring.engine.registry import Function
     from mainspring.engine.retry import Retry
+    from mainspring.recurrence import Cron, Fold, Gap, Spec
+    from mainspring.schedules.definition import Definition
+    from mainspring.schedules.policy import Policy
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,6 +63,9 @@ class Scope:
 
     def _full_name(self, name: str) -> str:
         return name
+
+    def _schedule(self, definition: Definition) -> None:
+        raise NotImplementedError
 
     # -- decorators ----------------------------------------------------------------------------------------------------
     @overload
@@ -142,6 +150,47 @@ class Scope:
 
         return decorate if fn is None else decorate(fn)
 
+    def scheduled(
+        self,
+        when: str | Cron | Spec,
+        *,
+        timezone: str | None = None,
+        gap: Gap = "after",
+        fold: Fold = "first",
+        mode: Mode | None = None,
+        policy: Policy | None = None,
+        args: tuple[Any, ...] | None = None,
+        id: str | None = None,  # noqa: A002
+        note: str | None = None,
+    ) -> Callable[[F], F]:
+        """Start the workflow below by the clock: `@app.scheduled("*/30 * * * * *")`, seconds first if there are six fields.
+
+        It is called with (scheduled_at, started_at), or without arguments, or with `args`. By default each time gets exactly
+        one run, also those that came up while nothing was running; mode "exactly_once_per_interval_when_active" makes up for none.
+        """
+
+        def decorate(fn: F) -> F:
+            if not isinstance(fn, (AsyncFn, SyncFn)):
+                raise InvalidInput(f"@scheduled goes above @workflow, and {fn!r} is not a workflow yet")
+            function: Function = fn._function  # noqa: SLF001  (its other half)
+            self._schedule(
+                declared.scheduled(
+                    function,
+                    when,
+                    timezone=timezone,
+                    gap=gap,
+                    fold=fold,
+                    mode=mode,
+                    policy=policy,
+                    args=args,
+                    schedule=id,
+                    note=note,
+                )
+            )
+            return fn
+
+        return decorate
+
     @overload
     def resource(self, open_: Callable[[], AsyncGenerator[T]], /) -> Resource[T]: ...
     @overload
@@ -169,6 +218,7 @@ class Blueprint(Scope):
             raise InvalidInput("a blueprint needs a name")
         self.name = name
         self._functions: list[Function] = []
+        self._schedules: list[Definition] = []
         self._home: Scope | None = None
 
     @property
@@ -187,6 +237,11 @@ class Blueprint(Scope):
         if self._home is not None:
             self._home._add(function)  # noqa: SLF001
 
+    def _schedule(self, definition: Definition) -> None:
+        self._schedules.append(definition)
+        if self._home is not None:
+            self._home._schedule(definition)  # noqa: SLF001
+
     def join(self, home: Scope) -> None:
         """Become part of an app."""
         if self._home is not None and self._home is not home:
@@ -194,4 +249,6 @@ class Blueprint(Scope):
         self._home = home
         for function in self._functions:
             home._add(function)  # noqa: SLF001
+        for definition in self._schedules:
+            home._schedule(definition)  # noqa: SLF001
         home._resources.extend(resource for resource in self._resources if resource not in home._resources)  # noqa: SLF001

@@ -16,6 +16,7 @@ from mainspring.model.records import Worker as WorkerRecord
 from mainspring.services import processes
 from mainspring.services.attendant import Attendant
 from mainspring.services.claimer import Claimer
+from mainspring.services.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from mainspring.app.connection import Connection
@@ -69,6 +70,8 @@ class Worker:
         )
         self._claimer.paused = self.paused
         self._attendant = Attendant(clock, settings.poll, store=store, engine=self.engine)
+        self._scheduler = Scheduler(clock, settings.poll, store=store, engine=self.engine, ids=runtime.ids)
+        self.engine.on_scheduled_end = self._scheduler.kick
         self._heartbeat = runtime.backstage.heartbeat(
             store=store,
             clock=clock,
@@ -84,8 +87,19 @@ class Worker:
         await self.engine.in_thread(store.register, self._me)
         await self.engine.in_thread(store.remember_version, runtime.version, clock.now())
         await self.engine.in_thread(self._heartbeat.start)
+        await self.engine.in_thread(self._declare)
         runtime.engine = self.engine
-        self._tasks = [self._loop.create_task(service.run()) for service in (self._claimer, self._attendant)]
+        services = (self._claimer, self._attendant, self._scheduler)
+        self._tasks = [self._loop.create_task(service.run()) for service in services]
+
+    def _declare(self) -> None:
+        """Bring the schedules that the code declares into the database."""
+        from mainspring.operations.declared import Declared  # noqa: PLC0415  (slow to import)
+
+        runtime, store = self._runtime, self._connection.store
+        declared = Declared(store, runtime.clock, runtime.ids, app=runtime.name, version=runtime.version)
+        alone = all(worker.id == self._me.id for worker in store.workers())
+        declared.apply(list(runtime.declarations), alone=alone)
 
     def _record(self) -> WorkerRecord:
         runtime = self._runtime
@@ -161,12 +175,14 @@ class Worker:
         if signal.said:
             self._call_soon(self.engine.heard, signal.said)
         mine = signal.poked is None or self.engine.worker_id in signal.poked
-        if signal.ready or mine:
-            self._call_soon(self._wake, signal.ready, mine)
+        if signal.ready or signal.due or mine:
+            self._call_soon(self._wake, signal.ready, mine, signal.due)
 
-    def _wake(self, ready: bool, poked: bool) -> None:  # noqa: FBT001
+    def _wake(self, ready: bool, poked: bool, due: bool) -> None:  # noqa: FBT001
         if ready:
             self._claimer.kick()
+        if due:
+            self._scheduler.kick()
         if poked:
             self._attendant.kick()
 

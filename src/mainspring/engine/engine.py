@@ -80,6 +80,8 @@ class Engine:
         self._on_end = on_end
         self._on_room = on_room
         self._on_poke = on_poke
+        self.on_scheduled_end: Callable[[], None] = lambda: None
+        """Called when a run that a schedule started has ended here."""
         self.home = home
         """The runtime that this engine executes for: what its runs call and start goes through it."""
         self.loop = asyncio.get_running_loop()
@@ -201,6 +203,8 @@ class Engine:
             self._forget(ex)
         if ending is not None:
             self.settle(await self._with_reason(ending))
+            if ex.run.schedule is not None:
+                self.on_scheduled_end()
 
     async def _with_reason(self, ending: Ending) -> Ending:
         """A run that was stopped at its very end does not know why; the store does, when it can be asked."""

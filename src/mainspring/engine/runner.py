@@ -14,6 +14,7 @@ from mainspring.engine.flows import StepCall, step
 from mainspring.engine.recording import Commit
 from mainspring.engine.registry import Bound
 from mainspring.engine.signals import HandedBack, Lost, Parked, Stopped
+from mainspring.engine.ticks import times_of
 from mainspring.engine.transactions import TransactionCall, transaction
 from mainspring.errors import Interrupted, MainspringError, NotSerializable
 from mainspring.model.records import Ending
@@ -78,6 +79,9 @@ def _arguments(ex: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
         raise Interrupted(
             f"run {ex.id} was cut off in the middle, and {ex.function.name!r} is not to be started a second time"
         )
+    times = times_of(ex.run)
+    if times is not None:
+        return times, {}
     args, kwargs = ex.function.codec.decode(ex.run.input)
     if ex.function.bound is not Bound.NOT:
         args = (ex.engine.receiver(ex.function, args[0]), *args[1:])

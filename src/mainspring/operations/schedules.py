@@ -91,6 +91,40 @@ class Schedules:
         plan = self._change(schedule, lambda control: control.update(values, revision))
         return ScheduleInfo(**schedule_values(plan.schedule))
 
+    def apply(
+        self, definitions: Sequence[Definition], *, prune: bool = False, group: str = "applied"
+    ) -> dict[str, str]:
+        """Make the schedules of a group exactly these; what became of each."""
+        ids = [check_schedule_id(definition.id) for definition in definitions]
+        if len(set(ids)) < len(ids):
+            raise InvalidInput(f"two schedules are called {next(each for each in ids if ids.count(each) > 1)!r}")
+        rows = [definition.row(self._clock.now(), made_by=self._origin) for definition in definitions]
+        done: dict[str, str] = {}
+        for first in range(0, len(rows), _AT_ONCE):
+            batch = rows[first : first + _AT_ONCE]
+            for row in batch:
+                row.app = group
+            there = set(self._store.create(batch))
+            done |= {row.id: "created" for row in batch if row.id not in there}
+        for definition in definitions:
+            if definition.id not in done:
+                values = {**definition.columns(), "app": group, "version": None}
+                plan = self._change(definition.id, lambda control, values=values: control.update(values, None))  # type: ignore[misc]
+                done[definition.id] = "updated" if plan.redefined else "unchanged"
+        if prune:
+            for gone in self._of_group(group, set(ids)):
+                self.delete(gone)
+                done[gone] = "deleted"
+        return done
+
+    def _of_group(self, group: str, kept: set[str]) -> list[str]:
+        found: list[str] = []
+        after: str | None = None
+        while page := self._store.page(ScheduleFilter(app=group, after=after, limit=_AT_ONCE)):
+            found += [row.id for row in page if row.version is None and row.id not in kept]
+            after = page[-1].id
+        return found
+
     def delete(self, schedule: str) -> None:
         """Forget a schedule and its ticks. Runs that it has started go on."""
         self._change(schedule, lambda control: control.delete())
@@ -217,6 +251,13 @@ class Schedules:
         page = found[:limit]
         more = page[-1].id if len(found) > limit else None
         return SchedulePage([ScheduleInfo(**schedule_values(each)) for each in page], more)
+
+    def tick(self, schedule: str, request: str) -> TickInfo:
+        """The latest tick that a trigger or backfill asked for."""
+        found = self._store.ticks(TickFilter(schedule, request=request, limit=1))
+        if not found:
+            raise NotFound(f"schedule {schedule!r} has no tick that {request!r} asked for")
+        return tick_info(found[0])
 
     def ticks(
         self,

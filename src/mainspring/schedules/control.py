@@ -64,6 +64,16 @@ class Control:
 
         return self._after_now(change)
 
+    def start_at_present(self) -> Decide:
+        """Leave out what came up while no worker was there."""
+
+        def decide(situation: Situation) -> Plan:
+            planning = Planning(situation, self._now, self._new_uid)
+            planning.present = True
+            return planning.run()
+
+        return decide
+
     def trigger(self, request: str, overlap: Overlap | None) -> Decide:
         def decide(situation: Situation) -> Plan:
             tick = Tick(

@@ -50,7 +50,7 @@ class Definition:
         spec = spec_json(self.spec)
         return {
             "spec": spec,
-            "canonical": _canonical(spec),
+            "canonical": canonical_json(spec),
             "workflow": self.workflow,
             "action": action.to_json(),
             "input": self.input,
@@ -108,5 +108,5 @@ def spec_json(spec: Spec) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _canonical(spec: str) -> str:
+def canonical_json(spec: str) -> str:
     return json.dumps(spec_of(spec).canonical().to_dict())

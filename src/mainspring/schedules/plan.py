@@ -52,6 +52,8 @@ class Planning:
         self.skips: set[int] = set(json.loads(self.schedule.skips)) if self.schedule.skips != "[]" else set()
         self._ripe: list[Tick] = []
         self.buffered: list[Tick] = []
+        self.present = False
+        """Nothing that came up before now is acted on."""
         self.held: list[Tick] = []
         """Pending ticks whose time to act has not come."""
 
@@ -175,6 +177,8 @@ class Planning:
         if inactive is not None:
             resume_at = self.before.resume_at if self.before.paused else None
             return Outcome.PAUSED, inactive, self.now if resume_at is None else resume_at - 1
+        if self.present:
+            return Outcome.MISSED, "no worker was active", self.now
         window = self.policy.window
         if window is not None and self.now - act > window:
             return Outcome.MISSED, "no worker was there before its catch-up window closed", self.now - window - 1

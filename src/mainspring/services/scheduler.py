@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from mainspring.schedules.plan import plan
 from mainspring.services.service import Service
 from mainspring.store.ops import FAR
 from mainspring.store.schedules import Plan
@@ -59,6 +58,8 @@ class _Decider:
         self._ids = ids
 
     def __call__(self, situation: Situation) -> Plan:
+        from mainspring.schedules.plan import plan  # noqa: PLC0415  (slow to import, and not every app has schedules)
+
         try:
             return plan(situation, self._now, self._ids.new)
         except Exception as error:

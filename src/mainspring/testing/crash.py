@@ -103,6 +103,17 @@ class _DoomedNoun:
         return self._doom(found) if name in self._verbs else found
 
 
+class _DoomedPart:
+    """A part of the store, with verbs of its own, that dies with the rest."""
+
+    def __init__(self, whole: DoomedStore, part: Any) -> None:
+        self._whole = whole
+        self._part = part
+
+    def __getattr__(self, name: str) -> Any:
+        return self._whole._doomed(getattr(self._part, name))  # noqa: SLF001  (of its whole)
+
+
 class _Backstage(Backstage):
     """Dooms the first store that is opened; the next ones are those of later lives."""
 

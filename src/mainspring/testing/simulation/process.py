@@ -95,6 +95,8 @@ class FaultyStore:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
+        if name == "schedules":
+            return FaultyStore(self._process, found)
         if name in _SILENT:
             return found
 

@@ -1,0 +1,51 @@
+"""Asking the operations something: outside runs plainly, inside a run once, with the answer recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mainspring.codec import value_codec
+from mainspring.engine import flows
+from mainspring.engine.branches import ours
+from mainspring.engine.context import Line, StepScope, current
+from mainspring.engine.drivers import drive
+from mainspring.engine.flows import StepCall
+from mainspring.engine.retry import Retry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from mainspring.app.connection import Connection
+    from mainspring.app.runtime import Runtime
+
+R = TypeVar("R")
+
+
+def consult(
+    runtime: Runtime, label: str, kind: Any, question: Callable[[Connection, str | None], R]
+) -> Coroutine[Any, Any, R]:
+    """Ask `question`, which blocks. It also gets a name for the run and operation that ask, the same when they ask again.
+
+    Inside a run the answer, of type `kind`, is recorded, so that a replay gets the same.
+    """
+    where = current.get()
+    if not isinstance(where, Line):
+        origin = where.next_start() if isinstance(where, StepScope) else None
+        return _ask(runtime, question, origin)
+    line = where
+    line.execution.outstanding += 1
+    position = line.next_position()
+    origin = f"{line.execution.run.uid}-{position}"
+
+    async def step() -> R:
+        return await _ask(runtime, question, origin)
+
+    codec = value_codec(kind, f"the answer of {label}")
+    call = StepCall(label, step, (), {}, True, Retry(1), None, False, False, codec)  # noqa: FBT003
+    return drive(line.execution, flows.step(line.execution, position, call))
+
+
+@ours
+async def _ask(runtime: Runtime, question: Callable[[Connection, str | None], R], origin: str | None) -> R:
+    connection = await runtime.connected()
+    return await runtime._in_thread(question, connection, origin)  # noqa: SLF001  (a part of the runtime)

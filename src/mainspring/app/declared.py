@@ -1,0 +1,192 @@
+"""Schedules in code: `@app.scheduled` above a workflow, and `app.schedule(…)` for any call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from mainspring.engine.registry import Bound
+from mainspring.errors import AlreadyRegistered, InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mainspring.app.functions import Call
+    from mainspring.engine.registry import Function
+    from mainspring.recurrence import Cron, Fold, Gap, Spec
+    from mainspring.schedules.definition import Definition
+    from mainspring.schedules.policy import Policy
+
+Mode = Literal["exactly_once_per_interval", "exactly_once_per_interval_when_active"]
+ALWAYS: Mode = "exactly_once_per_interval"
+WHEN_ACTIVE: Mode = "exactly_once_per_interval_when_active"
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A schedule as code says it: what to call, when, and how to behave."""
+
+    id: str
+    call: Call[Any]
+    spec: Spec
+    policy: Policy | None = None
+    note: str | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def definition(self) -> Definition:
+        return define(self.id, self.call, self.spec, self.policy, note=self.note, attributes=self.attributes)
+
+
+class Declarations:
+    """All that an app declares, by id."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, Definition] = {}
+
+    def add(self, definition: Definition) -> None:
+        there = self._all.get(definition.id)
+        if there is not None and there.columns() != definition.columns():
+            raise AlreadyRegistered(
+                f"two schedules are called {definition.id!r}; give one of them another id"
+                + (" with @app.scheduled(…, id=…)" if definition.times else "")
+            )
+        self._all[definition.id] = definition
+
+    def __iter__(self) -> Any:
+        return iter(self._all.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def digest(self) -> str:
+        """All of it as one text: the same declarations, the same text."""
+        return repr([sorted(each.columns().items()) for _, each in sorted(self._all.items())])
+
+
+def define(
+    schedule: str,
+    call: Call[Any],
+    spec: Spec,
+    policy: Policy | None,
+    *,
+    note: str | None = None,
+    attributes: Mapping[str, Any] | None = None,
+) -> Definition:
+    """The definition of a schedule that makes a call. Whatever is wrong with it is an error now."""
+    from mainspring.schedules.definition import Definition, check_note, check_schedule_id  # noqa: PLC0415
+    from mainspring.schedules.policy import Policy  # noqa: PLC0415
+
+    check_schedule_id(schedule)
+    check_note(note)
+    _check(spec, policy)
+    return Definition(
+        schedule,
+        **call_columns(call),
+        spec=spec,
+        policy=policy or Policy(),
+        attributes=dict(attributes or {}),
+        note=note,
+    )
+
+
+def call_columns(call: Call[Any]) -> dict[str, Any]:
+    """What a definition says of the call."""
+    import json  # noqa: PLC0415
+
+    function, options = call.function, call.options
+    if options.after is not None or options.at is not None or options.detached:
+        raise InvalidInput(f"a schedule says when {function.name!r} starts; leave out after, at and detached")
+    own = function.timeout if function.kind == "workflow" else None
+    return {
+        "workflow": function.name,
+        "input": call.runtime.encode(call),
+        "kind": function.kind,
+        "action_id": options.id,
+        "timeout": None if options.no_timeout else options.timeout or own,
+        "run_attributes": json.loads(options.attributes or "{}"),
+        "version": options.version,
+    }
+
+
+def scheduled(
+    function: Function,
+    when: str | Cron | Spec,
+    *,
+    timezone: str | None,
+    gap: Gap,
+    fold: Fold,
+    mode: str | None,
+    policy: Policy | None,
+    args: tuple[Any, ...] | None,
+    schedule: str | None,
+    note: str | None,
+) -> Definition:
+    """The definition of what stands above a workflow."""
+    from mainspring.recurrence import Cron, Spec  # noqa: PLC0415
+    from mainspring.schedules.definition import Definition, check_note, check_schedule_id  # noqa: PLC0415
+
+    if function.bound is not Bound.NOT:
+        raise InvalidInput(
+            f"{function.name!r} is a method, so a schedule would not know on which object to call it; "
+            "use app.schedule(id, obj.method.bind(…), spec)"
+        )
+    if isinstance(when, Spec):
+        if timezone is not None:
+            raise InvalidInput("a Spec says its own time zone; leave out timezone=")
+        spec = when
+    else:
+        cron = Cron(when, dialect="dbos") if isinstance(when, str) else when
+        spec = Spec(cron=[cron], timezone=timezone, gap=gap, fold=fold)
+    _check(spec, policy)
+    times = args is None and _takes_times(function)
+    own = function.timeout if function.kind == "workflow" else None
+    return Definition(
+        check_schedule_id(schedule or function.name),
+        function.name,
+        "{}" if times else function.codec.bind_and_encode(args or (), {}),
+        spec,
+        _policy(mode, policy),
+        kind=function.kind,
+        timeout=own,
+        times=times,
+        note=check_note(note),
+    )
+
+
+def _policy(mode: str | None, policy: Policy | None) -> Policy:
+    from mainspring.schedules.policy import Policy  # noqa: PLC0415
+
+    if policy is not None:
+        if mode is not None:
+            raise InvalidInput("give @app.scheduled a mode or a policy, not both: a mode is a policy")
+        return policy
+    if mode is None or mode == ALWAYS:
+        return Policy("allow_all", catchup=None)
+    if mode == WHEN_ACTIVE:
+        return Policy("allow_all", when_active=True)
+    raise InvalidInput(f"there is no mode {mode!r}; there are {ALWAYS!r} and {WHEN_ACTIVE!r}")
+
+
+def _takes_times(function: Function) -> bool:
+    """Whether it is called with (scheduled_at, started_at); a function without parameters is called without."""
+    parameters = list(function.codec.signature.parameters.values())
+    if not parameters:
+        return False
+    try:
+        function.codec.signature.bind(None, None)
+    except TypeError:
+        raise InvalidInput(
+            f"{function.name!r} is called by a schedule with (scheduled_at, started_at) or without arguments, and takes "
+            f"{function.codec.signature}; give the arguments with @app.scheduled(…, args=(…))"
+        ) from None
+    return True
+
+
+def _check(spec: object, policy: object) -> None:
+    from mainspring.recurrence import Spec  # noqa: PLC0415
+    from mainspring.schedules.policy import Policy  # noqa: PLC0415
+
+    if not isinstance(spec, Spec):
+        raise InvalidInput(f"a schedule takes a Spec, such as Spec(cron=[…]), not {spec!r}")
+    if policy is not None and not isinstance(policy, Policy):
+        raise InvalidInput(f"a schedule takes a Policy, such as Policy(overlap=…), not {policy!r}")

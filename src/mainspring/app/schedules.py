@@ -1,0 +1,269 @@
+"""`app.schedules`: making, steering and seeing schedules at run time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from mainspring.app.consult import consult
+from mainspring.app.dual import dual
+from mainspring.app.functions import as_call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from mainspring.app.declared import Declaration
+    from mainspring.app.functions import Call
+    from mainspring.app.handle import Handle
+    from mainspring.app.options import Moment
+    from mainspring.app.runtime import Runtime
+    from mainspring.model.schedules import Overlap
+    from mainspring.operations.schedule_infos import (
+        BackfillInfo,
+        ScheduleDescription,
+        ScheduleInfo,
+        SchedulePage,
+        TickInfo,
+        TickPage,
+    )
+    from mainspring.operations.schedules import Schedules
+    from mainspring.recurrence import Spec
+    from mainspring.schedules.policy import Policy
+
+R = TypeVar("R")
+_KEEP: Any = object()
+
+
+class AppSchedules:
+    """The schedules in the app's database. Inside a run every verb is recorded, and happens once."""
+
+    _spelled: ClassVar[str] = "app.schedules"
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._own_runtime = runtime
+
+    @property
+    def _runtime(self) -> Runtime:
+        from typing import cast  # noqa: PLC0415
+
+        from mainspring.engine.context import current  # noqa: PLC0415
+
+        where = current.get()
+        return self._own_runtime if where is None else cast("Runtime", where.home)
+
+    def _block(self, work: Coroutine[Any, Any, R], label: str) -> R:
+        return self._runtime.block(work, label)
+
+    def _ask(self, verb: str, kind: Any, question: Callable[[Schedules], R]) -> Coroutine[Any, Any, R]:
+        from mainspring.operations.schedules import Schedules  # noqa: PLC0415  (not every app has schedules)
+
+        runtime = self._runtime
+        return consult(
+            runtime,
+            f"schedules.{verb}",
+            kind,
+            lambda connection, origin: question(Schedules(connection.store, runtime.clock, runtime.ids, origin)),
+        )
+
+    # -- making --------------------------------------------------------------------------------------------------------
+    @dual
+    def create(
+        self,
+        /,
+        schedule: str,
+        call: Call[Any],
+        spec: Spec,
+        policy: Policy | None = None,
+        *,
+        paused: bool = False,
+        trigger: bool = False,
+        backfill: Sequence[tuple[datetime, datetime]] = (),
+        note: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Coroutine[Any, Any, ScheduleInfo]:
+        """Make a schedule that makes a call: `create("nightly", report.bind("eu"), Spec(cron=["0 2 * * *"]))`.
+
+        `trigger` acts once at once, `backfill` takes the actions of stretches of the past as well.
+        """
+        from mainspring.app.declared import define  # noqa: PLC0415
+        from mainspring.operations.schedule_infos import ScheduleInfo  # noqa: PLC0415
+
+        definition = define(schedule, as_call(call), spec, policy, note=note, attributes=attributes)
+        return self._ask(
+            "create",
+            ScheduleInfo,
+            lambda schedules: schedules.create(definition, paused=paused, trigger=trigger, backfill=backfill),
+        )
+
+    @dual
+    def update(
+        self,
+        /,
+        schedule: str,
+        *,
+        call: Call[Any] = _KEEP,
+        spec: Spec = _KEEP,
+        policy: Policy = _KEEP,
+        note: str | None = _KEEP,
+        attributes: Mapping[str, Any] = _KEEP,
+        remaining: int | None = _KEEP,
+        revision: int | None = None,
+    ) -> Coroutine[Any, Any, ScheduleInfo]:
+        """Change what is named, from now on; the rest stays. With a `revision` that is no longer current: `Conflict`."""
+        from mainspring.app.changes import columns  # noqa: PLC0415
+        from mainspring.operations.schedule_infos import ScheduleInfo  # noqa: PLC0415
+
+        named = {
+            name: value
+            for name, value in (
+                ("call", call),
+                ("spec", spec),
+                ("policy", policy),
+                ("note", note),
+                ("attributes", attributes),
+                ("remaining", remaining),
+            )
+            if value is not _KEEP
+        }
+        values = columns(schedule, named)
+        return self._ask(
+            "update", ScheduleInfo, lambda schedules: schedules.update(schedule, values, revision=revision)
+        )
+
+    @dual
+    def apply(
+        self, /, declarations: Iterable[Declaration], *, prune: bool = False, group: str = "applied"
+    ) -> Coroutine[Any, Any, dict[str, str]]:
+        """Make the schedules of a group exactly these, keeping pauses and counters; what became of each: created, updated,
+        unchanged, and with `prune` also deleted, for those of the group that are not among them.
+        """
+        definitions = [each.definition() for each in declarations]
+        return self._ask(
+            "apply", dict[str, str], lambda schedules: schedules.apply(definitions, prune=prune, group=group)
+        )
+
+    @dual
+    def delete(self, /, schedule: str) -> Coroutine[Any, Any, None]:
+        """Forget a schedule and its ticks. Runs that it has started go on."""
+        return self._ask("delete", None, lambda schedules: schedules.delete(schedule))
+
+    # -- steering ------------------------------------------------------------------------------------------------------
+    @dual
+    def pause(
+        self, /, schedule: str, note: str | None = None, until: Moment | None = None
+    ) -> Coroutine[Any, Any, None]:
+        """Let the clock have no effect, until somebody resumes it or until a time. What is asked for by hand still happens."""
+        when = _moment(until)
+        return self._ask("pause", None, lambda schedules: schedules.pause(schedule, note, when))
+
+    @dual
+    def resume(self, /, schedule: str, note: str | None = None) -> Coroutine[Any, Any, None]:
+        """Go on. The time of the pause is not made up for."""
+        return self._ask("resume", None, lambda schedules: schedules.resume(schedule, note))
+
+    @dual
+    def trigger(
+        self, /, schedule: str, overlap: Overlap | str | None = None
+    ) -> Coroutine[Any, Any, Handle[Any] | None]:
+        """Act now. A handle of the run, also when it has to wait for its turn; None if it is left out: a tick says why."""
+        return self._trigger(schedule, overlap)
+
+    async def _trigger(self, schedule: str, overlap: Overlap | str | None) -> Handle[Any] | None:
+        from mainspring.operations.schedule_infos import TickInfo  # noqa: PLC0415
+
+        tick: TickInfo = await self._ask("trigger", TickInfo, lambda schedules: schedules.trigger(schedule, overlap))
+        return None if tick.run is None else self._runtime.handle(tick.run)
+
+    @dual
+    def skip(self, /, schedule: str, when: Moment | None = None) -> Coroutine[Any, Any, datetime]:
+        """Leave out the next tick, or that of a nominal time. The time of the tick."""
+        from datetime import datetime  # noqa: PLC0415
+
+        moment = _moment(when)
+        return self._ask("skip", datetime, lambda schedules: schedules.skip(schedule, moment))
+
+    @dual
+    def unskip(self, /, schedule: str, when: Moment | None = None) -> Coroutine[Any, Any, datetime]:
+        """Do not leave out the first tick that is to be left out, or that of a nominal time. The time of the tick."""
+        from datetime import datetime  # noqa: PLC0415
+
+        moment = _moment(when)
+        return self._ask("unskip", datetime, lambda schedules: schedules.unskip(schedule, moment))
+
+    # -- backfills -----------------------------------------------------------------------------------------------------
+    @dual
+    def backfill(
+        self,
+        /,
+        schedule: str,
+        start: datetime,
+        end: datetime,
+        overlap: Overlap | str | None = None,
+        *,
+        again: bool = False,
+    ) -> Coroutine[Any, Any, BackfillInfo]:
+        """Take all actions from `start` to `end`, both included, one after the other unless `allow_all` is asked for.
+
+        Times that have a run already are left out unless `again`. It happens in the background, a few at a time.
+        """
+        from mainspring.operations.schedule_infos import BackfillInfo  # noqa: PLC0415
+
+        return self._ask(
+            "backfill",
+            BackfillInfo,
+            lambda schedules: schedules.backfill(schedule, start, end, overlap=overlap, again=again),
+        )
+
+    @dual
+    def backfills(self, /, schedule: str) -> Coroutine[Any, Any, list[BackfillInfo]]:
+        """The backfills of a schedule, newest first, with how far they have come."""
+        from mainspring.operations.schedule_infos import BackfillInfo  # noqa: PLC0415
+
+        return self._ask("backfills", list[BackfillInfo], lambda schedules: schedules.backfills(schedule))
+
+    @dual
+    def stop_backfill(self, /, backfill: str) -> Coroutine[Any, Any, BackfillInfo]:
+        """Make no more ticks for a backfill, and drop those that wait."""
+        from mainspring.operations.schedule_infos import BackfillInfo  # noqa: PLC0415
+
+        return self._ask("stop_backfill", BackfillInfo, lambda schedules: schedules.stop_backfill(backfill))
+
+    # -- seeing --------------------------------------------------------------------------------------------------------
+    @dual
+    def describe(self, /, schedule: str) -> Coroutine[Any, Any, ScheduleDescription]:
+        """All there is to know: definition, state, counters, the latest ticks and the next times."""
+        from mainspring.operations.schedule_infos import ScheduleDescription  # noqa: PLC0415
+
+        return self._ask("describe", ScheduleDescription, lambda schedules: schedules.describe(schedule))
+
+    @dual
+    def list(self, /, **wanted: Any) -> Coroutine[Any, Any, SchedulePage]:
+        """A page of schedules, by id: id_prefix, paused, workflow, attributes, due_before, after, limit."""
+        from mainspring.operations.schedule_infos import SchedulePage  # noqa: PLC0415
+
+        return self._ask("list", SchedulePage, lambda schedules: schedules.list(**wanted))
+
+    @dual
+    def ticks(self, /, schedule: str, **wanted: Any) -> Coroutine[Any, Any, TickPage]:
+        """A page of ticks, latest first: since, until, outcome, after, limit."""
+        from mainspring.operations.schedule_infos import TickPage  # noqa: PLC0415
+
+        return self._ask("ticks", TickPage, lambda schedules: schedules.ticks(schedule, **wanted))
+
+    @dual
+    def tick(self, /, schedule: str, request: str) -> Coroutine[Any, Any, TickInfo]:
+        """The latest tick that a trigger or backfill asked for."""
+        from mainspring.operations.schedule_infos import TickInfo  # noqa: PLC0415
+
+        return self._ask("tick", TickInfo, lambda schedules: schedules.tick(schedule, request))
+
+    def preview(self, spec: Spec, after: datetime, count: int = 10) -> Sequence[datetime]:
+        """The first times of a spec after a time. Needs no database."""
+        return spec.upcoming(after, count)
+
+
+def _moment(when: Moment | None) -> datetime | None:
+    from mainspring.app.options import moment  # noqa: PLC0415
+    from mainspring.model.clock import to_datetime  # noqa: PLC0415
+
+    return None if when is None else to_datetime(moment(when))

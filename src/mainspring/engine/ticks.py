@@ -1,0 +1,78 @@
+"""What a run that a schedule started knows of its tick."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mainspring.codec import decode_exception
+from mainspring.errors import MainspringError
+from mainspring.model.clock import to_datetime
+from mainspring.model.schedules import Source
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from mainspring.codec import ValueCodec
+    from mainspring.model.records import Run
+
+
+@dataclass(frozen=True, slots=True)
+class RunTick:
+    """The tick that started a run. `last_result` and `last_failure` are as they were at that moment."""
+
+    schedule: str
+    nominal: datetime
+    """The time that the spec names; for a trigger, when it was asked for."""
+    actual: datetime
+    """When the schedule acted on it."""
+    source: Source
+    previous: datetime | None
+    """The nominal time before this one."""
+    upcoming: datetime | None
+    """The nominal time after this one."""
+    last_result: Any
+    """Result of the schedule's run that had succeeded last."""
+    last_failure: BaseException | None
+    """How the schedule's run that had ended last failed, if it did."""
+
+
+def tick_of(run: Run, result: ValueCodec) -> RunTick | None:
+    """The tick that started a run, or None if none did."""
+    if run.tick is None or run.schedule is None:
+        return None
+    known: dict[str, Any] = json.loads(run.tick)
+    failure = known.get("last_failure")
+    return RunTick(
+        run.schedule,
+        to_datetime(known["nominal"]),
+        to_datetime(known["actual"]),
+        Source(known["source"]),
+        _time(known["previous"]),
+        _time(known["upcoming"]),
+        _result(known, result),
+        None if failure is None else decode_exception(json.dumps(failure)),
+    )
+
+
+def times_of(run: Run) -> tuple[datetime, datetime] | None:
+    """The scheduled time and the time of the first claim, for a function that is called with these."""
+    if run.tick is None or run.started is None:
+        return None
+    known: dict[str, Any] = json.loads(run.tick)
+    return (to_datetime(known["nominal"]), to_datetime(run.started)) if known.get("times") else None
+
+
+def _result(known: dict[str, Any], codec: ValueCodec) -> Any:
+    """As the function's annotation says; as plain JSON if it says something else by now."""
+    if "last_result" not in known:
+        return None
+    try:
+        return codec.decode(json.dumps(known["last_result"]))
+    except MainspringError:
+        return known["last_result"]
+
+
+def _time(micros: int | None) -> datetime | None:
+    return None if micros is None else to_datetime(micros)

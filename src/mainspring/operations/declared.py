@@ -1,0 +1,101 @@
+"""Schedules that an app's code declares, brought into the database when a worker starts."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from mainspring.schedules.control import Control
+from mainspring.store.schedules import ScheduleFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mainspring.model.clock import Clock
+    from mainspring.model.ids import IdMaker
+    from mainspring.model.schedules import Schedule
+    from mainspring.schedules.definition import Definition
+    from mainspring.store.protocol import Store
+    from mainspring.store.schedules import Decide
+
+log = logging.getLogger("mainspring.operations")
+
+_PAGE = 1_000
+
+
+class Declared:
+    """What one version of an app declares, against what the database has.
+
+    In a rolling deploy old and new processes start in any order. A version rewrites what another one declared only if it was
+    first seen later than that, or if no live worker has that other version any more: the deploy was taken back.
+    """
+
+    def __init__(self, store: Store, clock: Clock, ids: IdMaker, *, app: str, version: str) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._app = app
+        self._version = version
+
+    def apply(self, definitions: Sequence[Definition], *, alone: bool) -> None:
+        """Make the database say what the code says. `alone`: no other worker was active until now."""
+        there = self._there()
+        if not there and not definitions:
+            return
+        rewrites = self._rules(list(there.values()))
+        for definition in definitions:
+            self._declare(definition, there.get(definition.id), rewrites, alone=alone)
+        declared = {definition.id for definition in definitions}
+        for row in there.values():
+            if row.id not in declared and row.stopped is None and rewrites(row):
+                reason = f"version {self._version} of the code does not declare it any more"
+                log.warning("schedule %s is stopped: %s", row.id, reason)
+                self._update(row.id, {"stopped": reason, "version": self._version})
+
+    def _there(self) -> dict[str, Schedule]:
+        found: dict[str, Schedule] = {}
+        after: str | None = None
+        while page := self._store.schedules.page(ScheduleFilter(app=self._app, after=after, limit=_PAGE)):
+            found |= {row.id: row for row in page if row.version is not None}
+            after = page[-1].id
+        return found
+
+    def _rules(self, rows: list[Schedule]) -> Callable[[Schedule], bool]:
+        versions = {row.version for row in rows if row.version is not None}
+        seen = self._store.schedules.first_seen([self._version, *versions])
+        alive = {worker.version for worker in self._store.workers()}
+        mine = seen.get(self._version, 0)
+
+        def rewrites(row: Schedule) -> bool:
+            other = row.version
+            return other is None or other == self._version or other not in alive or mine > seen.get(other, 0)
+
+        return rewrites
+
+    def _declare(
+        self, definition: Definition, row: Schedule | None, rewrites: Callable[[Schedule], bool], *, alone: bool
+    ) -> None:
+        if row is None:
+            new = definition.row(self._clock.now())
+            new.app, new.version = self._app, self._version
+            if not self._store.schedules.create([new]):
+                return
+            row = self._store.schedules.get(definition.id)  # made at run time, or by another process a moment ago
+            if row is not None and row.app is None:
+                log.warning("schedule %s was made at run time; from now on the code defines it", row.id)
+        if row is None or not rewrites(row):
+            return
+        if definition.policy.when_active and alone:
+            self._change(definition.id, Control(self._clock.now(), self._ids.new).start_at_present())
+        values = {**definition.columns(), "app": self._app, "version": self._version, "stopped": None}
+        if any(getattr(row, name) != value for name, value in values.items()):
+            if row.stopped is not None:
+                log.warning("schedule %s is declared again, and goes on", row.id)
+            self._update(definition.id, values)
+
+    def _update(self, schedule: str, values: dict[str, object]) -> None:
+        self._change(schedule, Control(self._clock.now(), self._ids.new).update(values, None))
+
+    def _change(self, schedule: str, decide: Decide) -> None:
+        while (plan := self._store.schedules.change(schedule, decide, self._clock.now())) and plan.unfinished:
+            pass
