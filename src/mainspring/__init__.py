@@ -16,22 +16,44 @@ from mainspring.model.states import State
 from mainspring.operations.runs import RunInfo, StepInfo
 from mainspring.store.transactions import Tx
 
+if TYPE_CHECKING:
+    from mainspring.app.declared import Declaration
+    from mainspring.engine.ticks import RunTick
+    from mainspring.model.schedules import Outcome, Overlap, Source
+    from mainspring.operations.schedule_infos import BackfillInfo, ScheduleDescription, ScheduleInfo, TickInfo
+    from mainspring.recurrence import Calendar, Cron, Interval, Spec
+    from mainspring.schedules.policy import Policy
+
 __all__ = [
     "App",
     "AsyncFn",
+    "BackfillInfo",
     "Blueprint",
+    "Calendar",
     "Call",
+    "Cron",
+    "Declaration",
     "Event",
     "Handle",
+    "Interval",
     "Message",
+    "Outcome",
+    "Overlap",
+    "Policy",
     "Resource",
     "Retry",
     "RunInfo",
+    "RunTick",
+    "ScheduleDescription",
+    "ScheduleInfo",
     "Settings",
+    "Source",
+    "Spec",
     "State",
     "StepInfo",
     "Stream",
     "SyncFn",
+    "TickInfo",
     "Topic",
     "Tx",
     "run",

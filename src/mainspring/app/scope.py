@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+F = TypeVar("F")
 G = TypeVar("G")
 """What a transaction is given."""
 
@@ -131,25 +132,6 @@ class Scope:
 
         return decorate if fn is None else decorate(fn)
 
-    @overload
-    def transaction(self, fn: Callable[Concatenate[G, P], Coroutine[Any, Any, R]], /) -> AsyncFn[P, R]: ...  # type: ignore[overload-overlap]
-    @overload
-    def transaction(self, fn: Callable[Concatenate[G, P], R], /) -> SyncFn[P, R]: ...
-    @overload
-    def transaction(self, /, *, name: str | None = None, isolation: str | None = None) -> TransactionDecorator: ...
-    def transaction(self, fn: Any = None, /, *, name: str | None = None, isolation: str | None = None) -> Any:
-        """Register a transaction: a step whose outcome commits together with what its function writes, exactly once.
-
-        The annotation of its first parameter says what it is given: `Tx`, `sqlite3.Connection`, `psycopg.Connection` (or
-        `AsyncConnection`, for `async def`), or a SQLAlchemy `Connection` or `Session`. What is started, scheduled or cancelled
-        inside is part of the transaction. `isolation` is "read committed", "repeatable read" or "serializable".
-        """
-
-        def decorate(fn: Any) -> Any:
-            return self._register(fn, "transaction", name, retry=None, timeout=None, isolation=isolation)
-
-        return decorate if fn is None else decorate(fn)
-
     def scheduled(
         self,
         when: str | Cron | Spec,
@@ -170,9 +152,10 @@ class Scope:
         """
 
         def decorate(fn: F) -> F:
-            if not isinstance(fn, (AsyncFn, SyncFn)):
+            made: Any = fn
+            if not isinstance(made, (AsyncFn, SyncFn)):
                 raise InvalidInput(f"@scheduled goes above @workflow, and {fn!r} is not a workflow yet")
-            function: Function = fn._function  # noqa: SLF001  (its other half)
+            function: Function = made._function  # noqa: SLF001  (its other half)
             self._schedule(
                 declared.scheduled(
                     function,
@@ -192,6 +175,25 @@ class Scope:
         return decorate
 
     @overload
+    def transaction(self, fn: Callable[Concatenate[G, P], Coroutine[Any, Any, R]], /) -> AsyncFn[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def transaction(self, fn: Callable[Concatenate[G, P], R], /) -> SyncFn[P, R]: ...
+    @overload
+    def transaction(self, /, *, name: str | None = None, isolation: str | None = None) -> TransactionDecorator: ...
+    def transaction(self, fn: Any = None, /, *, name: str | None = None, isolation: str | None = None) -> Any:
+        """Register a transaction: a step whose outcome commits together with what its function writes, exactly once.
+
+        The annotation of its first parameter says what it is given: `Tx`, `sqlite3.Connection`, `psycopg.Connection` (or
+        `AsyncConnection`, for `async def`), or a SQLAlchemy `Connection` or `Session`. What is started, scheduled or cancelled
+        inside is part of the transaction. `isolation` is "read committed", "repeatable read" or "serializable".
+        """
+
+        def decorate(fn: Any) -> Any:
+            return self._register(fn, "transaction", name, retry=None, timeout=None, isolation=isolation)
+
+        return decorate if fn is None else decorate(fn)
+
+    @overload
     def resource(self, open_: Callable[[], AsyncGenerator[T]], /) -> Resource[T]: ...
     @overload
     def resource(self, open_: Callable[[], Generator[T]], /) -> Resource[T]: ...
@@ -206,7 +208,8 @@ class Scope:
             raise InvalidInput(f"{fn!r} is registered already; use one decorator")
         function = registry.make(fn, kind, name=name, full_name=self._full_name, **how)
         self._add(function)
-        return AsyncFn(self, function) if function.is_async else SyncFn(self, function)
+        make: Any = AsyncFn if function.is_async else SyncFn
+        return make(self, function)
 
 
 class Blueprint(Scope):
