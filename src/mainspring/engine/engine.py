@@ -188,7 +188,7 @@ class Engine:
             else:
                 context = contextvars.Context()
                 try:
-                    ending = await self.loop.run_in_executor(self._run_pool, context.run, run_blocking, ex)
+                    ending = await self.loop.run_in_executor(self._run_pool, lambda: context.run(run_blocking, ex))
                 finally:
                     self._blocking -= 1
                     self.clock.idle()

@@ -146,7 +146,7 @@ def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
 
 def _stranding(ex: Execution) -> str:
     """Why the run cannot go on here, and every version that has found so: none of them is to try it again."""
-    before = json.loads(ex.run.stranded)["versions"] if ex.run.stranded else []
+    before: list[str] = json.loads(ex.run.stranded)["versions"] if ex.run.stranded else []
     return json.dumps({"versions": [*before, ex.engine.version], "reason": str(ex.disagreement)})
 
 
