@@ -96,12 +96,17 @@ class Bulk:
         self._add(statement, values, lambda rows: self._written(ops, rows))
 
     def _written(self, ops: list[Write], rows: list[Row]) -> None:
+        """Rows with a number are writes that were made; those without are runs that were watched."""
+        watched = {row[2]: sql.to_ending(row[2:]) for row in rows if row[0] is None}
         for row in rows:
+            if row[0] is None:
+                continue
             op = ops[_number(row)]
             answer = Written()
-            if _watch(op) is not None:
-                answer.missing = row[1] is None
-                answer.ending = None if answer.missing else sql.to_ending(row[1:6])
+            watch = _watch(op)
+            if watch is not None:
+                answer.missing = watch not in watched
+                answer.ending = watched.get(watch)
             self._answers[id(op)] = answer
             self._news.ready = self._news.ready or any(run.owner is None for run in op.starts)
 
