@@ -18,29 +18,28 @@ RETIRE = f"""
     recoveries = CASE WHEN state = 'running' THEN recoveries + 1 ELSE recoveries END
   WHERE owner = :worker RETURNING id, state
 """
-TREE_FIND = """
-  WITH RECURSIVE tree (id) AS (
-    SELECT id FROM runs WHERE id = ANY(:ids) UNION SELECT r.id FROM runs r JOIN tree ON r.parent = tree.id)
-  SELECT id FROM tree
-"""
 _TREE = """
   WITH RECURSIVE tree (id) AS (
-    SELECT id FROM runs WHERE id = ANY(:ids) UNION SELECT r.id FROM runs r JOIN tree ON r.parent = tree.id)
+    SELECT id FROM runs WHERE id = ANY(:ids)
+    UNION SELECT child.id FROM tree CROSS JOIN LATERAL (SELECT r.id FROM runs r WHERE r.parent = tree.id OFFSET 0) child)
 """
+"""The runs and all that descend from them. OFFSET 0 keeps PostgreSQL from reading all of history to find a few children,
+which it prefers until it has gathered statistics."""
+TREE_FIND = f"{_TREE} SELECT id FROM tree"
 CANCEL_IN_HAND = f"""{_TREE}
   UPDATE runs SET state = 'cancelling', reason = :reason, poked = true
-  WHERE id IN (SELECT id FROM tree) AND owner IS NOT NULL AND kind = 'workflow' AND state IN ('running', 'waiting')
+  WHERE id = ANY(ARRAY(SELECT id FROM tree)) AND owner IS NOT NULL AND kind = 'workflow' AND state IN ('running', 'waiting')
   RETURNING id, owner
 """
 CANCEL_AT_ONCE = f"""{_TREE}
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, poked = false
-  WHERE id IN (SELECT id FROM tree) AND state IN ('scheduled', 'queued', 'running', 'waiting')
+  WHERE id = ANY(ARRAY(SELECT id FROM tree)) AND state IN ('scheduled', 'queued', 'running', 'waiting')
     AND (owner IS NULL OR kind <> 'workflow')
   RETURNING id
 """
 TERMINATE = f"""{_TREE}
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, epoch = epoch + 1, poked = owner IS NOT NULL
-  WHERE id IN (SELECT id FROM tree) AND state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling')
+  WHERE id = ANY(ARRAY(SELECT id FROM tree)) AND state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling')
   RETURNING id, owner
 """
 EXPIRE_FIND = """
