@@ -141,11 +141,13 @@ class Store(Protocol):
 
     # -- the committer's --------------------------------------------------------------------------------------------------
     def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
-        """Commit all of `ops` in one transaction and answer each.
+        """Commit `ops` together and answer each. Those about one run take effect in their order.
 
-        An operation whose data the database refuses comes back as its exception; it does not fail its neighbours. Made
-        again after a lost acknowledgement, each answers as it did the first time. A run that ends unblocks the runs that
-        wait for it in the same transaction.
+        Each is whole by itself: what it starts, whom it wakes and what it records are there together or not at all. Where
+        nothing stands in the way all of them are one transaction. What somebody else holds for longer than a moment comes
+        back as HELD, with all later ones about the same run, and is to be made again (`SlowLane` does); what the database
+        refuses comes back as its exception. Neither fails its neighbours. Made again after a lost acknowledgement, each
+        answers as it did the first time.
         """
         ...
 
