@@ -1,4 +1,3 @@
-
 """An exception that was stored is the exception that was raised, or says honestly that it is not."""
 
 from __future__ import annotations

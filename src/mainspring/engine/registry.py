@@ -112,8 +112,7 @@ def make(
     """Look at a function once, at registration: whatever is wrong with it is an error now."""
     is_class_method = isinstance(fn, classmethod)
     if isinstance(fn, (classmethod, staticmethod)):
-        plain: Any = fn
-        fn = plain.__func__
+        fn = _inside(fn)
     if not inspect.isroutine(fn) and not callable(fn):
         raise InvalidInput(f"{fn!r} is not a function")
     title = name if name is not None else _own_name(fn)
@@ -140,6 +139,10 @@ def make(
         isolation=isolation,
         database=database,
     )
+
+
+def _inside(wrapper: Any) -> Any:
+    return wrapper.__func__
 
 
 def _own_name(fn: Callable[..., Any]) -> str:

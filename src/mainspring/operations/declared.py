@@ -87,7 +87,12 @@ class Declared:
             return
         if definition.policy.when_active and alone:
             self._change(definition.id, Control(self._clock.now(), self._ids.new).start_at_present())
-        values = {**definition.columns(), "app": self._app, "version": self._version, "stopped": None}
+        values: dict[str, object] = {
+            **definition.columns(),
+            "app": self._app,
+            "version": self._version,
+            "stopped": None,
+        }
         if any(getattr(row, name) != value for name, value in values.items()):
             if row.stopped is not None:
                 log.warning("schedule %s is declared again, and goes on", row.id)

@@ -103,9 +103,7 @@ class Joining:
     """Runs that are new in this transaction."""
 
     def signal(self) -> Signal:
-        return Signal(
-            ready=self.ready, ended=frozenset(self.ended), poked=frozenset(self.poked), due=bool(self.ended)
-        )
+        return Signal(ready=self.ready, ended=frozenset(self.ended), poked=frozenset(self.poked), due=bool(self.ended))
 
     @property
     def news(self) -> bool:

@@ -26,13 +26,13 @@ class Situation(Struct):
     """All there is to know of a schedule when it is planned."""
 
     schedule: Schedule
-    runs: list[RunOf] = field(default_factory=list)
+    runs: list[RunOf] = field(default_factory=list["RunOf"])
     """Its runs that have not ended, or whose end it has not taken note of; oldest first."""
-    waiting: list[Tick] = field(default_factory=list)
+    waiting: list[Tick] = field(default_factory=list["Tick"])
     """Ticks that are pending or buffered, in the order in which they wait."""
-    backfills: list[Backfill] = field(default_factory=list)
+    backfills: list[Backfill] = field(default_factory=list["Backfill"])
     """Those not completed, oldest first."""
-    made: dict[str, list[int]] = field(default_factory=dict)
+    made: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     """For each backfill, the first nominal times after its cursor that have a run or wait for one; at most MOST_TAKEN."""
     taken: frozenset[str] = frozenset()
     """Ids that an earlier attempt at this plan wanted for runs, and that belong to other runs."""
@@ -49,16 +49,16 @@ class Plan(Struct):
     """What is to become of a schedule, all of it or nothing."""
 
     schedule: Schedule
-    ticks: list[Tick] = field(default_factory=list)
+    ticks: list[Tick] = field(default_factory=list["Tick"])
     """Ticks that are new or have changed."""
-    starts: list[Beginning] = field(default_factory=list)
-    cancels: list[str] = field(default_factory=list)
-    terminates: list[str] = field(default_factory=list)
-    settled: list[str] = field(default_factory=list)
+    starts: list[Beginning] = field(default_factory=list["Beginning"])
+    cancels: list[str] = field(default_factory=list[str])
+    terminates: list[str] = field(default_factory=list[str])
+    settled: list[str] = field(default_factory=list[str])
     """Ended runs that have been taken note of."""
-    backfills: list[Backfill] = field(default_factory=list)
+    backfills: list[Backfill] = field(default_factory=list["Backfill"])
     """Backfills that are new or have changed."""
-    alerts: list[NewRun] = field(default_factory=list)
+    alerts: list[NewRun] = field(default_factory=list["NewRun"])
     """Runs of the app's own that are to be told of something; each id once."""
     moved: bool = False
     """The schedule's state has changed: cursor, due, counters, pause."""
