@@ -17,6 +17,7 @@ from mainspring.operations.runs import RunInfo, StepInfo
 from mainspring.store.transactions import Tx
 
 if TYPE_CHECKING:
+    from mainspring.app.client import Client
     from mainspring.app.declared import Declaration
     from mainspring.engine.ticks import RunTick
     from mainspring.model.schedules import Outcome, Overlap, Source
@@ -31,6 +32,7 @@ __all__ = [
     "Blueprint",
     "Calendar",
     "Call",
+    "Client",
     "Cron",
     "Declaration",
     "Event",
@@ -64,6 +66,7 @@ __version__ = "0.1.0"
 _LATER = {
     "BackfillInfo": "operations.schedule_infos",
     "Calendar": "recurrence",
+    "Client": "app.client",
     "Cron": "recurrence",
     "Declaration": "app.declared",
     "Interval": "recurrence",

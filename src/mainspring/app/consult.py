@@ -48,4 +48,4 @@ def consult(
 @ours
 async def _ask(runtime: Runtime, question: Callable[[Connection, str | None], R], origin: str | None) -> R:
     connection = await runtime.connected()
-    return await runtime._in_thread(question, connection, origin)  # noqa: SLF001  (a part of the runtime)
+    return await runtime.in_thread(question, connection, origin)

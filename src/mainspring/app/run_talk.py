@@ -9,9 +9,9 @@ from mainspring.app.dual import refuse_blocking_on_loop, refuse_coroutine_in_def
 from mainspring.app.names import named
 from mainspring.app.options import micros
 from mainspring.engine import talking
-from mainspring.engine.context import StepScope, here
+from mainspring.engine.context import StepScope, TransactionScope, current, here
 from mainspring.engine.drivers import drive, drive_blocking, on_loop
-from mainspring.errors import NotInRun
+from mainspring.errors import InTransaction, NotInRun
 from mainspring.store.messages import Entry
 from mainspring.store.ops import Tell
 
@@ -121,18 +121,24 @@ class CloseStream:
 
 
 def _say(kind: str, table: Table, key: str, value: str | None) -> Future[None]:
-    where = here()
+    where = _outside_transactions(kind)
     if isinstance(where, StepScope):
         return _tell(where, table, key, value)
     return drive(where.execution, _flow(where, kind, table, key, value))
 
 
 def _say_sync(kind: str, table: Table, key: str, value: str | None) -> None:
-    where = here()
+    where = _outside_transactions(kind)
     if isinstance(where, StepScope):
         on_loop(where.execution, _tell(where, table, key, value))
     else:
         drive_blocking(where.execution, _flow(where, kind, table, key, value))
+
+
+def _outside_transactions(kind: str) -> Line | StepScope:
+    if isinstance(current.get(), TransactionScope):
+        raise InTransaction(f"run.{kind} cannot be part of a transaction; do it before or after")
+    return here()
 
 
 def _flow(line: Line, kind: str, table: Table, key: str, value: str | None) -> Flow:

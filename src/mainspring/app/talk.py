@@ -10,9 +10,9 @@ from mainspring.app.options import micros
 from mainspring.codec import value_codec
 from mainspring.engine import talking
 from mainspring.engine.branches import ours
-from mainspring.engine.context import Line, StepScope, current
+from mainspring.engine.context import Line, StepScope, TransactionScope, current
 from mainspring.engine.drivers import drive
-from mainspring.errors import InvalidInput, NotFound, NotSerializable, TooLarge
+from mainspring.errors import InTransaction, InvalidInput, NotFound, NotSerializable, TooLarge
 from mainspring.store.messages import Post
 from mainspring.store.ops import Tell, Verdict
 
@@ -46,6 +46,10 @@ class Talk:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
+    @property
+    def runtime(self) -> Runtime:
+        return self._runtime
+
     # -- sending -------------------------------------------------------------------------------------------------------
     def send(self, messages: Sequence[Message], label: str) -> Coroutine[Any, Any, None]:
         """Send messages, all of them or none."""
@@ -54,6 +58,8 @@ class Talk:
         if len(set(keyed)) != len(keyed):
             raise InvalidInput("send: two messages for one run have the same key; a key names one message")
         where = current.get()
+        if isinstance(where, TransactionScope):
+            raise InTransaction("a message cannot be part of a transaction; send it before or after")
         if isinstance(where, Line):
             ex = where.execution
             ex.outstanding += 1
@@ -68,7 +74,7 @@ class Talk:
 
     def _post(self, message: Message) -> Post:
         topic, codec = named(message.topic, "topic")
-        if not isinstance(message.run_id, str) or not message.run_id:
+        if not isinstance(message.run_id, str) or not message.run_id:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"send takes the id of a run first, not {message.run_id!r}")
         body = self.text(codec, message.message, f"a message for {message.run_id!r}")
         return Post(message.run_id, topic, body, self._runtime.clock.now(), message.key)

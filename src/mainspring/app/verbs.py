@@ -1,3 +1,4 @@
+# pyright: reportPrivateUsage=false
 """The verbs with which one talks to runs, typed by the names they are given: `app.send`, `app.get_event`, `app.read_stream`."""
 
 from __future__ import annotations
@@ -6,6 +7,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, overload
 
 from mainspring.app.dual import refuse_blocking_on_loop, refuse_coroutine_in_def_run
+from mainspring.app.nouns import RunVerbs, WorkerVerbs
 from mainspring.app.talk import Message, Talk
 
 if TYPE_CHECKING:
@@ -144,6 +146,16 @@ class Voice:
 
     def _block(self, work: Coroutine[Any, Any, T], label: str) -> T:
         raise NotImplementedError
+
+    @property
+    def runs(self) -> RunVerbs:
+        """Seeing and stopping runs."""
+        return RunVerbs(self._talk.runtime)
+
+    @property
+    def workers(self) -> WorkerVerbs:
+        """Seeing the fleet."""
+        return WorkerVerbs(self._talk.runtime)
 
     @property
     def send(self) -> Send:

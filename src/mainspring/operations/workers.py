@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime  # noqa: TC003  (a run that asks for a WorkerInfo records it, and reads it back by its annotations)
 from typing import TYPE_CHECKING
 
 from mainspring.model.clock import SECOND, to_datetime
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from mainspring.model.clock import Clock
     from mainspring.store.protocol import Store
 

@@ -95,7 +95,7 @@ class FaultyStore:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
-        if name == "schedules":
+        if name in {"schedules", "messages"}:
             return FaultyStore(self._process, found)
         if name in _SILENT:
             return found

@@ -1,0 +1,112 @@
+"""The app's runs from another process, without its code: start by name, wait, talk, see and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
+
+from mainspring.app.app import DEFAULT_URL
+from mainspring.app.dual import dual
+from mainspring.app.functions import Call
+from mainspring.app.options import Options
+from mainspring.app.runtime import Runtime
+from mainspring.app.settings import Settings
+from mainspring.app.talk import Talk
+from mainspring.app.verbs import Voice
+from mainspring.codec import encode_call, value_codec
+from mainspring.engine.registry import Function
+from mainspring.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Unpack
+
+    from mainspring.app.handle import Handle
+    from mainspring.app.options import OptionArguments
+    from mainspring.codec import CallCodec
+    from mainspring.model.clock import Clock
+
+T = TypeVar("T")
+
+
+class _Unknown:
+    """Stands in for the signature of a function whose code is elsewhere: the worker finds out whether arguments fit."""
+
+    def __init__(self, name: str) -> None:
+        self.result = value_codec(Any, f"the result of {name!r}")
+
+    def bind_and_encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        return encode_call(args, kwargs)
+
+
+class Starter:
+    """Starts runs with some options: `client.options(queue="slow").start("checkout", order)`."""
+
+    _spelled: ClassVar[str] = "client.options(…)"
+
+    def __init__(self, runtime: Runtime, options: Options) -> None:
+        self._runtime = runtime
+        self._options = options
+
+    def _block(self, work: Coroutine[Any, Any, T], label: str) -> T:
+        return self._runtime.block(work, label)
+
+    @dual
+    def start(self, /, name: str, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Handle[Any]]:
+        """Start a workflow by its name. If no worker knows the name, the run waits, visibly, until one does."""
+        if not isinstance(name, str) or not name.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"start takes the name of a workflow first, not {name!r}")
+        codec = cast("CallCodec", _Unknown(name))
+        function = Function(name, "workflow", encode_call, is_async=True, codec=codec, source="")
+        return self._runtime.start(Call(self._runtime, function, args, kwargs, self._options))
+
+
+class Client(Voice):
+    """Everything that can be asked of an app's runs, without the app's code. Nothing is executed here.
+
+    `url` is the database (default: `$MAINSPRING_URL`, else `sqlite:///mainspring.db`). Close it, or use it as `with Client(url)`
+    or `async with Client(url)`.
+    """
+
+    _spelled: ClassVar[str] = "client"
+
+    def __init__(self, url: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None) -> None:
+        where = url or os.environ.get("MAINSPRING_URL") or DEFAULT_URL
+        self._runtime = Runtime(where, settings or Settings(), clock)
+
+    @property
+    def _talk(self) -> Talk:
+        return Talk(self._runtime)
+
+    def _block(self, work: Coroutine[Any, Any, T], label: str) -> T:
+        return self._runtime.block(work, label)
+
+    def options(self, **given: Unpack[OptionArguments]) -> Starter:
+        """How runs are to be started."""
+        return Starter(self._runtime, Options().with_(given))
+
+    @dual
+    def start(self, /, name: str, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Handle[Any]]:
+        """Start a workflow by its name."""
+        return Starter(self._runtime, Options()).start(name, *args, **kwargs)
+
+    def handle(self, run_id: str) -> Handle[Any]:
+        """A handle for a run by its id. Whether there is one is found out when something is asked of it."""
+        return self._runtime.handle(run_id)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._runtime.disconnect()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await asyncio.to_thread(self.close)
