@@ -60,6 +60,8 @@ class DoomedStore:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
+        if name == "schedules":
+            return _DoomedPart(self, found)
         if name in _NOUNS:
             return _DoomedNoun(found, _NOUNS[name], self._doomed)
         return self._doomed(found) if name in _VERBS else found
@@ -90,6 +92,17 @@ class DoomedStore:
             raise _Dead("this process is dead")
 
 
+class _DoomedPart:
+    """A part of the store, with verbs of its own, that dies with the rest."""
+
+    def __init__(self, whole: DoomedStore, part: Any) -> None:
+        self._whole = whole
+        self._part = part
+
+    def __getattr__(self, name: str) -> Any:
+        return self._whole._doomed(getattr(self._part, name))  # noqa: SLF001  (of its whole)
+
+
 class _DoomedNoun:
     """A part of a doomed store."""
 
@@ -101,17 +114,6 @@ class _DoomedNoun:
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._noun, name)
         return self._doom(found) if name in self._verbs else found
-
-
-class _DoomedPart:
-    """A part of the store, with verbs of its own, that dies with the rest."""
-
-    def __init__(self, whole: DoomedStore, part: Any) -> None:
-        self._whole = whole
-        self._part = part
-
-    def __getattr__(self, name: str) -> Any:
-        return self._whole._doomed(getattr(self._part, name))  # noqa: SLF001  (of its whole)
 
 
 class _Backstage(Backstage):
