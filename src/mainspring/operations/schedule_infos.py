@@ -228,9 +228,10 @@ def upcoming(schedule: Schedule, now: int, most: int = MOST_SHOWN) -> list[datet
 
 def describe(situation: Situation, recent: list[Tick], now: int) -> ScheduleDescription:
     schedule = situation.schedule
+    promised = {tick.run for tick in situation.waiting}
     return ScheduleDescription(
         **schedule_values(schedule),
-        running=[run.id for run in situation.runs if not run.state.ended],
+        running=[run.id for run in situation.runs if not run.state.ended and run.id not in promised],
         buffered=sum(tick.outcome is Outcome.BUFFERED for tick in situation.waiting),
         recent=[tick_info(tick) for tick in recent],
         upcoming=upcoming(schedule, now),

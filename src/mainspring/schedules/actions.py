@@ -66,7 +66,7 @@ def beginning(schedule: Schedule, tick: Tick, spec: Spec, now: int, new_uid: Cal
             kind=action.kind,
             input=schedule.input,
             state=State.QUEUED,
-            due=now,
+            due=min(tick.due, now),  # what should have begun first is taken first
             created=now,
             timeout=action.timeout,
             version=action.version,

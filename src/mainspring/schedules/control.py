@@ -115,12 +115,15 @@ class Control:
         return self._after_now(change)
 
     def backfill(self, request: str, since: int, until: int, overlap: Overlap, *, again: bool) -> Decide:
-        def decide(situation: Situation) -> Plan:
-            new = Backfill(request, situation.schedule.id, since, until, overlap, again, self._now, _just_before(since))
-            situation.backfills = [*(each for each in situation.backfills if each.id != request), new]
-            return Planning(situation, self._now, self._new_uid).run()
+        """Take note of a backfill. Its ticks are made by the passes that follow."""
 
-        return decide
+        def change(planning: Planning) -> None:
+            before = _just_before(since)
+            new = Backfill(request, planning.schedule.id, since, until, overlap, again, self._now, before)
+            planning.plan.backfills.append(new)
+            planning.more = True
+
+        return self._after_now(change)
 
     def stop_backfill(self, backfill: str) -> Decide:
         def decide(situation: Situation) -> Plan:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from mainspring.model.schedules import Outcome, Overlap, Source, Tick
+from mainspring.model.states import State
 from mainspring.schedules import actions
 from mainspring.schedules.backfill import advance
 from mainspring.schedules.elapsed import LATE, MOST_AT_ONCE, MOST_PASSED_BY, Stretches, Times, spec_of
@@ -48,7 +49,10 @@ class Planning:
         self.times = Times(spec_of(self.schedule.spec), self.schedule.id)
         self.plan = Plan(self.schedule)
         self._paused_since: int | None = None
-        self._more = False
+        self.more = False
+        """There is something to do at once, after this."""
+        self._promised = {tick.run for tick in situation.waiting if tick.run is not None}
+        """Runs that exist already, for ticks that wait: whoever triggered one has a handle to wait with."""
         self.skips: set[int] = set(json.loads(self.schedule.skips)) if self.schedule.skips != "[]" else set()
         self._ripe: list[Tick] = []
         self.buffered: list[Tick] = []
@@ -67,7 +71,6 @@ class Planning:
         self._backfill()
         self._decide()
         self.look_ahead()
-        self.plan.unfinished = self._more
         return self.finished()
 
     def finished(self) -> Plan:
@@ -83,6 +86,8 @@ class Planning:
         )
         for run in ended:
             self.plan.settled.append(run.id)
+            if run.id in self._promised:
+                continue
             failed = remember(self.schedule, run)
             self.plan.learned = self.plan.learned or failed is not None
             allowed = self.policy.pause_on_failure
@@ -126,7 +131,14 @@ class Planning:
     def _collect_waiting(self) -> None:
         for tick in self.situation.waiting:
             tick = structs.replace(tick)  # noqa: PLW2901  (a plan may be made twice from one situation)
-            if tick.outcome is Outcome.PENDING and tick.due > self.now:
+            if tick.run is not None and tick.run in self.plan.settled:
+                tick.outcome, tick.reason, tick.acted = (
+                    Outcome.DROPPED,
+                    "its run was cancelled while it waited",
+                    self.now,
+                )
+                self.plan.ticks.append(tick)
+            elif tick.outcome is Outcome.PENDING and tick.due > self.now:
                 self.held.append(tick)
             else:
                 self._ripe.append(tick)
@@ -140,7 +152,7 @@ class Planning:
             start, begin = begin, None
             for nominal, act in self.times.elapsed(start, self.now):
                 if len(ripe) >= MOST_AT_ONCE:
-                    self._more = True
+                    self.more = self.plan.unfinished = True
                     break
                 self.schedule.cursor = nominal
                 fate = self._fate(nominal, act)
@@ -160,7 +172,7 @@ class Planning:
                     break
         if self.skips:
             self.skips -= {nominal for nominal in self.skips if nominal <= self.schedule.cursor}
-        if self.policy.coalesce and len(ripe) > 1 and not self._more:
+        if self.policy.coalesce and len(ripe) > 1 and not self.more:
             for tick in ripe[:-1]:
                 reason = f"made up for by that of {actions.stamp(ripe[-1].nominal)}"
                 left_out.add(tick.nominal, tick.due, Outcome.REPLACED, reason)
@@ -189,7 +201,7 @@ class Planning:
             made, progress = advance(backfill, self.situation, self.times, self.policy, self.now)
             if progress is not None:
                 self.plan.backfills.append(progress)
-                self._more = self._more or progress.completed is None
+                self.more = self.more or progress.completed is None
             self._ripe += made
 
     # -- deciding ------------------------------------------------------------------------------------------------------
@@ -206,7 +218,7 @@ class Planning:
                 self.plan.ticks.append(tick)
         newest = next((tick for tick in reversed(standing) if self._overlap(tick) in STOPPING), None)
         desk = Desk(
-            [run for run in self.situation.runs if not run.state.ended],
+            [run for run in self.situation.runs if not run.state.ended and run.id not in self._promised],
             {overlap: self._slots(overlap) for overlap in Overlap},
             buffer_limit=self.policy.buffer_limit,
             newest=newest,
@@ -239,14 +251,27 @@ class Planning:
             if tick.outcome is not Outcome.BUFFERED:
                 tick.outcome = Outcome.BUFFERED
                 plan.ticks.append(tick)
+                if tick.source is Source.TRIGGER:
+                    self._promise(tick)
         for tick in desk.left:
             tick.acted = self.now
+            if tick.run is not None:
+                plan.cancels.append(tick.run)
+                tick.run = None
             schedule.skipped += tick.outcome is Outcome.SKIPPED_OVERLAP
             schedule.dropped += tick.outcome is Outcome.DROPPED
             plan.ticks.append(tick)
         plan.cancels += [run.id for run in desk.cancels]
         plan.terminates += [run.id for run in desk.terminates]
         plan.settled += [run.id for run in desk.terminates]
+
+    def _promise(self, tick: Tick) -> None:
+        """Make the run of a tick that has to wait, due at no time: there is something to wait for, and to cancel."""
+        begin = actions.beginning(self.schedule, tick, self.times.spec, self.now, self._new_uid)
+        if begin.run.id not in self.situation.taken:
+            begin.run.state, begin.run.due = State.SCHEDULED, FAR
+            tick.run = begin.run.id
+            self.plan.starts.append(begin)
 
     def _start(self, tick: Tick) -> None:
         schedule = self.schedule
@@ -257,13 +282,13 @@ class Planning:
             tick.outcome, tick.reason = Outcome.START_FAILED, f"there is a run {begin.run.id} already"
             return
         waited = self.now - tick.due
+        (self.plan.starts if tick.run is None else self.plan.releases).append(begin)
         tick.run = begin.run.id
         tick.outcome = Outcome.LATE if waited > LATE else Outcome.FIRED
         tick.reason = _why_late(tick, waited) if waited > LATE else None
         schedule.starts += 1
         if not tick.source.manual and schedule.remaining is not None:
             schedule.remaining -= 1
-        self.plan.starts.append(begin)
 
     # -- what comes next -----------------------------------------------------------------------------------------------
     def look_ahead(self) -> None:
@@ -276,7 +301,7 @@ class Planning:
         elif schedule.paused and schedule.stopped is None and schedule.resume_at is not None:
             due = schedule.resume_at
         due = min([due, *(tick.due for tick in self.held)])
-        schedule.due = self.now if self._more else due
+        schedule.due = self.now if self.more else due
         schedule.fault = None
 
 

@@ -52,6 +52,8 @@ class Plan(Struct):
     ticks: list[Tick] = field(default_factory=list["Tick"])
     """Ticks that are new or have changed."""
     starts: list[Beginning] = field(default_factory=list["Beginning"])
+    releases: list[Beginning] = field(default_factory=list[Beginning])
+    """Runs that were made to wait, due at no time, and whose time has come."""
     cancels: list[str] = field(default_factory=list[str])
     terminates: list[str] = field(default_factory=list[str])
     settled: list[str] = field(default_factory=list[str])
@@ -68,13 +70,14 @@ class Plan(Struct):
     """So has its definition."""
     deleted: bool = False
     unfinished: bool = False
-    """There was more to do than one plan does: what was asked for beyond that was left for the next."""
+    """More ticks had come up than one plan decides on: what somebody asked for beyond that is left for the next."""
 
     @property
     def empty(self) -> bool:
         return not (
             self.ticks
             or self.starts
+            or self.releases
             or self.cancels
             or self.terminates
             or self.settled

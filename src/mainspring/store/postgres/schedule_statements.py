@@ -98,6 +98,7 @@ FORGET = """
   RETURNING 1
 """
 CREATE = f"{_insert(sql.SCHEDULE, 'schedules')} ON CONFLICT (id) DO NOTHING RETURNING id"
+RELEASE = "UPDATE runs SET state = 'queued', due = :due, tick = :tick::json WHERE id = :id AND state = 'scheduled'"
 START = _insert(sql.SCHEDULED_RUN, "runs")
 ALERT = f"{_insert(runs_sql.NEW_RUN_COLUMNS, 'runs')} ON CONFLICT (id) DO NOTHING"
 TICKS = f"""

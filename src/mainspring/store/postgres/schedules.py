@@ -228,6 +228,11 @@ class _Work:
         deleted = [plan.schedule.id for plan in plans if plan.deleted]
         for statement in text.DELETE if deleted else ():
             self._db.execute(self._sql(statement), {"ids": deleted})
+        for plan in plans:
+            for start in plan.releases:
+                values = {"id": start.run.id, "due": start.run.due, "tick": start.tick}
+                self._db.execute(self._sql(text.RELEASE), values)
+                self.news.ready = True
         self.news.ready = self.news.ready or bool(starts or alerts)
 
     def _stop(self, plan: Plan) -> None:

@@ -51,6 +51,7 @@ _MADE = """
     AND source <> 'trigger' AND (run IS NOT NULL OR outcome IN ('pending', 'buffered')) ORDER BY nominal LIMIT ?
 """
 _THERE = f"SELECT id FROM runs WHERE id IN {_LIST}"
+_RELEASE = "UPDATE runs SET state = 'queued', due = ?, tick = ? WHERE id = ? AND state = 'scheduled'"
 _SETTLE = f"UPDATE runs SET unsettled = 0 WHERE id IN {_LIST}"
 _HAS = """NOT EXISTS (
     SELECT 1 FROM json_each(:attributes) w
@@ -227,8 +228,11 @@ def _apply(db: sqlite3.Connection, plans: Sequence[Plan], now: int) -> Batch:
     for plan in plans:
         _stop(db, batch, plan, now)
     _START.run(db, [sql.beginning_values(plan.schedule.id, start) for plan in plans for start in plan.starts])
+    for plan in plans:
+        for start in plan.releases:
+            db.execute(_RELEASE, (start.run.due, start.tick, start.run.id))
     INSERT_RUNS.run(db, [run_values(alert) for plan in plans for alert in plan.alerts])
-    batch.ready = any(plan.starts or plan.alerts for plan in plans)
+    batch.ready = any(plan.starts or plan.releases or plan.alerts for plan in plans)
     _TICKS.run(db, [sql.tick_values(tick) for plan in plans for tick in plan.ticks])
     settled = [run for plan in plans for run in plan.settled]
     if settled:
