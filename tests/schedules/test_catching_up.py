@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -29,7 +29,7 @@ async def _after_downtime(url: str, policy: Policy, spec: str = "5m", away: str 
 async def test_what_is_within_the_window_is_made_up_for_and_the_rest_is_missed(store_url: str) -> None:
     after = await _after_downtime(store_url, Policy(Overlap.ALLOW_ALL, catchup="12m"))
     assert [nominal for nominal, _ in after.starts] == ["00:50", "00:55", "01:00"]
-    ticks = after.found  # type: ignore[attr-defined]
+    ticks: list[Any] = after.found  # type: ignore[attr-defined]
     assert [str(tick.outcome) for tick in ticks] == ["missed"] * 9 + ["late"] * 3
     assert {str(tick.source) for tick in ticks} == {"catchup"}
     assert after.described.missed == 9  # type: ignore[attr-defined]
@@ -54,7 +54,8 @@ async def test_coalesce_makes_up_for_the_latest_only(store_url: str) -> None:
 
 async def test_a_long_stretch_is_one_row(store_url: str) -> None:
     after = await _after_downtime(store_url, Policy(catchup="30s"), spec="1m")
-    fired, span, last = after.found  # type: ignore[attr-defined]
+    found: list[Any] = after.found  # type: ignore[attr-defined]
+    fired, span, last = found
     assert (fired.nominal, fired.outcome) == (at("00:01"), "fired")
     assert (span.outcome, span.count, span.nominal, span.until) == ("missed", 60, at("00:02"), at("01:01"))
     assert (last.nominal, last.outcome) == (at("01:02"), "fired")
