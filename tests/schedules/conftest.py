@@ -35,6 +35,9 @@ class Bench:
         self.results: dict[str, Any] = {}
         self.seen: dict[str, tuple[Any, str | None]] = {}
         self.world: World
+        self.found: list[Any] = []
+        """What a test keeps of the ticks, for after the world is gone."""
+        self.described: Any = None
         self.app = App(url, settings=Settings(poll=0.05))
         self.started: list[tuple[str, datetime]] = []
 

@@ -59,6 +59,8 @@ class Database:
         self._lock = threading.Lock()
         self._readers: SimpleQueue[sqlite3.Connection] = SimpleQueue()
         self._all: list[sqlite3.Connection] = []
+        self._lending = threading.Lock()
+        self._reading: set[sqlite3.Connection] = set()
         self._turns: int | None = None
         self._writer: sqlite3.Connection | None = None
         self._lent_to: int | None = None
@@ -76,9 +78,10 @@ class Database:
                 self._writer.execute("PRAGMA journal_mode = WAL")
 
     def close(self) -> None:
-        with self._lock:
+        with self._lock, self._lending:
             for connection in self._all:
-                connection.close()
+                if connection not in self._reading:  # that would crash the process; whoever reads closes it afterwards
+                    connection.close()
             self._all.clear()
             self._writer = None
             if self._turns is not None:
@@ -134,15 +137,29 @@ class Database:
     def read(self) -> Generator[sqlite3.Connection]:
         """A connection to read with. Several threads can have one each."""
         with translated(self.path):
+            connection = self._reader()
+            try:
+                yield connection
+            finally:
+                self._give_back(connection)
+
+    def _reader(self) -> sqlite3.Connection:
+        with self._lending:
             try:
                 connection = self._readers.get_nowait()
             except Empty:
                 self._open_writer()
                 connection = self._connect()
                 connection.execute("PRAGMA query_only = 1")
-            try:
-                yield connection
-            finally:
+            self._reading.add(connection)
+        return connection
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        with self._lending:
+            self._reading.discard(connection)
+            if self._writer is None:
+                connection.close()
+            else:
                 self._readers.put(connection)
 
     def foreign_commits(self) -> int:
