@@ -53,7 +53,11 @@ class Service(ABC):
                     log.warning("%s: %s; trying again in %.2g s", self.name, error, pause)
                 else:
                     log.exception("%s failed; trying again in %.2g s", self.name, pause)
-                await asyncio.sleep(pause)
+                self.clock.busy()  # what could not be done is still to be done now
+                try:
+                    await asyncio.sleep(pause)
+                finally:
+                    self.clock.idle()
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 continue
             pause = _FIRST_PAUSE
