@@ -29,6 +29,14 @@ class NewRun(Struct):
     parent: str | None = None
     scheduled_by: str | None = None
     attributes: str = "{}"
+    queue: str | None = None
+    priority: int = 0
+    partition: str = ""
+    key: str | None = None
+    retry: str | None = None
+    latest: int | None = None
+    key_mode: str | None = None
+    """What to do about an unfinished run with the same key. Not kept."""
 
 
 class Run(Struct):
@@ -60,6 +68,14 @@ class Run(Struct):
     stranded: str | None
     schedule: str | None = None
     tick: str | None = None
+    queue: str | None = None
+    priority: int = 0
+    partition: str = ""
+    key: str | None = None
+    attempts: int = 0
+    retry: str | None = None
+    since: int | None = None
+    latest: int | None = None
 
 
 class Step(Struct):

@@ -13,8 +13,9 @@ PATIENCE = "100ms"
 """How long a transaction that holds something waits for somebody else's row."""
 
 ENDED = "('succeeded', 'failed', 'cancelled')"
-_JSON = {"input", "output", "error", "trail", "stranded"}
+_JSON = {"input", "output", "error", "trail", "stranded", "retry"}
 _NUMBERS = {"due", "created", "started", "completed", "timeout", "deadline", "epoch", "recoveries", "seq", "attempts"}
+_NUMBERS |= {"priority", "since", "latest"}
 
 
 def cast(column: str) -> str:
