@@ -97,8 +97,8 @@ def _memory(allowance: _Allowance, limit: int | None, mine: int) -> None:
 
 def _shared_out(allowed: dict[str, int], budget: int) -> dict[str, int]:
     """Divide a budget evenly, in the order given; what one may not have goes to the others."""
-    given = dict.fromkeys(allowed, 0)
-    hungry = [name for name, most in allowed.items() if most > 0]
+    given: dict[str, int] = dict.fromkeys(allowed, 0)
+    hungry: list[str] = [name for name, most in allowed.items() if most > 0]
     while budget > 0 and hungry:
         portion = max(1, budget // len(hungry))
         for name in hungry:

@@ -117,12 +117,12 @@ class Claims:
                 except LOCKED:
                     roll_back(db)
                     raise
-        except StoreUnavailable:
+            claims = self._with_steps(sorted([*runs, *taken], key=lambda run: (run.priority, run.due, run.uid)))
+        except Exception:  # whatever went wrong, what was taken must not be forgotten
             self._in_doubt[request.worker] = {run.id: run.epoch for run in (*runs, *taken)}
             raise
         times = [int(when) for when in (due, demands.again) if when is not None]
-        runs = sorted([*runs, *taken], key=lambda run: (run.priority, run.due, run.uid))
-        return Claimed(self._with_steps(runs), min(times, default=None), more or queued.more, queued.short)
+        return Claimed(claims, min(times, default=None), more or queued.more, queued.short)
 
     def _demands(self, request: ClaimRequest, waiting: list[Row]) -> Demands:
         self._count += 1

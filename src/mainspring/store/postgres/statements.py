@@ -14,8 +14,8 @@ PATIENCE = "100ms"
 
 ENDED = "('succeeded', 'failed', 'cancelled')"
 _JSON = {"input", "output", "error", "trail", "stranded", "retry"}
-_NUMBERS = {"due", "created", "started", "completed", "timeout", "deadline", "epoch", "recoveries", "seq", "attempts"}
-_NUMBERS |= {"priority", "since", "latest"}
+_RUN_NUMBERS = {"created", "started", "completed", "timeout", "deadline", "epoch", "recoveries", "priority", "since", "latest"}
+_NUMBERS = {"due", "seq", "attempts"} | _RUN_NUMBERS
 
 
 def cast(column: str) -> str:
