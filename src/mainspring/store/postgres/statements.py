@@ -14,7 +14,18 @@ PATIENCE = "100ms"
 
 ENDED = "('succeeded', 'failed', 'cancelled')"
 _JSON = {"input", "output", "error", "trail", "stranded", "retry"}
-_RUN_NUMBERS = {"created", "started", "completed", "timeout", "deadline", "epoch", "recoveries", "priority", "since", "latest"}
+_RUN_NUMBERS = {
+    "created",
+    "started",
+    "completed",
+    "timeout",
+    "deadline",
+    "epoch",
+    "recoveries",
+    "priority",
+    "since",
+    "latest",
+}
 _NUMBERS = {"due", "seq", "attempts"} | _RUN_NUMBERS
 
 
