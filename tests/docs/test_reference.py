@@ -83,7 +83,7 @@ def _columns(url: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     if url.startswith("sqlite"):
         with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database:
-            query = "SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c WHERE t.type = 'table'"
+            query = "SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c WHERE t.type IN ('table', 'view')"
             rows: list[tuple[str, str]] = database.execute(query).fetchall()
     else:
         with psycopg.connect(url) as connection:

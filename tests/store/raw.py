@@ -82,6 +82,7 @@ def script(url: str, text: str) -> None:
 
 def drop_everything(url: str) -> None:
     if url.startswith("sqlite"):
+        execute(url, "DROP VIEW IF EXISTS scheduled_functions")
         for table in tables(url):
             execute(url, f"DROP TABLE {table}")
     else:

@@ -12,6 +12,8 @@ from mainspring.app.declared import Declaration
 from mainspring.app.dual import dual, refuse_blocking_on_loop
 from mainspring.app.forks import survive_forks
 from mainspring.app.functions import as_call
+from mainspring.app.joined import JoinedBlock
+from mainspring.app.later import AppFunctions, delay_of, time_of
 from mainspring.app.portal import Portal
 from mainspring.app.runtime import Runtime
 from mainspring.app.schedules import AppSchedules
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from mainspring.app.functions import Call
     from mainspring.app.handle import Handle
+    from mainspring.app.options import Duration, Moment
     from mainspring.app.scope import Blueprint
     from mainspring.engine.registry import Function
     from mainspring.model.clock import Clock
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from mainspring.schedules.policy import Policy
 
 T = TypeVar("T")
+R = TypeVar("R")
 DEFAULT_URL = "sqlite:///mainspring.db"
 
 
@@ -227,6 +231,30 @@ class App(Voice, Scope):
     def get_events(self, /, run_id: str) -> Coroutine[Any, Any, dict[str, Any]]:
         """All events of a run, by key."""
         return self._talk.get_events(run_id)
+
+    @dual
+    def run_after(self, /, delay: Duration, call: Call[R]) -> Coroutine[Any, Any, Handle[R]]:
+        """Schedule a function to run after a delay; 0 is as soon as this commits. Inside a transaction it is part of it."""
+        length = delay_of(delay)
+        return self._runtime.run_later(as_call(call), lambda now: now + length)
+
+    @dual
+    def run_at(self, /, when: Moment, call: Call[R]) -> Coroutine[Any, Any, Handle[R]]:
+        """Schedule a function to run at a time: an aware datetime, or seconds since 1970. The past means at once."""
+        time = time_of(when, self._runtime.clock.now())
+        return self._runtime.run_later(as_call(call), lambda _: time)
+
+    @property
+    def scheduled_functions(self) -> AppFunctions:
+        """What was scheduled with run_after and run_at: get, list, cancel_all."""
+        return AppFunctions(self._runtime)
+
+    def joined(self, connection: Any) -> JoinedBlock:
+        """Make every verb inside the block part of the transaction that is open on `connection`.
+
+        A sqlite3 or psycopg connection (also an asynchronous one), or a SQLAlchemy Connection or Session. Committing stays yours.
+        """
+        return JoinedBlock(self._runtime, connection)
 
     def handle(self, run_id: str) -> Handle[Any]:
         """A handle for a run by its id. Whether there is one is found out when something is asked of it."""

@@ -13,9 +13,10 @@ from mainspring.app.connection import Connection
 from mainspring.app.declared import Declarations
 from mainspring.app.dual import refuse_blocking_on_loop
 from mainspring.app.handle import Handle
+from mainspring.app.later import check_call, spend
 from mainspring.app.options import micros
 from mainspring.app.portal import Portal, bridged
-from mainspring.app.transacting import Transacting, is_ready, refuse_waiting
+from mainspring.app.transacting import Transacting, is_ready, ready, refuse_waiting
 from mainspring.codec import value_codec
 from mainspring.engine import flows
 from mainspring.engine.branches import ours
@@ -217,6 +218,58 @@ class Runtime:
             return self._start_joined(where, [(call, text)], lambda handles: handles[0])
         return self._start_outside(call, text, where)
 
+    def run_later(self, call: Call[R], time: Callable[[int], int]) -> Coroutine[Any, Any, Handle[R]]:
+        """Schedule a function, as an operation of the run or as part of the transaction that we are in, if any.
+
+        `time` says, given the time at which it is scheduled, when it is to run.
+        """
+        check_call(call)
+        text = self.encode(call)
+        spend(self, call, text)
+        where = current.get()
+        if isinstance(where, Line):
+            return self._later_in_run(where.execution, _take_position(where), call, text, time)
+        step = where.step if isinstance(where, TransactionScope) else where
+        run_id = call.options.id or (step.next_start() if step is not None else None)
+        new = self._later(call, text, run_id, step.execution if step is not None else None, time)
+        if isinstance(where, TransactionScope):
+            return self.transacting.start(
+                where, [new], lambda started: self._handle(call, new.id, created=_started(new, started[0]))
+            )
+        return self._store_later(call, new, step)
+
+    def _later(
+        self, call: Call[Any], text: str, run_id: str | None, ex: Execution | None, time: Callable[[int], int]
+    ) -> NewRun:
+        """The row of a scheduled function. It is nobody's child: it runs whatever becomes of the run that scheduled it."""
+        now = self.clock.now()
+        when = time(now)
+        new = self.new_run(call, text, run_id, None, here=False)
+        new.scheduled_time = when
+        new.due = max(when, now)
+        new.state = State.SCHEDULED if new.due > now else State.QUEUED
+        new.scheduled_by = ex.id if ex is not None else None
+        return new
+
+    @ours
+    async def _later_in_run(
+        self, ex: Execution, position: str, call: Call[R], text: str, time: Callable[[int], int]
+    ) -> Handle[R]:
+        run_id = call.options.id or f"{ex.id}/{position}"
+        make = lambda: [self._later(call, text, run_id, ex, time)]  # noqa: E731
+        await drive(ex, flows.start(ex, position, call.name, make))
+        return self._handle(call, run_id, created=True)
+
+    @ours
+    async def _store_later(self, call: Call[R], new: NewRun, step: StepScope | None) -> Handle[R]:
+        connection = await self.connected()
+        asker = step.execution.id if step is not None else None
+        try:
+            answer: Started | BaseException = await connection.committer.commit(Start(new, asker), patient=False)
+        except Exception as error:  # noqa: BLE001  (what it means is decided below)
+            answer = error
+        return self._handle(call, new.id, created=_started(new, answer))
+
     def start_many(self, calls: Sequence[Call[Any]]) -> Coroutine[Any, Any, list[Handle[Any]]]:
         """Start many runs in one commit."""
         prepared = [(call, self.encode(call)) for call in calls]
@@ -281,7 +334,8 @@ class Runtime:
         for call, text in prepared:
             run_id = call.options.id or (scope.next_start() if scope is not None else None)
             news.append(self.new_run(call, text, run_id, scope.execution if scope is not None else None))
-        futures = [connection.committer.commit(Start(new), patient=False) for new in news]
+        asker = scope.execution.id if scope is not None else None
+        futures = [connection.committer.commit(Start(new, asker), patient=False) for new in news]
         answers = await asyncio.gather(*futures, return_exceptions=True)
         handles: list[Handle[Any]] = []
         failure: BaseException | None = None
@@ -294,7 +348,8 @@ class Runtime:
                 if new.owner is not None and isinstance(error, StoreError):
                     self._hand_back(connection, new)
             if self.engine is not None:
-                self.engine.begin(new, created=created)
+                stopped = not isinstance(answer, BaseException) and answer.state is State.CANCELLED
+                self.engine.begin(new, created=created and not stopped)
             handles.append(self._handle(call, new.id, created=created))
         if failure is not None:
             raise failure
@@ -398,8 +453,15 @@ class Runtime:
 
     # -- asking --------------------------------------------------------------------------------------------------------
     def cancel(self, run_id: str, reason: str | None) -> Coroutine[Any, Any, bool]:
-        """Cancel a run, as part of the transaction that is open here, if any."""
+        """Cancel a run, as part of the transaction that is open here, if any. A function that cancels itself goes on."""
         where = current.get()
+        place = where.step if isinstance(where, TransactionScope) else where
+        if (
+            isinstance(place, StepScope)
+            and place.execution.id == run_id
+            and place.execution.function.kind != "workflow"
+        ):
+            return ready(value=False)
         if isinstance(where, TransactionScope):
             return self.transacting.cancel(where, run_id, reason)
         return self.ask("cancel", bool, lambda runs: runs.cancel([run_id], reason)[run_id])

@@ -42,6 +42,10 @@ class Settings:
         100, "int or none", "how often a run may lose its worker before it fails", low=0
     )
     value_bytes: int = _setting(8 * 2**20, "int", "largest argument, result or other value, as JSON text", low=64)
+    schedule_functions: int = _setting(
+        1_000, "int", "functions that one execution may schedule with run_after and run_at", low=1
+    )
+    schedule_bytes: int = _setting(8 * 2**20, "int", "their arguments together, as JSON text", low=64)
     poll: float = _setting(5.0, "duration", "how often to look without being woken", low=0.01)
     grace: float = _setting(10.0, "duration", "how long steps in flight may go on when a worker stops", low=0)
     synchronous: str = _setting(

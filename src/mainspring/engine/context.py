@@ -41,6 +41,10 @@ class Line:
         self._reserved: tuple[object, int] = (None, 0)
 
     @property
+    def quota(self) -> Quota:
+        return self.execution.quota
+
+    @property
     def home(self) -> object:
         """The runtime that executes the run."""
         return self.execution.engine.home

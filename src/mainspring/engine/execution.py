@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
+from mainspring.engine.context import Quota
 from mainspring.engine.delivery import Delivery
 from mainspring.errors import NonDeterminism
 from mainspring.store.ops import FAR
@@ -70,6 +71,7 @@ class Execution:
         "last_time",
         "outstanding",
         "parking",
+        "quota",
         "reserved",
         "rest_due",
         "resting",
@@ -93,6 +95,8 @@ class Execution:
         self.last_time = run.started if run.started is not None else run.created
         self.halted: Halt | None = None
         self.disagreement: NonDeterminism | None = None
+        self.quota = Quota()
+        """What the workflow's body has scheduled."""
         self.active = 0
         """Operations that are doing something, not waiting."""
         self.invoking = 0

@@ -29,6 +29,8 @@ class NewRun(Struct):
     parent: str | None = None
     scheduled_by: str | None = None
     attributes: str = "{}"
+    scheduled_time: int | None = None
+    """When it was asked to run, by run_after or run_at."""
 
 
 class Run(Struct):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import to_datetime
 from mainspring.model.states import State
+from mainspring.operations.functions import ScheduledFunctions
 from mainspring.store.ops import FAR
 from mainspring.store.protocol import RunFilter
 
@@ -82,6 +83,11 @@ class Runs:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
+
+    @property
+    def functions(self) -> ScheduledFunctions:
+        """Those that were scheduled with run_after and run_at."""
+        return ScheduledFunctions(self._store, self._clock)
 
     def get(self, run_id: str) -> RunInfo:
         run = self._store.run(run_id)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from mainspring.model.records import Claim, Ending, Run, Step, Worker
     from mainspring.model.states import State
+    from mainspring.store.functions import Functions
     from mainspring.store.messages import Heard, Messages
     from mainspring.store.ops import Op, Result
     from mainspring.store.schedules import ScheduleStore
@@ -107,6 +108,11 @@ class Store(Protocol):
     @property
     def schedules(self) -> ScheduleStore:
         """The schedules, with the verbs of their own."""
+        ...
+
+    @property
+    def functions(self) -> Functions:
+        """What was scheduled with run_after and run_at."""
         ...
 
     @property

@@ -54,6 +54,7 @@ def run_values(run: NewRun) -> tuple[Any, ...]:
         run.parent,
         run.scheduled_by,
         run.attributes,
+        run.scheduled_time,
         run.created if in_hand else None,
         1 if in_hand else 0,
     )

@@ -58,7 +58,8 @@ class _Batch:
 
     def apply(self, wave: list[Op]) -> None:
         ready = [op for op in wave if run_of(op) not in self._held]
-        self._together([op for op in ready if not isinstance(op, (Rest, Release))])
+        # What a step asks for is started alone, because it has to look at who asks.
+        self._together([op for op in ready if not isinstance(op, (Rest, Release)) and not getattr(op, "asker", None)])
         self._together([op for op in ready if isinstance(op, (Rest, Release))])
         for op in wave:
             if id(op) in self.answers:

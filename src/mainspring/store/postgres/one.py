@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.model.states import State
 from mainspring.store import sql
+from mainspring.store.joining import STOPPED, WITH_ITS_STARTER
 from mainspring.store.messages import heard_by
 from mainspring.store.ops import Finish, Release, Rest, Speak, Start, Started, Tell, Verdict, Void, Write, Written
 from mainspring.store.postgres import messages
@@ -83,9 +84,16 @@ class One:
     # -- starts --------------------------------------------------------------------------------------------------------
     def _start(self, op: Start) -> Started:
         run = op.run
+        stopped = False
+        if op.asker is not None:
+            row = self._locked([op.asker], text.SHARE).get(op.asker)
+            stopped = row is not None and row[3] in STOPPED
         while True:
             values = dict(zip(sql.NEW_RUN_COLUMNS, sql.run_values(run), strict=True))
             if self._all(text.START_ONE, patience=text.PATIENCE, **values):
+                if stopped:
+                    self._all(text.BORN_CANCELLED, id=run.id, reason=WITH_ITS_STARTER, now=self._now)
+                    return Started(created=True, workflow=run.workflow, state=State.CANCELLED)
                 self._news.ready = self._news.ready or run.owner is None
                 return Started(created=True, workflow=run.workflow, state=run.state)
             rows = self._all("SELECT uid, workflow, state FROM runs WHERE id = :id", id=run.id)

@@ -14,7 +14,19 @@ PATIENCE = "100ms"
 
 ENDED = "('succeeded', 'failed', 'cancelled')"
 _JSON = {"input", "output", "error", "trail", "stranded"}
-_NUMBERS = {"due", "created", "started", "completed", "timeout", "deadline", "epoch", "recoveries", "seq", "attempts"}
+_NUMBERS = {
+    "due",
+    "created",
+    "started",
+    "completed",
+    "timeout",
+    "deadline",
+    "scheduled_time",
+    "epoch",
+    "recoveries",
+    "seq",
+    "attempts",
+}
 
 
 def cast(column: str) -> str:
@@ -39,6 +51,10 @@ START_ONE = f"""
   SELECT {", ".join(f":{column}::{cast(column)}" for column in sql.NEW_RUN_COLUMNS)}
   FROM set_config('lock_timeout', :patience, true)
   ON CONFLICT (id) DO NOTHING RETURNING uid
+"""
+
+BORN_CANCELLED = """
+  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL WHERE id = :id RETURNING id
 """
 
 # -- steps ---------------------------------------------------------------------------------------------------------------

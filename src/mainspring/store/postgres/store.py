@@ -8,6 +8,7 @@ from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
 from mainspring.model.states import State
 from mainspring.store import migrations, sql
+from mainspring.store.functions import Functions
 from mainspring.store.message_sql import SqlMessages
 from mainspring.store.postgres import schema as tables
 from mainspring.store.postgres import statements as text
@@ -66,6 +67,7 @@ class PostgresStore:
         self._claims = Claims(self._db, self._sql)
         self._whole = Whole(self._db, self._sql, origin)
         self.schedules = PostgresSchedules(self._db, self._sql, origin, self._tell)
+        self.functions = Functions(lambda text, values: self._rows(text, **values))
         self.transactions = PostgresTransactions(self._db, self._sql, origin, self._hear_signal)
         self._hear: Callable[[Signal], None] | None = None
         self._listener: Listener | None = None

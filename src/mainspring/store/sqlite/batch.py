@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.model.states import State
 from mainspring.store import sql
+from mainspring.store.joining import WITH_ITS_STARTER
 from mainspring.store.messages import heard_by
 from mainspring.store.ops import Finish, Release, Rest, Speak, Start, Started, Tell, Verdict, Void, Write, Written
 from mainspring.store.sqlite import messages
@@ -47,6 +48,13 @@ ON_STEP = """ON CONFLICT (run, position) DO UPDATE SET
     seq = excluded.seq, output = excluded.output, error = excluded.error, completed = excluded.completed,
     attempts = excluded.attempts, epoch = excluded.epoch, child = excluded.child, due = excluded.due, trail = excluded.trail
   WHERE steps.completed IS NULL"""
+STOPPED = """
+  SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(?)) AND state IN ('cancelling', 'cancelled')
+"""
+BORN_CANCELLED = """
+  UPDATE runs SET state = 'cancelled', reason = ?, completed = ?, owner = NULL
+  WHERE id IN (SELECT value FROM json_each(?)) AND state IN ('scheduled', 'queued', 'running')
+"""
 INSERT_RUNS = Bulk(
     f"INSERT INTO runs ({', '.join(sql.NEW_RUN_COLUMNS)}) VALUES {{rows}} ON CONFLICT (id) DO NOTHING",
     len(sql.NEW_RUN_COLUMNS),
@@ -181,13 +189,33 @@ class Batch:
         if changed != len(ops):
             return None
         self._note_new(op.run.owner for op in ops)
-        return [Started(created=True, workflow=op.run.workflow, state=op.run.state) for op in ops]
+        stopped = self._born_cancelled(ops)
+        return [
+            Started(
+                created=True,
+                workflow=op.run.workflow,
+                state=State.CANCELLED if op.run.id in stopped else op.run.state,
+            )
+            for op in ops
+        ]
+
+    def _born_cancelled(self, ops: Sequence[Start]) -> set[str]:
+        """Runs that a step of a cancelled run asks for are cancelled from the beginning; which ones are."""
+        askers = json.dumps([op.asker for op in ops if op.asker is not None])
+        if askers == "[]":
+            return set()
+        stopped = {row[0] for row in self._db.execute(STOPPED, (askers,))}
+        born = {op.run.id for op in ops if op.asker in stopped}
+        if born:
+            self._db.execute(BORN_CANCELLED, (WITH_ITS_STARTER, self._now, json.dumps(list(born))))
+        return born
 
     def _start(self, op: Start) -> Started:
         run = op.run
         if INSERT_RUNS.run(self._db, [sql.run_values(run)]) == 1:
             self._note_new((run.owner,))
-            return Started(created=True, workflow=run.workflow, state=run.state)
+            state = State.CANCELLED if self._born_cancelled([op]) else run.state
+            return Started(created=True, workflow=run.workflow, state=state)
         row = self._db.execute("SELECT uid, workflow, state FROM runs WHERE id = ?", (run.id,)).fetchone()
         mine = row[0] == run.uid  # made before, and only the acknowledgement was lost
         if mine:

@@ -12,6 +12,7 @@ from mainspring.errors import StoreError
 from mainspring.model.records import Claim
 from mainspring.model.states import State
 from mainspring.store import migrations, sql
+from mainspring.store.functions import Functions
 from mainspring.store.message_sql import SqlMessages
 from mainspring.store.ops import FAR
 from mainspring.store.protocol import Claimed, Poke, Signal
@@ -81,6 +82,7 @@ class SqliteStore:
     def __init__(self, path: str, *, url: str, synchronous: str = "FULL") -> None:
         self.url = url
         self._db = Database(path, synchronous=synchronous)
+        self.functions = Functions(self._read)
         self.transactions = SqliteTransactions(self._db, self._hear_signal)
         self._hear: Callable[[Signal], None] | None = None
         self._closing = threading.Event()
@@ -312,6 +314,10 @@ class SqliteStore:
         with self._db.read() as db:
             row = db.execute(sql.STEP, {"run": run_id, "position": position}).fetchone()
             return sql.to_step(row) if row else None
+
+    def _read(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        with self._db.read() as db:
+            return db.execute(statement, values).fetchall()
 
     def runs(self, wanted: RunFilter) -> list[Run]:
         statement, values = sql.runs_page(wanted)

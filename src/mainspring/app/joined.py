@@ -1,0 +1,50 @@
+"""`app.joined(connection)`: the verbs of the app as part of a transaction that the user has opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from mainspring.engine.context import Line, StepScope, TransactionScope, current
+from mainspring.errors import InTransaction
+
+if TYPE_CHECKING:
+    from contextvars import Token
+
+    from mainspring.app.runtime import Runtime
+
+
+class JoinedBlock:
+    """`with app.joined(connection):` or `async with`. What is started inside is there when, and only if, the user commits."""
+
+    def __init__(self, runtime: Runtime, connection: Any) -> None:
+        self._runtime = runtime
+        self._connection = connection
+        self._scope: TransactionScope | None = None
+        self._token: Token[Any] | None = None
+
+    def __enter__(self) -> Self:
+        where = current.get()
+        if isinstance(where, Line):
+            raise InTransaction(
+                "in a workflow's own body a transaction would be made again by every replay; "
+                "use @app.transaction, or join inside a step"
+            )
+        if isinstance(where, TransactionScope):
+            raise InTransaction("a transaction is open here already, and everything inside is part of it")
+        joined = self._runtime.connection().store.transactions.join(self._connection)
+        step = where if isinstance(where, StepScope) else None
+        self._scope = TransactionScope(self._runtime, joined, step=step)
+        self._token = current.set(self._scope)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._scope is not None and self._token is not None:
+            self._scope.over = True
+            current.reset(self._token)
+
+    async def __aenter__(self) -> Self:
+        await self._runtime.connected()
+        return self.__enter__()
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.__exit__(*exc)

@@ -1,0 +1,137 @@
+"""Scheduling functions: `run_after` and `run_at`, and what an app knows of those that were scheduled."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from mainspring.app.dual import dual
+from mainspring.app.options import micros, moment
+from mainspring.engine.context import current
+from mainspring.errors import InvalidInput, TooLarge
+from mainspring.model.clock import SECOND
+from mainspring.operations.functions import ScheduledFunction
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+    from mainspring.app.functions import Call
+    from mainspring.app.options import Duration, Moment
+    from mainspring.app.runtime import Runtime
+
+R = TypeVar("R")
+log = logging.getLogger("mainspring.app")
+
+FIVE_YEARS = 5 * 366 * 86_400 * SECOND
+_NEARLY = 0.95
+
+
+def delay_of(value: Duration) -> int:
+    """A delay in microseconds: not negative, finite, at most five years."""
+    if isinstance(value, bool):
+        raise InvalidInput(f"a delay is a timedelta, seconds or a phrase such as '10m', not {value!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidInput(f"a delay must be finite, not {value!r}")
+    found = micros(value)
+    if found < 0:
+        raise InvalidInput(f"a delay must not be negative, as {value!r} is; 0 is as soon as possible")
+    if found > FIVE_YEARS:
+        raise InvalidInput(f"the delay {value!r} is more than five years")
+    return found
+
+
+def time_of(value: Moment, now: int) -> int:
+    """A point in time in microseconds, at most five years from now. One in the past means at once."""
+    found = moment(value)
+    if abs(found - now) > FIVE_YEARS:
+        raise InvalidInput(f"the time {value!r} is more than five years in the {'future' if found > now else 'past'}")
+    return found
+
+
+def check_call(call: Call[Any]) -> None:
+    if call.options.after is not None or call.options.at is not None:
+        raise InvalidInput(f"{call.name}: run_after and run_at say when; leave options(after=…) and options(at=…) out")
+
+
+def spend(runtime: Runtime, call: Call[Any], text: str) -> None:
+    """Count a function against what one execution may schedule: one transaction, one step, or the body of one workflow."""
+    where = current.get()
+    if where is None:
+        return
+    quota = where.quota
+    settings = runtime.settings
+    if quota.functions >= settings.schedule_functions:
+        raise TooLarge(
+            f"too many functions are scheduled in one execution (limit: {settings.schedule_functions:,}, setting "
+            f"schedule_functions); {call.name!r} was one too many"
+        )
+    if quota.size + len(text) > settings.schedule_bytes:
+        raise TooLarge(
+            f"the arguments of the functions that are scheduled in one execution are too large (limit: "
+            f"{settings.schedule_bytes:,} characters as JSON, setting schedule_bytes); those of {call.name!r} were too much"
+        )
+    before = max(quota.functions / settings.schedule_functions, quota.size / settings.schedule_bytes)
+    quota.functions += 1
+    quota.size += len(text)
+    after = max(quota.functions / settings.schedule_functions, quota.size / settings.schedule_bytes)
+    if before < _NEARLY <= after:
+        log.warning(
+            "one execution has scheduled %d functions with %d characters of arguments: the limits are %d and %d",
+            quota.functions,
+            quota.size,
+            settings.schedule_functions,
+            settings.schedule_bytes,
+        )
+
+
+class AppFunctions:
+    """`app.scheduled_functions`: what was scheduled with run_after and run_at."""
+
+    _spelled: ClassVar[str] = "app.scheduled_functions"
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def _block(self, work: Coroutine[Any, Any, R], label: str) -> R:
+        return self._runtime.block(work, label)
+
+    @dual
+    def get(self, /, function_id: str) -> Coroutine[Any, Any, ScheduledFunction]:
+        """One function. `NotFound` when there is none of that id, or no longer."""
+        return self._runtime.ask(
+            "scheduled_functions.get", ScheduledFunction, lambda runs: runs.functions.get(function_id), reads=True
+        )
+
+    @dual
+    def list(
+        self,
+        /,
+        name: str | None = None,
+        state: str | Sequence[str] = (),
+        due_before: Moment | None = None,
+        due_after: Moment | None = None,
+        limit: int = 50,
+    ) -> Coroutine[Any, Any, list[ScheduledFunction]]:
+        """Functions, first due first: of a name, in a state (pending, in_progress, success, failed, canceled), due in a span."""
+        before = None if due_before is None else moment(due_before)
+        after = None if due_after is None else moment(due_after)
+        return self._runtime.ask(
+            "scheduled_functions.list",
+            list[ScheduledFunction],
+            lambda runs: runs.functions.list(name=name, state=state, due_before=before, due_after=after, limit=limit),
+            reads=True,
+        )
+
+    @dual
+    def cancel_all(
+        self, /, name: str | None = None, before: Moment | None = None, after: Moment | None = None
+    ) -> Coroutine[Any, Any, int]:
+        """Cancel all pending functions, of a name or due in a span of time; how many."""
+        until = None if before is None else moment(before)
+        since = None if after is None else moment(after)
+        return self._runtime.ask(
+            "scheduled_functions.cancel_all",
+            int,
+            lambda runs: runs.functions.cancel_all(name=name, before=until, after=since),
+        )

@@ -1,0 +1,109 @@
+"""Seeing scheduled functions, and cancelling many of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime  # noqa: TC003  (a run that asks for one records it, and reads it back by its annotations)
+from typing import TYPE_CHECKING, Any
+
+from mainspring.errors import InvalidInput, NotFound
+from mainspring.model.clock import to_datetime
+from mainspring.model.states import State
+from mainspring.store.functions import FunctionFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mainspring.model.clock import Clock
+    from mainspring.store.functions import FunctionRow
+    from mainspring.store.protocol import Store
+
+STATES = {
+    "pending": (State.SCHEDULED, State.QUEUED),
+    "in_progress": (State.RUNNING, State.WAITING),
+    "success": (State.SUCCEEDED,),
+    "failed": (State.FAILED,),
+    "canceled": (State.CANCELLING, State.CANCELLED),
+}
+"""The states of a scheduled function, as they are called here and in the view, and those of its run."""
+
+_BATCH = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledFunction:
+    """A function that was scheduled with `run_after` or `run_at`."""
+
+    id: str
+    created: datetime
+    name: str
+    args: list[Any]
+    """One object: the arguments by name."""
+    scheduled_time: datetime
+    """When it was asked to run."""
+    completed_time: datetime | None
+    state: str
+    """pending, in_progress, success, failed or canceled."""
+    error: str | None
+    """What went wrong, if it failed."""
+
+
+class ScheduledFunctions:
+    """The verbs. All of them block."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def get(self, function_id: str) -> ScheduledFunction:
+        row = self._store.functions.get(function_id)
+        if row is None:
+            raise NotFound(f"there is no scheduled function {function_id!r}, or no longer")
+        return _info(row)
+
+    def list(
+        self,
+        *,
+        name: str | None = None,
+        state: str | Sequence[str] = (),
+        due_before: int | None = None,
+        due_after: int | None = None,
+        limit: int = 50,
+    ) -> list[ScheduledFunction]:
+        """The functions, first due first."""
+        names = (state,) if isinstance(state, str) else tuple(state)
+        unknown = [each for each in names if each not in STATES]
+        if unknown:
+            raise InvalidInput(f"there is no state {', '.join(unknown)}; there are {', '.join(STATES)}")
+        if limit < 1:
+            raise InvalidInput(f"a page has at least one function, not {limit}")
+        states = tuple(each for kind in names for each in STATES[kind])
+        wanted = FunctionFilter(name=name, states=states, due_before=due_before, due_after=due_after, limit=limit)
+        return [_info(row) for row in self._store.functions.page(wanted)]
+
+    def cancel_all(self, *, name: str | None = None, before: int | None = None, after: int | None = None) -> int:
+        """Cancel the pending functions of a name or of a span of time, a batch at a time; how many."""
+        wanted = FunctionFilter(name=name, states=STATES["pending"], due_before=before, due_after=after, limit=_BATCH)
+        count = 0
+        while rows := self._store.functions.page(wanted):
+            done = self._store.cancel([row.id for row in rows], None, self._clock.now())
+            count += sum(done.values())
+        return count
+
+
+def _info(row: FunctionRow) -> ScheduledFunction:
+    kind = next(name for name, states in STATES.items() if row.state in states)
+    error = None
+    if kind == "failed":
+        error = json.loads(row.error)["message"] if row.error is not None else row.reason
+    return ScheduledFunction(
+        id=row.id,
+        created=to_datetime(row.created),
+        name=row.workflow,
+        args=[json.loads(row.input)],
+        scheduled_time=to_datetime(row.scheduled_time),
+        completed_time=None if row.completed is None else to_datetime(row.completed),
+        state=kind,
+        error=error,
+    )
