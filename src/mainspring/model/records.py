@@ -31,6 +31,14 @@ class NewRun(Struct):
     attributes: str = "{}"
     scheduled_time: int | None = None
     """When it was asked to run, by run_after or run_at."""
+    queue: str | None = None
+    priority: int = 0
+    partition: str = ""
+    key: str | None = None
+    retry: str | None = None
+    latest: int | None = None
+    key_mode: str | None = None
+    """What to do about an unfinished run with the same key. Not kept."""
 
 
 class Run(Struct):
@@ -62,6 +70,14 @@ class Run(Struct):
     stranded: str | None
     schedule: str | None = None
     tick: str | None = None
+    queue: str | None = None
+    priority: int = 0
+    partition: str = ""
+    key: str | None = None
+    attempts: int = 0
+    retry: str | None = None
+    since: int | None = None
+    latest: int | None = None
 
 
 class Step(Struct):

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 
+from mainspring.store.queues import admit_nothing
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from mainspring.store.functions import Functions
     from mainspring.store.messages import Heard, Messages
     from mainspring.store.ops import Op, Result
+    from mainspring.store.queues import Admit, QueueStore
     from mainspring.store.schedules import ScheduleStore
     from mainspring.store.transactions import Transactions
 
@@ -39,6 +42,12 @@ class ClaimRequest(Struct, frozen=True):
     now: int
     compatible: bool = False
     """Also take runs that began under another fingerprint, as long as this version has not failed to replay them."""
+    queues: frozenset[str] | None = None
+    """The queues to take from; None: all. Runs without a queue are everybody's."""
+    mine: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, "Mapping[str, int]"])
+    """Runs of queues in this worker's memory, by queue and partition."""
+    admit: Admit = admit_nothing
+    """Decides which runs of a queue may begin."""
 
 
 class Claimed(Struct, frozen=True):
@@ -48,6 +57,10 @@ class Claimed(Struct, frozen=True):
     next_due: int | None
     more: bool
     """Whether there was more than was asked for."""
+    short: bool = False
+    """Whether more might be taken if fewer runs of some queue were in this worker's memory."""
+    held: bool = False
+    """Whether more might be taken as soon as a run of some queue ends, anywhere."""
 
 
 class Poke(Struct, frozen=True):
@@ -120,6 +133,11 @@ class Store(Protocol):
         """Where users' functions and the library write together."""
         ...
 
+    @property
+    def queues(self) -> QueueStore:
+        """The queues that runs wait in."""
+        ...
+
     # -- life ----------------------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True) -> None:
         """Connect, and bring the tables up to date (or only check them). Safe when many processes do so at once.
@@ -188,7 +206,11 @@ class Store(Protocol):
 
     # -- executing -----------------------------------------------------------------------------------------------------
     def claim(self, request: ClaimRequest) -> Claimed:
-        """Take ready runs, first due first: each becomes running, owned, in a new epoch, and comes with its steps."""
+        """Take ready runs: each becomes running, owned, in a new epoch, and comes with its steps.
+
+        The smallest priority comes first, then the first due, then the first that was asked for; of runs in queues only
+        those that `request.admit` lets begin, besides those that have begun already.
+        """
         ...
 
     def pokes(self, worker: str) -> list[Poke]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 RUN_COLUMNS = Run.__struct_fields__
 STEP_COLUMNS = Step.__struct_fields__
-NEW_RUN_COLUMNS = (*NewRun.__struct_fields__, "started", "epoch")
+NEW_RUN_COLUMNS = (*(name for name in NewRun.__struct_fields__ if name != "key_mode"), "started", "epoch")
 WORKER_COLUMNS = ("id", "host", "boot", "pid", "pid_start", "version", "functions", "started", "beat", "seen")
 
 RUN = f"SELECT {', '.join(RUN_COLUMNS)} FROM runs WHERE id = :id"
@@ -55,6 +55,12 @@ def run_values(run: NewRun) -> tuple[Any, ...]:
         run.scheduled_by,
         run.attributes,
         run.scheduled_time,
+        run.queue,
+        run.priority,
+        run.partition,
+        run.key,
+        run.retry,
+        run.latest,
         run.created if in_hand else None,
         1 if in_hand else 0,
     )

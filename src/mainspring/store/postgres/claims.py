@@ -13,11 +13,16 @@ from mainspring.errors import StoreUnavailable
 from mainspring.model.records import Claim
 from mainspring.model.states import State
 from mainspring.store import sql
+from mainspring.store.demands import Demands, half
 from mainspring.store.ops import FAR
 from mainspring.store.postgres import statements as text
 from mainspring.store.postgres.database import LOCKED, roll_back
+from mainspring.store.postgres.queued import CLAIMABLE, TAKEN, Queued
+from mainspring.store.postgres.queues import to_queue
 from mainspring.store.postgres.wire import array
 from mainspring.store.protocol import Claimed, Poke
+from mainspring.store.queue_rows import to_exceptions, to_queue_with
+from mainspring.store.queues import EXCEPTIONS, RESUMES, WAITING
 
 if TYPE_CHECKING:
     from mainspring.model.records import Run, Step
@@ -34,30 +39,20 @@ _PROMOTE = """
     ORDER BY due LIMIT :most FOR NO KEY UPDATE SKIP LOCKED)
   UPDATE runs SET state = 'queued' FROM ripe WHERE runs.id = ripe.id
 """
-_CLAIMABLE = """
-    state = 'queued' AND workflow = ANY(:names)
-      AND (:compatible OR fingerprint = '' OR fingerprint = :functions::jsonb ->> workflow)
-      AND (stranded IS NULL OR NOT coalesce(jsonb_exists(stranded::jsonb -> 'versions', :version), false))
-"""
 _TAKE = f"""
   WITH ready AS MATERIALIZED (
-    SELECT id, due, uid FROM runs WHERE {_CLAIMABLE}
-    ORDER BY due, uid LIMIT :limit::bigint + 1 FOR NO KEY UPDATE SKIP LOCKED),
-  chosen AS MATERIALIZED (SELECT id FROM ready ORDER BY due, uid LIMIT :limit)
-  UPDATE runs r SET state = 'running', owner = :worker, epoch = epoch + 1, poked = false,
-    stranded = CASE WHEN json_array_length(stranded -> 'versions') > 0 THEN stranded END,
-    started = coalesce(started, :now), version = coalesce(version, :version),
-    fingerprint = CASE WHEN fingerprint = '' THEN :functions::jsonb ->> r.workflow ELSE fingerprint END,
-    deadline = CASE WHEN started IS NULL AND timeout IS NOT NULL THEN least(deadline, :now + timeout) ELSE deadline END
-  FROM chosen WHERE r.id = chosen.id
-  RETURNING (SELECT count(*) FROM ready) > :limit, {", ".join(f"r.{column}" for column in sql.RUN_COLUMNS)}
+    SELECT id, priority, due, uid FROM runs WHERE state = 'queued' AND queue IS NULL AND {CLAIMABLE}
+    ORDER BY priority, due, uid LIMIT :limit::bigint + 1 FOR NO KEY UPDATE SKIP LOCKED),
+  chosen AS MATERIALIZED (SELECT id FROM ready ORDER BY priority, due, uid LIMIT :limit)
+  {TAKEN.format(also="(SELECT count(*) FROM ready) > :limit, ")}
 """
-_MORE = f"SELECT 1 FROM runs WHERE {_CLAIMABLE} LIMIT 1"
-_NEXT_DUE = f"""
+_MORE = f"SELECT 1 FROM runs WHERE state = 'queued' AND queue IS NULL AND {CLAIMABLE} LIMIT 1"
+_LOOK = f"""
   SELECT least(
     (SELECT min(due) FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due < {FAR}),
     (SELECT min(deadline) FROM runs
-     WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting')))
+     WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting'))),
+    EXISTS (SELECT 1 FROM runs WHERE {RESUMES})
 """
 _STILL_MINE = f"SELECT {', '.join(sql.RUN_COLUMNS)} FROM runs WHERE id = ANY(:ids) AND owner = :worker"
 _STEPS = f"""
@@ -84,40 +79,66 @@ class Claims:
         self._sql = dialect
         self._in_doubt: dict[str, dict[str, int]] = {}
         self._unheard: dict[str, list[Poke]] = {}
+        self._count = 0
+        self._turns: dict[str, str] = {}
+        self._beside_queues: set[str] = set()
+        """Workers whose last claim found runs waiting in queues: their next one leaves room for those."""
 
     # -- claims --------------------------------------------------------------------------------------------------------
     def claim(self, request: ClaimRequest) -> Claimed:
         runs = self._settle(request.worker)
         limit = max(0, request.limit - len(runs))
+        self._count += 1
+        plain = half(limit, self._count) if request.worker in self._beside_queues else limit
         values: dict[str, Value] = {
             "names": array(request.functions),
             "functions": json.dumps(dict(request.functions)),
             "compatible": "true" if request.compatible else "false",
             "version": request.version,
-            "limit": limit,
+            "limit": plain,
             "worker": request.worker,
             "now": request.now,
             "most": max(_MOST_PROMOTED, request.limit + 1),
         }
-        asked = [self._sql.raw(each) for each in ("BEGIN", _PROMOTE, _TAKE if limit else _MORE, _NEXT_DUE)]
+        asked = [
+            self._sql.raw(each) for each in ("BEGIN", _PROMOTE, _TAKE if plain else _MORE, _LOOK, WAITING, EXCEPTIONS)
+        ]
         taken: list[Run] = []
         try:
             with self._db.connection() as db:
                 try:
-                    *_, rows, due = db.wire.execute(*((statement, values) for statement in asked))
-                    taken = [_to_run(row[1:]) for row in rows] if limit else []
+                    *_, rows, ((due, resumes),), waiting, exceptions = db.wire.execute(
+                        *((each, values) for each in asked)
+                    )
+                    taken = [_to_run(row[1:]) for row in rows] if plain else []
+                    more = rows[0][0] == "t" if rows and plain else bool(rows)
+                    queued = Queued(db, self._sql, request, values)
+                    if resumes == "t":
+                        taken += map(_to_run, queued.resume(limit - len(taken)))
+                    demands = self._demands(queued.request, waiting, exceptions)
+                    if demands:
+                        taken += map(_to_run, queued.begin(demands, limit - len(taken)))
                     # Not sent along with the rest: a claim whose outcome is unknown must at least know what it was about.
                     db.wire.execute((self._sql.raw("COMMIT"), {}))
                 except LOCKED:
                     roll_back(db)
                     raise
-            claims = self._with_steps(sorted([*runs, *taken], key=lambda run: (run.due, run.uid)))
+            claims = self._with_steps(sorted([*runs, *taken], key=lambda run: (run.priority, run.due, run.uid)))
         except Exception:  # whatever went wrong, what was taken must not be forgotten
             self._in_doubt[request.worker] = {run.id: run.epoch for run in (*runs, *taken)}
             raise
-        more = rows[0][0] == "t" if rows and limit else bool(rows)
-        next_due = due[0][0]
-        return Claimed(claims, None if next_due is None else int(next_due), more)
+        times = [int(when) for when in (due, demands.again) if when is not None]
+        return Claimed(claims, min(times, default=None), more or queued.more, queued.short, demands.held)
+
+    def _demands(self, request: ClaimRequest, waiting: list[Row], exceptions: list[Row]) -> Demands:
+        by_queue = to_exceptions(exceptions)
+        queues = [to_queue_with(to_queue(row), by_queue) for row in waiting]
+        demands = Demands(request, queues, self._count, self._turns)
+        if demands:
+            self._beside_queues.add(request.worker)
+        else:
+            self._beside_queues.discard(request.worker)
+        return demands
 
     def _settle(self, worker: str) -> list[Run]:
         """Runs that were taken by a claim of which it was not known whether it committed."""

@@ -13,9 +13,8 @@ PATIENCE = "100ms"
 """How long a transaction that holds something waits for somebody else's row."""
 
 ENDED = "('succeeded', 'failed', 'cancelled')"
-_JSON = {"input", "output", "error", "trail", "stranded"}
-_NUMBERS = {
-    "due",
+_JSON = {"input", "output", "error", "trail", "stranded", "retry"}
+_RUN_NUMBERS = {
     "created",
     "started",
     "completed",
@@ -24,9 +23,11 @@ _NUMBERS = {
     "scheduled_time",
     "epoch",
     "recoveries",
-    "seq",
-    "attempts",
+    "priority",
+    "since",
+    "latest",
 }
+_NUMBERS = {"due", "seq", "attempts"} | _RUN_NUMBERS
 
 
 def cast(column: str) -> str:

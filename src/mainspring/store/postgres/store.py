@@ -19,6 +19,7 @@ from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.postgres.listener import Listener
 from mainspring.store.postgres.news import EVERYTHING, News
+from mainspring.store.postgres.queues import PostgresQueues
 from mainspring.store.postgres.schedules import PostgresSchedules
 from mainspring.store.postgres.transactions import PostgresTransactions
 from mainspring.store.postgres.whole import Whole
@@ -69,6 +70,7 @@ class PostgresStore:
         self.schedules = PostgresSchedules(self._db, self._sql, origin, self._tell)
         self.functions = Functions(lambda text, values: self._rows(text, **values))
         self.transactions = PostgresTransactions(self._db, self._sql, origin, self._hear_signal)
+        self.queues = PostgresQueues(self._db, self._sql, origin, self._tell)
         self._hear: Callable[[Signal], None] | None = None
         self._listener: Listener | None = None
         self.messages = SqlMessages(self._rows)

@@ -9,16 +9,16 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import StoreError
-from mainspring.model.records import Claim
 from mainspring.model.states import State
 from mainspring.store import migrations, sql
 from mainspring.store.functions import Functions
 from mainspring.store.message_sql import SqlMessages
-from mainspring.store.ops import FAR
-from mainspring.store.protocol import Claimed, Poke, Signal
+from mainspring.store.protocol import Poke, Signal
 from mainspring.store.sqlite import stops
 from mainspring.store.sqlite.batch import BAD_DATA, ENDING, Batch
+from mainspring.store.sqlite.claims import Claiming
 from mainspring.store.sqlite.database import Database
+from mainspring.store.sqlite.queues import SqliteQueues
 from mainspring.store.sqlite.schedules import SqliteSchedules
 from mainspring.store.sqlite.transactions import SqliteTransactions
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from mainspring.model.records import Ending, Run, Step, Worker
     from mainspring.store.ops import Op, Result
-    from mainspring.store.protocol import ClaimRequest, RunFilter, SchemaReport
+    from mainspring.store.protocol import Claimed, ClaimRequest, RunFilter, SchemaReport
 
 log = logging.getLogger("mainspring.store")
 
@@ -35,35 +35,6 @@ _WATCH_SECONDS = 0.02
 _MIGRATIONS = migrations.load("mainspring.store.sqlite")
 _REMEMBER = "CREATE TABLE IF NOT EXISTS migrations (name TEXT NOT NULL PRIMARY KEY)"
 
-_PROMOTE = """
-  UPDATE runs SET state = 'queued'
-  WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due <= ?
-"""
-_READY = f"""
-  SELECT {", ".join(sql.RUN_COLUMNS)} FROM runs
-  WHERE state = 'queued' AND EXISTS (
-      SELECT 1 FROM json_each(:functions) f
-      WHERE f.key = workflow AND (:compatible OR fingerprint = '' OR fingerprint = f.value))
-    AND (stranded IS NULL OR NOT EXISTS (SELECT 1 FROM json_each(stranded, '$.versions') v WHERE v.value = :version))
-  ORDER BY due, uid LIMIT :limit
-"""
-_TAKE = """
-  UPDATE runs SET state = 'running', owner = :worker, epoch = epoch + 1, poked = 0,
-    stranded = CASE WHEN json_array_length(stranded, '$.versions') > 0 THEN stranded END,
-    started = coalesce(started, :now), version = coalesce(version, :version),
-    fingerprint = CASE WHEN fingerprint = '' THEN :fingerprint ELSE fingerprint END,
-    deadline = CASE WHEN started IS NULL AND timeout IS NOT NULL THEN min(coalesce(deadline, :now + timeout), :now + timeout)
-                    ELSE deadline END
-  WHERE id = :id
-  RETURNING {columns}
-""".replace("{columns}", ", ".join(sql.RUN_COLUMNS))
-_NEXT_DUE = f"""
-  SELECT min(due) FROM (
-    SELECT min(due) AS due FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due < {FAR}
-    UNION ALL
-    SELECT min(deadline) FROM runs
-    WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting'))
-"""
 _STRAND = """
   UPDATE runs SET stranded = json_object('versions', json_array(), 'reason',
     CASE WHEN workflow IN (SELECT key FROM json_each(:functions))
@@ -89,6 +60,9 @@ class SqliteStore:
         self._watcher: threading.Thread | None = None
         self.schedules = SqliteSchedules(self._db, self._tell)
         self.messages = SqlMessages(self._rows)
+        self._claims = 0
+        self._turns: dict[str, str] = {}
+        self.queues = SqliteQueues(self._db, self._wake_claimers)
 
     # -- life ----------------------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True) -> None:
@@ -159,6 +133,9 @@ class SqliteStore:
         self._tell(batch)
         return answers
 
+    def _wake_claimers(self) -> None:
+        self._hear_signal(Signal(ready=True))
+
     def _tell(self, batch: Batch) -> None:
         if batch.ready or batch.due or batch.ended or batch.poked or batch.said:
             ended, poked, said = frozenset(batch.ended), frozenset(batch.poked), frozenset(batch.said)
@@ -214,27 +191,9 @@ class SqliteStore:
 
     # -- executing -----------------------------------------------------------------------------------------------------
     def claim(self, request: ClaimRequest) -> Claimed:
-        values = {
-            "functions": json.dumps(dict(request.functions)),
-            "compatible": request.compatible,
-            "version": request.version,
-            "limit": request.limit + 1,
-            "worker": request.worker,
-            "now": request.now,
-        }
+        self._claims += 1
         with self._db.write() as db:
-            db.execute(_PROMOTE, (request.now,))
-            rows = db.execute(_READY, values).fetchall()
-            more = len(rows) > request.limit
-            claims: list[Claim] = []
-            for row in rows[: request.limit]:
-                found = sql.to_run(row)
-                values |= {"id": found.id, "fingerprint": request.functions[found.workflow]}
-                run = sql.to_run(db.execute(_TAKE, values).fetchone())
-                steps = db.execute(sql.STEPS, {"run": run.id}).fetchall() if run.epoch > 1 else []
-                claims.append(Claim(run, [sql.to_step(step) for step in steps]))
-            next_due = db.execute(_NEXT_DUE).fetchone()[0]
-        return Claimed(claims, next_due, more)
+            return Claiming(db, request, self._claims, self._turns).claim()
 
     def pokes(self, worker: str) -> list[Poke]:
         look = "SELECT id, epoch, state, reason FROM runs WHERE owner = ? AND poked = 1"

@@ -1,0 +1,162 @@
+"""From the queues in which runs wait to what a claim takes from each: the part that is the same in every store."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mainspring.model.queues import Limits
+from mainspring.store.queue_rows import to_exceptions, to_queue_with
+from mainspring.store.queues import Admission, Demand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from mainspring.model.queues import Queue
+    from mainspring.store.protocol import ClaimRequest
+    from mainspring.store.queues import Recent
+
+
+def half(room: int, turn: int) -> int:
+    """Half of the room; of an odd place, every other time."""
+    return (room + turn % 2) // 2
+
+
+class Demands:
+    """The queues that a claim may take from, in an order that changes with each claim.
+
+    `turns` remembers, for each queue, the partition that was served last: the next one is served first.
+    """
+
+    def __init__(self, request: ClaimRequest, waiting: Sequence[Queue], turn: int, turns: dict[str, str]) -> None:
+        open_ = [queue for queue in waiting if not queue.paused and _heard(request, queue.name)]
+        begin = turn % len(open_) if open_ else 0
+        self.queues = [*open_[begin:], *open_[:begin]]
+        self._request = request
+        self._turn = turn
+        self._turns = turns
+        self._allotments: list[Allotment] = []
+        self._left_out = False
+
+    def __bool__(self) -> bool:
+        return bool(self.queues)
+
+    def room_for_plain(self, room: int) -> int:
+        """Where runs wait in queues, those without one get half of the room, so that neither waits for ever."""
+        return half(room, self._turn) if self.queues else room
+
+    def refresh(self, queues: Iterable[Queue], exceptions: Sequence[Sequence[Any]]) -> None:
+        """Put queues as they were found under a lock in place of what they were before, with the limits of single partitions (rows
+        of queue, partition, limits). One that was to be locked and is gone has been deleted.
+        """
+        locked = {queue.name: queue for queue in queues}
+        by_queue = to_exceptions(exceptions)
+        self.queues = [
+            to_queue_with(locked.get(queue.name, queue), by_queue)
+            for queue in self.queues
+            if queue.name in locked or not queue.shared
+        ]
+
+    def each(self, room: int) -> Iterator[Allotment]:
+        """One queue after the other, each with its part of what is left of the room."""
+        left = room
+        for number, queue in enumerate(self.queues):
+            if left <= 0:
+                self._left_out = True
+                return
+            part = max(1, left // (len(self.queues) - number))
+            allotment = Allotment(self._request, queue, part, self._turns)
+            self._allotments.append(allotment)
+            yield allotment
+            left -= allotment.taken
+
+    @property
+    def more(self) -> bool:
+        """Whether there was more to take than there was room for."""
+        return self._left_out or any(allotment.more for allotment in self._allotments)
+
+    @property
+    def held(self) -> bool:
+        return any(allotment.admission.held for allotment in self._allotments)
+
+    @property
+    def short(self) -> bool:
+        return any(allotment.admission.short for allotment in self._allotments)
+
+    @property
+    def again(self) -> int | None:
+        """When one of the queues may admit more, by time alone."""
+        times = [allotment.admission.again for allotment in self._allotments]
+        return min((when for when in times if when is not None), default=None)
+
+
+class Allotment:
+    """What a claim may take from one queue."""
+
+    def __init__(self, request: ClaimRequest, queue: Queue, room: int, turns: dict[str, str]) -> None:
+        self._request = request
+        self._turns = turns
+        self._mine: Mapping[str, int] = request.mine.get(queue.name, {})
+        self.queue = queue
+        self._room = room
+        self.admission = Admission()
+        self.taken = 0
+        self.more = False
+
+    @property
+    def turn(self) -> str:
+        """The partition that was served last."""
+        return self._turns.get(self.queue.name, "")
+
+    def most_partitions(self, placed: Mapping[str, int], recent: Mapping[int, Recent]) -> int:
+        """How many partitions are worth looking at: only those of which something has begun can be at their limits."""
+        begun = set(placed).union(self._mine, *recent.values())
+        return self._room + len(begun)
+
+    def decide(self, waiting: Sequence[str], placed: dict[str, int], recent: dict[int, Recent]) -> Admission:
+        """What may be taken; `waiting` are partitions in their turn, some perhaps twice."""
+        partitions = list(dict.fromkeys(waiting))
+        demand = Demand(self.queue, partitions, placed, recent, self._mine, self._room, self._request.now)
+        self.admission = self._request.admit(demand)
+        self.taken = sum(share.count for share in self.admission.shares)
+        return self.admission
+
+    def took(self, partitions: Sequence[str]) -> None:
+        """What there was to take: the partition of each."""
+        self.taken = len(partitions)
+        found = Counter(partitions)
+        used_up = any(found[share.partition] == share.count for share in self.admission.shares)
+        self.more = self.admission.open and used_up
+        if self.admission.shares:
+            self._turns[self.queue.name] = self.admission.shares[-1].partition
+
+
+class Resumable(NamedTuple):
+    """Runs that this worker may go on with. `short`: there are some that it has no place for; `mine`: what it then has."""
+
+    ids: list[str]
+    short: bool
+    mine: Mapping[str, Mapping[str, int]]
+
+
+def resumable(request: ClaimRequest, rows: Sequence[Any], queues: Mapping[str, Queue]) -> Resumable:
+    """Of runs that want to go on (id, queue, partition) those that this worker may have in memory."""
+    mine = {name: dict(partitions) for name, partitions in request.mine.items()}
+    found: list[str] = []
+    short = False
+    for run, name, partition in rows:
+        if not _heard(request, name):
+            continue
+        here = mine.setdefault(name, {})
+        limits = queues[name].limits if name in queues else Limits()
+        whole, part = limits.worker_concurrency, limits.partition_worker_concurrency
+        if (whole is not None and sum(here.values()) >= whole) or (part is not None and here.get(partition, 0) >= part):
+            short = True
+            continue
+        here[partition] = here.get(partition, 0) + 1
+        found.append(run)
+    return Resumable(found, short, mine)
+
+
+def _heard(request: ClaimRequest, queue: str) -> bool:
+    return request.queues is None or queue in request.queues

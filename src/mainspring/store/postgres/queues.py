@@ -1,0 +1,135 @@
+"""The queues of a store on PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mainspring.model.queues import Limits, Queue
+from mainspring.store import queues as text
+from mainspring.store.postgres.news import News
+from mainspring.store.queue_rows import counted, to_exceptions, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mainspring.store.postgres.database import Database
+    from mainspring.store.postgres.dialect import Dialect
+    from mainspring.store.queues import QueueCounts
+
+_SEEN = "coalesce((SELECT first_seen FROM versions v WHERE v.version = {}), 0)"
+_DECLARE = f"""
+  INSERT INTO queues (name, limits, retry, declared, version, created)
+  VALUES (:name, :limits::json, :retry::json, :declared::json, :version, :now)
+  ON CONFLICT (name) DO UPDATE SET limits = excluded.limits, retry = excluded.retry, declared = excluded.declared,
+    version = excluded.version
+  WHERE queues.declared::text IS DISTINCT FROM excluded.declared::text
+    AND {_SEEN.format("queues.version")} <= {_SEEN.format("excluded.version")}
+"""
+_SET = """
+  INSERT INTO queues (name, limits, retry, created) VALUES (:name, :limits::json, :retry::json, :now)
+  ON CONFLICT (name) DO UPDATE SET limits = excluded.limits, retry = excluded.retry RETURNING xmax = 0
+"""
+_SET_PARTITION = """
+  INSERT INTO queue_partitions (queue, partition, limits)
+  SELECT name, :partition, :limits::json FROM queues WHERE name = :queue
+  ON CONFLICT (queue, partition) DO UPDATE SET limits = excluded.limits
+"""
+
+
+class PostgresQueues:
+    """See `mainspring.store.queues.QueueStore` for what each verb promises. `tell` wakes this process's claimer."""
+
+    def __init__(self, database: Database, dialect: Dialect, origin: str, tell: Callable[[News], None]) -> None:
+        self._db = database
+        self._sql = dialect
+        self._origin = origin
+        self._tell = tell
+
+    def declare(self, queues: Sequence[Queue], now: int) -> list[str]:
+        statements: list[tuple[str, dict[str, Any]]] = []
+        ordered = sorted(queues, key=lambda queue: queue.name)
+        for queue in ordered:
+            values = {
+                "name": queue.name,
+                "limits": to_json(queue.limits),
+                "retry": queue.retry,
+                "declared": queue.declared,
+                "version": queue.version,
+                "now": now,
+            }
+            statements.append((_DECLARE, values))
+        done = self._change(*statements) if statements else []
+        return [queue.name for queue, (count, _) in zip(ordered, done, strict=True) if count]
+
+    def set(self, queue: Queue) -> bool:
+        values = {"name": queue.name, "limits": to_json(queue.limits), "retry": queue.retry, "now": queue.created}
+        ((_, rows),) = self._change((_SET, values))
+        return bool(rows[0][0])
+
+    def set_partition(self, queue: str, partition: str, limits: Limits | None) -> bool:
+        values = {"queue": queue, "partition": partition, "limits": None if limits is None else to_json(limits)}
+        change = "DELETE FROM queue_partitions WHERE queue = :queue AND partition = :partition"
+        look = "SELECT 1 FROM queues WHERE name = :queue"
+        (_, rows), _ = self._change((look, values), (change if limits is None else _SET_PARTITION, values))
+        return bool(rows)
+
+    def pause(self, queue: str, *, paused: bool) -> bool:
+        values = {"name": queue, "paused": paused}
+        ((count, _),) = self._change(("UPDATE queues SET paused = :paused WHERE name = :name", values))
+        return count > 0
+
+    def delete(self, queue: str) -> bool:
+        values = {"queue": queue}
+        (count, _), *_ = self._change(
+            ("DELETE FROM queues WHERE name = :queue", values),
+            ("DELETE FROM queue_partitions WHERE queue = :queue", values),
+            ("DELETE FROM queue_starts WHERE queue = :queue", values),
+        )
+        return count > 0
+
+    def get(self, queue: str) -> Queue | None:
+        return next((each for each in self.all() if each.name == queue), None)
+
+    def all(self) -> list[Queue]:
+        exceptions = to_exceptions(self._rows(text.EXCEPTIONS))
+        return [to_queue(row, exceptions.get(row[0])) for row in self._rows(f"{text.QUEUES} ORDER BY name")]
+
+    def counts(self) -> dict[str, QueueCounts]:
+        return counted(self._rows(text.COUNTS), lambda queue, _: queue)
+
+    def partitions(self, queue: str) -> dict[str, QueueCounts]:
+        rows = [row for row in self._rows(text.COUNTS) if row[0] == queue]
+        return counted(rows, lambda _, partition: partition)
+
+    def _rows(self, statement: str) -> list[tuple[Any, ...]]:
+        with self._db.connection() as db:
+            return db.execute(self._sql(statement)).fetchall()
+
+    def _change(self, *statements: tuple[str, dict[str, Any]]) -> list[tuple[int, list[tuple[Any, ...]]]]:
+        """Execute in one transaction and wake the claimers of all processes: rows changed and rows found by each."""
+        news = News(ready=True)
+        found: list[tuple[int, list[tuple[Any, ...]]]] = []
+        with self._db.transaction() as db:
+            for statement, values in statements:
+                done = db.execute(self._sql(statement), values)
+                found.append((done.rowcount, done.fetchall() if done.description else []))
+            news.notify(db, self._sql, self._origin)
+        self._tell(news)
+        return found
+
+
+def to_queue(row: Sequence[Any], exceptions: dict[str, Limits] | None = None) -> Queue:
+    """From a row in the order of QUEUE_COLUMNS, with values as psycopg or as the wire gives them."""
+    name, limits, retry, paused, declared, version, created = row
+    return Queue(
+        name,
+        msgspec.json.decode(limits, type=Limits),
+        retry,
+        paused in {True, "t"},
+        declared,
+        version,
+        int(created),
+        exceptions or {},
+    )

@@ -1,0 +1,198 @@
+"""Taking runs on SQLite: those without a queue, those that have begun, and of the others what their queues admit.
+
+Everything is taken by two statements, one that chooses and one that takes, however many there are. Nothing needs a lock: the
+transaction that counts is the only one that writes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from mainspring.model.records import Claim
+from mainspring.store import queues as text
+from mainspring.store import sql
+from mainspring.store.demands import Allotment, Demands, resumable
+from mainspring.store.ops import FAR
+from mainspring.store.protocol import Claimed
+from mainspring.store.queue_rows import to_exceptions, to_queue_with
+from mainspring.store.sqlite.queues import to_queue
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable
+
+    from mainspring.model.queues import Queue
+    from mainspring.model.records import Run, Step
+    from mainspring.store.protocol import ClaimRequest
+    from mainspring.store.queues import Recent
+
+_PROMOTE = """
+  UPDATE runs SET state = 'queued'
+  WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due <= ?
+"""
+_KNOWN = "WITH known (name, print) AS MATERIALIZED (SELECT key, value FROM json_each(:functions))"
+_CLAIMABLE = """
+    EXISTS (SELECT 1 FROM known WHERE name = workflow AND (:compatible OR fingerprint = '' OR fingerprint = print))
+    AND (version IS NULL OR version = :version OR fingerprint <> '')
+    AND (stranded IS NULL OR NOT EXISTS (SELECT 1 FROM json_each(stranded, '$.versions') v WHERE v.value = :version))
+"""
+_READY = f"""{_KNOWN}
+  SELECT id FROM runs WHERE state = 'queued' AND queue IS NULL AND {_CLAIMABLE} ORDER BY priority, due, uid LIMIT :limit
+"""
+_RESUMED = f"""{_KNOWN}
+  SELECT id, queue, partition FROM runs WHERE {text.RESUMES} AND {_CLAIMABLE}
+    AND (:heard IS NULL OR queue IN (SELECT value FROM json_each(:heard)))
+  ORDER BY due, uid LIMIT :limit
+"""
+_SHARE = f"""{_KNOWN}
+  SELECT id FROM runs WHERE {text.WAITS} AND queue = :queue AND partition = :partition AND {_CLAIMABLE}
+  ORDER BY priority, due, uid LIMIT :limit
+"""
+_TAKE = f"""{_KNOWN}
+  UPDATE runs SET state = 'running', owner = :worker, epoch = epoch + 1, poked = 0,
+    stranded = CASE WHEN json_array_length(stranded, '$.versions') > 0 THEN stranded END,
+    started = coalesce(started, :now), since = coalesce(since, :now), version = coalesce(version, :version),
+    fingerprint = CASE WHEN fingerprint = '' THEN (SELECT print FROM known WHERE name = workflow) ELSE fingerprint END,
+    deadline = CASE WHEN since IS NULL AND timeout IS NOT NULL THEN min(coalesce(deadline, :now + timeout), :now + timeout)
+                    ELSE deadline END,
+    retry = coalesce(retry, (SELECT q.retry FROM queues q WHERE q.name = runs.queue))
+  WHERE id IN (SELECT value FROM json_each(:ids))
+  RETURNING {", ".join(sql.RUN_COLUMNS)}
+"""
+_STEPS = f"""
+  SELECT {", ".join(sql.STEP_COLUMNS)} FROM steps WHERE run IN (SELECT value FROM json_each(?))
+  ORDER BY run, seq IS NULL, seq, position
+"""
+_NEXT_DUE = f"""
+  SELECT min(due) FROM (
+    SELECT min(due) AS due FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due < {FAR}
+    UNION ALL
+    SELECT min(deadline) FROM runs
+    WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting'))
+"""
+
+
+class Claiming:
+    """One claim inside one open transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, request: ClaimRequest, turn: int, turns: dict[str, str]) -> None:
+        self._db = connection
+        self._request = request
+        self._turn = turn
+        self._turns = turns
+        self._values: dict[str, Any] = {
+            "functions": json.dumps(dict(request.functions)),
+            "compatible": request.compatible,
+            "version": request.version,
+            "worker": request.worker,
+            "now": request.now,
+            "heard": None if request.queues is None else json.dumps(sorted(request.queues)),
+        }
+        self._more = self._short = False
+
+    def claim(self) -> Claimed:
+        request = self._request
+        self._db.execute(_PROMOTE, (request.now,))
+        waiting = [to_queue(row) for row in self._db.execute(text.WAITING)]
+        exceptions = to_exceptions(self._db.execute(text.EXCEPTIONS).fetchall()) if waiting else {}
+        waiting = [to_queue_with(queue, exceptions) for queue in waiting]
+        chosen = self._resumed(request.limit)
+        demands = Demands(self._request, waiting, self._turn, self._turns)
+        chosen += self._plain(demands.room_for_plain(request.limit - len(chosen)))
+        if demands:
+            chosen += self._queued(demands, request.limit - len(chosen))
+        claims = self._taken(chosen)
+        (next_due,) = self._db.execute(_NEXT_DUE).fetchone()
+        times = [when for when in (next_due, demands.again) if when is not None]
+        return Claimed(claims, min(times, default=None), self._more, self._short, demands.held)
+
+    # -- choosing ------------------------------------------------------------------------------------------------------
+    def _ids(self, statement: str, limit: int, **values: Any) -> list[str]:
+        """What a statement finds, and whether there was more of it."""
+        found = self._db.execute(statement, self._values | values | {"limit": limit + 1}).fetchall()
+        self._more = self._more or len(found) > limit
+        return [row[0] for row in found[:limit]]
+
+    def _plain(self, limit: int) -> list[str]:
+        return self._ids(_READY, limit)
+
+    def _resumed(self, limit: int) -> list[str]:
+        if self._db.execute(f"SELECT 1 FROM runs WHERE {text.RESUMES} LIMIT 1").fetchone() is None:
+            return []
+        rows = self._db.execute(_RESUMED, self._values | {"limit": limit + 1}).fetchall()
+        known = {queue.name: queue for queue in self._known({row[1] for row in rows})}
+        found = resumable(self._request, rows[:limit], known)
+        self._short = found.short
+        self._request = replace(self._request, mine=found.mine)
+        self._more = self._more or (len(rows) > limit and len(found.ids) == limit)
+        return found.ids
+
+    def _known(self, names: Iterable[str]) -> list[Queue]:
+        wanted = json.dumps(sorted(names))
+        rows = self._db.execute(f"{text.QUEUES} WHERE name IN (SELECT value FROM json_each(?))", (wanted,))
+        return [to_queue(row) for row in rows]
+
+    def _queued(self, demands: Demands, room: int) -> list[str]:
+        """Choose from the queues in turn."""
+        chosen: list[str] = []
+        for allotment in demands.each(room):
+            placed, recent = self._placed(allotment), self._recent(allotment)
+            admission = allotment.decide(self._partitions(allotment, placed, recent), placed, recent)
+            taken: list[tuple[str, str]] = []
+            for share in admission.shares:
+                values = {"queue": allotment.queue.name, "partition": share.partition, "limit": share.count}
+                taken += [(row[0], share.partition) for row in self._db.execute(_SHARE, self._values | values)]
+            chosen += [run for run, _ in taken]
+            partitions = [partition for _, partition in taken]
+            allotment.took(partitions)
+            self._note_starts(allotment.queue, partitions)
+        self._more = self._more or demands.more
+        self._short = self._short or demands.short
+        return chosen
+
+    def _partitions(self, allotment: Allotment, placed: dict[str, int], recent: dict[int, Recent]) -> list[str]:
+        values = {"queue": allotment.queue.name, "most": allotment.most_partitions(placed, recent)}
+        found: list[str] = []
+        found += [row[0] for row in self._db.execute(text.PARTITIONS, values | {"after": allotment.turn})]
+        if self._db.execute(text.UNPARTITIONED, values).fetchone():
+            found.append("")
+        if allotment.turn:
+            found += [row[0] for row in self._db.execute(text.PARTITIONS, values | {"after": ""})]
+        return found
+
+    def _placed(self, allotment: Allotment) -> dict[str, int]:
+        if not allotment.queue.counts_places:
+            return {}
+        return dict(self._db.execute(text.COUNT_PLACED, {"queue": allotment.queue.name}).fetchall())
+
+    def _recent(self, allotment: Allotment) -> dict[int, Recent]:
+        found: dict[int, Recent] = {}
+        for per in allotment.queue.windows:
+            values = {"queue": allotment.queue.name, "after": self._request.now - per}
+            found[per] = {name: (count, first) for name, count, first in self._db.execute(text.COUNT_RECENT, values)}
+        return found
+
+    def _note_starts(self, queue: Queue, partitions: list[str]) -> None:
+        if queue.windows and partitions:
+            now = self._request.now
+            self._db.execute(text.SWEEP_STARTS, {"queue": queue.name, "before": now - max(queue.windows)})
+            self._db.execute(
+                "INSERT INTO queue_starts (queue, partition, at) SELECT ?, value, ? FROM json_each(?)",
+                (queue.name, now, json.dumps(partitions)),
+            )
+
+    # -- taking --------------------------------------------------------------------------------------------------------
+    def _taken(self, chosen: list[str]) -> list[Claim]:
+        if not chosen:
+            return []
+        rows = self._db.execute(_TAKE, self._values | {"ids": json.dumps(chosen)}).fetchall()
+        runs: dict[str, Run] = {row[0]: sql.to_run(row) for row in rows}
+        again = [run.id for run in runs.values() if run.epoch > 1]
+        steps: dict[str, list[Step]] = {}
+        if again:
+            for row in self._db.execute(_STEPS, (json.dumps(again),)):
+                steps.setdefault(row[0], []).append(sql.to_step(row))
+        return [Claim(runs[run], steps.get(run, [])) for run in chosen]

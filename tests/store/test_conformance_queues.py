@@ -1,0 +1,360 @@
+"""Queues: who waits in them, who may begin, in which order, and what is remembered of them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mainspring.model.queues import Limits, Queue, Window
+from mainspring.model.states import State
+from mainspring.queues.admission import admit
+from tests.store.build import NOW, SECOND, apply, claim, done, finish, get, in_hand, release, request, rest, run, start
+
+if TYPE_CHECKING:
+    from mainspring.model.records import NewRun
+    from mainspring.store.protocol import Claimed, Store
+    from tests.store.conftest import OpenStore
+
+
+def queued(number: int, queue: str = "q", **changes: Any) -> NewRun:
+    return run(f"r{number}", uid=f"{number:04d}", queue=queue, **changes)
+
+
+def take(store: Store, worker: str = "w1", limit: int = 10, **changes: Any) -> Claimed:
+    return store.claim(request(worker, limit, admit=admit, **changes))
+
+
+def ids(claimed: Claimed) -> list[str]:
+    return [each.run.id for each in claimed.claims]
+
+
+def make(store: Store, name: str = "q", **limits: Any) -> None:
+    store.queues.set(Queue(name, Limits(**limits), created=NOW))
+
+
+# -- order ---------------------------------------------------------------------------------------------------------------
+def test_smaller_priorities_come_first_then_the_first_due_then_the_first_that_came(store: Store) -> None:
+    make(store)
+    start(
+        store,
+        queued(1),
+        queued(2, due=NOW - 1),
+        queued(3),
+        queued(4, priority=-5),
+        queued(5, priority=7, due=NOW - 9),
+    )
+    assert ids(take(store)) == ["r4", "r2", "r1", "r3", "r5"]
+
+
+def test_runs_without_a_queue_have_priorities_too(store: Store) -> None:
+    start(store, run("b", uid="1"), run("a", uid="2", priority=-1), run("c", uid="3", priority=1))
+    assert [each.run.id for each in claim(store)] == ["a", "b", "c"]
+
+
+def test_neither_runs_in_queues_nor_those_without_wait_for_all_of_the_others(store: Store) -> None:
+    make(store)
+    start(store, *(queued(number) for number in range(20)), *(run(f"p{number}") for number in range(20)))
+    found = [each for _ in range(6) for each in ids(take(store, limit=2))]
+    assert sum(each.startswith("r") for each in found) >= 4
+    assert sum(each.startswith("p") for each in found) >= 4
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_queues_take_turns(store: Store, limit: int) -> None:
+    for name in ("x", "y", "z"):
+        make(store, name)
+        start(store, *(run(f"{name}{number}", queue=name, uid=f"{name}{number}") for number in range(6)))
+    found = [each[0] for _ in range(9 // limit) for each in ids(take(store, limit=limit))]
+    assert {name: found.count(name) for name in "xyz"} == {"x": 3, "y": 3, "z": 3}
+
+
+# -- what may begin ------------------------------------------------------------------------------------------------------
+def test_a_run_in_a_queue_that_does_not_exist_waits_until_it_does(store: Store) -> None:
+    start(store, queued(1))
+    assert ids(take(store)) == []
+    assert store.queues.counts()["q"].ready == 1
+    make(store)
+    assert ids(take(store)) == ["r1"]
+
+
+def test_a_run_keeps_its_place_until_it_has_ended_wherever_it_is(store: Store) -> None:
+    make(store, concurrency=1)
+    start(store, queued(1), queued(2))
+    assert ids(take(store)) == ["r1"]
+    blocked = take(store)
+    assert (ids(blocked), blocked.held, blocked.more) == ([], True, False)
+    done(store, rest("r1", due=NOW + SECOND))
+    assert ids(take(store)) == []
+    assert ids(take(store, now=NOW + SECOND)) == ["r1"]
+    done(store, release("r1", epoch=2))
+    assert ids(take(store)) == ["r1"]
+    done(store, finish("r1", epoch=3))
+    assert ids(take(store)) == ["r2"]
+
+
+@pytest.mark.parametrize("how", ["cancel", "terminate"])
+def test_a_run_that_is_stopped_gives_its_place_away(store: Store, how: str) -> None:
+    make(store, concurrency=1)
+    start(store, queued(1), queued(2))
+    take(store)
+    done(store, rest("r1"))
+    getattr(store, how)(["r1"], None, NOW)
+    assert ids(take(store)) == ["r2"]
+
+
+def test_a_lost_workers_run_keeps_its_place_and_comes_first(store: Store) -> None:
+    make(store, concurrency=1)
+    start(store, queued(1), queued(2, priority=-9))
+    assert ids(take(store)) == ["r2"]
+    store.retire("w1", NOW, None)
+    assert ids(take(store, "w2")) == ["r2"]
+
+
+def test_limits_hold_across_workers(store: Store, other: Store) -> None:
+    make(store, concurrency=3, worker_concurrency=2)
+    start(store, *(queued(number) for number in range(9)))
+    assert len(ids(take(store, "w1"))) == 2
+    assert ids(take(store, "w1", mine={"q": {"": 2}})) == []
+    assert len(ids(take(other, "w2"))) == 1
+    assert ids(take(other, "w2", mine={"q": {"": 1}})) == []
+
+
+def test_a_worker_with_all_it_may_have_says_so(store: Store) -> None:
+    make(store, worker_concurrency=1)
+    start(store, queued(1), queued(2))
+    found = take(store)
+    assert (ids(found), found.short, found.held) == (["r1"], True, False)
+
+
+def test_a_resumed_run_waits_for_a_place_in_the_worker(store: Store) -> None:
+    make(store, worker_concurrency=1)
+    start(store, queued(1), queued(2))
+    take(store)
+    done(store, release("r1"))
+    found = take(store, mine={"q": {"": 1}})
+    assert (ids(found), found.short) == ([], True)
+    assert ids(take(store)) == ["r1"]
+
+
+def test_partitions_have_limits_of_their_own_and_take_turns(store: Store) -> None:
+    make(store, partition_concurrency=1)
+    start(store, *(queued(number, partition="big") for number in range(5)), queued(7, partition="small"))
+    assert sorted(ids(take(store))) == ["r0", "r7"]
+    assert ids(take(store)) == []
+    done(store, finish("r0"))
+    assert ids(take(store)) == ["r1"]
+
+
+def test_every_partition_gets_its_turn(store: Store) -> None:
+    make(store)
+    for name in "abcde":
+        start(store, *(run(f"{name}{number}", queue="q", partition=name) for number in range(10)))
+    found = [each[0] for _ in range(10) for each in ids(take(store, limit=1))]
+    assert sorted(found) == sorted("abcde" * 2)
+
+
+def test_many_partitions_at_their_limit_do_not_hide_the_one_that_is_not(store: Store) -> None:
+    make(store, partition_concurrency=1)
+    start(store, *(run(f"p{number:03d}", queue="q", partition=f"p{number:03d}") for number in range(60)))
+    assert len(ids(take(store, limit=60))) == 60
+    start(store, *(run(f"again{number:03d}", queue="q", partition=f"p{number:03d}") for number in range(60)))
+    start(store, run("last", queue="q", partition="zz"))
+    assert ids(take(store, limit=1)) == ["last"]
+
+
+def test_a_partition_can_have_other_limits_than_the_rest(store: Store) -> None:
+    make(store, partition_concurrency=1)
+    store.queues.set_partition("q", "vip", Limits(partition_concurrency=3))
+    start(
+        store,
+        *(queued(number, partition="vip") for number in range(5)),
+        queued(8, partition="b"),
+        queued(9, partition="b"),
+    )
+    assert sorted(ids(take(store))) == ["r0", "r1", "r2", "r8"]
+    store.queues.set_partition("q", "vip", None)
+    done(store, finish("r0"))
+    assert ids(take(store)) == []
+
+
+def test_a_rate_counts_over_a_rolling_window(store: Store, other: Store) -> None:
+    make(store, rate=Window(2, 10 * SECOND))
+    start(store, *(queued(number) for number in range(5)))
+    assert ids(take(store)) == ["r0", "r1"]
+    done(store, finish("r0"))
+    blocked = take(other, "w2", now=NOW + SECOND)
+    assert (ids(blocked), blocked.next_due) == ([], NOW + 10 * SECOND)
+    assert ids(take(other, "w2", now=NOW + 10 * SECOND - 1)) == []
+    assert ids(take(other, "w2", now=NOW + 10 * SECOND)) == ["r2", "r3"]
+
+
+def test_a_rate_of_each_partition(store: Store) -> None:
+    make(store, partition_rate=Window(1, 10 * SECOND))
+    start(store, *(queued(number, partition="ab"[number % 2]) for number in range(4)))
+    assert sorted(ids(take(store))) == ["r0", "r1"]
+    assert ids(take(store, now=NOW + SECOND)) == []
+    assert sorted(ids(take(store, now=NOW + 10 * SECOND))) == ["r2", "r3"]
+
+
+def test_a_run_that_is_claimed_again_does_not_count_for_the_rate_again(store: Store) -> None:
+    make(store, rate=Window(1, 10 * SECOND))
+    start(store, queued(1))
+    take(store)
+    done(store, release("r1"))
+    assert ids(take(store, now=NOW + SECOND)) == ["r1"]
+
+
+def test_a_paused_queue_begins_nothing_new_and_goes_on_with_the_rest(store: Store) -> None:
+    make(store)
+    start(store, queued(1), queued(2))
+    take(store, limit=1)
+    assert store.queues.pause("q", paused=True)
+    done(store, release("r1"))
+    assert ids(take(store)) == ["r1"]
+    store.queues.pause("q", paused=False)
+    assert ids(take(store)) == ["r2"]
+
+
+def test_a_worker_that_listens_to_some_queues_ignores_the_others(store: Store) -> None:
+    make(store, "a")
+    make(store, "b")
+    start(store, queued(1, "a"), queued(2, "b"), run("plain"))
+    assert sorted(ids(take(store, queues=frozenset({"a"})))) == ["plain", "r1"]
+    done(store, release("r1"))
+    assert ids(take(store, queues=frozenset({"b"}))) == ["r2"]
+    assert ids(take(store, queues=frozenset({"a"}))) == ["r1"]
+
+
+def test_limits_can_be_changed_while_runs_wait(store: Store) -> None:
+    make(store, concurrency=1)
+    start(store, *(queued(number) for number in range(4)))
+    assert len(ids(take(store))) == 1
+    make(store, concurrency=3)
+    assert len(ids(take(store))) == 2
+    make(store)
+    assert len(ids(take(store))) == 1
+
+
+def test_a_deleted_queue_keeps_its_runs_for_one_of_that_name(store: Store) -> None:
+    make(store)
+    start(store, queued(1))
+    assert store.queues.delete("q")
+    assert not store.queues.delete("q")
+    assert ids(take(store)) == []
+    make(store)
+    assert ids(take(store)) == ["r1"]
+
+
+def test_an_unclaimable_run_does_not_take_a_place(store: Store) -> None:
+    make(store, concurrency=1)
+    start(store, queued(1, workflow="unknown"), queued(2))
+    assert ids(take(store)) == ["r2"]
+
+
+def test_a_run_for_one_version_begins_on_that_version_only(store: Store) -> None:
+    make(store)
+    start(store, queued(1, version="v2"), run("plain", version="v2"))
+    assert ids(take(store)) == []
+    assert sorted(ids(take(store, version="v2"))) == ["plain", "r1"]
+
+
+def test_a_run_that_began_goes_on_under_its_fingerprint_whatever_the_version(store: Store) -> None:
+    start(store, in_hand("a", version="v0"))
+    done(store, release("a"))
+    assert [each.run.id for each in claim(store)] == ["a"]
+
+
+def test_the_time_limit_of_a_queued_run_counts_from_its_claim(store: Store) -> None:
+    make(store)
+    start(store, queued(1, timeout=5 * SECOND))
+    (taken,) = take(store, now=NOW + 60 * SECOND).claims
+    assert (taken.run.deadline, taken.run.since) == (NOW + 65 * SECOND, NOW + 60 * SECOND)
+
+
+def test_eight_who_claim_at_once_never_exceed_a_limit(store: Store, connect: OpenStore) -> None:
+    make(store, concurrency=5, partition_concurrency=2)
+    start(store, *(queued(number, partition=f"p{number % 4}") for number in range(120)))
+    stores = [connect() for _ in range(8)]
+
+    def work(number: int) -> list[str]:
+        mine: list[str] = []
+        for _ in range(300):
+            taken = take(stores[number], f"w{number}", 3)
+            for each in taken.claims:
+                live = [one for one in stores[number].queues.partitions("q").values() if one.under_way]
+                assert sum(one.under_way for one in live) <= 5
+                assert all(one.under_way <= 2 for one in live)
+                apply(stores[number], finish(each.run.id, f"w{number}", epoch=each.run.epoch))
+                mine.append(each.run.id)
+            if not stores[number].queues.counts():
+                break
+        return mine
+
+    with ThreadPoolExecutor(8) as pool:
+        shares = list(pool.map(work, range(8)))
+    together = sorted(each for share in shares for each in share)
+    assert together == sorted(f"r{number}" for number in range(120))
+
+
+# -- what is kept of them ------------------------------------------------------------------------------------------------
+def test_what_is_set_is_kept(store: Store) -> None:
+    limits = Limits(concurrency=4, rate=Window(5, SECOND), partition_worker_concurrency=1)
+    assert store.queues.set(Queue("q", limits, retry='{"attempts": 3}', created=NOW))
+    assert not store.queues.set(Queue("q", limits, created=NOW + 1))
+    found = store.queues.get("q")
+    assert found is not None
+    assert (found.limits, found.retry, found.paused, found.created) == (limits, None, False, NOW)
+    assert store.queues.get("unknown") is None
+    assert [each.name for each in store.queues.all()] == ["q"]
+
+
+def test_setting_limits_does_not_resume_a_paused_queue(store: Store) -> None:
+    make(store)
+    store.queues.pause("q", paused=True)
+    make(store, concurrency=2)
+    found = store.queues.get("q")
+    assert found is not None
+    assert found.paused
+
+
+def test_code_that_says_the_same_as_before_leaves_alone_what_was_changed_meanwhile(store: Store) -> None:
+    said = Queue("q", Limits(concurrency=1), declared='{"concurrency": 1}', version="v1")
+    assert store.queues.declare([said], NOW) == ["q"]
+    make(store, concurrency=9)
+    assert store.queues.declare([said], NOW) == []
+    found = store.queues.get("q")
+    assert found is not None
+    assert found.limits == Limits(concurrency=9)
+
+
+def test_of_two_versions_of_the_code_the_newer_one_says(store: Store) -> None:
+    store.remember_version("v1", NOW)
+    store.remember_version("v2", NOW + 1)
+    old = Queue("q", Limits(concurrency=1), declared='{"concurrency": 1}', version="v1")
+    new = Queue("q", Limits(concurrency=2), declared='{"concurrency": 2}', version="v2")
+    assert store.queues.declare([old], NOW) == ["q"]
+    assert store.queues.declare([new], NOW) == ["q"]
+    assert store.queues.declare([old], NOW) == []
+    found = store.queues.get("q")
+    assert found is not None
+    assert found.limits == Limits(concurrency=2)
+
+
+def test_what_is_in_a_queue_is_counted(store: Store) -> None:
+    make(store)
+    start(store, queued(1), queued(2), queued(3, state=State.SCHEDULED, due=NOW + SECOND), queued(4, partition="p"))
+    take(store, limit=1)
+    counts = store.queues.counts()["q"]
+    assert (counts.ready, counts.scheduled, counts.under_way) == (2, 1, 1)
+    assert {name: each.ready for name, each in store.queues.partitions("q").items()} == {"": 2, "p": 0} or {
+        name: each.ready for name, each in store.queues.partitions("q").items()
+    } == {"": 1, "p": 1}
+
+
+def test_a_queues_retries_come_with_its_runs(store: Store) -> None:
+    store.queues.set(Queue("q", retry='{"attempts": 3}', created=NOW))
+    start(store, queued(1), queued(2, retry='{"attempts": 9}'))
+    take(store)
+    assert (get(store, "r1").retry, get(store, "r2").retry) == ('{"attempts": 3}', '{"attempts": 9}')
