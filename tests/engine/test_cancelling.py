@@ -45,6 +45,41 @@ async def test_a_run_stops_before_its_next_step_and_the_step_in_flight_is_record
     assert done == ["one"]
 
 
+async def test_no_step_begins_once_a_cancellation_is_acknowledged(store_url: str) -> None:
+    """Not even before the worker has heard of it: the record of the step before tells it."""
+    app, done = App(), list[str]()
+
+    def cancel(what: str) -> None:
+        done.append(what)
+        app.runtime.connection().store.cancel([what], "enough", 0)
+
+    @app.step
+    async def cancels(what: str) -> None:
+        cancel(what)
+
+    @app.step
+    def cancels_blocking(what: str) -> None:
+        cancel(what)
+
+    @app.workflow
+    async def awaiting() -> None:
+        with contextlib.suppress(BaseException):
+            await cancels("awaiting")
+        await cancels("too late")
+
+    @app.workflow
+    def blocking() -> None:
+        cancels_blocking("blocking")
+        cancels_blocking("too late")
+
+    async with world(app, url=store_url):
+        for workflow in (awaiting, blocking):
+            with pytest.raises(RunCancelled, match="enough"):
+                await (await workflow.options(id=workflow.name).start()).result()
+            assert len(record(app, workflow.name)) == 1
+    assert done == ["awaiting", "blocking"]
+
+
 async def test_a_def_run_stops_before_its_next_step(store_url: str) -> None:
     app, began, go, done = App(), asyncio.Event(), threading.Event(), list[str]()
 

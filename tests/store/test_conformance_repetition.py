@@ -105,7 +105,7 @@ def test_children_that_began_are_not_denied_because_the_run_was_cancelled_meanwh
     op = Write("w1", step("a"), starts=[run("a/0", parent="a")])
     done(store, op)
     store.cancel(["a"], None, NOW)
-    assert apply(store, op) == Written()
+    assert apply(store, op) == Written(stopping=True)
     assert apply(store, Write("w1", step("a", "1"), starts=[run("a/1", parent="a")])) == Written(Verdict.STOPPING)
 
 

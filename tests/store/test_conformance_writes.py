@@ -91,7 +91,8 @@ def test_nothing_is_written_after_the_end(store: Store) -> None:
 def test_a_run_that_is_being_cancelled_records_outcomes_but_starts_nothing(store: Store) -> None:
     start(store, in_hand("a"))
     store.cancel(["a"], None, NOW)
-    assert write(store, step("a", "0")).verdict is Verdict.DONE
+    assert write(store, step("a", "0")) == Written(stopping=True)
+    assert write(store, step("a", "0")) == Written(stopping=True), "and again, after a lost acknowledgement"
     assert write(store, step("a", "1"), starts=[run("a/1")]).verdict is Verdict.STOPPING
     assert [each.position for each in store.steps("a")] == ["0"]
     assert store.run("a/1") is None

@@ -11,9 +11,11 @@ from msgspec import Struct
 from mainspring.engine.recording import (
     Invoke,
     Pause,
+    committed,
     conclude,
     error_text,
     frontier,
+    heed,
     keep,
     replayed,
     stirring,
@@ -232,12 +234,13 @@ def _begin(ex: Execution, write: Write, final: Step | None = None) -> Flow:
     """Record an operation that starts runs, and set off those that begin here. A place held for one that does not is freed."""
     created: set[str] = set()
     try:
-        answer = yield from keep(ex, write, final)
+        answer = yield from committed(ex, write, final)
         if answer.verdict is Verdict.DONE:
             created = {run.id for run in write.starts} - set(answer.taken)
     finally:
         for run in write.starts:
             ex.engine.begin(run, created=run.id in created)
+    heed(ex, answer)
     return answer
 
 

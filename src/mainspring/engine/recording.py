@@ -7,7 +7,7 @@ them, for `def` runs. What is recorded is decided by the operation; how it is wa
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import Struct
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mainspring.engine.flows import StepCall
     from mainspring.engine.transactions import TransactionCall
     from mainspring.model.records import Ending, Step
-    from mainspring.store.ops import Op
+    from mainspring.store.ops import Op, Written
 
 
 class Commit(Struct):
@@ -171,7 +171,14 @@ def waiting(ex: Execution, record: Step, due: int | None) -> Write:
 
 
 def keep(ex: Execution, write: Write, final: Step | None = None) -> Flow:
-    """Commit, and stop here if the run is no longer ours or is not to begin anything new."""
+    """Record something, and stop here if the run is no longer ours or has been asked to stop."""
+    answer = yield from committed(ex, write, final)
+    heed(ex, answer)
+    return answer
+
+
+def committed(ex: Execution, write: Write, final: Step | None = None) -> Flow:
+    """Record something, and stop here if that was refused. Whether the run goes on is for `heed` to say."""
     try:
         answer = yield Commit(write, final)
     except MainspringError:
@@ -184,11 +191,21 @@ def keep(ex: Execution, write: Write, final: Step | None = None) -> Flow:
         ex.engine.halt(ex, Lost())
         raise ex.halted or Lost()
     if answer.verdict is Verdict.STOPPING:
-        ex.engine.look_at(ex)
-        raise ex.halted or Stopped()
+        _stop(ex)
     if write.mood is State.WAITING and answer.ending is None:
         ex.set_resting(resting=True)
     return answer
+
+
+def heed(ex: Execution, answer: Written) -> None:
+    """Stop here if the run was asked to stop: what it did last is recorded, and nothing more begins."""
+    if answer.stopping:
+        _stop(ex)
+
+
+def _stop(ex: Execution) -> NoReturn:
+    ex.engine.halt(ex, Stopped())
+    raise ex.halted or Stopped()
 
 
 def error_text(ending: Ending) -> str:

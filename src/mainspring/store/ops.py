@@ -100,6 +100,8 @@ class Written(Struct):
     ending: Ending | None = None
     missing: bool = False
     """There is no run of the id that was to be watched."""
+    stopping: bool = False
+    """It is recorded, but the run was asked to stop: nothing more is to begin."""
 
 
 class Void(Struct):

@@ -183,7 +183,6 @@ def _write_row(number: int, op: Write) -> dict[str, Any]:
     row["mood"] = op.mood
     row["wake"] = op.due
     row["watch"] = _watch(op)
-    row["starting"] = bool(op.starts)
     return row
 
 

@@ -29,7 +29,6 @@ _STEP_WRITE = _typed(sql.STEP_COLUMNS) | {
     "mood": "text",
     "wake": "bigint",
     "watch": "text",
-    "starting": "boolean",
 }
 _VOID = _FENCE | {"position": "text"}
 _FINISH = _FENCE | _typed(("state", "completed", "reason", "output", "error"))
@@ -59,7 +58,8 @@ def start(*, lone: bool, tell: bool) -> str:
 
 CHECKPOINT = f"""
   WITH mine AS MATERIALIZED (
-    SELECT 1 FROM runs WHERE id = :run AND owner = :owner AND epoch = :epoch FOR SHARE SKIP LOCKED)
+    SELECT 1 FROM runs WHERE id = :run AND owner = :owner AND epoch = :epoch AND state <> 'cancelling'
+    FOR SHARE SKIP LOCKED)
   INSERT INTO steps ({_STEP})
   SELECT {", ".join(f":{column}::{cast(column)}" for column in sql.STEP_COLUMNS)} FROM mine
   {ON_STEP} RETURNING 0
@@ -84,7 +84,7 @@ def write(*, lone: bool, starts: bool, mood: bool, watch: bool, tell: bool) -> s
     SELECT id, owner, epoch, state FROM runs WHERE id = ANY(ARRAY(SELECT run FROM asked))
     ORDER BY id FOR {"NO KEY UPDATE" if mood else "SHARE"} SKIP LOCKED)""",
     ]
-    clean = ["(NOT a.starting OR m.state <> 'cancelling')"]
+    clean = ["m.state <> 'cancelling'"]
     if watch:
         parts.append(
             """watched AS MATERIALIZED (

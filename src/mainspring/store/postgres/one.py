@@ -114,18 +114,20 @@ class One:
         if unknown:
             return Written(Verdict.UNKNOWN, unknown=unknown)
         verdict = self._fence(rows.get(step.run), op.owner, step.epoch)
-        if verdict is Verdict.STOPPING and (not op.starts or self._started_before(op)):
-            verdict = Verdict.DONE
+        stopping = verdict is Verdict.STOPPING
+        if stopping and (not op.starts or self._started_before(op)):
+            verdict = Verdict.DONE  # a run that is being cancelled may still record, but not start
         if verdict is Verdict.DONE:
             if self._all(text.WRITE_ONE, **dict(zip(sql.STEP_COLUMNS, sql.step_values(step), strict=True))):
                 self._speak(op)
             else:
                 verdict = self._written_before(op)
-        return self._with_step(op, rows) if verdict is Verdict.DONE else Written(verdict)
+        return self._with_step(op, rows, Written(verdict, stopping=stopping and verdict is Verdict.DONE))
 
-    def _with_step(self, op: Write, rows: dict[str, tuple[Any, ...]]) -> Written:
+    def _with_step(self, op: Write, rows: dict[str, tuple[Any, ...]], answer: Written) -> Written:
         """What goes with a step that is written: the runs it starts, the one it watches, the run's own mood."""
-        answer = Written()
+        if answer.verdict is not Verdict.DONE:
+            return answer
         for run in op.starts:
             started = self._start(Start(run))
             if not started.created:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from mainspring.model.states import State
 from mainspring.store import sql
@@ -63,7 +63,8 @@ UPSERT_STEPS = Bulk(
     f"""
   INSERT INTO steps ({", ".join(sql.STEP_COLUMNS)})
   SELECT {", ".join(f"v.column{number + 1}" for number in range(len(sql.STEP_COLUMNS)))} FROM (VALUES {{rows}}) v
-  WHERE EXISTS (SELECT 1 FROM runs WHERE id = v.column1 AND epoch = v.column11 AND owner = v.column15 AND state <> v.column16)
+  WHERE EXISTS (SELECT 1 FROM runs WHERE id = v.column1 AND epoch = v.column11 AND owner = v.column15
+    AND (state <> 'cancelling' OR v.column16))
   {ON_STEP}
 """,
     len(sql.STEP_COLUMNS) + 2,
@@ -227,7 +228,7 @@ class Batch:
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def _writes(self, ops: list[Write]) -> list[Result] | None:
-        changed = UPSERT_STEPS.run(self._db, [_write_values(op) for op in ops])
+        changed = UPSERT_STEPS.run(self._db, [write_values(op) for op in ops])
         if changed != len(ops):
             return None
         answers = [Written() for _ in ops]
@@ -254,15 +255,26 @@ class Batch:
         return list(answers)
 
     def _write(self, op: Write) -> Written:
-        if UPSERT_STEPS.run(self._db, [_write_values(op)]) != 1:
-            verdict = self._why_not_written(op)
-            if verdict is not Verdict.DONE:
-                return Written(verdict)
-        return self._with_step(op)
+        answer, _ = self._upsert(op)
+        return self._with_step(op, answer)
 
-    def _with_step(self, op: Write) -> Written:
+    def _upsert(self, op: Write) -> tuple[Written, bool]:
+        """Write the step; what came of it, and whether it is new. A run that is being cancelled may still record, but not start."""
+        if UPSERT_STEPS.run(self._db, [write_values(op)]) == 1:
+            return Written(), True
+        verdict = self._fence(op.step.run, op.owner, op.step.epoch)
+        stopping = verdict is Verdict.STOPPING
+        if verdict is Verdict.FENCED or (stopping and op.starts and not self._started_before(op)):
+            return Written(verdict), False
+        if stopping and UPSERT_STEPS.run(self._db, [write_values(op, stopping=True)]) == 1:
+            return Written(stopping=True), True
+        verdict = Verdict.DONE if self._written_before(op) else Verdict.FENCED
+        return Written(verdict, stopping=stopping and verdict is Verdict.DONE), False
+
+    def _with_step(self, op: Write, answer: Written) -> Written:
         """What goes with a step that is written: the runs it starts, the one it watches, the run's own mood."""
-        answer = Written()
+        if answer.verdict is not Verdict.DONE:
+            return answer
         for run in op.starts:
             started = self._start(Start(run))
             if not started.created:
@@ -283,15 +295,12 @@ class Batch:
         unknown = messages.unknown(self._db, op.says)
         if unknown:
             return Written(Verdict.UNKNOWN, unknown=unknown)
-        if UPSERT_STEPS.run(self._db, [_write_values(op)]) == 1:
+        answer, new = self._upsert(op)
+        if new:
             self._say(op.says)
             if op.takes is not None:
                 messages.take(self._db, op.step.run, op.takes, op.step.position, self._now)
-        else:
-            verdict = self._why_not_written(op)
-            if verdict is not Verdict.DONE:
-                return Written(verdict)
-        return self._with_step(op)
+        return self._with_step(op, answer)
 
     def _tell(self, op: Tell) -> Written:
         if op.owner is not None and self._fence(op.run, op.owner, op.epoch) is Verdict.FENCED:
@@ -307,18 +316,12 @@ class Batch:
             messages.say(self._db, say)
             self.said.add(heard_by(say))
 
-    def _why_not_written(self, op: Write) -> Verdict:
-        """DONE when it had been written before and only the acknowledgement was lost."""
-        verdict = self._fence(op.step.run, op.owner, op.step.epoch)
-        if verdict is Verdict.STOPPING and (not op.starts or self._started_before(op)):
-            verdict = Verdict.DONE
-        if verdict is not Verdict.DONE:
-            return verdict
+    def _written_before(self, op: Write) -> bool:
+        """Whether it had been written and only the acknowledgement was lost."""
         there = self._db.execute(
             "SELECT epoch, seq FROM steps WHERE run = ? AND position = ?", (op.step.run, op.step.position)
         ).fetchone()
-        same = there and there[0] == op.step.epoch and (op.step.completed is None or there[1] == op.step.seq)
-        return Verdict.DONE if same else Verdict.FENCED
+        return bool(there) and there[0] == op.step.epoch and (op.step.completed is None or there[1] == op.step.seq)
 
     def _started_before(self, op: Write) -> bool:
         """Whether this very write was made before: then the runs it starts are there, and are its own."""
@@ -410,10 +413,19 @@ class Batch:
                     self.poked.add(owner)
 
 
-def _write_values(op: Write) -> tuple[Any, ...]:
-    step = op.step
-    refused_in = State.CANCELLING if op.starts else ""
-    return (*sql.step_values(step), op.owner, refused_in)
+def is_checkpoint(op: Op) -> TypeGuard[Write]:
+    """Whether it is the most frequent write of all: a step's outcome and nothing else."""
+    return type(op) is Write and op.mood is None and op.watch is None and not op.starts
+
+
+def checkpoint(connection: sqlite3.Connection, op: Write) -> bool:
+    """Make such a write, outside any transaction. False means that nothing was written, for a reason that `Batch` finds."""
+    return UPSERT_STEPS.run(connection, [write_values(op)]) == 1
+
+
+def write_values(op: Write, *, stopping: bool = False) -> tuple[Any, ...]:
+    """The values of `UPSERT_STEPS`; `stopping` says whether to write also in a run that is being cancelled."""
+    return (*sql.step_values(op.step), op.owner, stopping)
 
 
 def _finish_values(op: Finish) -> tuple[Any, ...]:

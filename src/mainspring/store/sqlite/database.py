@@ -115,6 +115,12 @@ class Database:
                 raise
 
     @contextlib.contextmanager
+    def write_alone(self) -> Generator[sqlite3.Connection]:
+        """A connection for one statement that writes: it is a transaction by itself, which spares two statements."""
+        with translated(self.path), self._my_turn():
+            yield self._open_writer()
+
+    @contextlib.contextmanager
     def turn(self) -> Generator[None]:
         """A turn at writing for a user's function on this thread. Whatever else it would have written here now is an error."""
         with self._my_turn():
