@@ -69,15 +69,26 @@ UPSERT_STEPS = Bulk(
 """,
     len(sql.STEP_COLUMNS) + 2,
 )
-MOOD = f"UPDATE runs SET state = ?, due = ? WHERE {_FENCE} AND state IN ('running', 'waiting')"
+MOOD = Bulk(
+    """
+  UPDATE runs SET state = v.column1, due = v.column2 FROM (VALUES {rows}) v
+  WHERE id = v.column3 AND owner = v.column4 AND epoch = v.column5 AND state IN ('running', 'waiting')
+""",
+    5,
+)
 VOID_STEP = f"""
   UPDATE steps SET output = NULL, error = NULL
   WHERE run = ? AND position = ? AND EXISTS (SELECT 1 FROM runs WHERE {_FENCE})
 """
-REST = f"""
-  UPDATE runs SET state = 'waiting', due = ?, owner = CASE WHEN ? THEN NULL ELSE owner END
-  WHERE {_FENCE} AND state IN ('running', 'waiting') AND poked = 0 AND NOT {AWAITED_END}
-"""
+REST = Bulk(
+    f"""
+  UPDATE runs SET state = 'waiting', due = v.column1, owner = CASE WHEN v.column2 THEN NULL ELSE owner END
+  FROM (VALUES {{rows}}) v
+  WHERE id = v.column3 AND owner = v.column4 AND epoch = v.column5
+    AND state IN ('running', 'waiting') AND poked = 0 AND NOT {AWAITED_END}
+""",
+    5,
+)
 RELEASE = f"""
   UPDATE runs SET owner = NULL, poked = 0, stranded = :stranded,
     state = CASE WHEN :due IS NULL OR poked = 1 OR {AWAITED_END} THEN 'queued' ELSE 'waiting' END,
@@ -134,7 +145,7 @@ class Batch:
             self._kind(Speak, wave, answers, None, self._speak)
             self._kind(Tell, wave, answers, None, self._tell)
             self._kind(Void, wave, answers, self._voids, self._void)
-            self._kind(Rest, wave, answers, None, self._rest)
+            self._kind(Rest, wave, answers, self._rests, self._rest)
             self._kind(Release, wave, answers, None, self._release)
             self._kind(Finish, wave, answers, self._finishes, self._finish)
         if self.ended:
@@ -244,10 +255,10 @@ class Batch:
                 if op.watch is not None:
                     answer.ending = found.get(op.watch)
                     answer.missing = op.watch not in found
-        self._db.executemany(
-            MOOD,
+        MOOD.run(
+            self._db,
             [
-                (op.mood, op.due, op.step.run, op.owner, op.step.epoch)
+                _mood_values(op)
                 for op, answer in zip(ops, answers, strict=True)
                 if op.mood is not None and answer.ending is None
             ],
@@ -288,7 +299,7 @@ class Batch:
             answer.ending = sql.to_ending(row) if row else None
             answer.missing = row is None
         if op.mood is not None and answer.ending is None:
-            self._db.execute(MOOD, (op.mood, op.due, op.step.run, op.owner, op.step.epoch))
+            MOOD.run(self._db, [_mood_values(op)])
         return answer
 
     def _speak(self, op: Speak) -> Written:
@@ -344,8 +355,14 @@ class Batch:
         return Verdict.DONE if changed else Verdict.FENCED
 
     # -- runs ----------------------------------------------------------------------------------------------------------
+    def _rests(self, ops: list[Rest]) -> Sequence[Result] | None:
+        if REST.run(self._db, [_rest_values(op) for op in ops]) != len(ops):
+            return None
+        self.ready = self.ready or any(op.park for op in ops)
+        return [Verdict.DONE] * len(ops)
+
     def _rest(self, op: Rest) -> Verdict:
-        if self._db.execute(REST, (op.due, op.park, op.run, op.owner, op.epoch)).rowcount:
+        if REST.run(self._db, [_rest_values(op)]):
             self.ready = self.ready or op.park
             return Verdict.DONE
         verdict = self._fence(op.run, op.owner, op.epoch)
@@ -426,6 +443,14 @@ def checkpoint(connection: sqlite3.Connection, op: Write) -> bool:
 def write_values(op: Write, *, stopping: bool = False) -> tuple[Any, ...]:
     """The values of `UPSERT_STEPS`; `stopping` says whether to write also in a run that is being cancelled."""
     return (*sql.step_values(op.step), op.owner, stopping)
+
+
+def _mood_values(op: Write) -> tuple[Any, ...]:
+    return (op.mood, op.due, op.step.run, op.owner, op.step.epoch)
+
+
+def _rest_values(op: Rest) -> tuple[Any, ...]:
+    return (op.due, op.park, op.run, op.owner, op.epoch)
 
 
 def _finish_values(op: Finish) -> tuple[Any, ...]:
