@@ -29,7 +29,7 @@ def at(text: str, day: datetime = BEGIN) -> datetime:
 class Bench:
     """One schedule of one app, and short ways to ask for what became of it."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, **settings: Any) -> None:
         self.url = url
         self.durations: dict[str, str | int] = {}
         self.results: dict[str, Any] = {}
@@ -38,7 +38,7 @@ class Bench:
         self.found: list[Any] = []
         """What a test keeps of the ticks, for after the world is gone."""
         self.described: Any = None
-        self.app = App(url, settings=Settings(poll=0.05))
+        self.app = App(url, settings=Settings(poll=0.05, **settings))
         self.started: list[tuple[str, datetime]] = []
 
         @self.app.workflow
@@ -91,8 +91,8 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench_at(url: str, begin: datetime = BEGIN) -> AsyncGenerator[Bench]:
-    made = Bench(url)
+async def bench_at(url: str, begin: datetime = BEGIN, **settings: Any) -> AsyncGenerator[Bench]:
+    made = Bench(url, **settings)
     async with world(made.app, at=begin, url=url) as made.world:
         yield made
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from mainspring.app.consult import consult
 from mainspring.app.dual import dual
 from mainspring.app.functions import as_call
+from mainspring.app.options import moment
+from mainspring.model.clock import to_datetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from mainspring.app.options import Moment
     from mainspring.app.runtime import Runtime
     from mainspring.model.schedules import Overlap
+    from mainspring.operations.schedule_audit import ScheduleAudit
     from mainspring.operations.schedule_infos import (
         BackfillInfo,
         ScheduleDescription,
@@ -179,16 +182,16 @@ class AppSchedules:
         """Leave out the next tick, or that of a nominal time. The time of the tick."""
         from datetime import datetime  # noqa: PLC0415
 
-        moment = _moment(when)
-        return self._ask("skip", datetime, lambda schedules: schedules.skip(schedule, moment))
+        nominal = _moment(when)
+        return self._ask("skip", datetime, lambda schedules: schedules.skip(schedule, nominal))
 
     @dual
     def unskip(self, /, schedule: str, when: Moment | None = None) -> Coroutine[Any, Any, datetime]:
         """Do not leave out the first tick that is to be left out, or that of a nominal time. The time of the tick."""
         from datetime import datetime  # noqa: PLC0415
 
-        moment = _moment(when)
-        return self._ask("unskip", datetime, lambda schedules: schedules.unskip(schedule, moment))
+        nominal = _moment(when)
+        return self._ask("unskip", datetime, lambda schedules: schedules.unskip(schedule, nominal))
 
     # -- backfills -----------------------------------------------------------------------------------------------------
     @dual
@@ -251,6 +254,14 @@ class AppSchedules:
         return self._ask("ticks", TickPage, lambda schedules: schedules.ticks(schedule, **wanted))
 
     @dual
+    def audit(self, /, schedule: str, since: Moment, until: Moment | None = None) -> Coroutine[Any, Any, ScheduleAudit]:
+        """Account for all times of a period: how many were on time, late, delayed, missed, skipped or paused."""
+        from mainspring.operations.schedule_audit import ScheduleAudit  # noqa: PLC0415
+
+        first, last = to_datetime(moment(since)), _moment(until)
+        return self._ask("audit", ScheduleAudit, lambda schedules: schedules.audit(schedule, first, last))
+
+    @dual
     def tick(self, /, schedule: str, request: str) -> Coroutine[Any, Any, TickInfo]:
         """The latest tick that a trigger or backfill asked for."""
         from mainspring.operations.schedule_infos import TickInfo  # noqa: PLC0415
@@ -263,7 +274,4 @@ class AppSchedules:
 
 
 def _moment(when: Moment | None) -> datetime | None:
-    from mainspring.app.options import moment  # noqa: PLC0415
-    from mainspring.model.clock import to_datetime  # noqa: PLC0415
-
     return None if when is None else to_datetime(moment(when))

@@ -46,6 +46,9 @@ class Settings:
         1_000, "int", "functions that one execution may schedule with run_after and run_at", low=1
     )
     schedule_bytes: int = _setting(8 * 2**20, "int", "their arguments together, as JSON text", low=64)
+    tick_retention: float | None = _setting(
+        7_776_000.0, "duration or none", "how long it is remembered what became of a schedule's ticks", low=60
+    )
     poll: float = _setting(5.0, "duration", "how often to look without being woken", low=0.01)
     grace: float = _setting(10.0, "duration", "how long steps in flight may go on when a worker stops", low=0)
     synchronous: str = _setting(
@@ -94,12 +97,12 @@ def _read(given: Any, rule: Mapping[str, Any]) -> Any:
 
 
 def _parsed(given: Any, kind: str) -> Any:
-    if kind == "duration":
+    if kind.endswith("or none") and (given is None or str(given).lower() in {"none", ""}):
+        return None
+    if kind.startswith("duration"):
         with contextlib.suppress(ValueError):
             given = float(given) if isinstance(given, str) else given
         return parse_duration(given).total_seconds()
-    if kind == "int or none" and (given is None or str(given).lower() in {"none", ""}):
-        return None
     if kind.startswith("int"):
         return _whole_number(given)
     if kind == "bool":

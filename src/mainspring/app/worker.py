@@ -70,7 +70,15 @@ class Worker:
         )
         self._claimer.paused = self.paused
         self._attendant = Attendant(clock, settings.poll, store=store, engine=self.engine)
-        self._scheduler = Scheduler(clock, settings.poll, store=store, engine=self.engine, ids=runtime.ids)
+        kept = settings.tick_retention
+        self._scheduler = Scheduler(
+            clock,
+            settings.poll,
+            store=store,
+            engine=self.engine,
+            ids=runtime.ids,
+            retention=None if kept is None else round(kept * 1_000_000),
+        )
         self.engine.on_scheduled_end = self._scheduler.kick
         self._heartbeat = runtime.backstage.heartbeat(
             store=store,

@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 
 from mainspring.errors import InvalidInput, StoreUnavailable
 from mainspring.model.clock import SystemClock
+from mainspring.model.ids import IdMaker
 from mainspring.operations.runs import Runs
+from mainspring.operations.schedules import Schedules
 from mainspring.operations.workers import Workers
 from mainspring.store.open import open_store, shown, sqlite_path
 
@@ -29,6 +31,7 @@ class Operations:
 
     runs: Runs
     workers: Workers
+    schedules: Schedules
     clock: Clock
     """Civil time as the database has it."""
     offset: int
@@ -44,7 +47,8 @@ def connect(url: str, settings: StoreSettings) -> Generator[Operations]:
         store.open(migrate=False)
         clock = SystemClock()
         clock.offset = store.clock_offset()
-        yield Operations(Runs(store, clock), Workers(store, clock), clock, clock.offset)
+        schedules = Schedules(store, clock, IdMaker(clock))
+        yield Operations(Runs(store, clock), Workers(store, clock), schedules, clock, clock.offset)
     finally:
         store.close()
 

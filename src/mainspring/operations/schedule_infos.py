@@ -185,6 +185,7 @@ def schedule_values(schedule: Schedule) -> dict[str, Any]:
             "timeout": None if action.timeout is None else action.timeout / 1_000_000,
             "attributes": action.attributes,
             "version": action.version,
+            "times": action.times,
         },
         "attributes": json.loads(schedule.attributes),
         "paused": schedule.paused,

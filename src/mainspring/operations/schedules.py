@@ -1,24 +1,16 @@
-"""Seeing, making and steering schedules."""
+"""Making and steering schedules."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
-from mainspring.errors import Conflict, InvalidInput, NotFound
-from mainspring.model.clock import to_micros
-from mainspring.model.schedules import Outcome, Overlap
-from mainspring.operations.schedule_infos import (
-    MOST_SHOWN,
-    ScheduleInfo,
-    SchedulePage,
-    TickPage,
-    backfill_info,
-    describe,
-    schedule_values,
-    tick_info,
-)
-from mainspring.schedules.control import Control
+from mainspring.errors import Conflict, InvalidInput
+from mainspring.model.clock import SECOND, to_datetime, to_micros
+from mainspring.model.schedules import Backfill, Outcome, Overlap, Source, Tick
+from mainspring.operations.schedule_infos import ScheduleInfo, backfill_info, schedule_values, tick_info
+from mainspring.operations.schedule_views import ScheduleViews, missing
+from mainspring.schedules.control import Control, just_before
 from mainspring.schedules.definition import check_note, check_schedule_id
 from mainspring.schedules.policy import policy_of, read_overlap
 from mainspring.store.schedules import ScheduleFilter, TickFilter
@@ -30,8 +22,9 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.model.ids import IdMaker
     from mainspring.model.schedules import Schedule
-    from mainspring.operations.schedule_infos import BackfillInfo, ScheduleDescription, TickInfo
+    from mainspring.operations.schedule_infos import BackfillInfo, TickInfo
     from mainspring.schedules.definition import Definition
+    from mainspring.schedules.policy import Policy
     from mainspring.store.protocol import Store
     from mainspring.store.schedules import Decide, Plan
 
@@ -39,12 +32,11 @@ _AT_ONCE = 500
 _SHORT = 10
 
 
-class Schedules:
-    """The verbs. All of them block. `origin` names the run and operation on whose behalf they are called, if any."""
+class Schedules(ScheduleViews):
+    """All verbs. `origin` names the run and operation on whose behalf they are called, if any."""
 
     def __init__(self, store: Store, clock: Clock, ids: IdMaker, origin: str | None = None) -> None:
-        self._store = store.schedules
-        self._clock = clock
+        super().__init__(store, clock)
         self._ids = ids
         self._origin = origin
 
@@ -57,15 +49,21 @@ class Schedules:
         trigger: bool = False,
         backfill: Sequence[tuple[datetime, datetime]] = (),
     ) -> ScheduleInfo:
-        """Store a schedule; then trigger it and fill in stretches of the past, if that is asked for."""
+        """Store a schedule, and with it, if asked for, a first tick of now and stretches of the past to fill in."""
         for start, end in backfill:
             _check_stretch(start, end)
         row = self._row(definition, paused=paused)
-        self._insert([row])
-        if trigger:
-            self.trigger(definition.id)
-        for start, end in backfill:
-            self.backfill(definition.id, start, end)
+        request, now = self._request(), row.created
+        second = now // SECOND * SECOND
+        ticks = [Tick(row.id, second, request, Source.TRIGGER, now, Outcome.PENDING)] if trigger else []
+        how = _backfill_overlap(definition.policy)
+        backfills = [
+            _new_backfill(f"{request}-{number}", row.id, (to_micros(start), to_micros(end)), how, now)
+            for number, (start, end) in enumerate(backfill)
+        ]
+        if ticks or backfills:
+            row.due = now
+        self._insert([row], ticks, backfills)
         return ScheduleInfo(**schedule_values(self._get(definition.id)))
 
     def create_many(self, definitions: Sequence[Definition]) -> int:
@@ -80,8 +78,8 @@ class Schedules:
         check_note(definition.note)
         return definition.row(self._clock.now(), paused=paused, made_by=self._origin)
 
-    def _insert(self, rows: list[Schedule]) -> None:
-        taken = self._store.create(rows)
+    def _insert(self, rows: list[Schedule], ticks: Sequence[Tick] = (), backfills: Sequence[Backfill] = ()) -> None:
+        taken = self._store.create(rows, ticks, backfills)
         if taken:
             raise Conflict(f"there is a schedule {taken[0]!r} already; update it, or delete it first")
 
@@ -98,7 +96,7 @@ class Schedules:
         ids = [check_schedule_id(definition.id) for definition in definitions]
         if len(set(ids)) < len(ids):
             raise InvalidInput(f"two schedules are called {next(each for each in ids if ids.count(each) > 1)!r}")
-        rows = [definition.row(self._clock.now(), made_by=self._origin) for definition in definitions]
+        rows = [row for definition in definitions if (row := self._row_to_apply(definition)) is not None]
         done: dict[str, str] = {}
         for first in range(0, len(rows), _AT_ONCE):
             batch = rows[first : first + _AT_ONCE]
@@ -116,6 +114,15 @@ class Schedules:
                 self.delete(gone)
                 done[gone] = "deleted"
         return done
+
+    def _row_to_apply(self, definition: Definition) -> Schedule | None:
+        """The row, if there may be need of it: what is there already may have come to its last time."""
+        try:
+            return self._row(definition)
+        except InvalidInput:
+            if self._store.get(definition.id) is None:
+                raise
+            return None
 
     def _of_group(self, group: str, kept: set[str]) -> list[str]:
         found: list[str] = []
@@ -160,8 +167,6 @@ class Schedules:
         return self._skip(schedule, when, undo=True)
 
     def _skip(self, schedule: str, when: datetime | None, *, undo: bool) -> datetime:
-        from mainspring.model.clock import to_datetime  # noqa: PLC0415
-
         before = set(json.loads(self._get(schedule).skips))
         moment = None if when is None else to_micros(when)
         if moment is not None and not undo and moment in before:
@@ -185,28 +190,12 @@ class Schedules:
         request = self._request()
         there = self._store.backfill(request)
         if there is None:
-            how = self._backfill_overlap(schedule, overlap)
-            since, until = to_micros(start), to_micros(end)
-            plan = self._change(schedule, lambda control: control.backfill(request, since, until, how, again=again))
-            there = next(each for each in plan.backfills if each.id == request)
+            own = policy_of(self._get(schedule).policy)
+            how = _backfill_overlap(own) if overlap is None else read_overlap(overlap)
+            stretch = to_micros(start), to_micros(end)
+            there = _new_backfill(request, schedule, stretch, how, self._clock.now(), again=again)
+            self._change(schedule, lambda control, new=there: control.backfill(new))  # type: ignore[misc]
         return backfill_info(there)
-
-    def _backfill_overlap(self, schedule: str, overlap: Overlap | str | None) -> Overlap:
-        if overlap is not None:
-            return read_overlap(overlap)
-        own = policy_of(self._get(schedule).policy).overlap
-        return own if own is Overlap.ALLOW_ALL else Overlap.BUFFER_ALL
-
-    def backfills(self, schedule: str) -> list[BackfillInfo]:
-        """The backfills of a schedule, newest first."""
-        self._get(schedule)
-        return [backfill_info(each) for each in self._store.backfills(schedule)]
-
-    def get_backfill(self, backfill: str) -> BackfillInfo:
-        found = self._store.backfill(backfill)
-        if found is None:
-            raise NotFound(f"there is no backfill {backfill!r}")
-        return backfill_info(found)
 
     def stop_backfill(self, backfill: str) -> BackfillInfo:
         """Make no more ticks for it, and drop those that wait. Runs it has started go on."""
@@ -215,102 +204,19 @@ class Schedules:
             self._change(found.schedule, lambda control: control.stop_backfill(backfill))
         return self.get_backfill(backfill)
 
-    # -- seeing --------------------------------------------------------------------------------------------------------
-    def describe(self, schedule: str) -> ScheduleDescription:
-        situation = self._store.situation(schedule)
-        if situation is None:
-            raise _missing(schedule)
-        recent = self._store.ticks(TickFilter(schedule, limit=MOST_SHOWN))
-        return describe(situation, recent, self._clock.now())
-
-    def list(
-        self,
-        *,
-        id_prefix: str | None = None,
-        paused: bool | None = None,
-        workflow: str | None = None,
-        attributes: Mapping[str, Any] | None = None,
-        due_before: datetime | None = None,
-        after: str | None = None,
-        limit: int = 50,
-    ) -> SchedulePage:
-        """A page of schedules, by id."""
-        if limit < 1:
-            raise InvalidInput(f"a page has at least one schedule, not {limit}")
-        found = self._store.page(
-            ScheduleFilter(
-                id_prefix=id_prefix,
-                paused=paused,
-                workflow=workflow,
-                attributes=None if attributes is None else json.dumps(dict(attributes)),
-                due_before=None if due_before is None else to_micros(due_before),
-                after=after,
-                limit=limit + 1,
-            )
-        )
-        page = found[:limit]
-        more = page[-1].id if len(found) > limit else None
-        return SchedulePage([ScheduleInfo(**schedule_values(each)) for each in page], more)
-
-    def tick(self, schedule: str, request: str) -> TickInfo:
-        """The latest tick that a trigger or backfill asked for."""
-        found = self._store.ticks(TickFilter(schedule, request=request, limit=1))
-        if not found:
-            raise NotFound(f"schedule {schedule!r} has no tick that {request!r} asked for")
-        return tick_info(found[0])
-
-    def ticks(
-        self,
-        schedule: str,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        outcome: Sequence[str] = (),
-        after: str | None = None,
-        limit: int = 50,
-    ) -> TickPage:
-        """A page of ticks, latest nominal time first."""
-        unknown = [name for name in outcome if name not in {*Outcome}]
-        if unknown:
-            raise InvalidInput(f"there is no outcome {', '.join(unknown)}; there are {', '.join(Outcome)}")
-        self._get(schedule)
-        found = self._store.ticks(
-            TickFilter(
-                schedule,
-                since=None if since is None else to_micros(since),
-                until=None if until is None else to_micros(until),
-                outcomes=tuple(outcome),
-                before=_cursor(after),
-                limit=limit + 1,
-            )
-        )
-        page = found[:limit]
-        more = f"{page[-1].nominal}:{page[-1].request}" if len(found) > limit else None
-        return TickPage([tick_info(tick) for tick in page], more)
-
     # -- ways to the store ---------------------------------------------------------------------------------------------
     def _request(self) -> str:
         """A name for something that is asked for: the same when a run asks again because an answer was lost."""
         return self._origin.replace("/", "-") if self._origin else self._ids.new()[-_SHORT:]
-
-    def _get(self, schedule: str) -> Schedule:
-        found = self._store.get(schedule)
-        if found is None:
-            raise _missing(schedule)
-        return found
 
     def _change(self, schedule: str, choose: Callable[[Control], Decide]) -> Plan:
         while True:
             now = self._clock.now()
             plan = self._store.change(schedule, choose(Control(now, self._ids.new)), now)
             if plan is None:
-                raise _missing(schedule)
+                raise missing(schedule)
             if not plan.unfinished:
                 return plan
-
-
-def _missing(schedule: str) -> NotFound:
-    return NotFound(f"there is no schedule {schedule!r}, or no longer")
 
 
 def _check_stretch(start: datetime, end: datetime) -> None:
@@ -321,11 +227,13 @@ def _check_stretch(start: datetime, end: datetime) -> None:
         raise InvalidInput(f"backfill: the end {end.isoformat()} is before the start {start.isoformat()}")
 
 
-def _cursor(after: str | None) -> tuple[int, str] | None:
-    if after is None:
-        return None
-    nominal, _, request = after.partition(":")
-    try:
-        return int(nominal), request
-    except ValueError:
-        raise InvalidInput(f"{after!r} is not where a page of ticks goes on") from None
+def _backfill_overlap(policy: Policy) -> Overlap:
+    """What applies to a backfill that does not say: side by side only where the schedule's own runs may be so."""
+    return policy.overlap if policy.overlap is Overlap.ALLOW_ALL else Overlap.BUFFER_ALL
+
+
+def _new_backfill(
+    request: str, schedule: str, stretch: tuple[int, int], overlap: Overlap, now: int, *, again: bool = False
+) -> Backfill:
+    since, until = stretch
+    return Backfill(request, schedule, since, until, overlap, again, now, just_before(since))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import Conflict, InvalidInput
 from mainspring.model.clock import SECOND
-from mainspring.model.schedules import Backfill, Outcome, Source, Tick
+from mainspring.model.schedules import Outcome, Source, Tick
 from mainspring.schedules.actions import stamp
 from mainspring.schedules.elapsed import Times, spec_of
 from mainspring.schedules.plan import Planning
@@ -20,7 +20,7 @@ from mainspring.store.schedules import Plan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainspring.model.schedules import Overlap
+    from mainspring.model.schedules import Backfill, Overlap
     from mainspring.store.schedules import Decide, Situation
 
 
@@ -114,12 +114,10 @@ class Control:
 
         return self._after_now(change)
 
-    def backfill(self, request: str, since: int, until: int, overlap: Overlap, *, again: bool) -> Decide:
+    def backfill(self, new: Backfill) -> Decide:
         """Take note of a backfill. Its ticks are made by the passes that follow."""
 
         def change(planning: Planning) -> None:
-            before = _just_before(since)
-            new = Backfill(request, planning.schedule.id, since, until, overlap, again, self._now, before)
             planning.plan.backfills.append(new)
             planning.more = True
 
@@ -202,7 +200,7 @@ def _to_unskip(planning: Planning, when: int | None) -> int:
     return when
 
 
-def _just_before(moment: int) -> int:
+def just_before(moment: int) -> int:
     """A time after which a nominal time at `moment` is the next."""
     return (moment + SECOND - 1) // SECOND * SECOND - SECOND
 

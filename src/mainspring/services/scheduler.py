@@ -25,15 +25,24 @@ log = logging.getLogger("mainspring.services")
 
 _AT_ONCE = 250
 _MINUTE = 60_000_000
+_HOUR = 60 * _MINUTE
+_FORGOTTEN_AT_ONCE = 1_000
 
 
 class Scheduler(Service):
-    """Plans due schedules, a batch to a transaction, until none is left. Kicked when one may have become due."""
+    """Plans due schedules, a batch to a transaction, until none is left. Kicked when one may have become due.
+
+    Once an hour it forgets ticks that are older than `retention`, in microseconds.
+    """
 
     name = "scheduler"
 
-    def __init__(self, clock: Clock, poll: float, *, store: Store, engine: Engine, ids: IdMaker) -> None:
+    def __init__(
+        self, clock: Clock, poll: float, *, store: Store, engine: Engine, ids: IdMaker, retention: int | None = None
+    ) -> None:
         super().__init__(clock, poll)
+        self._retention = retention
+        self._forget_at = 0
         self._store = store
         self._engine = engine
         self._ids = ids
@@ -42,9 +51,18 @@ class Scheduler(Service):
         while self._engine.accepting:
             passed = await self._engine.in_thread(self._store.schedules.fire, now, _AT_ONCE, self._decider(now))
             if not passed.more:
+                await self._forget(now)
                 return passed.next_due if passed.next_due is not None and passed.next_due < FAR else None
             now = self.clock.now()
         return None
+
+    async def _forget(self, now: int) -> None:
+        if self._retention is None or now < self._forget_at:
+            return
+        prune, before = self._store.schedules.prune, now - self._retention
+        while await self._engine.in_thread(prune, before, _FORGOTTEN_AT_ONCE) == _FORGOTTEN_AT_ONCE:
+            pass
+        self._forget_at = now + _HOUR
 
     def _decider(self, now: int) -> _Decider:
         return _Decider(now, self._ids)

@@ -53,6 +53,14 @@ GET = f"SELECT {', '.join(SCHEDULE)} FROM schedules WHERE id = :id"
 BACKFILL_BY_ID = f"SELECT {', '.join(BACKFILL)} FROM backfills WHERE id = :id"
 BACKFILLS = f"SELECT {', '.join(BACKFILL)} FROM backfills WHERE schedule = :schedule ORDER BY created DESC, id DESC"
 NEXT_DUE = "SELECT min(due) FROM schedules"
+OLDEST_TICK = "SELECT min(nominal) FROM ticks WHERE schedule = :schedule AND request = ''"
+PRUNABLE = """
+  SELECT t.schedule, t.nominal, t.request FROM schedules s JOIN ticks t ON t.schedule = s.id AND t.nominal < :before
+  WHERE coalesce(t.until, t.nominal) < :before AND coalesce(t.acted, 0) < :before
+    AND t.outcome NOT IN ('pending', 'buffered')
+  LIMIT :limit
+"""
+"""By schedule, where the index says at once what is old: a long history costs nothing while there is nothing to forget."""
 ENDED = "('succeeded', 'failed', 'cancelled')"
 
 

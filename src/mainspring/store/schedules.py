@@ -131,8 +131,12 @@ class TickFilter(Struct, frozen=True):
 class ScheduleStore(Protocol):
     """The schedules, ticks and backfills of a store."""
 
-    def create(self, schedules: Sequence[Schedule]) -> list[str]:
+    def create(
+        self, schedules: Sequence[Schedule], ticks: Sequence[Tick] = (), backfills: Sequence[Backfill] = ()
+    ) -> list[str]:
         """Store new schedules in one transaction; the ids that were taken, whose schedules were left as they are.
+
+        What is given with them of ticks and backfills is stored for those that are new.
 
         One that the same run made at the same operation counts as created: it was, and the acknowledgement was lost.
         """
@@ -181,6 +185,10 @@ class ScheduleStore(Protocol):
         """When versions of the app were first seen."""
         ...
 
+    def oldest_tick(self, schedule: str) -> int | None:
+        """The nominal time of the clock's oldest tick that is kept, if there is one."""
+        ...
+
     def prune(self, before: int, limit: int) -> int:
-        """Forget ticks with an outcome whose nominal time is before a time, at most so many; how many were forgotten."""
+        """Forget ticks with an outcome that is older than a time, at most so many; how many were forgotten."""
         ...

@@ -120,9 +120,4 @@ DELETE = (
     "DELETE FROM backfills WHERE schedule = ANY(:ids)",
     "UPDATE runs SET unsettled = false WHERE unsettled AND schedule = ANY(:ids)",
 )
-PRUNE = """
-  DELETE FROM ticks WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM ticks
-    WHERE coalesce(until, nominal) < :before AND coalesce(acted, 0) < :before AND outcome NOT IN ('pending', 'buffered')
-    LIMIT :limit))
-"""
+PRUNE = f"DELETE FROM ticks WHERE (schedule, nominal, request) IN ({sql.PRUNABLE})"

@@ -45,7 +45,9 @@ class PostgresSchedules:
         self._tell = tell
 
     # -- writing -------------------------------------------------------------------------------------------------------
-    def create(self, schedules: Sequence[Schedule]) -> list[str]:
+    def create(
+        self, schedules: Sequence[Schedule], ticks: Sequence[Tick] = (), backfills: Sequence[Backfill] = ()
+    ) -> list[str]:
         news = News(due=True)
         ids = [schedule.id for schedule in schedules]
         rows = [dict(zip(sql.SCHEDULE, sql.schedule_values(schedule), strict=True)) for schedule in schedules]
@@ -54,6 +56,12 @@ class PostgresSchedules:
             look = "SELECT id, made_by FROM schedules WHERE id = ANY(:ids)"
             found: Iterable[tuple[str, str | None]] = db.execute(self._sql(look), {"ids": ids}).fetchall()
             there = {schedule: by for schedule, by in found if schedule not in made}
+            for statement, more in (
+                (text.TICKS, _tick_rows(tick for tick in ticks if tick.schedule in made)),
+                (text.KEEP_BACKFILLS, _backfill_rows(each for each in backfills if each.schedule in made)),
+            ):
+                if more:
+                    db.execute(self._sql(statement), {"rows": to_json(more)})
             news.notify(db, self._sql, self._origin)
         self._tell(news)
         return sql.taken(schedules, there)
@@ -131,6 +139,10 @@ class PostgresSchedules:
         statement, values = sql.ticks_page(wanted)
         return [sql.to_tick(row) for row in self._rows(statement, **values)]
 
+    def oldest_tick(self, schedule: str) -> int | None:
+        found: int | None = self._rows(sql.OLDEST_TICK, schedule=schedule)[0][0]
+        return found
+
     def backfill(self, backfill: str) -> Backfill | None:
         rows = self._rows(sql.BACKFILL_BY_ID, id=backfill)
         return sql.to_backfill(rows[0]) if rows else None
@@ -207,10 +219,8 @@ class _Work:
             for start in plan.starts
         ]
         alerts = [dict(zip(NEW_RUN_COLUMNS, run_values(run), strict=True)) for plan in plans for run in plan.alerts]
-        ticks = [dict(zip(sql.TICK, sql.tick_values(tick), strict=True)) for plan in plans for tick in plan.ticks]
-        backfills = [
-            dict(zip(sql.BACKFILL, sql.backfill_values(each), strict=True)) for plan in plans for each in plan.backfills
-        ]
+        ticks = _tick_rows(tick for plan in plans for tick in plan.ticks)
+        backfills = _backfill_rows(each for plan in plans for each in plan.backfills)
         for statement, rows in (
             (text.START, starts),
             (text.ALERT, alerts),
@@ -269,3 +279,11 @@ class _Work:
 def _part(schedule: Schedule, columns: Sequence[str]) -> dict[str, Any]:
     names = ("id", *columns)
     return dict(zip(names, sql.schedule_values(schedule, names), strict=True))
+
+
+def _tick_rows(ticks: Iterable[Tick]) -> list[dict[str, Any]]:
+    return [dict(zip(sql.TICK, sql.tick_values(tick), strict=True)) for tick in ticks]
+
+
+def _backfill_rows(backfills: Iterable[Backfill]) -> list[dict[str, Any]]:
+    return [dict(zip(sql.BACKFILL, sql.backfill_values(each), strict=True)) for each in backfills]

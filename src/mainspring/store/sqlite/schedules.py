@@ -94,11 +94,17 @@ class SqliteSchedules:
         self._tell = tell
 
     # -- writing -------------------------------------------------------------------------------------------------------
-    def create(self, schedules: Sequence[Schedule]) -> list[str]:
+    def create(
+        self, schedules: Sequence[Schedule], ticks: Sequence[Tick] = (), backfills: Sequence[Backfill] = ()
+    ) -> list[str]:
         with self._db.write() as db:
             ids = json.dumps([schedule.id for schedule in schedules])
             there = dict(db.execute(f"SELECT id, made_by FROM schedules WHERE id IN {_LIST}", (ids,)).fetchall())
             _INSERT.run(db, [sql.schedule_values(each) for each in schedules if each.id not in there])
+            _TICKS.run(db, [sql.tick_values(tick) for tick in ticks if tick.schedule not in there])
+            for backfill in backfills:
+                if backfill.schedule not in there:
+                    db.execute(_KEEP_BACKFILL, sql.backfill_values(backfill))
             batch = Batch(db, 0)
             batch.due = True
         self._tell(batch)
@@ -131,16 +137,12 @@ class SqliteSchedules:
         return Passed(len(plans), next_due, more)
 
     def prune(self, before: int, limit: int) -> int:
-        with self._db.write() as db:
-            return db.execute(
-                """
-                DELETE FROM ticks WHERE (schedule, nominal, request) IN (
-                  SELECT schedule, nominal, request FROM ticks
-                  WHERE coalesce(until, nominal) < ? AND coalesce(acted, 0) < ? AND outcome NOT IN ('pending', 'buffered')
-                  LIMIT ?)
-                """,
-                (before, before, limit),
-            ).rowcount
+        with self._db.read() as db:  # looking takes longer than forgetting, and keeps nobody from writing
+            old = db.execute(sql.PRUNABLE, {"before": before, "limit": limit}).fetchall()
+        if old:
+            with self._db.write() as db:
+                db.executemany("DELETE FROM ticks WHERE schedule = ? AND nominal = ? AND request = ?", old)
+        return len(old)
 
     # -- reading -------------------------------------------------------------------------------------------------------
     def get(self, schedule: str) -> Schedule | None:
@@ -166,6 +168,11 @@ class SqliteSchedules:
         statement, values = sql.ticks_page(wanted)
         with self._db.read() as db:
             return [sql.to_tick(row) for row in db.execute(statement, values)]
+
+    def oldest_tick(self, schedule: str) -> int | None:
+        with self._db.read() as db:
+            found: int | None = db.execute(sql.OLDEST_TICK, {"schedule": schedule}).fetchone()[0]
+            return found
 
     def backfill(self, backfill: str) -> Backfill | None:
         with self._db.read() as db:

@@ -1,0 +1,158 @@
+"""Seeing schedules, their ticks and backfills."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from mainspring.errors import InvalidInput, NotFound
+from mainspring.model.clock import to_datetime, to_micros
+from mainspring.model.schedules import Outcome
+from mainspring.operations.schedule_audit import Auditor
+from mainspring.operations.schedule_infos import (
+    MOST_SHOWN,
+    ScheduleInfo,
+    SchedulePage,
+    TickPage,
+    backfill_info,
+    describe,
+    schedule_values,
+    tick_info,
+)
+from mainspring.store.schedules import ScheduleFilter, TickFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from mainspring.model.clock import Clock
+    from mainspring.model.schedules import Schedule
+    from mainspring.operations.schedule_audit import ScheduleAudit
+    from mainspring.operations.schedule_infos import BackfillInfo, ScheduleDescription, TickInfo
+    from mainspring.store.protocol import Store
+
+_PAGE = 1_000
+
+
+class ScheduleViews:
+    """The verbs that change nothing. All of them block."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store.schedules
+        self._clock = clock
+
+    def describe(self, schedule: str) -> ScheduleDescription:
+        situation = self._store.situation(schedule)
+        if situation is None:
+            raise missing(schedule)
+        recent = self._store.ticks(TickFilter(schedule, limit=MOST_SHOWN))
+        return describe(situation, recent, self._clock.now())
+
+    def backfills(self, schedule: str) -> list[BackfillInfo]:
+        """The backfills of a schedule, newest first."""
+        self._get(schedule)
+        return [backfill_info(each) for each in self._store.backfills(schedule)]
+
+    def get_backfill(self, backfill: str) -> BackfillInfo:
+        found = self._store.backfill(backfill)
+        if found is None:
+            raise NotFound(f"there is no backfill {backfill!r}")
+        return backfill_info(found)
+
+    def audit(self, schedule: str, since: datetime, until: datetime | None = None) -> ScheduleAudit:
+        """What became of all times of a schedule in a stretch of time, classified; and whether one is not accounted for."""
+        row, now = self._get(schedule), self._clock.now()
+        first, last = to_micros(since), now if until is None else to_micros(until)
+        if last < first:
+            raise InvalidInput(f"audit: the end {to_datetime(last)} is before the start {to_datetime(first)}")
+        auditor = Auditor(row, first, last, now)
+        before: tuple[int, str] | None = None
+        while page := self._store.ticks(TickFilter(schedule, since=first, until=last, before=before, limit=_PAGE)):
+            auditor.look(page)
+            before = page[-1].nominal, page[-1].request
+        return auditor.verdict(self._store.oldest_tick(schedule))
+
+    def list(
+        self,
+        *,
+        id_prefix: str | None = None,
+        paused: bool | None = None,
+        workflow: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        due_before: datetime | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> SchedulePage:
+        """A page of schedules, by id."""
+        if limit < 1:
+            raise InvalidInput(f"a page has at least one schedule, not {limit}")
+        found = self._store.page(
+            ScheduleFilter(
+                id_prefix=id_prefix,
+                paused=paused,
+                workflow=workflow,
+                attributes=None if attributes is None else json.dumps(dict(attributes)),
+                due_before=None if due_before is None else to_micros(due_before),
+                after=after,
+                limit=limit + 1,
+            )
+        )
+        page = found[:limit]
+        more = page[-1].id if len(found) > limit else None
+        return SchedulePage([ScheduleInfo(**schedule_values(each)) for each in page], more)
+
+    def tick(self, schedule: str, request: str) -> TickInfo:
+        """The latest tick that a trigger or backfill asked for."""
+        found = self._store.ticks(TickFilter(schedule, request=request, limit=1))
+        if not found:
+            raise NotFound(f"schedule {schedule!r} has no tick that {request!r} asked for")
+        return tick_info(found[0])
+
+    def ticks(
+        self,
+        schedule: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        outcome: Sequence[str] = (),
+        after: str | None = None,
+        limit: int = 50,
+    ) -> TickPage:
+        """A page of ticks, latest nominal time first."""
+        unknown = [name for name in outcome if name not in {*Outcome}]
+        if unknown:
+            raise InvalidInput(f"there is no outcome {', '.join(unknown)}; there are {', '.join(Outcome)}")
+        self._get(schedule)
+        found = self._store.ticks(
+            TickFilter(
+                schedule,
+                since=None if since is None else to_micros(since),
+                until=None if until is None else to_micros(until),
+                outcomes=tuple(outcome),
+                before=_cursor(after),
+                limit=limit + 1,
+            )
+        )
+        page = found[:limit]
+        more = f"{page[-1].nominal}:{page[-1].request}" if len(found) > limit else None
+        return TickPage([tick_info(tick) for tick in page], more)
+
+    def _get(self, schedule: str) -> Schedule:
+        found = self._store.get(schedule)
+        if found is None:
+            raise missing(schedule)
+        return found
+
+
+def missing(schedule: str) -> NotFound:
+    return NotFound(f"there is no schedule {schedule!r}, or no longer")
+
+
+def _cursor(after: str | None) -> tuple[int, str] | None:
+    if after is None:
+        return None
+    nominal, _, request = after.partition(":")
+    try:
+        return int(nominal), request
+    except ValueError:
+        raise InvalidInput(f"{after!r} is not where a page of ticks goes on") from None
