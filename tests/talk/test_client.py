@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mainspring import App, Client, State, Tx, run
-from mainspring.errors import InTransaction, InvalidInput, NotFound, NotSerializable
+from mainspring import App, Client, State, run
+from mainspring.errors import InvalidInput, NotFound, NotSerializable
 
 app = App("sqlite://")
 
@@ -28,15 +28,6 @@ async def looking(run_id: str) -> list[Any]:
     fleet = await app.workers.list()
     stopped = await app.runs.cancel(run_id, "nobody")
     return [found.id, [each.id for each in page.runs], len(fleet), stopped, await app.runs.counts() != {}]
-
-
-@app.transaction
-def chatty(tx: Tx) -> str:
-    try:
-        app.send.sync("a", "card", "1")
-    except InTransaction:
-        return "refused"
-    return "sent"
 
 
 @pytest.fixture
@@ -94,9 +85,3 @@ async def test_looking_and_cancelling_inside_a_run_are_recorded(url: str) -> Non
         assert await asyncio.wait_for(app.handle("l").result(), 20) == expected
         names = [step.name for step in await app.runs.steps("l")]
         assert names == ["runs.get", "runs.list", "workers.list", "runs.cancel", "runs.counts"]
-
-
-async def test_a_message_inside_a_transaction_is_refused_with_words(url: str) -> None:
-    async with app:
-        handle = await chatty.start()
-        assert await handle.result(timeout=20) == "refused"

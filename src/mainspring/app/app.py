@@ -12,8 +12,7 @@ from mainspring.app.declared import Declaration
 from mainspring.app.dual import dual, refuse_blocking_on_loop
 from mainspring.app.forks import survive_forks
 from mainspring.app.functions import as_call
-from mainspring.app.joined import JoinedBlock
-from mainspring.app.later import AppFunctions, delay_of, time_of
+from mainspring.app.later import delay_of, time_of
 from mainspring.app.portal import Portal
 from mainspring.app.runtime import Runtime
 from mainspring.app.schedules import AppSchedules
@@ -243,18 +242,6 @@ class App(Voice, Scope):
         """Schedule a function to run at a time: an aware datetime, or seconds since 1970. The past means at once."""
         time = time_of(when, self._runtime.clock.now())
         return self._runtime.run_later(as_call(call), lambda _: time)
-
-    @property
-    def scheduled_functions(self) -> AppFunctions:
-        """What was scheduled with run_after and run_at: get, list, cancel_all."""
-        return AppFunctions(self._runtime)
-
-    def joined(self, connection: Any) -> JoinedBlock:
-        """Make every verb inside the block part of the transaction that is open on `connection`.
-
-        A sqlite3 or psycopg connection (also an asynchronous one), or a SQLAlchemy Connection or Session. Committing stays yours.
-        """
-        return JoinedBlock(self._runtime, connection)
 
     def handle(self, run_id: str) -> Handle[Any]:
         """A handle for a run by its id. Whether there is one is found out when something is asked of it."""

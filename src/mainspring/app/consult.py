@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mainspring.codec import value_codec
 from mainspring.engine import flows
 from mainspring.engine.branches import ours
-from mainspring.engine.context import Line, StepScope, current
+from mainspring.engine.context import Line, StepScope, TransactionScope, current
 from mainspring.engine.drivers import drive
 from mainspring.engine.flows import StepCall
 from mainspring.engine.retry import Retry
@@ -15,20 +15,32 @@ from mainspring.engine.retry import Retry
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from mainspring.app.connection import Connection
     from mainspring.app.runtime import Runtime
+    from mainspring.operations.schedule_views import HasSchedules
+    from mainspring.store.schedules import ScheduleStore
 
 R = TypeVar("R")
 
 
-def consult(
-    runtime: Runtime, label: str, kind: Any, question: Callable[[Connection, str | None], R]
-) -> Coroutine[Any, Any, R]:
-    """Ask `question`, which blocks. It also gets a name for the run and operation that ask, the same when they ask again.
+class _Inside:
+    """The part of a store that works inside a transaction."""
 
-    Inside a run the answer, of type `kind`, is recorded, so that a replay gets the same.
+    def __init__(self, schedules: ScheduleStore) -> None:
+        self.schedules = schedules
+
+
+def consult(
+    runtime: Runtime, label: str, kind: Any, question: Callable[[HasSchedules, str | None], R]
+) -> Coroutine[Any, Any, R]:
+    """Ask the schedules `question`, which blocks. It also gets a name for the run and operation that ask, the same when they
+    ask again.
+
+    Inside a run the answer, of type `kind`, is recorded, so that a replay gets the same. Inside a transaction it is part of it.
     """
     where = current.get()
+    if isinstance(where, TransactionScope):
+        asker = where.step.next_start() if where.step is not None else None
+        return runtime.transacting.with_schedules(where, lambda inside: question(_Inside(inside), asker))
     if not isinstance(where, Line):
         origin = where.next_start() if isinstance(where, StepScope) else None
         return _ask(runtime, question, origin)
@@ -46,6 +58,6 @@ def consult(
 
 
 @ours
-async def _ask(runtime: Runtime, question: Callable[[Connection, str | None], R], origin: str | None) -> R:
+async def _ask(runtime: Runtime, question: Callable[[HasSchedules, str | None], R], origin: str | None) -> R:
     connection = await runtime.connected()
-    return await runtime.in_thread(question, connection, origin)
+    return await runtime.in_thread(question, connection.store, origin)

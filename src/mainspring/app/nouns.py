@@ -76,7 +76,7 @@ class RunVerbs(_Noun):
     @dual
     def cancel(self, /, *ids: str, reason: str | None = None) -> Coroutine[Any, Any, dict[str, bool]]:
         """Ask runs and their children to stop before their next step. False where there was nothing to cancel."""
-        return self._runtime.ask("runs.cancel", dict[str, bool], lambda runs: runs.cancel(ids, reason))
+        return self._runtime.cancel_many(ids, reason)
 
     @dual
     def terminate(self, /, *ids: str, reason: str | None = None) -> Coroutine[Any, Any, dict[str, bool]]:

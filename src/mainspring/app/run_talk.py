@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from mainspring.app.dual import refuse_blocking_on_loop, refuse_coroutine_in_def_run
 from mainspring.app.names import named
 from mainspring.app.options import micros
+from mainspring.app.transacting import run_ready
 from mainspring.engine import talking
-from mainspring.engine.context import StepScope, TransactionScope, current, here
+from mainspring.engine.context import Line, StepScope, TransactionScope, current, here
 from mainspring.engine.drivers import drive, drive_blocking, on_loop
-from mainspring.errors import InTransaction, NotInRun
+from mainspring.errors import NotInRun
 from mainspring.store.messages import Entry
 from mainspring.store.ops import Tell
 
 if TYPE_CHECKING:
     from mainspring.app.names import Event, Stream, Topic
     from mainspring.app.options import Duration
-    from mainspring.engine.context import Line
+    from mainspring.app.runtime import Runtime
     from mainspring.engine.recording import Flow
     from mainspring.store.messages import Table
 
@@ -121,24 +122,33 @@ class CloseStream:
 
 
 def _say(kind: str, table: Table, key: str, value: str | None) -> Future[None]:
-    where = _outside_transactions(kind)
-    if isinstance(where, StepScope):
-        return _tell(where, table, key, value)
-    return drive(where.execution, _flow(where, kind, table, key, value))
+    where = here()
+    if isinstance(where, Line):
+        return drive(where.execution, _flow(where, kind, table, key, value))
+    outer = current.get()
+    return (
+        _join(outer, where, table, key, value)
+        if isinstance(outer, TransactionScope)
+        else _tell(where, table, key, value)
+    )
 
 
 def _say_sync(kind: str, table: Table, key: str, value: str | None) -> None:
-    where = _outside_transactions(kind)
-    if isinstance(where, StepScope):
-        on_loop(where.execution, _tell(where, table, key, value))
-    else:
+    where = here()
+    outer = current.get()
+    if isinstance(where, Line):
         drive_blocking(where.execution, _flow(where, kind, table, key, value))
+    elif isinstance(outer, TransactionScope):
+        run_ready(_join(outer, where, table, key, value))
+    else:
+        on_loop(where.execution, _tell(where, table, key, value))
 
 
-def _outside_transactions(kind: str) -> Line | StepScope:
-    if isinstance(current.get(), TransactionScope):
-        raise InTransaction(f"run.{kind} cannot be part of a transaction; do it before or after")
-    return here()
+def _join(scope: TransactionScope, step: StepScope, table: Table, key: str, value: str | None) -> Future[None]:
+    """In a transaction: it is said if, and only if, that commits."""
+    ex = step.execution
+    fence = None if scope.recorded else (ex.id, ex.engine.worker_id, ex.epoch)
+    return cast("Runtime", scope.home).transacting.say(scope, [_entry(step, table, key, value)], fence)
 
 
 def _flow(line: Line, kind: str, table: Table, key: str, value: str | None) -> Flow:
@@ -155,10 +165,15 @@ def _flow(line: Line, kind: str, table: Table, key: str, value: str | None) -> F
 async def _tell(scope: StepScope, table: Table, key: str, value: str | None) -> None:
     """In the middle of a step: it is said at once, and again when the step is tried again."""
     ex = scope.execution
+    entry = _entry(scope, table, key, value)
+    await ex.engine.committer.commit(Tell(ex.id, [entry], ex.engine.worker_id, ex.epoch))
+
+
+def _entry(scope: StepScope, table: Table, key: str, value: str | None) -> Entry:
+    ex = scope.execution
     if value is not None:
         ex.engine.check_size(value, f"a value of {key!r}")
-    entry = Entry(table, ex.id, key, value, ex.engine.clock.now(), scope.position)
-    await ex.engine.committer.commit(Tell(ex.id, [entry], ex.engine.worker_id, ex.epoch))
+    return Entry(table, ex.id, key, value, ex.engine.clock.now(), scope.position)
 
 
 def _line(verb: str) -> Line:

@@ -16,7 +16,7 @@ from mainspring.app.handle import Handle
 from mainspring.app.later import check_call, spend
 from mainspring.app.options import micros
 from mainspring.app.portal import Portal, bridged
-from mainspring.app.transacting import Transacting, is_ready, ready, refuse_waiting
+from mainspring.app.transacting import Transacting, after, is_ready, ready, refuse_waiting, run_ready
 from mainspring.codec import value_codec
 from mainspring.engine import flows
 from mainspring.engine.branches import ours
@@ -463,8 +463,15 @@ class Runtime:
         ):
             return ready(value=False)
         if isinstance(where, TransactionScope):
-            return self.transacting.cancel(where, run_id, reason)
+            return after(self.transacting.cancel(where, [run_id], reason), lambda done: done[run_id])
         return self.ask("cancel", bool, lambda runs: runs.cancel([run_id], reason)[run_id])
+
+    def cancel_many(self, ids: Sequence[str], reason: str | None) -> Coroutine[Any, Any, dict[str, bool]]:
+        """Cancel runs, as part of the transaction that is open here, if any."""
+        where = current.get()
+        if isinstance(where, TransactionScope):
+            return self.transacting.cancel(where, ids, reason)
+        return self.ask("runs.cancel", dict[str, bool], lambda runs: runs.cancel(ids, reason))
 
     def ask(
         self, label: str, kind: Any, question: Callable[[Runs], R], *, reads: bool = False
@@ -488,22 +495,14 @@ class Runtime:
         connection = await self.connected()
         return await self.in_thread(question, Runs(connection.store, self.clock))
 
-    def ask_store(self, label: str, kind: Any, question: Callable[[Store], R]) -> Coroutine[Any, Any, R]:
+    def ask_store(
+        self, label: str, kind: Any, question: Callable[[Store], R], *, reads: bool = False
+    ) -> Coroutine[Any, Any, R]:
         """Ask the store something. Inside a run the answer is recorded."""
-        return self.ask(label, kind, lambda _: question(self.connection().store))
+        return self.ask(label, kind, lambda _: question(self.connection().store), reads=reads)
 
     def handle(self, run_id: str, result: Any = Any) -> Handle[Any]:
         return Handle(self, run_id, value_codec(result, f"the result of run {run_id!r}"), created=False)
-
-
-def run_ready(work: Coroutine[Any, Any, R]) -> R:
-    """The value of a coroutine that has nothing to wait for."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        found: R = done.value
-        return found
-    raise AssertionError("it waits after all")
 
 
 def _take_position(line: Line) -> str:

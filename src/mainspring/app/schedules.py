@@ -65,7 +65,7 @@ class AppSchedules:
             runtime,
             f"schedules.{verb}",
             kind,
-            lambda connection, origin: question(Schedules(connection.store, runtime.clock, runtime.ids, origin)),
+            lambda store, origin: question(Schedules(store, runtime.clock, runtime.ids, origin)),
         )
 
     # -- making --------------------------------------------------------------------------------------------------------
@@ -169,13 +169,14 @@ class AppSchedules:
         self, /, schedule: str, overlap: Overlap | str | None = None
     ) -> Coroutine[Any, Any, Handle[Any] | None]:
         """Act now. A handle of the run, also when it has to wait for its turn; None if it is left out: a tick says why."""
-        return self._trigger(schedule, overlap)
-
-    async def _trigger(self, schedule: str, overlap: Overlap | str | None) -> Handle[Any] | None:
+        from mainspring.app.transacting import after  # noqa: PLC0415
         from mainspring.operations.schedule_infos import TickInfo  # noqa: PLC0415
 
-        tick: TickInfo = await self._ask("trigger", TickInfo, lambda schedules: schedules.trigger(schedule, overlap))
-        return None if tick.run is None else self._runtime.handle(tick.run)
+        runtime = self._runtime
+        asked: Coroutine[Any, Any, TickInfo] = self._ask(
+            "trigger", TickInfo, lambda schedules: schedules.trigger(schedule, overlap)
+        )
+        return after(asked, lambda tick: None if tick.run is None else runtime.handle(tick.run))
 
     @dual
     def skip(self, /, schedule: str, when: Moment | None = None) -> Coroutine[Any, Any, datetime]:

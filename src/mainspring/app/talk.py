@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from mainspring.app.ears import Ear
 from mainspring.app.names import named
 from mainspring.app.options import micros
+from mainspring.app.transacting import refuse_waiting
 from mainspring.codec import value_codec
 from mainspring.engine import talking
 from mainspring.engine.branches import ours
-from mainspring.engine.context import Line, StepScope, TransactionScope, current
+from mainspring.engine.context import Line, TransactionScope, current
 from mainspring.engine.drivers import drive
-from mainspring.errors import InTransaction, InvalidInput, NotFound, NotSerializable, TooLarge
+from mainspring.errors import InvalidInput, NotFound, NotSerializable, TooLarge
 from mainspring.store.messages import Post
 from mainspring.store.ops import Tell, Verdict
 
@@ -58,18 +59,19 @@ class Talk:
         if len(set(keyed)) != len(keyed):
             raise InvalidInput("send: two messages for one run have the same key; a key names one message")
         where = current.get()
-        if isinstance(where, TransactionScope):
-            raise InTransaction("a message cannot be part of a transaction; send it before or after")
         if isinstance(where, Line):
             ex = where.execution
             ex.outstanding += 1
             for post in posts:
                 post.sender = ex.id
             return drive(ex, talking.say(ex, where.next_position(), "send", label, lambda: list(posts)))
-        if isinstance(where, StepScope):
+        step = where.step if isinstance(where, TransactionScope) else where
+        if step is not None:
             for post in posts:
-                post.sender = where.execution.id
-                post.key = post.key or where.next_key()
+                post.sender = step.execution.id
+                post.key = post.key or step.next_key()
+        if isinstance(where, TransactionScope):
+            return self._runtime.transacting.say(where, list(posts))
         return self._tell(posts)
 
     def _post(self, message: Message) -> Post:
@@ -108,6 +110,7 @@ class Talk:
             until = None if timeout is None else ex.engine.clock.now() + micros(timeout)
             ex.outstanding += 1
             return drive(ex, talking.event(ex, where.next_position(), run_id, key, until=until, codec=codec))
+        refuse_waiting("get_event")
         return self._get_event(run_id, key, codec, timeout)
 
     @ours
@@ -127,7 +130,7 @@ class Talk:
         """All events of a run, by key."""
         kind: Any = dict[str, Any]
         return self._runtime.ask_store(
-            "get_events", kind, lambda store: _all_events(store.messages.events(run_id), run_id)
+            "get_events", kind, lambda store: _all_events(store.messages.events(run_id), run_id), reads=True
         )
 
     # -- streams -------------------------------------------------------------------------------------------------------
@@ -139,6 +142,7 @@ class Talk:
         where = current.get()
         if isinstance(where, Line):
             return self._read_in_run(where, run_id, key, codec, offset)
+        refuse_waiting("read_stream")
         return self._read(run_id, key, codec, offset)
 
     async def _read_in_run(

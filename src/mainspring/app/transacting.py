@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.engine.branches import ours
 from mainspring.engine.context import StepScope, TransactionScope, current
+from mainspring.engine.talking import unknown_error
 from mainspring.engine.transactions import TransactionCall, pause
 from mainspring.errors import InTransaction
 from mainspring.store.ops import Start
 from mainspring.store.transactions import Again
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from mainspring.app.functions import Call
     from mainspring.app.runtime import Runtime
     from mainspring.model.records import NewRun
-    from mainspring.store.joining import Talk
+    from mainspring.store.joining import Fence, Talk
+    from mainspring.store.messages import Say
     from mainspring.store.ops import Started
+    from mainspring.store.schedules import ScheduleStore
     from mainspring.store.transactions import Session
 
 R = TypeVar("R")
@@ -38,6 +41,16 @@ async def ready(value: T) -> T:
 def is_ready(work: Coroutine[Any, Any, Any]) -> bool:
     """Whether a coroutine has nothing left to wait for, so that it needs no loop."""
     return getattr(work, "cr_code", None) is ready.__code__
+
+
+def run_ready(work: Coroutine[Any, Any, R]) -> R:
+    """The value of a coroutine that has nothing to wait for."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        found: R = done.value
+        return found
+    raise AssertionError("it waits after all")
 
 
 class Transacting:
@@ -145,16 +158,28 @@ class Transacting:
         talk = scope.joined.joining.start([Start(run, asker) for run in runs], self._runtime.clock.now())
         return self._join(scope, talk, then)
 
-    def cancel(self, scope: TransactionScope, run_id: str, reason: str | None) -> Coroutine[Any, Any, bool]:
-        """Cancel a run when, and only if, the transaction commits."""
-        talk = scope.joined.joining.cancel([run_id], reason, self._runtime.clock.now())
-        return self._join(scope, talk, lambda done: done[run_id])
+    def cancel(
+        self, scope: TransactionScope, ids: Sequence[str], reason: str | None
+    ) -> Coroutine[Any, Any, dict[str, bool]]:
+        """Cancel runs when, and only if, the transaction commits."""
+        talk = scope.joined.joining.cancel(ids, reason, self._runtime.clock.now())
+        return self._join(scope, talk, lambda done: done)
+
+    def say(self, scope: TransactionScope, says: list[Say], fence: Fence | None = None) -> Coroutine[Any, Any, None]:
+        """Say something to runs, or on behalf of the one we are in, when, and only if, the transaction commits."""
+        talk = scope.joined.joining.say(says, self._runtime.clock.now(), fence)
+        return self._join(scope, talk, _all_known)
+
+    def with_schedules(self, scope: TransactionScope, work: Callable[[ScheduleStore], R]) -> Coroutine[Any, Any, R]:
+        """Do something with the schedules as part of the transaction."""
+        _refuse_over(scope)
+        if scope.joined.is_async:
+            return _then(scope.joined.awith_schedules(work), lambda done: done)
+        return ready(scope.joined.with_schedules(work))
 
     def _join(self, scope: TransactionScope, talk: Talk[T], then: Callable[[T], R]) -> Coroutine[Any, Any, R]:
         """At once on a blocking connection, when awaited on another one."""
-        if scope.over:
-            talk.close()
-            raise InTransaction("the transaction is over; what was to be part of it has to be done inside it")
+        _refuse_over(scope)
         if scope.joined.is_async:
             return _then(scope.joined.ado(talk), then)
         return ready(then(scope.joined.do(talk)))
@@ -163,6 +188,21 @@ class Transacting:
 @ours
 async def _then(work: Awaitable[T], then: Callable[[T], R]) -> R:
     return then(await work)
+
+
+def after(work: Coroutine[Any, Any, T], then: Callable[[T], R]) -> Coroutine[Any, Any, R]:
+    """What `then` makes of the answer. What is done already stays so."""
+    return ready(then(run_ready(work))) if is_ready(work) else _then(work, then)
+
+
+def _all_known(unknown: list[str]) -> None:
+    if unknown:
+        raise unknown_error(unknown)
+
+
+def _refuse_over(scope: TransactionScope) -> None:
+    if scope.over:
+        raise InTransaction("the transaction is over; what was to be part of it has to be done inside it")
 
 
 def _open(scope: TransactionScope) -> Session:

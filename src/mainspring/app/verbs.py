@@ -7,6 +7,8 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, overload
 
 from mainspring.app.dual import refuse_blocking_on_loop, refuse_coroutine_in_def_run
+from mainspring.app.joined import JoinedBlock
+from mainspring.app.later import FunctionVerbs
 from mainspring.app.nouns import RunVerbs, WorkerVerbs
 from mainspring.app.talk import Message, Talk
 
@@ -136,7 +138,7 @@ class ReadStream(Verb):
 
 
 class Voice:
-    """What apps and clients have in common: talking to runs."""
+    """What apps and clients have in common: seeing runs and talking to them, also inside somebody's transaction."""
 
     _spelled: ClassVar[str]
 
@@ -156,6 +158,19 @@ class Voice:
     def workers(self) -> WorkerVerbs:
         """Seeing the fleet."""
         return WorkerVerbs(self._talk.runtime)
+
+    @property
+    def scheduled_functions(self) -> FunctionVerbs:
+        """What was scheduled with run_after and run_at: get, list, cancel_all."""
+        return FunctionVerbs(self._talk.runtime)
+
+    def joined(self, connection: Any) -> JoinedBlock:
+        """Make every verb inside the block part of the transaction that is open on `connection`.
+
+        A sqlite3 or psycopg connection (also an asynchronous one), or a SQLAlchemy Connection or Session (also asynchronous
+        ones). Committing stays yours.
+        """
+        return JoinedBlock(self._talk.runtime, connection)
 
     @property
     def send(self) -> Send:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import to_datetime, to_micros
@@ -29,15 +29,22 @@ if TYPE_CHECKING:
     from mainspring.model.schedules import Schedule
     from mainspring.operations.schedule_audit import ScheduleAudit
     from mainspring.operations.schedule_infos import BackfillInfo, ScheduleDescription, TickInfo
-    from mainspring.store.protocol import Store
+    from mainspring.store.schedules import ScheduleStore
 
 _PAGE = 1_000
+
+
+class HasSchedules(Protocol):
+    """A store, or the part of it that works inside somebody's transaction."""
+
+    @property
+    def schedules(self) -> ScheduleStore: ...
 
 
 class ScheduleViews:
     """The verbs that change nothing. All of them block."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: HasSchedules, clock: Clock) -> None:
         self._store = store.schedules
         self._clock = clock
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from mainspring.model.ids import IdMaker
     from mainspring.model.schedules import Schedule
     from mainspring.operations.schedule_infos import BackfillInfo, TickInfo
+    from mainspring.operations.schedule_views import HasSchedules
     from mainspring.schedules.definition import Definition
     from mainspring.schedules.policy import Policy
-    from mainspring.store.protocol import Store
     from mainspring.store.schedules import Decide, Plan
 
 _AT_ONCE = 500
@@ -35,7 +35,7 @@ _SHORT = 10
 class Schedules(ScheduleViews):
     """All verbs. `origin` names the run and operation on whose behalf they are called, if any."""
 
-    def __init__(self, store: Store, clock: Clock, ids: IdMaker, origin: str | None = None) -> None:
+    def __init__(self, store: HasSchedules, clock: Clock, ids: IdMaker, origin: str | None = None) -> None:
         super().__init__(store, clock)
         self._ids = ids
         self._origin = origin

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mainspring.store.joining import AsyncTongue, Rows, Tongue
 
     Spell = Callable[[str], str]
+    Native = Callable[[Any], AsyncTongue | None]
 
 
 class Wrapped:
@@ -70,14 +71,36 @@ class Words:
 
 
 class AsyncWords:
-    """Statements said through an asyncio connection of SQLAlchemy's."""
+    """Statements said through an asyncio connection or session of SQLAlchemy's.
 
-    def __init__(self, connection: Any, spell: Spell) -> None:
-        self._db = connection
+    `native` is how to speak to a driver's own connection, for drivers that we know; the others are spoken to through
+    SQLAlchemy.
+    """
+
+    def __init__(self, given: Any, spell: Spell, native: Native) -> None:
+        self._given = given
         self._spell = spell
+        self._native = native
+        self._tongue: AsyncTongue | None = None
+        self._db: Any = None
 
-    async def ask(self, text: str, values: dict[str, Any]) -> Rows:
-        return _rows(await self._db.execute(_text(self._spell(text)), values))
+    async def ask(self, text: str, values: Any) -> Rows:
+        if self._db is None:
+            self._db = await self._begun()
+        if self._tongue is not None:
+            return await self._tongue.ask(text, values)
+        if isinstance(values, dict):
+            return _rows(await self._db.execute(_text(self._spell(text)), values))
+        return _rows(await self._db.exec_driver_sql(text, tuple(values)))
+
+    async def _begun(self) -> Any:
+        from sqlalchemy.ext.asyncio import AsyncSession  # noqa: PLC0415
+
+        db: Any = await self._given.connection() if isinstance(self._given, AsyncSession) else self._given
+        if not db.in_transaction():
+            await db.begin()
+        self._tongue = self._native((await db.get_raw_connection()).driver_connection)
+        return db
 
 
 def _text(text: str) -> Any:
@@ -90,10 +113,14 @@ def _rows(result: Any) -> Rows:
     return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
 
 
-def unwrap(given: Any, spell: Spell = str) -> tuple[Any, Tongue | None, AsyncTongue | None]:
+def _none(raw: Any) -> None:
+    del raw
+
+
+def unwrap(given: Any, spell: Spell = str, native: Native = _none) -> tuple[Any, Tongue | None, AsyncTongue | None]:
     """What stands behind a user's connection: the driver's own (None for an asynchronous one), and how to speak to it.
 
-    `spell` writes our statements as that database needs them. Anything that is not SQLAlchemy's comes back as it is.
+    `spell` writes our statements as that database needs them; `native` is for `AsyncWords`. Anything that is not SQLAlchemy's comes back as it is.
     """
     if not type(given).__module__.startswith("sqlalchemy.") and "sqlalchemy" not in sys.modules:
         return given, None, None
@@ -107,7 +134,7 @@ def unwrap(given: Any, spell: Spell = str) -> tuple[Any, Tongue | None, AsyncTon
             given.begin()
         return given.connection.dbapi_connection, Words(given, spell), None
     if type(given).__module__.startswith("sqlalchemy.ext.asyncio"):
-        return None, None, AsyncWords(given, spell)
+        return None, None, AsyncWords(given, spell, native)
     if type(given).__module__.startswith("sqlalchemy."):
         raise InvalidInput(f"a SQLAlchemy Connection or Session can be joined, not {type(given).__name__}")
     return given, None, None

@@ -1,4 +1,4 @@
-"""The verbs that can be part of somebody's open transaction: starting, cancelling, and recording what a transaction came to.
+"""The verbs that can be part of somebody's open transaction: starting, cancelling, saying, and recording what a transaction came to.
 
 They are conversations: each says which statements it needs, one after the other, and is told the rows. Who has the connection
 carries the words: blocking or awaiting, with the driver's own cursor or through SQLAlchemy. So there is one text of each verb
@@ -9,6 +9,7 @@ Nothing here begins, commits or rolls back, and nothing relies on what has not b
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -17,18 +18,24 @@ import msgspec
 
 from mainspring.model.states import State
 from mainspring.store import sql
+from mainspring.store.messages import Post, heard_by
 from mainspring.store.ops import Started
 from mainspring.store.protocol import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from mainspring.store.messages import Heard, Say
     from mainspring.store.ops import Start, Write
+    from mainspring.store.schedules import ScheduleStore
 
 T = TypeVar("T")
 
 Rows = list[tuple[Any, ...]]
-Talk = Generator[tuple[str, dict[str, Any]], Rows, T]
+Asked = tuple[str, dict[str, Any]]
+Talk = Generator[Asked, Rows, T]
+Fence = tuple[str, str, int]
+"""A run, the worker that has it in hand, and the epoch of that."""
 
 STOPPED = (State.CANCELLING, State.CANCELLED)
 WITH_ITS_STARTER = "the run that started it was cancelled"
@@ -49,22 +56,25 @@ class Texts:
     lock_tree: str
     cancel_in_hand: str
     cancel_at_once: str
-    lock_waiters: str
+    lock_runs: str
+    waiters: str
     wake: str
     notify: str | None
     ids: Callable[[Sequence[str]], Any]
+    says: Callable[[Sequence[Say]], list[Asked]]
+    listeners: Callable[[Iterable[Heard]], Asked]
 
 
 class Tongue(Protocol):
     """Says a statement on a connection and answers with its rows, blocking."""
 
-    def ask(self, text: str, values: dict[str, Any]) -> Rows: ...
+    def ask(self, text: str, values: Any) -> Rows: ...
 
 
 class AsyncTongue(Protocol):
     """The same, awaited."""
 
-    async def ask(self, text: str, values: dict[str, Any]) -> Rows: ...
+    async def ask(self, text: str, values: Any) -> Rows: ...
 
 
 def carry(talk: Talk[T], tongue: Tongue) -> T:
@@ -99,15 +109,25 @@ class Joining:
     ready: bool = False
     ended: set[str] = field(default_factory=set[str])
     poked: set[str] = field(default_factory=set[str])
+    said: set[Heard] = field(default_factory=set["Heard"])
+    due: bool = False
+    """Schedules were changed."""
     born: list[str] = field(default_factory=list[str])
     """Runs that are new in this transaction."""
 
     def signal(self) -> Signal:
-        return Signal(ready=self.ready, ended=frozenset(self.ended), poked=frozenset(self.poked), due=bool(self.ended))
+        ended, poked, said = frozenset(self.ended), frozenset(self.poked), frozenset(self.said)
+        return Signal(ready=self.ready, ended=ended, poked=poked, due=self.due or bool(ended), said=said)
 
     @property
     def news(self) -> bool:
-        return self.ready or bool(self.ended) or bool(self.poked)
+        return self.ready or self.due or bool(self.ended) or bool(self.poked) or bool(self.said)
+
+    def add(self, signal: Signal) -> None:
+        """Something else that happened in the transaction, to be told with the rest."""
+        self.ready, self.due = self.ready or signal.ready, self.due or signal.due
+        self.ended |= signal.ended or set()
+        self.poked |= signal.poked or set()
 
     # -- starting ------------------------------------------------------------------------------------------------------
     def start(self, ops: Sequence[Start], now: int) -> Talk[list[Started]]:
@@ -168,21 +188,55 @@ class Joining:
         self.ended |= ended
         self.poked |= set(in_hand.values())
         if ended:
-            waiting = {"ids": self.texts.ids(sorted(ended)), "now": now}
-            yield self.texts.lock_waiters, waiting
-            for (owner,) in (yield self.texts.wake, waiting):
-                if owner is None:
-                    self.ready = True
-                else:
-                    self.poked.add(owner)
+            rows = yield self.texts.waiters, {"ids": self.texts.ids(sorted(ended))}
+            yield from self._wake([row[0] for row in rows], now)
         yield from self._notify()
         return {run: run in in_hand or run in ended for run in ids}
+
+    def _wake(self, waiters: list[str], now: int) -> Talk[None]:
+        if not waiters:
+            return
+        concerned = {"ids": self.texts.ids(sorted(waiters))}
+        yield self.texts.lock_runs, concerned
+        for (owner,) in (yield self.texts.wake, {**concerned, "now": now}):
+            if owner is None:
+                self.ready = True
+            else:
+                self.poked.add(owner)
+
+    # -- saying --------------------------------------------------------------------------------------------------------
+    def say(self, says: Sequence[Say], now: int, fence: Fence | None = None) -> Talk[list[str]]:
+        """Say things; the runs that were to be told something and do not exist: then nothing was said.
+
+        With a `fence`, nothing is said either when that run is no longer in that worker's hand.
+        """
+        concerned = sorted({say.run for say in says} | ({fence[0]} if fence is not None else set()))
+        rows = yield self.texts.lock_runs, {"ids": self.texts.ids(concerned)}
+        if fence is not None and fence not in {(run, owner, epoch) for run, owner, epoch in rows}:
+            return []
+        there = {row[0] for row in rows}
+        unknown = list(dict.fromkeys(say.run for say in says if isinstance(say, Post) and say.run not in there))
+        if unknown:
+            return unknown
+        for text, values in self.texts.says(says):  # noqa: UP028  (a list cannot be sent to)
+            yield text, values
+        said = {heard_by(say) for say in says}
+        self.said |= said
+        rows = yield self.texts.listeners(said)
+        yield from self._wake([row[0] for row in rows], now)
+        yield from self._notify()
+        return []
 
     def _notify(self) -> Talk[None]:
         """Other processes hear of it when, and if, the transaction commits. Saying so twice is once."""
         if self.texts.notify is not None and self.origin and self.news:
-            tokens = [self.origin, *(["r"] if self.ready else []), *(["e"] if self.ended else [])]
-            tokens += [*(["s"] if self.ended else []), *(["p"] if self.poked else [])]
+            signal = self.signal()
+            tokens = [self.origin, *(["r"] if signal.ready else []), *(["s"] if signal.due else [])]
+            tokens += [
+                *(["e"] if signal.ended else []),
+                *(["p"] if signal.poked else []),
+                *(["v"] if signal.said else []),
+            ]
             yield self.texts.notify, {"channel": self.channel, "payload": " ".join(tokens)}
 
 
@@ -194,15 +248,35 @@ def _started(op: Start, made: set[Any], there: dict[str, tuple[Any, ...]]) -> St
     return Started(created=uid == run.uid, workflow=workflow, state=State(state))
 
 
-class Joined:
-    """A conversation partner: somebody's open transaction, and what was made part of it."""
+class Blocking:
+    """A connection whose owner awaits, for code that blocks: each statement is made on the loop, and waited for elsewhere."""
 
-    __slots__ = ("_async", "_tongue", "joining")
+    def __init__(self, tongue: AsyncTongue, loop: asyncio.AbstractEventLoop) -> None:
+        self._tongue = tongue
+        self._loop = loop
+
+    def ask(self, text: str, values: Any) -> Rows:
+        return asyncio.run_coroutine_threadsafe(self._tongue.ask(text, values), self._loop).result()
+
+
+class Joined:
+    """A conversation partner: somebody's open transaction, and what was made part of it.
+
+    `schedules` makes a store of schedules that works inside the transaction.
+    """
+
+    __slots__ = ("_async", "_schedules", "_tongue", "joining")
 
     def __init__(
-        self, joining: Joining, *, tongue: Tongue | None = None, async_tongue: AsyncTongue | None = None
+        self,
+        joining: Joining,
+        schedules: Callable[[Tongue, Joining], ScheduleStore],
+        *,
+        tongue: Tongue | None = None,
+        async_tongue: AsyncTongue | None = None,
     ) -> None:
         self.joining = joining
+        self._schedules = schedules
         self._tongue = tongue
         self._async = async_tongue
 
@@ -219,3 +293,14 @@ class Joined:
             return carry(talk, self._tongue)
         assert self._async is not None  # noqa: S101
         return await carry_async(talk, self._async)
+
+    def with_schedules(self, work: Callable[[ScheduleStore], T]) -> T:
+        """Do something with the schedules, inside the transaction."""
+        assert self._tongue is not None  # noqa: S101
+        return work(self._schedules(self._tongue, self.joining))
+
+    async def awith_schedules(self, work: Callable[[ScheduleStore], T]) -> T:
+        """The same where the connection is an asynchronous one."""
+        assert self._async is not None  # noqa: S101
+        tongue = Blocking(self._async, asyncio.get_running_loop())
+        return await asyncio.to_thread(work, self._schedules(tongue, self.joining))

@@ -130,6 +130,13 @@ class Database:
         with self.connection() as connection, connection.transaction():
             yield connection
 
+    @contextlib.contextmanager
+    def snapshot(self) -> Generator[Connection]:
+        """A connection on which all that is read is of one moment."""
+        with self.transaction() as connection:
+            connection.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            yield connection
+
     def connect(self) -> Connection:
         """A connection of the caller's own."""
         # Only the wire prepares statements: psycopg would deallocate all of them, its own and ours, after every rollback.

@@ -6,19 +6,29 @@ a circle is found out by the database; it rolls one of them back, and that one i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import contextlib
+from typing import TYPE_CHECKING, Any, Self
+from typing import cast as seen_as
 
 import psycopg
 from psycopg.rows import tuple_row
+from psycopg.types.string import TextLoader
 
 from mainspring.store import sql
 from mainspring.store.joining import Texts
-from mainspring.store.postgres import news, stops
+from mainspring.store.postgres import messages, news, stops
+from mainspring.store.postgres.one import Held
+from mainspring.store.postgres.schedules import PostgresSchedules
 from mainspring.store.postgres.statements import MOOD_ONE, ON_STEP, cast
 
 if TYPE_CHECKING:
-    from mainspring.store.joining import Rows
+    from collections.abc import Generator
+
+    from mainspring.store.joining import Joining, Rows, Tongue
+    from mainspring.store.postgres.database import Connection, Database
     from mainspring.store.postgres.dialect import Dialect
+
+_PART = "mainspring_part"
 
 
 def _travels(column: str) -> str:
@@ -52,21 +62,21 @@ TEXTS = Texts(
 """,
     cancel_in_hand=stops.CANCEL_IN_HAND,
     cancel_at_once=stops.CANCEL_AT_ONCE,
-    lock_waiters="""
-  SELECT id FROM runs WHERE id IN (SELECT s.run FROM steps s WHERE s.completed IS NULL AND s.child = ANY(:ids))
-  ORDER BY id FOR NO KEY UPDATE
-""",
+    lock_runs="SELECT id, owner, epoch FROM runs WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE",
+    waiters="SELECT DISTINCT s.run FROM steps s WHERE s.completed IS NULL AND s.child = ANY(:ids)",
     wake="""
   UPDATE runs SET
     poked = owner IS NOT NULL,
     state = CASE WHEN owner IS NULL THEN 'queued' ELSE state END,
     due   = CASE WHEN owner IS NULL THEN :now ELSE due END
-  WHERE id IN (SELECT s.run FROM steps s WHERE s.completed IS NULL AND s.child = ANY(:ids))
+  WHERE id = ANY(:ids)
     AND ((owner IS NULL AND state = 'waiting') OR (owner IS NOT NULL AND state IN ('running', 'waiting', 'cancelling')))
   RETURNING owner
 """,
     notify=news.NOTIFY,
     ids=list,
+    says=messages.statements,
+    listeners=lambda said: (messages.LISTENERS, {"said": messages.listening(said)}),
 )
 
 
@@ -77,8 +87,9 @@ class Words:
         self._db = connection
         self._sql = dialect
 
-    def ask(self, text: str, values: dict[str, Any]) -> Rows:
+    def ask(self, text: str, values: Any) -> Rows:
         with psycopg.Cursor(self._db, row_factory=tuple_row) as cursor:
+            _as_text(cursor)
             cursor.execute(self._sql(text), values)
             return cursor.fetchall() if cursor.description else []
 
@@ -90,7 +101,76 @@ class AsyncWords:
         self._db = connection
         self._sql = dialect
 
-    async def ask(self, text: str, values: dict[str, Any]) -> Rows:
+    async def ask(self, text: str, values: Any) -> Rows:
         async with psycopg.AsyncCursor(self._db, row_factory=tuple_row) as cursor:
+            _as_text(cursor)
             await cursor.execute(self._sql(text), values)
             return await cursor.fetchall() if cursor.description else []
+
+
+def _as_text(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> None:
+    """Values are JSON text on both sides, whatever the owner of the connection has made of that type."""
+    for name in ("json", "jsonb"):
+        cursor.adapters.register_loader(name, TextLoader)
+
+
+class _Answer(list[tuple[Any, ...]]):
+    """The rows of a statement, as a cursor hands them out."""
+
+    def fetchall(self) -> Rows:
+        return self
+
+
+class Inside:
+    """Stands in for the database, and for a connection to it, where everything is part of a transaction that somebody has open."""
+
+    def __init__(self, tongue: Tongue) -> None:
+        self._tongue = tongue
+
+    def execute(self, text: str, values: Any = None) -> _Answer:
+        return _Answer(self._tongue.ask(text, values or {}))
+
+    @contextlib.contextmanager
+    def transaction(self) -> Generator[Self]:
+        """What fails in the middle leaves no trace, and what was done before stays."""
+        self.execute(f"SAVEPOINT {_PART}")
+        try:
+            yield self
+        except BaseException:
+            self.execute(f"ROLLBACK TO SAVEPOINT {_PART}")
+            self.execute(f"RELEASE SAVEPOINT {_PART}")
+            raise
+        self.execute(f"RELEASE SAVEPOINT {_PART}")
+
+    @contextlib.contextmanager
+    def connection(self) -> Generator[Self]:
+        yield self
+
+    snapshot = connection
+
+
+class _Unspoken:
+    """Leaves statements as they are written: whoever has the connection puts them into its words."""
+
+    def __init__(self, channel: str) -> None:
+        self.channel = channel
+
+    def __call__(self, text: str) -> str:
+        return text
+
+
+class JoinedSchedules(PostgresSchedules):
+    """The schedules, seen and changed inside an open transaction."""
+
+    def _wait(self, db: Connection, held: Exception) -> None:
+        """Wait for the rows while holding others, as everything does here."""
+        if isinstance(held, Held):
+            db.execute(self._sql(TEXTS.lock_runs), {"ids": held.runs})
+
+
+def schedules(tongue: Tongue, joining: Joining) -> JoinedSchedules:
+    """The schedules for somebody's open transaction. What they tell is told by its commit."""
+    dialect = seen_as("Dialect", _Unspoken(joining.channel))
+    return JoinedSchedules(
+        seen_as("Database", Inside(tongue)), dialect, joining.origin, lambda told: joining.add(told.signal())
+    )

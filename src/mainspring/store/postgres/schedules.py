@@ -130,8 +130,7 @@ class PostgresSchedules:
         return [sql.to_schedule(row) for row in self._rows(statement, **values)]
 
     def situation(self, schedule: str) -> Situation | None:
-        with self._db.transaction() as db:
-            db.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        with self._db.snapshot() as db:
             found = _Work(db, self._sql, 0).situations([schedule], text.LOOK)
         return found[0] if found else None
 

@@ -16,7 +16,7 @@ from mainspring.errors import InTransaction, InvalidInput, StoreUnavailable
 from mainspring.store import alchemy
 from mainspring.store.joining import Joined, Joining
 from mainspring.store.placeholders import for_psycopg
-from mainspring.store.postgres.joining import TEXTS, AsyncWords, Words
+from mainspring.store.postgres.joining import TEXTS, AsyncWords, Words, schedules
 from mainspring.store.transactions import Again, Tx, Wants
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class PostgresTransactions:
         _refuse_sqlite(wants)
         with self._lent() as connection:
             wrapped = alchemy.wrap("postgresql+psycopg://", connection) if wants.name.startswith("SA") else None
-            joined = Joined(self._joining(self._origin), tongue=Words(connection, self._sql))
+            joined = Joined(self._joining(self._origin), schedules, tongue=Words(connection, self._sql))
             session = PostgresSession(connection, joined, wrapped)
             try:
                 connection.set_isolation_level(_LEVELS[isolation] if isolation else None)
@@ -109,7 +109,7 @@ class PostgresTransactions:
     ) -> T:
         _refuse_sqlite(wants)
         async with self._lent_async() as connection:
-            joined = Joined(self._joining(self._origin), async_tongue=AsyncWords(connection, self._sql))
+            joined = Joined(self._joining(self._origin), schedules, async_tongue=AsyncWords(connection, self._sql))
             session = PostgresSession(connection, joined)
             try:
                 await connection.set_isolation_level(_LEVELS[isolation] if isolation else None)
@@ -121,10 +121,10 @@ class PostgresTransactions:
         return answer
 
     def join(self, connection: Any) -> Joined:
-        raw, tongue, async_tongue = alchemy.unwrap(connection, self._sql.spelled)
+        raw, tongue, async_tongue = alchemy.unwrap(connection, self._sql.spelled, self._native)
         joining = self._joining(EVERYBODY)
         if raw is None or (tongue is not None and not _is(raw, psycopg.Connection)):
-            return Joined(joining, tongue=tongue, async_tongue=async_tongue)
+            return Joined(joining, schedules, tongue=tongue, async_tongue=async_tongue)
         blocking = _is(raw, psycopg.Connection)
         if blocking or _is(raw, psycopg.AsyncConnection):
             if raw.autocommit and raw.info.transaction_status == TransactionStatus.IDLE:
@@ -133,12 +133,15 @@ class PostgresTransactions:
                     "open one with `with connection.transaction():` first"
                 )
             if blocking:
-                return Joined(joining, tongue=Words(raw, self._sql))
-            return Joined(joining, async_tongue=AsyncWords(raw, self._sql))
+                return Joined(joining, schedules, tongue=Words(raw, self._sql))
+            return Joined(joining, schedules, async_tongue=AsyncWords(raw, self._sql))
         raise InvalidInput(
             f"the app's database is {self._db.where}; {type(raw).__module__}.{type(raw).__name__} cannot write to it. "
             "A psycopg connection can be joined, or a SQLAlchemy Connection or Session"
         )
+
+    def _native(self, raw: Any) -> AsyncWords | None:
+        return AsyncWords(raw, self._sql) if _is(raw, psycopg.AsyncConnection) else None
 
     def close(self) -> None:
         with self._lock:

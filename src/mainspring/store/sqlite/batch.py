@@ -15,6 +15,7 @@ from mainspring.store import sql
 from mainspring.store.joining import WITH_ITS_STARTER
 from mainspring.store.messages import heard_by
 from mainspring.store.ops import Finish, Release, Rest, Speak, Start, Started, Tell, Verdict, Void, Write, Written
+from mainspring.store.protocol import Signal
 from mainspring.store.sqlite import messages
 from mainspring.store.sqlite.bulk import Bulk
 from mainspring.store.waves import waves
@@ -134,6 +135,11 @@ class Batch:
         self.ended: set[str] = set()
         self.poked: set[str] = set()
         self.said: set[Heard] = set()
+
+    def signal(self) -> Signal:
+        """What there is to tell once it is committed."""
+        ended, poked, said = frozenset(self.ended), frozenset(self.poked), frozenset(self.said)
+        return Signal(ready=self.ready, ended=ended, poked=poked, due=self.due, said=said)
 
     def apply(self, ops: Sequence[Op]) -> list[Result | Exception]:
         """Apply all of them; writes about one run in their order, others grouped by kind."""

@@ -149,6 +149,16 @@ class Database:
             finally:
                 self._give_back(connection)
 
+    @contextlib.contextmanager
+    def snapshot(self) -> Generator[sqlite3.Connection]:
+        """The same, where all that is read is of one moment."""
+        with self.read() as connection:
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.execute("ROLLBACK")
+
     def _reader(self) -> sqlite3.Connection:
         with self._lending:
             try:

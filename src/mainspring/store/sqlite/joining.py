@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from mainspring.store import sql
 from mainspring.store.joining import Texts
+from mainspring.store.sqlite import messages
 from mainspring.store.sqlite.batch import ON_STEP
+from mainspring.store.sqlite.schedules import SqliteSchedules
 from mainspring.store.sqlite.stops import CANCEL_AT_ONCE, CANCEL_IN_HAND, TREE
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Generator
 
-    from mainspring.store.joining import Rows
+    from mainspring.store.joining import Joining, Rows, Tongue
+    from mainspring.store.sqlite.database import Database
 
+_PART = "mainspring_part"
 _IDS = "(SELECT value FROM json_each(:ids))"
 
 TEXTS = Texts(
@@ -40,18 +46,21 @@ TEXTS = Texts(
     lock_tree=f"{TREE} SELECT id FROM tree",
     cancel_in_hand=CANCEL_IN_HAND,
     cancel_at_once=CANCEL_AT_ONCE,
-    lock_waiters="SELECT 1 WHERE false",
+    lock_runs=f"SELECT id, owner, epoch FROM runs WHERE id IN {_IDS}",
+    waiters=f"SELECT DISTINCT run FROM steps WHERE completed IS NULL AND child IN {_IDS}",
     wake=f"""
   UPDATE runs SET
     poked = CASE WHEN owner IS NULL THEN 0 ELSE 1 END,
     state = CASE WHEN owner IS NULL THEN 'queued' ELSE state END,
     due   = CASE WHEN owner IS NULL THEN :now ELSE due END
-  WHERE id IN (SELECT run FROM steps WHERE completed IS NULL AND child IN {_IDS})
+  WHERE id IN {_IDS}
     AND ((owner IS NULL AND state = 'waiting') OR (owner IS NOT NULL AND state IN ('running', 'waiting', 'cancelling')))
   RETURNING owner
 """,
     notify=None,
     ids=lambda ids: json.dumps(list(ids)),
+    says=lambda says: [messages.statement(say) for say in says],
+    listeners=messages.listening,
 )
 
 
@@ -61,7 +70,52 @@ class Words:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
 
-    def ask(self, text: str, values: dict[str, Any]) -> Rows:
+    def ask(self, text: str, values: Any) -> Rows:
         cursor = self._db.cursor()
         cursor.row_factory = None
         return cursor.execute(text, values).fetchall()
+
+
+class _Answer(list[tuple[Any, ...]]):
+    """The rows of a statement, as a cursor hands them out."""
+
+    rowcount = 0  # nobody who works inside somebody's transaction counts changes
+
+    def fetchall(self) -> Rows:
+        return self
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        return self[0] if self else None
+
+
+class Inside:
+    """Stands in for the database where everything is part of a transaction that somebody has open."""
+
+    def __init__(self, tongue: Tongue) -> None:
+        self._tongue = tongue
+
+    def execute(self, text: str, values: Any = ()) -> _Answer:
+        return _Answer(self._tongue.ask(text, values))
+
+    @contextlib.contextmanager
+    def write(self) -> Generator[Self]:
+        """What fails in the middle leaves no trace, and what was done before stays."""
+        self.execute(f"SAVEPOINT {_PART}")
+        try:
+            yield self
+        except BaseException:
+            self.execute(f"ROLLBACK TO {_PART}")
+            self.execute(f"RELEASE {_PART}")
+            raise
+        self.execute(f"RELEASE {_PART}")
+
+    @contextlib.contextmanager
+    def read(self) -> Generator[Self]:
+        yield self
+
+    snapshot = read
+
+
+def schedules(tongue: Tongue, joining: Joining) -> SqliteSchedules:
+    """The schedules, seen and changed inside an open transaction."""
+    return SqliteSchedules(cast("Database", Inside(tongue)), lambda batch: joining.add(batch.signal()))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
 
 from mainspring.store.messages import Entry, Post, Reply
 
@@ -16,24 +18,25 @@ if TYPE_CHECKING:
 _KNOWN = "SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(?))"
 _POST = """
   INSERT INTO messages (run, number, kind, topic, body, key, sender, sent)
-  SELECT ?1, coalesce((SELECT max(number) + 1 FROM messages WHERE run = ?1), 0), ?2, ?3, ?4, ?5, ?6, ?7 WHERE true
-  ON CONFLICT (run, key) WHERE key IS NOT NULL DO NOTHING
+  SELECT :run, coalesce((SELECT max(number) + 1 FROM messages WHERE run = :run), 0), :kind, :topic, :body, :key, :sender, :sent
+  WHERE true ON CONFLICT (run, key) WHERE key IS NOT NULL DO NOTHING
 """
 _ENTRY = {
     table: f"""
   INSERT INTO {table} (run, key, number, value, said, position)
-  SELECT ?1, ?2, coalesce((SELECT max(number) + 1 FROM {table} WHERE run = ?1 AND key = ?2), 0), ?3, ?4, ?5
+  SELECT :run, :key, coalesce((SELECT max(number) + 1 FROM {table} WHERE run = :run AND key = :key), 0),
+    :value, :said, :position
 """
     for table in ("events", "streams")
 }
 _REPLY = """
-  UPDATE messages SET answer = ?3, error = ?4, answered = ?5, received = coalesce(received, ?5)
-  WHERE run = ?1 AND number = ?2 AND answered IS NULL
+  UPDATE messages SET answer = :answer, error = :error, answered = :answered, received = coalesce(received, :answered)
+  WHERE run = :run AND number = :number AND answered IS NULL
 """
 _TAKE = "UPDATE messages SET received = ?, position = ? WHERE run = ? AND number = ?"
 _UNTAKE = "UPDATE messages SET received = NULL, position = NULL WHERE run = ? AND position = ? AND answered IS NULL"
 _LISTENERS = """
-  SELECT DISTINCT s.run FROM json_each(?) w JOIN steps s ON s.child = json_extract(w.value, '$[0]')
+  SELECT DISTINCT s.run FROM json_each(:said) w JOIN steps s ON s.child = json_extract(w.value, '$[0]')
   WHERE s.completed IS NULL AND s.kind = json_extract(w.value, '$[1]') AND s.name = json_extract(w.value, '$[2]')
 """
 
@@ -47,15 +50,20 @@ def unknown(db: sqlite3.Connection, says: Sequence[Say]) -> list[str]:
     return [run for run in wanted if run not in there]
 
 
-def say(db: sqlite3.Connection, what: Say) -> None:
+def statement(what: Say) -> tuple[str, dict[str, Any]]:
+    """The statement that says this, with its parameters."""
+    values = structs.asdict(what)
     match what:
         case Post():
-            kind = "question" if what.question else "message"
-            db.execute(_POST, (what.run, kind, what.topic, what.body, what.key, what.sender, what.sent))
+            return _POST, {**values, "kind": "question" if what.question else "message"}
         case Entry():
-            db.execute(_ENTRY[what.table], (what.run, what.key, what.value, what.said, what.position))
+            return _ENTRY[what.table], values
         case Reply():
-            db.execute(_REPLY, (what.run, what.number, what.answer, what.error, what.answered))
+            return _REPLY, values
+
+
+def say(db: sqlite3.Connection, what: Say) -> None:
+    db.execute(*statement(what))
 
 
 def take(db: sqlite3.Connection, run: str, number: int, position: str, now: int) -> None:
@@ -70,4 +78,9 @@ def untake(db: sqlite3.Connection, run: str, position: str) -> None:
 
 def listeners(db: sqlite3.Connection, said: Iterable[Heard]) -> list[str]:
     """The runs that wait for what was said."""
-    return [row[0] for row in db.execute(_LISTENERS, (json.dumps(list(said)),))]
+    return [row[0] for row in db.execute(*listening(said))]
+
+
+def listening(said: Iterable[Heard]) -> tuple[str, dict[str, Any]]:
+    """The statement that finds them."""
+    return _LISTENERS, {"said": json.dumps(sorted(said))}

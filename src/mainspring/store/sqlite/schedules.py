@@ -156,12 +156,8 @@ class SqliteSchedules:
             return [sql.to_schedule(row) for row in db.execute(statement, values)]
 
     def situation(self, schedule: str) -> Situation | None:
-        with self._db.read() as db:
-            db.execute("BEGIN")
-            try:
-                found = _situations(db, [schedule])
-            finally:
-                db.execute("ROLLBACK")
+        with self._db.snapshot() as db:
+            found = _situations(db, [schedule])
             return found[0] if found else None
 
     def ticks(self, wanted: TickFilter) -> list[Tick]:

@@ -143,8 +143,7 @@ class SqliteStore:
 
     def _tell(self, batch: Batch) -> None:
         if batch.ready or batch.due or batch.ended or batch.poked or batch.said:
-            ended, poked, said = frozenset(batch.ended), frozenset(batch.poked), frozenset(batch.said)
-            self._hear_signal(Signal(ready=batch.ready, ended=ended, poked=poked, due=batch.due, said=said))
+            self._hear_signal(batch.signal())
 
     def _hear_signal(self, signal: Signal) -> None:
         if self._hear is not None:

@@ -15,7 +15,7 @@ from mainspring.store import alchemy
 from mainspring.store.joining import Joined, Joining
 from mainspring.store.placeholders import for_sqlite
 from mainspring.store.sqlite.database import translated
-from mainspring.store.sqlite.joining import TEXTS, Words
+from mainspring.store.sqlite.joining import TEXTS, Words, schedules
 from mainspring.store.transactions import Tx, Wants
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class SqliteSession:
         self._db = connection
         self._own = own
         self._wrapped = wrapped
-        self.joined = Joined(Joining(TEXTS), tongue=Words(connection))
+        self.joined = Joined(Joining(TEXTS), schedules, tongue=Words(connection))
 
     def give(self, wants: Wants) -> Any:
         if wants is Wants.TX:
@@ -127,7 +127,7 @@ class SqliteTransactions:
     def join(self, connection: Any) -> Joined:
         raw, tongue, async_tongue = alchemy.unwrap(connection)
         if raw is None:
-            return Joined(Joining(TEXTS), tongue=tongue, async_tongue=async_tongue)
+            return Joined(Joining(TEXTS), schedules, tongue=tongue, async_tongue=async_tongue)
         if not isinstance(raw, sqlite3.Connection):
             raise InvalidInput(
                 f"the app's database is the SQLite file {self._db.path}; {type(raw).__module__}.{type(raw).__name__} cannot write to it"
@@ -140,7 +140,7 @@ class SqliteTransactions:
                     'execute "BEGIN IMMEDIATE" first'
                 )
             raw.execute("BEGIN IMMEDIATE")
-        return Joined(Joining(TEXTS), tongue=tongue or Words(raw))
+        return Joined(Joining(TEXTS), schedules, tongue=Words(raw))
 
     def _check_file(self, connection: sqlite3.Connection) -> None:
         cursor = connection.cursor()
