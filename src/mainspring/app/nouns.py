@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, Unpack
 
 from mainspring.app.dual import dual
+from mainspring.app.options import micros
+from mainspring.engine.branches import ours
+from mainspring.operations.managing import Figures, Loaded
 from mainspring.operations.runs import RunInfo, RunPage, StepInfo
 from mainspring.operations.workers import WorkerInfo, Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Coroutine, Iterable, Sequence
 
+    from mainspring.app.handle import Handle
+    from mainspring.app.options import Duration
     from mainspring.app.runtime import Runtime
+    from mainspring.operations.run_filters import RunFilters
 
 T = TypeVar("T")
+_Lines: TypeAlias = list[str]
+_Figures: TypeAlias = list[Figures]
+"""Said here, because a verb that is called `list` stands in the way of the type below."""
 
 
 class _Noun:
@@ -25,7 +35,7 @@ class _Noun:
 
 
 class RunVerbs(_Noun):
-    """Seeing and stopping runs."""
+    """Seeing, stopping and managing runs."""
 
     _spelled: ClassVar[str] = "runs"
 
@@ -41,31 +51,11 @@ class RunVerbs(_Noun):
 
     @dual
     def list(
-        self,
-        /,
-        *,
-        state: Sequence[str] = (),
-        workflow: str | None = None,
-        id_prefix: str | None = None,
-        parent: str | None = None,
-        stranded: bool | None = None,
-        after: str | None = None,
-        limit: int = 50,
+        self, /, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]
     ) -> Coroutine[Any, Any, RunPage]:
         """A page of runs, newest first. Hand `next` of a page back as `after` for the one that follows."""
         return self._runtime.ask(
-            "runs.list",
-            RunPage,
-            lambda runs: runs.list(
-                state=state,
-                workflow=workflow,
-                id_prefix=id_prefix,
-                parent=parent,
-                stranded=stranded,
-                after=after,
-                limit=limit,
-            ),
-            reads=True,
+            "runs.list", RunPage, lambda runs: runs.list(after=after, limit=limit, **filters), reads=True
         )
 
     @dual
@@ -82,6 +72,92 @@ class RunVerbs(_Noun):
     def terminate(self, /, *ids: str, reason: str | None = None) -> Coroutine[Any, Any, dict[str, bool]]:
         """End runs and their children at once. False where there was nothing to end."""
         return self._runtime.ask("runs.terminate", dict[str, bool], lambda runs: runs.terminate(ids, reason))
+
+    @dual
+    def resume(self, /, *ids: str) -> Coroutine[Any, Any, dict[str, bool]]:
+        """Let cancelled runs, and those that were recovered too often, go on where they stopped, with the children that were
+        cancelled along. False where there was nothing to resume; `NotFound` for an unknown id, and then nothing is done.
+        """
+        return self._runtime.ask("runs.resume", dict[str, bool], lambda runs: runs.resume(ids))
+
+    @dual
+    def retry(self, /, *ids: str) -> Coroutine[Any, Any, dict[str, bool]]:
+        """Let failed runs go on from what they have achieved: the exception that ended them is forgotten, with what was recorded
+        after it. False where a run has not failed; `NotFound` for an unknown id, and then nothing is done.
+        """
+        return self._runtime.ask("runs.retry", dict[str, bool], lambda runs: runs.retry(ids))
+
+    @dual
+    def fork(
+        self,
+        /,
+        run_id: str,
+        step: str | None = None,
+        *,
+        id: str | None = None,  # noqa: A002  (as in options)
+        version: str | None = None,
+        queue: str | None = None,
+        timeout: Duration | None = None,
+    ) -> Coroutine[Any, Any, Handle[Any]]:
+        """Start a new run that has done what this one had done before a step (its position, or its name), and goes on from
+        there; without a step, from the beginning.
+        """
+        length = None if timeout is None else micros(timeout)
+        made = self._runtime.ask(
+            "runs.fork",
+            str,
+            lambda runs: runs.fork(run_id, step, id=id, version=version, queue=queue, timeout=length),
+        )
+        return self._handle(made)
+
+    @ours
+    async def _handle(self, made: Coroutine[Any, Any, str]) -> Handle[Any]:
+        return self._runtime.handle(await made)
+
+    @dual
+    def fork_failed(
+        self,
+        /,
+        *ids: str,
+        version: str | None = None,
+        queue: str | None = None,
+        timeout: Duration | None = None,
+    ) -> Coroutine[Any, Any, dict[str, str]]:
+        """Fork each run from what ended it, or else from the last thing it recorded: the new ids by the old ones."""
+        length = None if timeout is None else micros(timeout)
+        return self._runtime.ask(
+            "runs.fork_failed",
+            dict[str, str],
+            lambda runs: runs.fork_failed(ids, version=version, queue=queue, timeout=length),
+        )
+
+    @dual
+    def delete(self, /, *ids: str) -> Coroutine[Any, Any, dict[str, bool]]:
+        """Delete ended runs with their children and all they recorded. False where there is no such run; `Conflict`, and nothing
+        is deleted, where one has not ended.
+        """
+        return self._runtime.ask("runs.delete", dict[str, bool], lambda runs: runs.delete(ids))
+
+    @dual
+    def export(self, /, *ids: str) -> Coroutine[Any, Any, _Lines]:
+        """Runs with their children and all they recorded, as lines of JSON for `load`."""
+        return self._runtime.ask("runs.export", _Lines, lambda runs: [*runs.export(ids)], reads=True)
+
+    @dual
+    def load(self, /, lines: Iterable[str]) -> Coroutine[Any, Any, Loaded]:
+        """Bring runs in that `export` took out, all of them or none. Those that are there already stay as they are."""
+        kept = [*lines]
+        return self._runtime.ask("runs.load", Loaded, lambda runs: runs.load(kept))
+
+    @dual
+    def aggregate(
+        self, /, by: Sequence[str] = ("state",), *, bucket: Duration | None = None, **filters: Unpack[RunFilters]
+    ) -> Coroutine[Any, Any, _Figures]:
+        """Figures of runs (how many, how long they waited, how long they took) by state, workflow, queue, version, schedule,
+        kind or reason, and by spans of the time at which they were created.
+        """
+        span = None if bucket is None else timedelta(microseconds=micros(bucket))
+        return self._runtime.ask("runs.aggregate", _Figures, lambda runs: runs.aggregate(by, span, filters), reads=True)
 
 
 class WorkerVerbs(_Noun):

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from mainspring.codec import ValueCodec
     from mainspring.engine.engine import Engine
     from mainspring.engine.execution import Execution
+    from mainspring.engine.flows import Begun
     from mainspring.engine.recording import Flow
     from mainspring.engine.registry import Function
     from mainspring.model.clock import Clock
@@ -257,8 +258,8 @@ class Runtime:
     ) -> Handle[R]:
         run_id = call.options.id or f"{ex.id}/{position}"
         make = lambda: [self._later(call, text, run_id, ex, time)]  # noqa: E731
-        await drive(ex, flows.start(ex, position, call.name, make))
-        return self._handle(call, run_id, created=True)
+        begun: Begun = await drive(ex, flows.start(ex, position, call.name, make))
+        return self._begun(call, begun)
 
     @ours
     async def _store_later(self, call: Call[R], new: NewRun, step: StepScope | None) -> Handle[R]:
@@ -305,8 +306,8 @@ class Runtime:
     @ours
     async def _start_in_run(self, ex: Execution, position: str, call: Call[R], text: str, run_id: str) -> Handle[R]:
         make = lambda: [self.new_run(call, text, run_id, ex)]  # noqa: E731
-        await drive(ex, flows.start(ex, position, call.name, make))
-        return self._handle(call, run_id, created=True)
+        begun: Begun = await drive(ex, flows.start(ex, position, call.name, make))
+        return self._begun(call, begun)
 
     @ours
     async def _start_many_in_run(
@@ -317,8 +318,12 @@ class Runtime:
         def make() -> list[NewRun]:
             return [self.new_run(call, text, run_id, ex) for (call, text), run_id in zip(prepared, ids, strict=True)]
 
-        await drive(ex, flows.start(ex, position, "start_many", make))
-        return [self._handle(call, run_id, created=True) for (call, _), run_id in zip(prepared, ids, strict=True)]
+        begun: Begun = await drive(ex, flows.start(ex, position, "start_many", make))
+        return [self._begun(call, begun, number) for number, (call, _) in enumerate(prepared)]
+
+    def _begun(self, call: Call[R], begun: Begun, number: int = 0) -> Handle[R]:
+        run_id = begun.ids[number]
+        return self._handle(call, run_id, created=run_id not in begun.taken)
 
     @ours
     async def _start_outside(self, call: Call[R], text: str, scope: StepScope | None) -> Handle[R]:

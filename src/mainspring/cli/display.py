@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import sys
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +16,7 @@ from mainspring.cli.commands import colour_wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
 COLOURS = {
     "scheduled": "cyan",
@@ -84,6 +85,11 @@ def span(length: timedelta) -> str:
     if hours < 24:
         return f"{hours} h {minutes % 60} min"
     return f"{days} d {hours % 24} h"
+
+
+def seconds(length: float) -> str:
+    """A number of seconds in its two largest units."""
+    return span(timedelta(seconds=length))
 
 
 def at(moment: datetime, now: datetime) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mainspring.app.settings import Settings
-from mainspring.cli import display, run_page
+from mainspring.cli import display, manage, run_page
 from mainspring.cli.commands import NOT_FOUND, Group, ids_from, note, output_option, url_option
+from mainspring.cli.run_options import filter_options, filters_of
 from mainspring.errors import NotFound
 from mainspring.model.clock import to_datetime
 from mainspring.model.states import State
@@ -23,51 +24,29 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def runs() -> None:
-    """See runs and stop them."""
+    """See runs, stop them, let them go on."""
+
+
+for command in manage.COMMANDS:
+    runs.add_command(command)
 
 
 @runs.command(name="list")
 @url_option
-@click.option(
-    "--state",
-    "states",
-    multiple=True,
-    type=click.Choice([state.value for state in State]),
-    help="Only in this state. Repeatable.",
-)
-@click.option("--workflow", metavar="NAME", help="Only of this function.")
-@click.option("--id-prefix", metavar="TEXT", help="Only ids that begin so.")
-@click.option("--stranded", is_flag=True, help="Only those that no live worker can continue.")
+@filter_options
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many.")
 @click.option("--after", metavar="CURSOR", help="Go on after a page that said so.")
 @output_option("table", "json", "ids")
-def list_(
-    url: str,
-    states: tuple[str, ...],
-    workflow: str | None,
-    id_prefix: str | None,
-    *,
-    stranded: bool,
-    limit: int,
-    after: str | None,
-    output: str,
-) -> None:
+def list_(url: str, limit: int, after: str | None, output: str, **filters: Any) -> None:
     """List runs, newest first.
 
     \b
       mainspring runs list --state running --state waiting
-      mainspring runs list --workflow checkout --limit 10
+      mainspring runs list --workflow checkout --attribute tenant=acme --limit 10
       mainspring runs list --id-prefix order- -o ids | mainspring runs cancel -
     """
     with connect(url, Settings()) as operations:
-        page = operations.runs.list(
-            state=states,
-            workflow=workflow,
-            id_prefix=id_prefix,
-            stranded=True if stranded else None,
-            after=after,
-            limit=limit,
-        )
+        page = operations.runs.list(after=after, limit=limit, **filters_of(filters))
         now = to_datetime(operations.clock.now())
     if output == "json":
         display.as_json(page)

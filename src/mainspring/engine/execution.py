@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 from typing import TYPE_CHECKING, Any
 
 from mainspring.engine.context import Quota
 from mainspring.engine.delivery import Delivery
 from mainspring.errors import NonDeterminism
+from mainspring.model.records import Step
 from mainspring.store.ops import FAR
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from mainspring.engine.registry import Function
     from mainspring.engine.signals import Halt
     from mainspring.engine.timers import Timer
-    from mainspring.model.records import Run, Step
+    from mainspring.model.records import Run
     from mainspring.store.messages import Heard
 
 
@@ -138,6 +140,17 @@ class Execution:
                 f"but the code now asks for {_operation(kind, name)}"
             )
         return step
+
+    def mark(self, position: str) -> Any:
+        """What was noted beside the operations, at a place of its own; None if nothing was."""
+        step = self.journal.pop(position, None)
+        return None if step is None else json.loads(step.output or "null")
+
+    def new_mark(self, position: str, value: Any, kind: str = "mark", name: str = "mark") -> Step:
+        """A note beside the operations: no outcome that code waits for, so it has no place in their order."""
+        now = self.engine.clock.now()
+        text = json.dumps(value)
+        return Step(self.id, position, kind, name, output=text, started=now, completed=now, epoch=self.epoch)
 
     def disagree(self, finding: str) -> NonDeterminism:
         """Note that code and record do not agree. From now on the run's own code has no say in how it ends."""

@@ -208,12 +208,23 @@ def _await_run(ex: Execution, record: Step, codec: ValueCodec, *, starts: list[N
     return (yield from conclude(ex, record, codec, error_text=error_text(ending)))
 
 
+class Begun(Struct, frozen=True):
+    """The runs that an operation started: their ids, and which of them had been there before."""
+
+    ids: list[str]
+    taken: frozenset[str] = frozenset()
+
+
 def start(ex: Execution, position: str, name: str, make: Make) -> Flow:
-    """Start runs that go on by themselves. They begin if, and only if, this is recorded."""
+    """Start runs that go on by themselves. They begin if, and only if, this is recorded. Comes back with `Begun`.
+
+    In a fork they are those of the original: the record says which, not the position.
+    """
     recorded = ex.recall(position, "start", name)
     if recorded is not None and recorded.completed is not None:
+        taken = ex.mark(f"c:{position}")
         yield from replayed(ex, recorded, None)
-        return None
+        return Begun(json.loads(recorded.output or "[]"), frozenset(taken or ()))
     yield from frontier(ex, position)
     now = ex.engine.clock.now()
     children = make()
@@ -225,9 +236,11 @@ def start(ex: Execution, position: str, name: str, make: Make) -> Flow:
     if answer.verdict is Verdict.TAKEN:
         ex.delivery.skip(record.seq)
         return (yield from conclude(ex, record, None, error=_taken(children, answer.taken)))
+    if answer.taken:
+        yield from keep(ex, Write(ex.engine.worker_id, ex.new_mark(f"c:{position}", sorted(answer.taken))))
     yield from turn(ex, record.seq, record)
     ex.last_time = record.completed
-    return None
+    return Begun([child.id for child in children], frozenset(answer.taken))
 
 
 def _begin(ex: Execution, write: Write, final: Step | None = None) -> Flow:

@@ -78,6 +78,11 @@ class Run(Struct):
     retry: str | None = None
     since: int | None = None
     latest: int | None = None
+    scheduled_time: int | None = None
+    forked_from: str | None = None
+    forked_at: str | None = None
+    generation: int = 0
+    stopping: str | None = None
 
 
 class Step(Struct):

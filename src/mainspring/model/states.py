@@ -46,9 +46,9 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.CANCELLING: frozenset({State.CANCELLED, State.SUCCEEDED, State.FAILED}),
     State.SUCCEEDED: frozenset(),
     State.FAILED: frozenset({State.QUEUED}),
-    State.CANCELLED: frozenset({State.QUEUED}),
+    State.CANCELLED: frozenset({State.QUEUED, State.SCHEDULED}),
 }
-"""What may follow what. An ended run is left only by an operator's `resume` or `retry`, to `queued`."""
+"""What may follow what. An ended run is left only by an operator's `resume` or `retry`."""
 
 
 def legal(before: State, after: State) -> bool:

@@ -1,25 +1,24 @@
-"""Seeing and stopping runs."""
+"""Seeing, stopping and managing runs."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003  (a run that asks for a RunInfo records it, and reads it back by its annotations)
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from mainspring.errors import InvalidInput, NotFound
-from mainspring.model.clock import to_datetime
+from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.states import State
 from mainspring.operations.functions import ScheduledFunctions
+from mainspring.operations.managing import Managing
+from mainspring.operations.run_filters import RunFilters, run_filter
 from mainspring.store.ops import FAR
-from mainspring.store.protocol import RunFilter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mainspring.model.clock import Clock
     from mainspring.model.records import Run, Step
-    from mainspring.store.protocol import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +47,19 @@ class RunInfo:
     attributes: dict[str, Any]
     stranded: str | None
     """Why no worker can go on with it."""
+    timeout: float | None = None
+    """Seconds that it may take."""
+    schedule: str | None = None
+    """The schedule that started it."""
+    queue: str | None = None
+    priority: int = 0
+    partition: str = ""
+    key: str | None = None
+    forked_from: str | None = None
+    forked_at: str | None = None
+    """The position of the first operation that was not copied from there."""
+    generation: int = 0
+    """How often it began anew with `run.continue_as`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +89,8 @@ class RunPage:
     next: str | None
 
 
-class Runs:
+class Runs(Managing):
     """The verbs. All of them block."""
-
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
 
     @property
     def functions(self) -> ScheduledFunctions:
@@ -99,35 +107,13 @@ class Runs:
         found = self._store.steps(run_id)
         if not found:
             self.get(run_id)
-        return [step_info(step) for step in found]
+        return [step_info(step) for step in found if step.kind != "mark"]
 
-    def list(
-        self,
-        *,
-        state: Sequence[str] = (),
-        workflow: str | None = None,
-        id_prefix: str | None = None,
-        parent: str | None = None,
-        stranded: bool | None = None,
-        after: str | None = None,
-        limit: int = 50,
-    ) -> RunPage:
-        unknown = [name for name in state if name not in {*State}]
-        if unknown:
-            raise InvalidInput(f"there is no state {', '.join(unknown)}; there are {', '.join(State)}")
+    def list(self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]) -> RunPage:
+        """A page of runs, newest first. Runs that come or change meanwhile do not shift the pages that follow."""
         if limit < 1:
             raise InvalidInput(f"a page has at least one run, not {limit}")
-        page = self._store.runs(
-            RunFilter(
-                states=tuple(state),
-                workflow=workflow,
-                id_prefix=id_prefix,
-                parent=parent,
-                stranded=stranded,
-                before=after,
-                limit=limit + 1,
-            )
-        )
+        page = self._store.runs(run_filter(filters, before=after, limit=limit + 1))
         more = len(page) > limit
         page = page[:limit]
         return RunPage([run_info(run) for run in page], page[-1].uid if more else None)
@@ -148,8 +134,8 @@ def run_info(run: Run) -> RunInfo:
         id=run.id,
         workflow=run.workflow,
         kind=run.kind,
-        state=run.state,
-        reason=run.reason,
+        state=run.state if run.stopping is None or run.state.ended else State.CANCELLING,
+        reason=run.reason if run.stopping is None else run.stopping or None,
         input=json.loads(run.input),
         output=_value(run.output),
         error=_value(run.error),
@@ -166,6 +152,15 @@ def run_info(run: Run) -> RunInfo:
         scheduled_by=run.scheduled_by,
         attributes=json.loads(run.attributes),
         stranded=json.loads(run.stranded)["reason"] if run.stranded and run.state is State.QUEUED else None,
+        timeout=None if run.timeout is None else run.timeout / SECOND,
+        schedule=run.schedule,
+        queue=run.queue,
+        priority=run.priority,
+        partition=run.partition,
+        key=run.key,
+        forked_from=run.forked_from,
+        forked_at=run.forked_at,
+        generation=run.generation,
     )
 
 

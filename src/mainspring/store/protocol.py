@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mainspring.model.records import Claim, Ending, Run, Step, Worker
     from mainspring.model.states import State
     from mainspring.store.functions import Functions
+    from mainspring.store.management import Management
     from mainspring.store.messages import Heard, Messages
     from mainspring.store.ops import Op, Result
     from mainspring.store.queues import Admit, QueueStore
@@ -73,7 +74,10 @@ class Poke(Struct, frozen=True):
 
 
 class RunFilter(Struct, frozen=True):
-    """Which runs to list, newest first. `before` is the uid of the last one of the page before."""
+    """Which runs to list, newest first. `before` is the uid of the last one of the page before.
+
+    Times are microseconds; each span begins with its first and ends before its second.
+    """
 
     states: Sequence[str] = ()
     workflow: str | None = None
@@ -82,6 +86,17 @@ class RunFilter(Struct, frozen=True):
     stranded: bool | None = None
     before: str | None = None
     limit: int = 50
+    ids: Sequence[str] = ()
+    kind: str | None = None
+    queue: str | None = None
+    schedule: str | None = None
+    version: str | None = None
+    forked_from: str | None = None
+    attributes: str | None = None
+    """A JSON object: runs that have all of these."""
+    created: tuple[int | None, int | None] = (None, None)
+    started: tuple[int | None, int | None] = (None, None)
+    completed: tuple[int | None, int | None] = (None, None)
 
 
 class Signal(Struct, frozen=True):
@@ -121,6 +136,11 @@ class Store(Protocol):
     @property
     def schedules(self) -> ScheduleStore:
         """The schedules, with the verbs of their own."""
+        ...
+
+    @property
+    def management(self) -> Management:
+        """What an operator may do to runs that have ended, and to their records."""
         ...
 
     @property

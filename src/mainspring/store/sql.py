@@ -11,7 +11,6 @@ from mainspring.model.states import State
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mainspring.store.protocol import RunFilter
 
 RUN_COLUMNS = Run.__struct_fields__
 STEP_COLUMNS = Step.__struct_fields__
@@ -105,36 +104,6 @@ def to_ending(row: Sequence[Any]) -> Ending | None:
     run_id, state, reason, output, error = row
     state = State(state)
     return Ending(run_id, state, reason, output, error) if state.ended else None
-
-
-def runs_page(wanted: RunFilter) -> tuple[str, dict[str, Any]]:
-    """The statement and its parameters for a page of runs."""
-    where: list[str] = []
-    values: dict[str, Any] = {"limit": wanted.limit}
-    if wanted.states:
-        names: list[str] = []
-        for number, state in enumerate(wanted.states):
-            values[f"state{number}"] = str(state)
-            names.append(f":state{number}")
-        where.append(f"state IN ({', '.join(names)})")
-    if wanted.workflow is not None:
-        where.append("workflow = :workflow")
-        values["workflow"] = wanted.workflow
-    if wanted.id_prefix is not None:
-        where.append("id >= :prefix AND id < :prefix_end")
-        values["prefix"] = wanted.id_prefix
-        values["prefix_end"] = wanted.id_prefix + "\U0010ffff"
-    if wanted.parent is not None:
-        where.append("parent = :parent")
-        values["parent"] = wanted.parent
-    if wanted.stranded is not None:
-        # In hand it goes on after all; which versions could not follow it is remembered until it has ended or is handed back.
-        where.append(f"{'' if wanted.stranded else 'NOT '}(stranded IS NOT NULL AND state = 'queued')")
-    if wanted.before is not None:
-        where.append("uid < :before")
-        values["before"] = wanted.before
-    condition = f"WHERE {' AND '.join(where)}" if where else ""
-    return f"SELECT {', '.join(RUN_COLUMNS)} FROM runs {condition} ORDER BY uid DESC LIMIT :limit", values
 
 
 def exhausted_record(most: int) -> str:

@@ -26,6 +26,7 @@ _RUN_NUMBERS = {
     "priority",
     "since",
     "latest",
+    "generation",
 }
 _NUMBERS = {"due", "seq", "attempts"} | _RUN_NUMBERS
 

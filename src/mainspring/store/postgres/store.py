@@ -9,6 +9,7 @@ from mainspring.model.ids import IdMaker
 from mainspring.model.states import State
 from mainspring.store import migrations, sql
 from mainspring.store.functions import Functions
+from mainspring.store.management import Management
 from mainspring.store.message_sql import SqlMessages
 from mainspring.store.postgres import schema as tables
 from mainspring.store.postgres import statements as text
@@ -23,11 +24,13 @@ from mainspring.store.postgres.queues import PostgresQueues
 from mainspring.store.postgres.schedules import PostgresSchedules
 from mainspring.store.postgres.transactions import PostgresTransactions
 from mainspring.store.postgres.whole import Whole
+from mainspring.store.run_filters import POSTGRES_ATTRIBUTES, Filters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mainspring.model.records import Ending, Run, Step, Worker
+    from mainspring.store.management import Desk
     from mainspring.store.ops import Op, Result
     from mainspring.store.postgres.whole import Change
     from mainspring.store.protocol import Claimed, ClaimRequest, Poke, RunFilter, SchemaReport, Signal
@@ -74,6 +77,8 @@ class PostgresStore:
         self._hear: Callable[[Signal], None] | None = None
         self._listener: Listener | None = None
         self.messages = SqlMessages(self._rows)
+        self._filters = Filters(POSTGRES_ATTRIBUTES)
+        self.management = Management(self._manage, self._rows, self._filters)
 
     # -- life ----------------------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True) -> None:
@@ -208,8 +213,11 @@ class PostgresStore:
         return sql.to_step(rows[0]) if rows else None
 
     def runs(self, wanted: RunFilter) -> list[Run]:
-        statement, values = sql.runs_page(wanted)
+        statement, values = self._filters.page(wanted)
         return [sql.to_run(row) for row in self._rows(statement, **values)]
+
+    def _manage(self, ids: Sequence[str], now: int, act: Callable[[Desk], T]) -> T:
+        return self._changed(stops.TREE_FIND, {"ids": list(ids), "now": now}, act)
 
     def counts(self) -> dict[str, int]:
         return dict(self._rows(sql.COUNTS))

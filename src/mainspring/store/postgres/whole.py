@@ -77,5 +77,11 @@ class Change:
         self._values = values
         self.news = News()
 
-    def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        return self._db.execute(self._sql(statement), self._values).fetchall()
+    def rows(self, statement: str, **more: Any) -> list[tuple[Any, ...]]:
+        """Execute a statement with the values of the change, and some of its own."""
+        done = self._db.execute(self._sql(statement), self._values | more)
+        return done.fetchall() if done.description else []
+
+    def ready(self) -> None:
+        """There will be runs to claim."""
+        self.news.ready = True

@@ -6,15 +6,17 @@ import json
 import logging
 import sqlite3
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.errors import StoreError
 from mainspring.model.states import State
 from mainspring.store import migrations, sql
 from mainspring.store.functions import Functions
+from mainspring.store.management import Management
 from mainspring.store.message_sql import SqlMessages
 from mainspring.store.ops import Written
 from mainspring.store.protocol import Poke, Signal
+from mainspring.store.run_filters import SQLITE_ATTRIBUTES, Filters
 from mainspring.store.sqlite import stops
 from mainspring.store.sqlite.batch import BAD_DATA, ENDING, Batch, checkpoint, is_checkpoint
 from mainspring.store.sqlite.claims import Claiming
@@ -27,10 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mainspring.model.records import Ending, Run, Step, Worker
+    from mainspring.store.management import Desk
     from mainspring.store.ops import Op, Result
     from mainspring.store.protocol import Claimed, ClaimRequest, RunFilter, SchemaReport
 
 log = logging.getLogger("mainspring.store")
+
+T = TypeVar("T")
 
 _WATCH_SECONDS = 0.02
 _MIGRATIONS = migrations.load("mainspring.store.sqlite")
@@ -46,6 +51,20 @@ _STRAND = """
     AND NOT EXISTS (
       SELECT 1 FROM workers, json_each(workers.functions) f WHERE f.key = workflow AND f.value = fingerprint)
 """
+
+
+class SqliteDesk:
+    """See `mainspring.store.management.Desk`."""
+
+    def __init__(self, batch: Batch, connection: sqlite3.Connection) -> None:
+        self._batch = batch
+        self._db = connection
+
+    def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        return self._db.execute(statement, values).fetchall()
+
+    def ready(self) -> None:
+        self._batch.ready = True
 
 
 class SqliteStore:
@@ -64,6 +83,8 @@ class SqliteStore:
         self._claims = 0
         self._turns: dict[str, str] = {}
         self.queues = SqliteQueues(self._db, self._wake_claimers)
+        self._filters = Filters(SQLITE_ATTRIBUTES)
+        self.management = Management(self._manage, self._rows, self._filters)
 
     # -- life ----------------------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True) -> None:
@@ -283,9 +304,17 @@ class SqliteStore:
             return db.execute(statement, values).fetchall()
 
     def runs(self, wanted: RunFilter) -> list[Run]:
-        statement, values = sql.runs_page(wanted)
+        statement, values = self._filters.page(wanted)
         with self._db.read() as db:
             return [sql.to_run(row) for row in db.execute(statement, values)]
+
+    def _manage(self, ids: Sequence[str], now: int, act: Callable[[Desk], T]) -> T:
+        del ids  # whoever writes holds everything
+        with self._db.write() as db:
+            batch = Batch(db, now)
+            answer = act(SqliteDesk(batch, db))
+        self._tell(batch)
+        return answer
 
     def counts(self) -> dict[str, int]:
         return dict(self._rows(sql.COUNTS))

@@ -1,0 +1,208 @@
+"""`mainspring runs`: letting runs go on, beginning them anew, deleting them, taking them out and bringing them in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mainspring.app.options import micros
+from mainspring.app.settings import Settings
+from mainspring.cli import display
+from mainspring.cli.commands import Command, ids_from, note, output_option, url_option
+from mainspring.cli.run_options import filter_options, filters_of
+from mainspring.operations.connect import connect
+from mainspring.operations.managing import GROUPS
+from mainspring.recurrence import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any, TextIO
+
+    from mainspring.operations.managing import Figures
+
+
+@click.command(cls=Command)
+@click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
+@url_option
+def resume(run_ids: tuple[str, ...], url: str) -> None:
+    """Let cancelled runs go on where they stopped, and those that were recovered too often. An ID of - reads ids from stdin.
+
+    Children that were cancelled along go on as well. Prints the ids of the runs that go on.
+
+    \b
+      mainspring runs resume order-7
+      mainspring runs list --state cancelled -o ids | mainspring runs resume -
+    """
+    with connect(url, Settings()) as operations:
+        _told(operations.runs.resume(ids_from(run_ids)), "has nothing to resume")
+
+
+@click.command(cls=Command)
+@click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
+@url_option
+def retry(run_ids: tuple[str, ...], url: str) -> None:
+    """Let failed runs go on from what they have achieved. An ID of - reads ids from stdin.
+
+    The exception that ended a run is forgotten, with what was recorded after it; steps that succeeded before are not executed
+    again. Prints the ids of the runs that go on.
+
+    \b
+      mainspring runs retry order-7
+      mainspring runs list --state failed --workflow checkout -o ids | mainspring runs retry -
+    """
+    with connect(url, Settings()) as operations:
+        _told(operations.runs.retry(ids_from(run_ids)), "has not failed")
+
+
+def _told(done: dict[str, bool], otherwise: str) -> None:
+    for run_id, acted in done.items():
+        if acted:
+            click.echo(run_id)
+        else:
+            note(f"{run_id} {otherwise}")
+
+
+@click.command(cls=Command)
+@click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
+@url_option
+@click.option("--step", metavar="STEP", help="The first step to make anew: its position or its name.")
+@click.option("--failed", is_flag=True, help="Begin with what ended each run, or else with the last thing it recorded.")
+@click.option("--id", "new_id", metavar="ID", help="The id of the new run, if there is one.")
+@click.option("--version", metavar="VERSION", help="The version of the app that is to execute it.")
+@click.option("--queue", metavar="QUEUE", help="The queue it waits in.")
+@click.option("--timeout", metavar="DURATION", help="How long it may take, such as 1h30m.")
+def fork(
+    run_ids: tuple[str, ...],
+    url: str,
+    *,
+    step: str | None,
+    failed: bool,
+    new_id: str | None,
+    version: str | None,
+    queue: str | None,
+    timeout: str | None,
+) -> None:
+    """Start new runs that have done what others had done up to a step, and go on from there. The others stay as they are.
+
+    Without --step and --failed they begin at the beginning. An ID of - reads ids from stdin. Prints the ids of the new runs.
+
+    \b
+      mainspring runs fork order-7 --step pack
+      mainspring runs list --state failed -o ids | mainspring runs fork - --failed
+    """
+    ids = ids_from(run_ids)
+    if failed and (step is not None or new_id is not None):
+        raise click.UsageError("--failed finds the step by itself, and makes the ids; leave --step and --id out")
+    if len(ids) > 1 and new_id is not None:
+        raise click.UsageError("--id is for one run")
+    length = None if timeout is None else micros(parse_duration(timeout))
+    with connect(url, Settings()) as operations:
+        if failed:
+            for made in operations.runs.fork_failed(ids, version=version, queue=queue, timeout=length).values():
+                click.echo(made)
+            return
+        for run_id in ids:
+            click.echo(operations.runs.fork(run_id, step, id=new_id, version=version, queue=queue, timeout=length))
+
+
+@click.command(cls=Command)
+@click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
+@url_option
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(run_ids: tuple[str, ...], url: str, *, yes: bool) -> None:
+    """Delete ended runs with their children and all they recorded. An ID of - reads ids from stdin, and needs --yes.
+
+    Nothing is deleted if one of them has not ended.
+
+    \b
+      mainspring runs export order-7 > order-7.jsonl && mainspring runs delete order-7 --yes
+    """
+    ids = ids_from(run_ids)
+    if "-" in run_ids and not yes:
+        raise click.UsageError("ids from stdin are deleted with --yes only")
+    if not yes:
+        click.confirm(f"Delete {', '.join(ids)}, with children and all that was recorded?", abort=True, err=True)
+    with connect(url, Settings()) as operations:
+        for run_id, there in operations.runs.delete(ids).items():
+            if there:
+                click.echo(run_id)
+            else:
+                note(f"there is no run {run_id}")
+
+
+@click.command(cls=Command)
+@click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
+@url_option
+def export(run_ids: tuple[str, ...], url: str) -> None:
+    """Print runs with their children and all they recorded, as lines of JSON. An ID of - reads ids from stdin.
+
+    \b
+      mainspring runs export order-7 > order-7.jsonl
+      mainspring replay shop:app --file order-7.jsonl
+    """
+    with connect(url, Settings()) as operations:
+        for line in operations.runs.export(ids_from(run_ids)):
+            click.echo(line)
+
+
+@click.command(cls=Command)
+@click.argument("file", type=click.File("r", encoding="utf-8"))
+@url_option
+def load(file: TextIO, url: str) -> None:
+    """Bring runs in that `export` printed: all of them, or none. Those that are there already stay as they are.
+
+    Runs that had not ended go on here. A FILE of - is stdin.
+
+    \b
+      mainspring runs load order-7.jsonl --url postgresql://…
+    """
+    with connect(url, Settings()) as operations:
+        loaded = operations.runs.load(file)
+    note(f"{loaded.new} runs loaded" + (f", {loaded.there} were there already" if loaded.there else ""))
+
+
+@click.command(cls=Command)
+@url_option
+@click.option("--by", multiple=True, type=click.Choice(GROUPS), help="What to count by. Repeatable; default: state.")
+@click.option("--bucket", metavar="DURATION", help="Also by spans of the time of creation, such as 1h.")
+@filter_options
+@output_option("table", "json")
+def count(url: str, by: tuple[str, ...], bucket: str | None, output: str, **filters: Any) -> None:
+    """Count runs: how many, how long they waited for a worker, how long they took.
+
+    \b
+      mainspring runs count --by workflow --by state
+      mainspring runs count --state failed --bucket 1h --created-after 2026-01-01
+    """
+    keys = by or ("state",)
+    span = None if bucket is None else parse_duration(bucket)
+    with connect(url, Settings()) as operations:
+        figures = operations.runs.aggregate(keys, span, filters_of(filters))
+    if output == "json":
+        display.as_json(figures)
+    elif figures:
+        head = [
+            *(["SINCE"] if span else []),
+            *(key.upper() for key in keys),
+            "RUNS",
+            "LONGEST WAIT",
+            "AVERAGE",
+            "LONGEST",
+        ]
+        display.table(head, (_row(each, keys) for each in figures))
+    else:
+        note("no runs")
+
+
+def _row(figures: Figures, keys: Iterable[str]) -> list[str]:
+    times = (figures.longest_wait, figures.average_time, figures.longest_time)
+    return [
+        *([f"{figures.since:%Y-%m-%d %H:%M}"] if figures.since else []),
+        *(figures.group[key] or "" for key in keys),
+        str(figures.count),
+        *("" if time is None else display.seconds(time) for time in times),
+    ]
+
+
+COMMANDS = (resume, retry, fork, delete, export, load, count)

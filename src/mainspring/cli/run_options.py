@@ -1,0 +1,74 @@
+"""The options with which commands say which runs they mean."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from mainspring.model.states import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.operations.run_filters import RunFilters
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+_TIMES = ("created", "started", "completed")
+
+
+def time(text: str) -> datetime:
+    """A time as people write it: 2026-01-31, 2026-01-31T12:00, 2026-01-31T12:00+01:00. Without a zone it is UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no time; write it as 2026-01-31 or 2026-01-31T12:00+01:00") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def filter_options(function: F) -> F:
+    """The options that choose runs; they arrive as keyword arguments for `filters_of`."""
+    options = [
+        click.option("--state", "state", multiple=True, type=click.Choice([state.value for state in State]), help="Only in this state. Repeatable."),
+        click.option("--workflow", metavar="NAME", help="Only of this function."),
+        click.option("--id-prefix", metavar="TEXT", help="Only ids that begin so."),
+        click.option("--queue", metavar="NAME", help="Only of this queue."),
+        click.option("--parent", metavar="ID", help="Only children of this run."),
+        click.option("--schedule", metavar="ID", help="Only those that this schedule started."),
+        click.option("--version", metavar="VERSION", help="Only those that this version of the app began."),
+        click.option("--forked-from", metavar="ID", help="Only forks of this run."),
+        click.option("--attribute", "attributes", multiple=True, metavar="NAME=VALUE",
+                     help="Only with this attribute; a VALUE that is JSON is read as such. Repeatable."),
+        click.option("--stranded", is_flag=True, help="Only those that no live worker can continue."),
+    ]  # fmt: skip
+    for name in _TIMES:
+        options.append(
+            click.option(f"--{name}-after", type=time, metavar="TIME", help=f"Only {name} at this time or later.")
+        )
+        options.append(
+            click.option(f"--{name}-before", type=time, metavar="TIME", help=f"Only {name} before this time.")
+        )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def filters_of(given: dict[str, Any]) -> RunFilters:
+    """The filters that the options ask for."""
+    found = {name: value for name, value in given.items() if value not in (None, (), False)}
+    if "attributes" in found:
+        found["attributes"] = dict(map(_attribute, found["attributes"]))
+    return cast("RunFilters", found)
+
+
+def _attribute(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--attribute")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value

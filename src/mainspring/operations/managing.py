@@ -1,0 +1,175 @@
+"""What an operator may do to runs that have ended, and to their records. `Runs` has these verbs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime  # noqa: TC003  (a run that asks for figures records them, and reads them back by their annotations)
+from typing import TYPE_CHECKING, Any, cast
+
+from mainspring.errors import InvalidInput, NotFound
+from mainspring.model.clock import SECOND, to_datetime
+from mainspring.model.ids import IdMaker, check_run_id
+from mainspring.operations.run_filters import run_filter
+from mainspring.store.exports import FORMAT
+from mainspring.store.management import Fork
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from datetime import timedelta
+
+    from mainspring.model.clock import Clock
+    from mainspring.operations.run_filters import RunFilters
+    from mainspring.store.protocol import Store
+
+GROUPS = ("state", "workflow", "kind", "queue", "version", "schedule", "reason")
+"""What figures can be had by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Some runs in figures. Times are seconds; None where no run has got that far."""
+
+    group: dict[str, str | None]
+    """What they have in common."""
+    since: datetime | None
+    """They were created in the span that begins here, if spans were asked for."""
+    count: int
+    longest_wait: float | None
+    """From when they could start until they did."""
+    average_time: float | None
+    """From the start to the end."""
+    longest_time: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What came of bringing runs in."""
+
+    new: int
+    there: int
+    """They were there already, and stay as they are."""
+
+
+class Managing:
+    """The verbs. All of them block."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def resume(self, ids: Sequence[str]) -> dict[str, bool]:
+        """Let cancelled runs, and those that were recovered too often, go on where they stopped. False: nothing to resume."""
+        return self._store.management.resume(_unique(ids), self._clock.now())
+
+    def retry(self, ids: Sequence[str]) -> dict[str, bool]:
+        """Let failed runs go on from what they have achieved. False: it has not failed."""
+        return self._store.management.retry(_unique(ids), self._clock.now())
+
+    def fork(
+        self,
+        run_id: str,
+        step: str | None = None,
+        *,
+        id: str | None = None,  # noqa: A002  (as in options)
+        version: str | None = None,
+        queue: str | None = None,
+        timeout: int | None = None,
+    ) -> str:
+        """A new run that has done what this one had done before a step (a position, or a name), and goes on from there.
+
+        Without a step it begins at the beginning. `timeout` in microseconds. The id of the new run.
+        """
+        made = self._fork(run_id, step, id, version=version, queue=queue, timeout=timeout)
+        self._store.management.fork([made], self._clock.now())
+        return made.id
+
+    def fork_failed(
+        self, ids: Sequence[str], *, version: str | None = None, queue: str | None = None, timeout: int | None = None
+    ) -> dict[str, str]:
+        """Fork each run from what ended it, or else from the last thing it recorded: the new ids by the old ones."""
+        forks = [
+            self._fork(run_id, None, None, version=version, queue=queue, timeout=timeout, after_failure=True)
+            for run_id in _unique(ids)
+        ]
+        self._store.management.fork(forks, self._clock.now())
+        return {fork.source: fork.id for fork in forks}
+
+    def _fork(self, source: str, step: str | None, run_id: str | None, **how: Any) -> Fork:
+        uid = IdMaker(self._clock).new()
+        return Fork(source, check_run_id(run_id) if run_id is not None else uid, uid, step, **how)
+
+    def delete(self, ids: Sequence[str]) -> dict[str, bool]:
+        """Delete ended runs with their children and all they recorded. False: there is no such run."""
+        return self._store.management.delete(_unique(ids), self._clock.now())
+
+    # -- out and in ----------------------------------------------------------------------------------------------------
+    def export(self, ids: Sequence[str]) -> Iterator[str]:
+        """Runs with their children and all they recorded, as lines of JSON for `load`. The first line says what it is."""
+        yield json.dumps({"mainspring": "runs", "format": FORMAT})
+        for run_id in _unique(ids):
+            empty = True
+            for record in self._store.management.dump(run_id):
+                empty = False
+                yield json.dumps(record, ensure_ascii=False)
+            if empty:
+                raise NotFound(f"there is no run {run_id!r}, or no longer")
+
+    def load(self, lines: Iterable[str]) -> Loaded:
+        """Bring runs in that `export` took out, all of them or none."""
+        new, there = self._store.management.load(records_of(lines), self._clock.now())
+        return Loaded(new, there)
+
+    # -- figures -------------------------------------------------------------------------------------------------------
+    def aggregate(
+        self, by: Sequence[str] = ("state",), bucket: timedelta | None = None, filters: RunFilters | None = None
+    ) -> list[Figures]:
+        """Figures of runs by state, workflow, queue … and by spans of the time at which they were created."""
+        unknown = [name for name in by if name not in GROUPS]
+        if unknown:
+            raise InvalidInput(f"there are no figures by {', '.join(unknown)}; there are by {', '.join(GROUPS)}")
+        span = None if bucket is None else int(bucket.total_seconds() * SECOND)
+        if span is not None and span < SECOND:
+            raise InvalidInput(f"a span of time is at least a second, not {bucket}")
+        found = self._store.management.aggregate(run_filter(filters or {}), tuple(by), span)
+        return [_figures(row, by, spans=span is not None) for row in found]
+
+
+def records_of(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The records in the lines of an export. Whatever is no export is an error that says which line."""
+    headed = False
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            record: Any = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InvalidInput(f"line {number} is not JSON: {error}; nothing was loaded") from None
+        if not isinstance(record, dict):
+            raise InvalidInput(f"line {number} is no JSON object; nothing was loaded")
+        record = cast("dict[str, Any]", record)
+        if not headed:
+            headed = True
+            if record.get("mainspring") != "runs" or record.get("format") != FORMAT:
+                raise InvalidInput(
+                    f'line {number}: an export begins with {{"mainspring": "runs", "format": {FORMAT}}}; nothing was loaded'
+                )
+            continue
+        yield record
+
+
+def _figures(row: Sequence[Any], by: Sequence[str], *, spans: bool) -> Figures:
+    *keys, count, wait, average, longest = row
+    group = dict(zip(by, keys, strict=False))
+    since = to_datetime(keys[-1]) if spans else None
+    return Figures(group, since, count, _seconds(wait), _seconds(average), _seconds(longest))
+
+
+def _seconds(micros: float | None) -> float | None:
+    return None if micros is None else micros / SECOND
+
+
+def _unique(ids: Sequence[str]) -> list[str]:
+    if isinstance(ids, str):
+        raise InvalidInput(f"this takes a list of run ids, not the string {ids!r}")
+    return list(dict.fromkeys(ids))

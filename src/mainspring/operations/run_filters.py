@@ -1,0 +1,90 @@
+"""Which runs are meant, in the words of whoever asks."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from mainspring.errors import InvalidInput
+from mainspring.model.clock import to_micros
+from mainspring.model.states import State
+from mainspring.store.protocol import RunFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_TIMES = ("created", "started", "completed")
+
+
+class RunFilters(TypedDict, total=False):
+    """Runs that are all of this. Times are aware datetimes: `…_after` is inclusive, `…_before` is not."""
+
+    ids: Sequence[str]
+    id_prefix: str | None
+    state: str | Sequence[str]
+    workflow: str | None
+    kind: str | None
+    queue: str | None
+    parent: str | None
+    schedule: str | None
+    version: str | None
+    forked_from: str | None
+    attributes: Mapping[str, Any] | None
+    """Runs whose attributes have all of these."""
+    stranded: bool | None
+    created_after: datetime | None
+    created_before: datetime | None
+    started_after: datetime | None
+    started_before: datetime | None
+    completed_after: datetime | None
+    completed_before: datetime | None
+
+
+def run_filter(given: RunFilters, *, before: str | None = None, limit: int = 50) -> RunFilter:
+    """The same for the store. What makes no sense is an error that says what would."""
+    unknown = sorted(set(given) - set(RunFilters.__annotations__))
+    if unknown:
+        raise InvalidInput(f"runs are not found by {', '.join(unknown)}; by {', '.join(RunFilters.__annotations__)}")
+    attributes = given.get("attributes")
+    return RunFilter(
+        states=_states(given.get("state", ())),
+        ids=tuple(given.get("ids", ())),
+        id_prefix=given.get("id_prefix"),
+        workflow=given.get("workflow"),
+        kind=given.get("kind"),
+        queue=given.get("queue"),
+        parent=given.get("parent"),
+        schedule=given.get("schedule"),
+        version=given.get("version"),
+        forked_from=given.get("forked_from"),
+        attributes=None if not attributes else _attributes(attributes),
+        stranded=given.get("stranded"),
+        before=before,
+        limit=limit,
+        **{name: (_time(given, f"{name}_after"), _time(given, f"{name}_before")) for name in _TIMES},
+    )
+
+
+def _states(given: str | Sequence[str]) -> tuple[str, ...]:
+    names = (given,) if isinstance(given, str) else tuple(given)
+    unknown = [name for name in names if name not in {*State}]
+    if unknown:
+        raise InvalidInput(f"there is no state {', '.join(unknown)}; there are {', '.join(State)}")
+    return names
+
+
+def _attributes(given: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(given), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"attributes are plain JSON values by name, not {given!r}: {error}") from None
+
+
+def _time(given: RunFilters, name: str) -> int | None:
+    value: Any = given.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise InvalidInput(f"{name} is an aware datetime, such as datetime.now(UTC), not {value!r}")
+    return to_micros(value)

@@ -1,0 +1,141 @@
+"""Runs as plain records that can leave a database and come into another one: a run, what it recorded, its children.
+
+A record is an object with the name of its table and its columns; JSON columns are values, not text, so that a person can read it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from mainspring.errors import Conflict, InvalidInput
+from mainspring.model.states import State
+from mainspring.store import sql
+from mainspring.store.message_sql import MESSAGE_COLUMNS, SPOKEN_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from mainspring.store.management import Desk
+    from mainspring.store.message_sql import Rows
+
+FORMAT = 1
+LOG_COLUMNS = ("run", "at", "level", "logger", "message", "step", "position", "attempt", "worker")
+COLUMNS: dict[str, Sequence[str]] = {
+    "runs": sql.RUN_COLUMNS,
+    "steps": sql.STEP_COLUMNS,
+    "messages": MESSAGE_COLUMNS,
+    "events": SPOKEN_COLUMNS,
+    "streams": SPOKEN_COLUMNS,
+    "logs": LOG_COLUMNS,
+}
+_ORDER = {
+    "steps": "seq, position",
+    "messages": "number",
+    "events": "key, number",
+    "streams": "key, number",
+    "logs": "number",
+}
+_JSON = {"input", "output", "error", "attributes", "stranded", "tick", "trail", "body", "answer", "value", "retry"}
+_SELECT = {
+    table: f"SELECT {', '.join(columns)} FROM {table} WHERE {'id' if table == 'runs' else 'run'} = :run"
+    + (f" ORDER BY {_ORDER[table]}" if table in _ORDER else "")
+    for table, columns in COLUMNS.items()
+}
+_INSERT = {
+    table: f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(f':{column}' for column in columns)})"
+    for table, columns in COLUMNS.items()
+}
+_CHILDREN = "SELECT id FROM runs WHERE parent = :run ORDER BY uid"
+_THERE = "SELECT uid FROM runs WHERE id = :run"
+_UID = "SELECT id FROM runs WHERE uid = :uid"
+
+
+def dump(rows: Rows, run_id: str) -> Iterator[dict[str, Any]]:
+    """A run and all that descend from it, parents first, each followed by what it recorded. Nothing, if there is none."""
+    for row in rows(_SELECT["runs"], run=run_id):
+        yield _record("runs", row)
+        for table in _ORDER:
+            for each in rows(_SELECT[table], run=run_id):
+                yield _record(table, each)
+        for (child,) in rows(_CHILDREN, run=run_id):
+            yield from dump(rows, child)
+
+
+def load(desk: Desk, records: Iterable[dict[str, Any]]) -> tuple[int, int]:
+    """Bring runs in: how many are new, and how many were there already, which stay as they are.
+
+    Nobody has a run in hand that comes in: one that was running is queued, one that was being cancelled is cancelled.
+    """
+    new: set[str] = set()
+    there: set[str] = set()
+    for record in records:
+        table = record.get("table")
+        if not isinstance(table, str) or table not in COLUMNS:
+            raise InvalidInput(f"an export has records of {', '.join(COLUMNS)}, not of {table!r}; nothing was loaded")
+        values = _values(table, record)
+        if table == "runs":
+            (new if _is_new(desk, values) else there).add(values["id"])
+            if values["id"] in new:
+                _free(values)
+                desk.rows(_INSERT[table], **values)
+                if not State(values["state"]).ended:
+                    desk.ready()
+        elif values["run"] in new:
+            desk.rows(_INSERT[table], **values)
+        elif values["run"] not in there:
+            raise InvalidInput(f"a record of {table} comes before its run {values['run']!r}; nothing was loaded")
+    return len(new), len(there)
+
+
+def _record(table: str, row: Sequence[Any]) -> dict[str, Any]:
+    record: dict[str, Any] = {"table": table}
+    for column, value in zip(COLUMNS[table], row, strict=True):
+        if value is not None:  # left out: a column without a value is not one with the value null
+            record[column] = json.loads(value) if column in _JSON else value
+    return record
+
+
+def _values(table: str, record: dict[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(record) - {"table", *COLUMNS[table]})
+    if unknown:
+        raise InvalidInput(
+            f"a record of {table} has {', '.join(unknown)}, which this version does not know: it was exported by a newer one, "
+            "or is no export; nothing was loaded"
+        )
+    values: dict[str, Any] = {}
+    for column in COLUMNS[table]:
+        value = record.get(column, _DEFAULTS.get(column))
+        there = column in record or column in _DEFAULTS
+        values[column] = json.dumps(value, ensure_ascii=False) if column in _JSON and there else value
+    missing = [column for column in ("id", "uid", "workflow", "state") if table == "runs" and not values.get(column)]
+    if missing:
+        raise InvalidInput(f"a record of runs has no {', '.join(missing)}; nothing was loaded")
+    return values
+
+
+_DEFAULTS: dict[str, Any] = {
+    "attributes": {},
+    "fingerprint": "",
+    "generation": 0,
+    "priority": 0,
+    "partition": "",
+    "attempts": 0,
+}
+
+
+def _is_new(desk: Desk, values: dict[str, Any]) -> bool:
+    found = desk.rows(_THERE, run=values["id"])
+    if found and found[0][0] != values["uid"]:
+        raise Conflict(f"there is another run {values['id']!r} already; delete it first. Nothing was loaded")
+    if not found and desk.rows(_UID, uid=values["uid"]):
+        raise Conflict(f"run {values['id']!r} is there already, under another id. Nothing was loaded")
+    return not found
+
+
+def _free(values: dict[str, Any]) -> None:
+    values["owner"] = None
+    if values["state"] == State.RUNNING:
+        values["state"] = State.QUEUED.value
+    elif values["state"] == State.CANCELLING:
+        values["state"], values["completed"] = State.CANCELLED.value, values["completed"] or values["created"]
