@@ -1,0 +1,86 @@
+"""`mainspring runs` lets runs go on, forks, deletes, exports, loads and counts them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Mainspring
+
+
+def test_failed_runs_are_retried_from_a_list(mainspring: Mainspring, history: str) -> None:
+    ids = mainspring("runs", "list", "--state", "failed", "-o", "ids", "--url", history).stdout
+    assert mainspring("runs", "retry", "-", "--url", history, stdin=ids).stdout.split() == ["bad-1"]
+    again = mainspring("runs", "retry", "bad-1", "--url", history)
+    assert (again.exit_code, again.stdout, again.stderr) == (0, "", "bad-1 has not failed\n")
+    assert mainspring("runs", "retry", "nobody", "--url", history).exit_code == 4
+
+
+def test_cancelled_runs_are_resumed(mainspring: Mainspring, history: str) -> None:
+    mainspring("runs", "cancel", "order-3", "--url", history)
+    assert mainspring("runs", "resume", "order-3", "--url", history).stdout == "order-3\n"
+    assert "nothing to resume" in mainspring("runs", "resume", "order-3", "--url", history).stderr
+
+
+def test_a_run_is_forked(mainspring: Mainspring, history: str) -> None:
+    made = mainspring("runs", "fork", "order-1", "--step", "pack", "--id", "again", "--timeout", "1h", "--url", history)
+    assert made.stdout == "again\n"
+    page = json.loads(mainspring("runs", "show", "again", "-o", "json", "--url", history).stdout)
+    assert [step["name"] for step in page["steps"]] == ["charge"]
+    assert (page["run"]["forked_from"], page["run"]["timeout"]) == ("order-1", 3600)
+    assert mainspring("runs", "fork", "bad-1", "--failed", "--url", history).exit_code == 0
+    assert mainspring("runs", "fork", "order-1", "--failed", "--step", "pack", "--url", history).exit_code == 2
+    assert mainspring("runs", "list", "--forked-from", "order-1", "-o", "ids", "--url", history).stdout == "again\n"
+
+
+def test_runs_are_exported_deleted_and_loaded(mainspring: Mainspring, history: str, tmp_path: Path) -> None:
+    lines = mainspring("runs", "export", "order-1", "--url", history).stdout
+    file = tmp_path / "export.jsonl"
+    file.write_text(lines)
+    assert mainspring("runs", "delete", "order-1", "--url", history, stdin="n\n").exit_code == 1
+    assert mainspring("runs", "delete", "-", "--url", history, stdin="order-1\n").exit_code == 2
+    assert mainspring("runs", "delete", "order-1", "--yes", "--url", history).stdout == "order-1\n"
+    assert mainspring("runs", "show", "order-1", "--url", history).exit_code == 4
+    assert mainspring("runs", "load", str(file), "--url", history).stderr == "2 runs loaded\n"
+    assert mainspring("runs", "export", "order-1", "--url", history).stdout == lines
+    live = mainspring("runs", "delete", "order-3", "--yes", "--url", history)
+    assert (live.exit_code, "order-3 (queued)" in live.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        (["--attribute", "tenant=acme"], ["order-1"]),
+        (["--attribute", "tenant=other"], []),
+        (["--parent", "order-1"], ["order-1/2"]),
+        (["--queue", "slow"], []),
+        (["--created-before", "2020-01-01"], []),
+        (["--created-after", "2020-01-01", "--state", "failed"], ["bad-1"]),
+    ],
+)
+def test_runs_are_found(mainspring: Mainspring, history: str, filters: list[str], found: list[str]) -> None:
+    assert mainspring("runs", "list", "--url", history, "-o", "ids", *filters).stdout.split() == found
+
+
+def test_wrong_filters_say_what_would_be_right(mainspring: Mainspring, history: str) -> None:
+    assert "2026-01-31" in mainspring("runs", "list", "--url", history, "--created-after", "noon").stderr
+    assert "NAME=VALUE" in mainspring("runs", "list", "--url", history, "--attribute", "tenant").stderr
+
+
+def test_runs_are_counted(mainspring: Mainspring, history: str) -> None:
+    table = mainspring("runs", "count", "--by", "workflow", "--by", "state", "--url", history).stdout
+    assert [line.split()[:3] for line in table.splitlines()] == [
+        ["WORKFLOW", "STATE", "RUNS"],
+        ["checkout", "queued", "1"],
+        ["checkout", "scheduled", "1"],
+        ["checkout", "succeeded", "1"],
+        ["doomed", "failed", "1"],
+        ["ship", "succeeded", "1"],
+    ]
+    spans = json.loads(mainspring("runs", "count", "--bucket", "1d", "-o", "json", "--url", history).stdout)
+    assert sum(each["count"] for each in spans) == 5
