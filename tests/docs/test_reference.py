@@ -151,4 +151,4 @@ def test_the_commands_on_the_pages_exist(page: str, line: str) -> None:
     words = shlex.split(line)[1:]
     while isinstance(command, click.Group):
         command = command.commands[words.pop(0)]
-    command.make_parser(click.Context(command)).parse_args(words)
+    command.make_parser(click.Context(command, help_option_names=["-h", "--help"])).parse_args(words)

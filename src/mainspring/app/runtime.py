@@ -24,7 +24,7 @@ from mainspring.engine.context import Line, StepScope, TransactionScope, current
 from mainspring.engine.drivers import drive, drive_blocking
 from mainspring.engine.flows import StepCall
 from mainspring.engine.recording import failure_of, taken_error
-from mainspring.engine.registry import Bound, Registry
+from mainspring.engine.registry import FOR_EVER, Bound, Registry
 from mainspring.engine.retry import Retry
 from mainspring.engine.transactions import TransactionCall, transaction
 from mainspring.errors import (
@@ -40,6 +40,7 @@ from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
 from mainspring.model.records import NewRun
 from mainspring.model.states import State
+from mainspring.operations.retention import keep_of
 from mainspring.operations.runs import Runs
 from mainspring.store.ops import Release, Start
 
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from mainspring.model.records import Ending
     from mainspring.store.ops import Started
     from mainspring.store.protocol import Store
+    from mainspring.store.retention import Keep
 
 R = TypeVar("R")
 
@@ -82,6 +84,16 @@ class Runtime:
         self._connecting = threading.Lock()
         self._connection: Connection | None = None
         self._portal: Portal | None = None
+
+    @property
+    def keep(self) -> Keep:
+        """How long ended runs are kept, by the settings and by what functions say of themselves."""
+        names = {
+            function.name: None if function.retention == FOR_EVER else function.retention
+            for function in self.registry
+            if function.retention is not None
+        }
+        return keep_of(self.settings.retention, self.settings.function_retention, names)
 
     # -- connection ----------------------------------------------------------------------------------------------------
     def connection(self) -> Connection:

@@ -75,7 +75,13 @@ class Scope:
     def workflow(self, fn: Callable[P, R], /) -> SyncFn[P, R]: ...
     @overload
     def workflow(
-        self, /, *, name: str | None = None, timeout: Duration | None = None, at_most_once: bool = False
+        self,
+        /,
+        *,
+        name: str | None = None,
+        timeout: Duration | None = None,
+        at_most_once: bool = False,
+        retention: Duration | None = None,
     ) -> Decorator: ...
     def workflow(
         self,
@@ -85,11 +91,17 @@ class Scope:
         name: str | None = None,
         timeout: Duration | None = None,
         at_most_once: bool = False,
+        retention: Duration | None = None,
     ) -> Any:
-        """Register a durable function: it survives any crash, and what it has done is not done again."""
+        """Register a durable function: it survives any crash, and what it has done is not done again.
+
+        `retention` says how long its ended runs are kept, instead of the settings; "forever" is possible.
+        """
 
         def decorate(fn: Any) -> Any:
-            return self._register(fn, "workflow", name, retry=None, timeout=timeout, at_most_once=at_most_once)
+            return self._register(
+                fn, "workflow", name, retry=None, timeout=timeout, at_most_once=at_most_once, retention=retention
+            )
 
         return decorate if fn is None else decorate(fn)
 

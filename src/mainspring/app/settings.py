@@ -46,6 +46,10 @@ class Settings:
         1_000, "int", "functions that one execution may schedule with run_after and run_at", low=1
     )
     schedule_bytes: int = _setting(8 * 2**20, "int", "their arguments together, as JSON text", low=64)
+    retention: float | None = _setting(None, "duration or none", "how long ended runs are kept; none: for ever", low=0)
+    function_retention: float | None = _setting(
+        604_800.0, "duration or none", "how long ended functions of run_after and run_at are kept", low=0
+    )
     tick_retention: float | None = _setting(
         7_776_000.0, "duration or none", "how long it is remembered what became of a schedule's ticks", low=60
     )

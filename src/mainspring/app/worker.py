@@ -16,6 +16,7 @@ from mainspring.model.records import Worker as WorkerRecord
 from mainspring.services import processes
 from mainspring.services.attendant import Attendant
 from mainspring.services.claimer import Claimer
+from mainspring.services.pruner import Pruner
 from mainspring.services.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Worker:
             ids=runtime.ids,
             retention=None if kept is None else round(kept * 1_000_000),
         )
+        self._pruner = Pruner(clock, store=store, engine=self.engine, keep=runtime.keep)
         self.engine.on_scheduled_end = self._scheduler.kick
         self._heartbeat = runtime.backstage.heartbeat(
             store=store,
@@ -97,7 +99,7 @@ class Worker:
         await self.engine.in_thread(self._heartbeat.start)
         await self.engine.in_thread(self._declare)
         runtime.engine = self.engine
-        services = (self._claimer, self._attendant, self._scheduler)
+        services = (self._claimer, self._attendant, self._scheduler, self._pruner)
         self._tasks = [self._loop.create_task(service.run()) for service in services]
 
     def _declare(self) -> None:
@@ -172,6 +174,7 @@ class Worker:
     # -- what happens --------------------------------------------------------------------------------------------------
     def _ended(self, ending: Ending) -> None:
         self._connection.endings.settle(ending.id, ending)
+        self._pruner.ended()
 
     def _room(self) -> None:
         self._claimer.kick_for_room()

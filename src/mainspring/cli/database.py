@@ -6,13 +6,15 @@ import click
 
 from mainspring.app.settings import Settings
 from mainspring.cli.commands import FAILED, Group, note, url_option
+from mainspring.cli.target import load_app
 from mainspring.operations import database
-from mainspring.operations.connect import shown
+from mainspring.operations.connect import connect, shown
+from mainspring.operations.retention import chosen, keep_of
 
 
 @click.group(cls=Group)
 def db() -> None:
-    """Make, check and print the tables."""
+    """Make, check and print the tables, and forget old rows."""
 
 
 @db.command
@@ -54,6 +56,52 @@ def sql(dialect: str | None, url: str) -> None:
       mainspring db sql --dialect postgres | psql postgresql://admin@db/shop
     """
     click.echo(database.script(dialect or database.dialect_of(url), Settings()), nl=False)
+
+
+@db.command
+@click.argument("target", required=False)
+@url_option
+@click.option("--older-than", metavar="DURATION", help="Runs that ended so long ago.  [default: the setting retention]")
+@click.option(
+    "--functions-older-than",
+    metavar="DURATION",
+    help="Scheduled functions that ended so long ago.  [default: the setting function_retention, 7d]",
+)
+@click.option("--name", "names", metavar="NAME", multiple=True, help="Only runs of this function. Repeatable.")
+@click.option("--dry-run", is_flag=True, help="Only say how many there are.")
+def prune(
+    target: str | None,
+    url: str,
+    older_than: str | None,
+    functions_older_than: str | None,
+    names: tuple[str, ...],
+    *,
+    dry_run: bool,
+) -> None:
+    """Forget runs that ended long ago, with all they recorded, a few at a time.
+
+    Workers do this by themselves, as the settings and their functions say. With TARGET (module:app) this does what that app's
+    workers would do. What unfinished runs and schedules still need is kept.
+
+    \b
+      mainspring db prune --older-than 30d --dry-run
+      mainspring db prune --older-than 1d --name ping
+      mainspring db prune shop:app
+    """
+    if target is None:
+        keep = keep_of(Settings().retention, Settings().function_retention, {})
+    else:
+        app = load_app(target)
+        keep, url = app.runtime.keep, app.url
+    keep = chosen(keep, runs=older_than, functions=functions_older_than, names=names)
+    with connect(url, Settings()) as operations:
+        found = operations.pruning.expired(keep)
+        for name, count in sorted(found.items()):
+            click.echo(f"{count}\t{name}")
+        if dry_run:
+            note(f"{sum(found.values())} runs could be forgotten at {shown(url)}")
+        else:
+            note(f"forgot {operations.pruning.prune(keep)} runs at {shown(url)}")
 
 
 @db.command

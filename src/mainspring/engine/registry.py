@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mainspring.store.transactions import Wants
 
 SECOND = 1_000_000
+FOR_EVER = 2**62
 
 
 class Bound(Enum):
@@ -53,6 +54,8 @@ class Function:
     isolation: str | None = None
     database: Any = None
     """Where a transaction is made: None for the app's own database, else a URL or a SQLAlchemy engine."""
+    retention: int | None = None
+    """How long its ended runs are kept, in microseconds; None: as the settings say."""
 
     @property
     def fingerprint(self) -> str:
@@ -108,6 +111,7 @@ def make(
     interruptible: bool = False,
     isolation: str | None = None,
     database: Any = None,
+    retention: timedelta | float | str | None = None,
 ) -> Function:
     """Look at a function once, at registration: whatever is wrong with it is an error now."""
     is_class_method = isinstance(fn, classmethod)
@@ -131,13 +135,14 @@ def make(
         codec=CallCodec(fn, name=title, skip=place),
         source=_source(fn),
         retry=Retry.of(retry),
-        timeout=_positive(timeout, title),
+        timeout=_positive(timeout, f"the timeout of {title!r}"),
         at_most_once=at_most_once,
         interruptible=interruptible,
         bound=bound,
         wants=None if place is None else wanted(fn, place, title),
         isolation=isolation,
         database=database,
+        retention=_retention(retention, title),
     )
 
 
@@ -150,13 +155,17 @@ def _own_name(fn: Callable[..., Any]) -> str:
     return fn.__qualname__.rpartition("<locals>.")[2]
 
 
-def _positive(timeout: timedelta | float | str | None, name: str) -> int | None:
-    if timeout is None:
+def _positive(length: timedelta | float | str | None, what: str) -> int | None:
+    if length is None:
         return None
-    micros = int(parse_duration(timeout).total_seconds() * SECOND)
+    micros = int(parse_duration(length).total_seconds() * SECOND)
     if micros <= 0:
-        raise InvalidInput(f"the timeout of {name!r} must be longer than nothing, not {timeout!r}")
+        raise InvalidInput(f"{what} must be longer than nothing, not {length!r}")
     return micros
+
+
+def _retention(length: timedelta | float | str | None, name: str) -> int | None:
+    return FOR_EVER if length == "forever" else _positive(length, f"the retention of {name!r}")
 
 
 def _is_method(fn: Callable[..., Any]) -> bool:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from mainspring.errors import InvalidInput, StoreUnavailable
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
+from mainspring.operations.retention import Pruning
 from mainspring.operations.runs import Runs
 from mainspring.operations.schedules import Schedules
 from mainspring.operations.workers import Workers
@@ -32,6 +33,7 @@ class Operations:
     runs: Runs
     workers: Workers
     schedules: Schedules
+    pruning: Pruning
     clock: Clock
     """Civil time as the database has it."""
     offset: int
@@ -48,7 +50,8 @@ def connect(url: str, settings: StoreSettings) -> Generator[Operations]:
         clock = SystemClock()
         clock.offset = store.clock_offset()
         schedules = Schedules(store, clock, IdMaker(clock))
-        yield Operations(Runs(store, clock), Workers(store, clock), schedules, clock, clock.offset)
+        pruning = Pruning(store, clock)
+        yield Operations(Runs(store, clock), Workers(store, clock), schedules, pruning, clock, clock.offset)
     finally:
         store.close()
 

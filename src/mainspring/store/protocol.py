@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mainspring.store.messages import Heard, Messages
     from mainspring.store.ops import Op, Result
     from mainspring.store.queues import Admit, QueueStore
+    from mainspring.store.retention import Retention
     from mainspring.store.schedules import ScheduleStore
     from mainspring.store.transactions import Transactions
 
@@ -146,6 +147,11 @@ class Store(Protocol):
     @property
     def functions(self) -> Functions:
         """What was scheduled with run_after and run_at."""
+        ...
+
+    @property
+    def retention(self) -> Retention:
+        """Forgetting what was kept long enough."""
         ...
 
     @property

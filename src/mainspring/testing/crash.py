@@ -37,7 +37,11 @@ _VERBS = {
 }
 
 
-_NOUNS = {"transactions": {"transact"}, "messages": {"next", "asked", "event", "events", "stream"}}
+_NOUNS = {
+    "transactions": {"transact"},
+    "retention": {"prune"},
+    "messages": {"next", "asked", "event", "events", "stream"},
+}
 """Parts of a store, and those of their verbs at which a process can die."""
 
 

@@ -21,6 +21,7 @@ from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.postgres.listener import Listener
 from mainspring.store.postgres.news import EVERYTHING, News
 from mainspring.store.postgres.queues import PostgresQueues
+from mainspring.store.postgres.retention import PostgresRetention
 from mainspring.store.postgres.schedules import PostgresSchedules
 from mainspring.store.postgres.transactions import PostgresTransactions
 from mainspring.store.postgres.whole import Whole
@@ -71,6 +72,7 @@ class PostgresStore:
         self._claims = Claims(self._db, self._sql)
         self._whole = Whole(self._db, self._sql, origin)
         self.schedules = PostgresSchedules(self._db, self._sql, origin, self._tell)
+        self.retention = PostgresRetention(self._db, self._sql)
         self.functions = Functions(lambda text, values: self._rows(text, **values))
         self.transactions = PostgresTransactions(self._db, self._sql, origin, self._hear_signal)
         self.queues = PostgresQueues(self._db, self._sql, origin, self._tell)

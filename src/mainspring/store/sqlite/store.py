@@ -22,6 +22,7 @@ from mainspring.store.sqlite.batch import BAD_DATA, ENDING, Batch, checkpoint, i
 from mainspring.store.sqlite.claims import Claiming
 from mainspring.store.sqlite.database import Database
 from mainspring.store.sqlite.queues import SqliteQueues
+from mainspring.store.sqlite.retention import SqliteRetention
 from mainspring.store.sqlite.schedules import SqliteSchedules
 from mainspring.store.sqlite.transactions import SqliteTransactions
 
@@ -74,6 +75,7 @@ class SqliteStore:
         self.url = url
         self._db = Database(path, synchronous=synchronous)
         self.functions = Functions(self._read)
+        self.retention = SqliteRetention(self._db)
         self.transactions = SqliteTransactions(self._db, self._hear_signal)
         self._hear: Callable[[Signal], None] | None = None
         self._closing = threading.Event()

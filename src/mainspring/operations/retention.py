@@ -1,0 +1,62 @@
+"""How long ended runs are kept, and forgetting them by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainspring.errors import InvalidInput
+from mainspring.model.clock import SECOND
+from mainspring.recurrence.durations import parse_duration
+from mainspring.store.retention import Keep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mainspring.model.clock import Clock
+    from mainspring.store.protocol import Store
+
+_AT_ONCE = 200
+
+
+def keep_of(runs: float | None, functions: float | None, names: Mapping[str, int | None]) -> Keep:
+    """What settings, in seconds, and functions, in microseconds, say about how long ended runs are kept."""
+    return Keep(_micros(runs), _micros(functions), names)
+
+
+def _micros(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * SECOND)
+
+
+def chosen(keep: Keep, *, runs: str | None, functions: str | None, names: Sequence[str]) -> Keep:
+    """The same, except for what somebody asks for now, as durations; with names, only runs of those."""
+    if runs is not None or functions is not None:
+        keep = Keep(
+            keep.runs if runs is None else _micros(parse_duration(runs).total_seconds()),
+            keep.functions if functions is None else _micros(parse_duration(functions).total_seconds()),
+        )
+    if not names:
+        return keep
+    if runs is None:
+        raise InvalidInput("say with --older-than how old runs of that name are to be")
+    return Keep(names=dict.fromkeys(names, keep.runs))
+
+
+class Pruning:
+    """Forgetting by hand what workers forget by themselves."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def expired(self, keep: Keep) -> dict[str, int]:
+        """How many runs of each name were kept long enough. Changes nothing."""
+        return self._store.retention.expired(keep, self._clock.now())
+
+    def prune(self, keep: Keep, on_batch: Callable[[int], None] = lambda _: None) -> int:
+        """Forget them, a few at a time, so that nobody who works has to wait; how many."""
+        now = self._clock.now()
+        count = 0
+        while done := self._store.retention.prune(keep, now, _AT_ONCE).runs:
+            count += done
+            on_batch(count)
+        return count

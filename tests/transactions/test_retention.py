@@ -1,0 +1,181 @@
+"""What has ended is kept as long as it was promised, then forgotten with all that belongs to it, unless somebody needs it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from mainspring import App, Settings, State, run
+from mainspring.cli.main import main
+from mainspring.errors import InvalidInput, NotFound
+from mainspring.store.retention import TABLES, Keep
+from mainspring.testing import world
+from tests.transactions import bank
+
+if TYPE_CHECKING:
+    from mainspring.store.protocol import Store
+
+DAY = 86_400_000_000
+app = App("sqlite://", settings=Settings(retention=30 * 86_400))
+plain = App("sqlite://")
+
+
+@app.workflow(retention="1d")
+async def short(what: str) -> str:
+    await run.set_event("said", what)
+    await run.write_stream("lines", what)
+    return await run.receive("news", timeout="1m") or what
+
+
+@app.workflow
+async def long() -> str:
+    return "long"
+
+
+@app.workflow(retention="forever")
+async def eternal() -> str:
+    return "eternal"
+
+
+@app.step
+async def function(what: str) -> str:
+    return what
+
+
+@app.workflow
+async def parent() -> list[str]:
+    """Its child ends at once; it waits for it after three months."""
+    handle = await short.options(id="child").start("child")
+    await run.sleep("90d")
+    return [await handle.result()]
+
+
+async def there(an_app: App, run_id: str) -> bool:
+    try:
+        await an_app.handle(run_id).describe()
+    except NotFound:
+        return False
+    return True
+
+
+async def test_each_is_kept_as_long_as_its_function_or_the_app_says(store_url: str) -> None:
+    async with world(app, url=store_url) as w:
+        for fn, run_id in ((short, "short"), (long, "long"), (eternal, "eternal")):
+            made: Any = fn.options(id=run_id)
+            await made.start("x") if fn is short else await made.start()
+        scheduled = await app.run_after("1d", function.bind("x"))
+        pending = await app.run_after("200d", function.bind("pending"))
+        await w.advance("12h")
+        assert [await there(app, each) for each in ("short", "long", "eternal")] == [True, True, True]
+        await w.advance("13h")
+        assert [await there(app, each) for each in ("short", "long", "eternal")] == [False, True, True]
+        await w.advance("6d")
+        assert await there(app, scheduled.id)
+        await w.advance("2d")
+        assert not await there(app, scheduled.id)
+        with pytest.raises(NotFound):
+            await app.scheduled_functions.get(scheduled.id)
+        await w.advance("30d")
+        assert [await there(app, each) for each in ("short", "long", "eternal")] == [False, False, True]
+        assert (await pending.describe()).state is State.SCHEDULED
+    for table in TABLES:
+        where = table if bank.is_sqlite(store_url) else f"mainspring.{table}"
+        assert bank.value(store_url, f"SELECT count(*) FROM {where} WHERE run = 'short'") == 0
+
+
+async def test_without_a_setting_runs_are_kept_for_ever_and_functions_for_a_week(store_url: str) -> None:
+    @plain.workflow
+    async def work() -> int:
+        return 1
+
+    async with world(plain, url=store_url) as w:
+        kept = await work.start()
+        gone = await plain.run_after(0, work.bind())
+        await w.advance("6d")
+        assert await there(plain, gone.id)
+        await w.advance("100d")
+        assert await there(plain, kept.id)
+        assert not await there(plain, gone.id)
+
+
+async def test_what_an_unfinished_run_needs_is_kept(store_url: str) -> None:
+    async with world(app, url=store_url) as w:
+        handle = await parent.start()
+        await w.advance("80d")
+        assert await there(app, "child")
+        assert await handle.result() == ["child"]
+        await w.advance("40d")
+        assert not await there(app, "child")
+        assert not await there(app, handle.id)
+
+
+def store_of(an_app: App) -> Store:
+    return an_app.runtime.connection().store
+
+
+async def test_pruning_goes_in_batches_and_says_when_there_will_be_more(store_url: str) -> None:
+    async with world(app, url=store_url) as w:
+        handles = await app.start_many([long.bind() for _ in range(7)])
+        await app.runtime.result(handles[-1].id, long._function.codec.result, None)
+        await w.settle()
+        store = store_of(app)
+        now = app.runtime.clock.now()
+        keep = Keep(runs=DAY)
+
+        def prune(at: int, limit: int) -> tuple[int, int | None]:
+            done = store.retention.prune(keep, at, limit)
+            return done.runs, done.next_due
+
+        assert await asyncio.to_thread(prune, now, 5) == (0, now + DAY)
+        assert await asyncio.to_thread(store.retention.expired, keep, now + DAY) == {"long": 7}
+        assert await asyncio.to_thread(prune, now + DAY, 5) == (5, None)
+        assert await asyncio.to_thread(prune, now + DAY, 5) == (2, None)
+        assert await asyncio.to_thread(prune, now + DAY, 5) == (0, None)
+        assert await asyncio.to_thread(store.retention.prune, Keep(), now + DAY, 5) is not None
+
+
+async def test_an_id_can_be_used_again_once_its_run_is_forgotten(store_url: str) -> None:
+    async with world(app, url=store_url) as w:
+        first = await short.options(id="again").start("first")
+        assert (await first.result(), first.created) == ("first", True)
+        assert not (await short.options(id="again").start("second")).created
+        await w.advance("2d")
+        second = await short.options(id="again").start("second")
+        assert (await second.result(), second.created) == ("second", True)
+
+
+async def test_the_command_forgets_what_it_is_told_to(store_url: str) -> None:
+    async with app_at(store_url):
+        for _ in range(3):
+            await long()
+        await eternal()
+        await (await app.run_after(0, function.bind("x"))).result()
+
+    def command(*words: str) -> str:
+        found = CliRunner().invoke(main, ["db", "prune", "--url", store_url, *words])
+        assert found.exit_code == 0, found.output
+        return found.output
+
+    assert "0 runs could be" in command("--dry-run")
+    said = command("--older-than", "0s", "--functions-older-than", "0s", "--dry-run")
+    assert "3\tlong" in said
+    assert "1\tfunction" in said
+    assert "5 runs could be" in said
+    assert "forgot 3 runs" in command("--older-than", "0s", "--name", "long")
+    assert "forgot 1 runs" in command("--older-than", "0s")
+    assert "forgot 1 runs" in command("--functions-older-than", "0s")
+    wrong = CliRunner().invoke(main, ["db", "prune", "--url", store_url, "--name", "long"])
+    assert wrong.exit_code == 2
+
+
+def app_at(url: str) -> App:
+    app.runtime.url = url
+    return app
+
+
+def test_a_retention_of_nothing_is_an_error_at_registration() -> None:
+    with pytest.raises(InvalidInput, match="retention"):
+        App("sqlite://").workflow(retention=0)(print)
