@@ -17,15 +17,18 @@ from mainspring.operations.runs import RunInfo, StepInfo
 from mainspring.store.transactions import Tx
 
 if TYPE_CHECKING:
+    from mainspring.app.alerts import Alert
     from mainspring.app.client import Client
     from mainspring.app.declared import Declaration
     from mainspring.engine.ticks import RunTick
     from mainspring.model.schedules import Outcome, Overlap, Source
+    from mainspring.operations.schedule_audit import ScheduleAudit
     from mainspring.operations.schedule_infos import BackfillInfo, ScheduleDescription, ScheduleInfo, TickInfo
     from mainspring.recurrence import Calendar, Cron, Interval, Spec
     from mainspring.schedules.policy import Policy
 
 __all__ = [
+    "Alert",
     "App",
     "AsyncFn",
     "BackfillInfo",
@@ -46,6 +49,7 @@ __all__ = [
     "Retry",
     "RunInfo",
     "RunTick",
+    "ScheduleAudit",
     "ScheduleDescription",
     "ScheduleInfo",
     "Settings",
@@ -64,6 +68,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _LATER = {
+    "Alert": "app.alerts",
     "BackfillInfo": "operations.schedule_infos",
     "Calendar": "recurrence",
     "Client": "app.client",
@@ -74,6 +79,7 @@ _LATER = {
     "Overlap": "model.schedules",
     "Policy": "schedules.policy",
     "RunTick": "engine.ticks",
+    "ScheduleAudit": "operations.schedule_audit",
     "ScheduleDescription": "operations.schedule_infos",
     "ScheduleInfo": "operations.schedule_infos",
     "Source": "model.schedules",

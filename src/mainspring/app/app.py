@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mainspring.app.scope import Blueprint
     from mainspring.engine.registry import Function
     from mainspring.model.clock import Clock
+    from mainspring.model.schedules import Hook
     from mainspring.recurrence import Spec
     from mainspring.schedules.definition import Definition
     from mainspring.schedules.policy import Policy
@@ -128,6 +129,9 @@ class App(Voice, Scope):
 
     def _schedule(self, definition: Definition) -> None:
         self._runtime.declarations.add(definition)
+
+    def _hook(self, hook: Hook) -> None:
+        self._runtime.declarations.hooks[hook.event, hook.function] = hook
 
     def include(self, blueprint: Blueprint) -> None:
         """Make the functions of a blueprint part of this app."""

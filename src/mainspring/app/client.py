@@ -11,6 +11,7 @@ from mainspring.app.dual import dual
 from mainspring.app.functions import Call
 from mainspring.app.options import Options
 from mainspring.app.runtime import Runtime
+from mainspring.app.schedules import AppSchedules
 from mainspring.app.settings import Settings
 from mainspring.app.talk import Talk
 from mainspring.app.verbs import Voice
@@ -52,14 +53,18 @@ class Starter:
     def _block(self, work: Coroutine[Any, Any, T], label: str) -> T:
         return self._runtime.block(work, label)
 
+    def bind(self, name: str, *args: Any, **kwargs: Any) -> Call[Any]:
+        """A call of a workflow by its name, as a value: for a schedule, for example."""
+        if not isinstance(name, str) or not name.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"the name of a workflow comes first, not {name!r}")
+        codec = cast("CallCodec", _Unknown(name))
+        function = Function(name, "workflow", encode_call, is_async=True, codec=codec, source="")
+        return Call(self._runtime, function, args, kwargs, self._options)
+
     @dual
     def start(self, /, name: str, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Handle[Any]]:
         """Start a workflow by its name. If no worker knows the name, the run waits, visibly, until one does."""
-        if not isinstance(name, str) or not name.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"start takes the name of a workflow first, not {name!r}")
-        codec = cast("CallCodec", _Unknown(name))
-        function = Function(name, "workflow", encode_call, is_async=True, codec=codec, source="")
-        return self._runtime.start(Call(self._runtime, function, args, kwargs, self._options))
+        return self._runtime.start(self.bind(name, *args, **kwargs))
 
 
 class Client(Voice):
@@ -74,6 +79,8 @@ class Client(Voice):
     def __init__(self, url: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None) -> None:
         where = url or os.environ.get("MAINSPRING_URL") or DEFAULT_URL
         self._runtime = Runtime(where, settings or Settings(), clock)
+        self.schedules = AppSchedules(self._runtime)
+        """The schedules in the app's database."""
 
     @property
     def _talk(self) -> Talk:
@@ -85,6 +92,10 @@ class Client(Voice):
     def options(self, **given: Unpack[OptionArguments]) -> Starter:
         """How runs are to be started."""
         return Starter(self._runtime, Options().with_(given))
+
+    def bind(self, name: str, *args: Any, **kwargs: Any) -> Call[Any]:
+        """A call of a workflow by its name: `client.schedules.create("nightly", client.bind("report", "eu"), spec)`."""
+        return Starter(self._runtime, Options()).bind(name, *args, **kwargs)
 
     @dual
     def start(self, /, name: str, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Handle[Any]]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from mainspring.app.functions import Call
     from mainspring.engine.registry import Function
+    from mainspring.model.schedules import Hook
     from mainspring.recurrence import Cron, Fold, Gap, Spec
     from mainspring.schedules.definition import Definition
     from mainspring.schedules.policy import Policy
@@ -42,6 +43,8 @@ class Declarations:
 
     def __init__(self) -> None:
         self._all: dict[str, Definition] = {}
+        self.hooks: dict[tuple[str, str], Hook] = {}
+        """Functions that are told of what goes wrong, by event and name."""
 
     def add(self, definition: Definition) -> None:
         there = self._all.get(definition.id)
@@ -60,7 +63,8 @@ class Declarations:
 
     def digest(self) -> str:
         """All of it as one text: the same declarations, the same text."""
-        return repr([sorted(each.columns().items()) for _, each in sorted(self._all.items())])
+        schedules = [sorted(each.columns().items()) for _, each in sorted(self._all.items())]
+        return repr((schedules, sorted(self.hooks))) if self.hooks else repr(schedules)
 
 
 def define(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from mainspring.app import declared
+from mainspring.app.alerts import Hooks
 from mainspring.app.functions import AsyncFn, SyncFn
 from mainspring.app.resources import Resource
 from mainspring.engine import registry
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from mainspring.app.runtime import Runtime
     from mainspring.engine.registry import Function
     from mainspring.engine.retry import Retry
+    from mainspring.model.schedules import Hook
     from mainspring.recurrence import Cron, Fold, Gap, Spec
     from mainspring.schedules.definition import Definition
     from mainspring.schedules.policy import Policy
@@ -48,7 +50,7 @@ class TransactionDecorator(Protocol):
     def __call__(self, fn: Callable[Concatenate[G, P], R], /) -> SyncFn[P, R]: ...
 
 
-class Scope:
+class Scope(Hooks):
     """Registers workflows, steps, transactions and resources."""
 
     def __init__(self) -> None:
@@ -234,6 +236,7 @@ class Blueprint(Scope):
         self.name = name
         self._functions: list[Function] = []
         self._schedules: list[Definition] = []
+        self._hooks: list[Hook] = []
         self._home: Scope | None = None
 
     @property
@@ -257,6 +260,11 @@ class Blueprint(Scope):
         if self._home is not None:
             self._home._schedule(definition)  # noqa: SLF001
 
+    def _hook(self, hook: Hook) -> None:
+        self._hooks.append(hook)
+        if self._home is not None:
+            self._home._hook(hook)  # noqa: SLF001
+
     def join(self, home: Scope) -> None:
         """Become part of an app."""
         if self._home is not None and self._home is not home:
@@ -266,4 +274,6 @@ class Blueprint(Scope):
             home._add(function)  # noqa: SLF001
         for definition in self._schedules:
             home._schedule(definition)  # noqa: SLF001
+        for hook in self._hooks:
+            home._hook(hook)  # noqa: SLF001
         home._resources.extend(resource for resource in self._resources if resource not in home._resources)  # noqa: SLF001

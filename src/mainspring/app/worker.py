@@ -110,6 +110,7 @@ class Worker:
         declared = Declared(store, runtime.clock, runtime.ids, app=runtime.name, version=runtime.version)
         alone = all(worker.id == self._me.id for worker in store.workers())
         declared.apply(list(runtime.declarations), alone=alone)
+        declared.apply_hooks(list(runtime.declarations.hooks.values()))
 
     def _record(self) -> WorkerRecord:
         runtime = self._runtime

@@ -156,6 +156,22 @@ class Backfill(Struct):
     """Times that had a run already."""
 
 
+class Hook(Struct, frozen=True):
+    """A function of the app that is told when something happens to a schedule."""
+
+    app: str
+    event: str
+    """missed, late or paused_by_failure."""
+    function: str
+    kind: str
+    parameter: str
+    """That takes the alert."""
+    after: int
+    """How late is late."""
+    version: str
+    """The version of the code that declares it."""
+
+
 class RunOf(Struct, frozen=True):
     """A run of a schedule that the schedule has not taken note of ending: it has not ended, or has just now."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from mainspring.schedules.control import Control
 from mainspring.store.schedules import ScheduleFilter
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
     from mainspring.model.clock import Clock
     from mainspring.model.ids import IdMaker
-    from mainspring.model.schedules import Schedule
+    from mainspring.model.schedules import Hook, Schedule
     from mainspring.schedules.definition import Definition
     from mainspring.store.protocol import Store
     from mainspring.store.schedules import Decide
@@ -51,6 +53,20 @@ class Declared:
                 reason = f"version {self._version} of the code does not declare it any more"
                 log.warning("schedule %s is stopped: %s", row.id, reason)
                 self._update(row.id, {"stopped": reason, "version": self._version})
+
+    def apply_hooks(self, hooks: Sequence[Hook]) -> None:
+        """Make the database say whom to tell, unless a later version that is at work has said so."""
+        there = [hook for hook in self._store.schedules.hooks() if hook.app == self._app]
+        if not there and not hooks:
+            return
+        seen = self._store.schedules.first_seen([self._version, *(hook.version for hook in there)])
+        alive = {worker.version for worker in self._store.workers()}
+        mine = seen.get(self._version, 0)
+        newer = {hook.version for hook in there if hook.version in alive and seen.get(hook.version, 0) > mine}
+        if newer:
+            return
+        kept = [structs.replace(hook, app=self._app, version=self._version) for hook in hooks]
+        self._store.schedules.keep_hooks(self._app, kept, [hook.version for hook in there])
 
     def _there(self) -> dict[str, Schedule]:
         found: dict[str, Schedule] = {}

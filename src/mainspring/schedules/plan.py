@@ -16,6 +16,7 @@ from msgspec import structs
 from mainspring.model.schedules import Outcome, Overlap, Source, Tick
 from mainspring.model.states import State
 from mainspring.schedules import actions
+from mainspring.schedules.alerts import alerts
 from mainspring.schedules.backfill import advance
 from mainspring.schedules.elapsed import LATE, MOST_AT_ONCE, MOST_PASSED_BY, Stretches, Times, spec_of
 from mainspring.schedules.memory import remember
@@ -49,6 +50,8 @@ class Planning:
         self.times = Times(spec_of(self.schedule.spec), self.schedule.id)
         self.plan = Plan(self.schedule)
         self._paused_since: int | None = None
+        self._paused_by: str | None = None
+        """The run whose failure paused the schedule."""
         self.more = False
         """There is something to do at once, after this."""
         self._promised = {tick.run for tick in situation.waiting if tick.run is not None}
@@ -74,9 +77,11 @@ class Planning:
         return self.finished()
 
     def finished(self) -> Plan:
-        """The plan, which knows what of the schedule has changed."""
+        """The plan, which knows what of the schedule has changed, and whom to tell."""
         plan, before, after = self.plan, self.before, self.schedule
         plan.moved = any(getattr(before, name) != getattr(after, name) for name in _STATE)
+        if self.situation.hooks:
+            plan.alerts = alerts(plan, self.situation.hooks, self.now, self._new_uid, paused_by=self._paused_by)
         return plan
 
     # -- runs that have ended ------------------------------------------------------------------------------------------
@@ -97,7 +102,7 @@ class Planning:
                 self.schedule.revision += 1
                 several = f" ({self.schedule.failures} in a row)" if allowed > 1 else ""
                 self.schedule.note = f"paused after failure{several}: run {run.id}: {run.reason or 'failed'}"
-                self._paused_since = run.completed or self.now
+                self._paused_since, self._paused_by = run.completed or self.now, run.id
 
     # -- pauses --------------------------------------------------------------------------------------------------------
     def why_inactive(self, at: int) -> str | None:

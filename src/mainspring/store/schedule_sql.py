@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mainspring.model.schedules import Backfill, Outcome, Overlap, RunOf, Schedule, Source, Tick
+from mainspring.model.schedules import Backfill, Hook, Outcome, Overlap, RunOf, Schedule, Source, Tick
 from mainspring.model.states import State
 from mainspring.store.sql import NEW_RUN_COLUMNS, run_values
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 SCHEDULE = Schedule.__struct_fields__
 TICK = Tick.__struct_fields__
 BACKFILL = Backfill.__struct_fields__
+HOOK = Hook.__struct_fields__
 SCHEDULED_RUN = (*NEW_RUN_COLUMNS, "schedule", "tick", "unsettled")
 
 MOVED = (
@@ -61,6 +62,13 @@ PRUNABLE = """
   LIMIT :limit
 """
 """By schedule, where the index says at once what is old: a long history costs nothing while there is nothing to forget."""
+HOOKS = f"SELECT {', '.join(HOOK)} FROM hooks ORDER BY app, event, function"
+KEEP_HOOK = f"""
+  INSERT INTO hooks ({", ".join(HOOK)}) VALUES ({", ".join(f":{column}" for column in HOOK)})
+  ON CONFLICT (app, event, function) DO UPDATE SET kind = excluded.kind, parameter = excluded.parameter,
+    after = excluded.after, version = excluded.version
+"""
+FORGET_HOOK = "DELETE FROM hooks WHERE app = :app AND event = :event AND function = :function AND version = :version"
 ENDED = "('succeeded', 'failed', 'cancelled')"
 
 
@@ -119,6 +127,20 @@ def to_backfill(row: Sequence[Any]) -> Backfill:
     made = Backfill(*row)
     made.overlap, made.again, made.stopped = Overlap(made.overlap), bool(made.again), bool(made.stopped)
     return made
+
+
+def hook_values(hook: Hook) -> dict[str, Any]:
+    return {column: getattr(hook, column) for column in HOOK}
+
+
+def hooks_to_forget(there: Sequence[Hook], app: str, kept: Sequence[Hook], versions: Sequence[str]) -> list[Hook]:
+    """Those that the code of the app declared in one of the versions, and does not any more."""
+    declared = {(hook.event, hook.function) for hook in kept}
+    return [
+        hook
+        for hook in there
+        if hook.app == app and hook.version in versions and (hook.event, hook.function) not in declared
+    ]
 
 
 def to_run_of(row: Sequence[Any]) -> RunOf:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mainspring.model.records import NewRun
-    from mainspring.model.schedules import Backfill, RunOf, Schedule, Tick
+    from mainspring.model.schedules import Backfill, Hook, RunOf, Schedule, Tick
 
 MOST_TAKEN = 500
 """How many nominal times with a tick are looked up for each backfill at once."""
@@ -34,6 +34,8 @@ class Situation(Struct):
     """Those not completed, oldest first."""
     made: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     """For each backfill, the first nominal times after its cursor that have a run or wait for one; at most MOST_TAKEN."""
+    hooks: list[Hook] = field(default_factory=list["Hook"])
+    """Who is to be told of what goes wrong."""
     taken: frozenset[str] = frozenset()
     """Ids that an earlier attempt at this plan wanted for runs, and that belong to other runs."""
 
@@ -187,6 +189,14 @@ class ScheduleStore(Protocol):
 
     def oldest_tick(self, schedule: str) -> int | None:
         """The nominal time of the clock's oldest tick that is kept, if there is one."""
+        ...
+
+    def hooks(self) -> list[Hook]:
+        """Who is to be told of what goes wrong with schedules."""
+        ...
+
+    def keep_hooks(self, app: str, hooks: Sequence[Hook], forget: Sequence[str]) -> None:
+        """Store hooks of an app, and forget those of it that versions among `forget` declared and that are not among them."""
         ...
 
     def prune(self, before: int, limit: int) -> int:

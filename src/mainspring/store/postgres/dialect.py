@@ -18,7 +18,7 @@ from mainspring.errors import InvalidSettings
 _LONGEST_SCHEMA = 50
 _TABLE = re.compile(
     r"\b(FROM|INTO|UPDATE|JOIN)(\s+)"
-    r"(runs|steps|workers|versions|migrations|schedules|ticks|backfills|messages|events|streams|logs"
+    r"(runs|steps|workers|versions|migrations|schedules|ticks|backfills|hooks|messages|events|streams|logs"
     r"|queues|queue_partitions|queue_starts)\b"
 )
 _PARAMETER = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")

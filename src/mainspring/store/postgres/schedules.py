@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import errors as pg
 
+from mainspring.model.schedules import Hook
 from mainspring.store import schedule_sql as sql
 from mainspring.store.postgres import schedule_statements as text
 from mainspring.store.postgres import stops
@@ -120,6 +121,14 @@ class PostgresSchedules:
         with self._db.connection() as db:
             return db.execute(self._sql(text.PRUNE), {"before": before, "limit": limit}).rowcount
 
+    def keep_hooks(self, app: str, hooks: Sequence[Hook], forget: Sequence[str]) -> None:
+        with self._db.transaction() as db:
+            there = [Hook(*row) for row in db.execute(self._sql(sql.HOOKS)).fetchall()]
+            for hook in hooks:
+                db.execute(self._sql(sql.KEEP_HOOK), sql.hook_values(hook))
+            for hook in sql.hooks_to_forget(there, app, hooks, forget):
+                db.execute(self._sql(sql.FORGET_HOOK), sql.hook_values(hook))
+
     # -- reading -------------------------------------------------------------------------------------------------------
     def get(self, schedule: str) -> Schedule | None:
         rows = self._rows(sql.GET, id=schedule)
@@ -148,6 +157,9 @@ class PostgresSchedules:
 
     def backfills(self, schedule: str) -> list[Backfill]:
         return [sql.to_backfill(row) for row in self._rows(sql.BACKFILLS, schedule=schedule)]
+
+    def hooks(self) -> list[Hook]:
+        return [Hook(*row) for row in self._rows(sql.HOOKS)]
 
     def first_seen(self, versions: Sequence[str]) -> dict[str, int]:
         look = "SELECT version, first_seen FROM versions WHERE version = ANY(:versions)"
@@ -187,6 +199,9 @@ class _Work:
             there.backfills.append(backfill)
             span = {"schedule": backfill.schedule, "after": backfill.cursor, "until": backfill.until}
             there.made[backfill.id] = [row[0] for row in self._all(text.MADE, **span, most=MOST_TAKEN)]
+        if hooks := [Hook(*row) for row in self._all(sql.HOOKS)]:
+            for situation in found.values():
+                situation.hooks = hooks
         return list(found.values())
 
     def _forget_strays(self, ids: list[str], *, reading: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from mainspring.model.schedules import Hook
 from mainspring.store import schedule_sql as sql
 from mainspring.store.schedules import MOST_TAKEN, Passed, Situation
 from mainspring.store.sql import run_values
@@ -144,6 +145,14 @@ class SqliteSchedules:
                 db.executemany("DELETE FROM ticks WHERE schedule = ? AND nominal = ? AND request = ?", old)
         return len(old)
 
+    def keep_hooks(self, app: str, hooks: Sequence[Hook], forget: Sequence[str]) -> None:
+        with self._db.write() as db:
+            there = [Hook(*row) for row in db.execute(sql.HOOKS)]
+            for hook in hooks:
+                db.execute(sql.KEEP_HOOK, sql.hook_values(hook))
+            for hook in sql.hooks_to_forget(there, app, hooks, forget):
+                db.execute(sql.FORGET_HOOK, sql.hook_values(hook))
+
     # -- reading -------------------------------------------------------------------------------------------------------
     def get(self, schedule: str) -> Schedule | None:
         with self._db.read() as db:
@@ -179,6 +188,10 @@ class SqliteSchedules:
         with self._db.read() as db:
             return [sql.to_backfill(row) for row in db.execute(sql.BACKFILLS, {"schedule": schedule})]
 
+    def hooks(self) -> list[Hook]:
+        with self._db.read() as db:
+            return [Hook(*row) for row in db.execute(sql.HOOKS)]
+
     def first_seen(self, versions: Sequence[str]) -> dict[str, int]:
         with self._db.read() as db:
             look = f"SELECT version, first_seen FROM versions WHERE version IN {_LIST}"
@@ -202,6 +215,9 @@ def _situations(db: sqlite3.Connection, ids: Sequence[str]) -> list[Situation]:
             there.backfills.append(backfill)
             span = (backfill.schedule, backfill.cursor, backfill.until, MOST_TAKEN)
             there.made[backfill.id] = [nominal for (nominal,) in db.execute(_MADE, span)]
+    if hooks := [Hook(*row) for row in db.execute(sql.HOOKS)]:
+        for situation in found.values():
+            situation.hooks = hooks
     return [found[each] for each in ids if each in found]
 
 
