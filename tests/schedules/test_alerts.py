@@ -160,4 +160,4 @@ def test_a_function_that_cannot_be_told_is_refused() -> None:
     with pytest.raises(InvalidInput, match="takes one argument, an Alert"):
         app.on_missed(nothing)
     with pytest.raises(InvalidInput, match="above @workflow or @step"):
-        app.on_paused_by_failure(lambda _: None)
+        app.on_paused_by_failure(print)

@@ -42,7 +42,6 @@ def create(
     with connect(url, Settings()) as operations:
         stretches = [_stretch(text, operations) for text in backfill]
         operations.schedules.create(definition, paused=paused, trigger=trigger, backfill=stretches)
-        _warn_if_unknown(operations, definition.workflow)
         _show(operations, schedule, output)
 
 
@@ -93,8 +92,6 @@ def apply(file: str, url: str, output: str, *, prune: bool, group: str) -> None:
     definitions = definitions_of(read_json(file))
     with connect(url, Settings()) as operations:
         done = operations.schedules.apply(definitions, prune=prune, group=group)
-        for workflow in sorted({definition.workflow for definition in definitions}):
-            _warn_if_unknown(operations, workflow)
     if output == "json":
         display.as_json(done)
     elif done:
@@ -250,15 +247,10 @@ def _stretch(text: str, operations: Operations) -> Any:
     return past(start, "--backfill", operations.clock), past(end, "--backfill", operations.clock)
 
 
-def _warn_if_unknown(operations: Operations, workflow: str) -> None:
-    """A name nobody knows is not refused: the worker that knows it may come later. But it may be misspelt."""
-    fleet = operations.workers.list()
-    if fleet and not any(workflow in worker.functions for worker in fleet):
-        note(f"no live worker knows {workflow!r}; its runs wait until one does")
-
-
 def _show(operations: Operations, schedule: str, output: str) -> None:
     found = operations.schedules.describe(schedule)
+    if found.unknown:  # not refused: the worker that knows it may come later; but it may be misspelt
+        note(f"{found.unknown}; its runs wait until one does")
     if output == "json":
         display.as_json(found)
     elif output == "ids":

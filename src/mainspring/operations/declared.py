@@ -92,8 +92,10 @@ class Declared:
         self, definition: Definition, row: Schedule | None, rewrites: Callable[[Schedule], bool], *, alone: bool
     ) -> None:
         if row is None:
-            new = definition.row(self._clock.now())
+            new = definition.row(self._clock.now(), over=True)
             new.app, new.version = self._app, self._version
+            if new.upcoming is None and not definition.spec.is_empty:
+                log.warning("schedule %s (%s) has no time any more", new.id, definition.spec.describe())
             if not self._store.schedules.create([new]):
                 return
             row = self._store.schedules.get(definition.id)  # made at run time, or by another process a moment ago

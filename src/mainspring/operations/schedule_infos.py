@@ -122,6 +122,8 @@ class ScheduleDescription(ScheduleInfo):
     """The next nominal times; none while it is paused, no more than it has actions left."""
     skips: list[datetime] = field(default_factory=list["datetime"])
     backfills: list[BackfillInfo] = field(default_factory=list[BackfillInfo])
+    unknown: str | None = None
+    """That no live worker has the function: its runs wait until one does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +229,7 @@ def upcoming(schedule: Schedule, now: int, most: int = MOST_SHOWN) -> list[datet
     return found
 
 
-def describe(situation: Situation, recent: list[Tick], now: int) -> ScheduleDescription:
+def describe(situation: Situation, recent: list[Tick], now: int, unknown: str | None) -> ScheduleDescription:
     schedule = situation.schedule
     promised = {tick.run for tick in situation.waiting}
     return ScheduleDescription(
@@ -238,6 +240,7 @@ def describe(situation: Situation, recent: list[Tick], now: int) -> ScheduleDesc
         upcoming=upcoming(schedule, now),
         skips=[to_datetime(nominal) for nominal in sorted(json.loads(schedule.skips))],
         backfills=[backfill_info(backfill) for backfill in situation.backfills],
+        unknown=unknown,
     )
 
 

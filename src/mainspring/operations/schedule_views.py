@@ -53,7 +53,13 @@ class ScheduleViews:
         if situation is None:
             raise missing(schedule)
         recent = self._store.ticks(TickFilter(schedule, limit=MOST_SHOWN))
-        return describe(situation, recent, self._clock.now())
+        return describe(situation, recent, self._clock.now(), self._unknown(situation.schedule.workflow))
+
+    def _unknown(self, workflow: str) -> str | None:
+        """Why its runs will wait, if they will: workers are there, and none of them has the function."""
+        fleet = self._store.functions()
+        known = not fleet or any(workflow in json.loads(functions) for functions in fleet)
+        return None if known else f"no live worker knows {workflow!r}"
 
     def backfills(self, schedule: str) -> list[BackfillInfo]:
         """The backfills of a schedule, newest first."""

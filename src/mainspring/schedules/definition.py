@@ -58,11 +58,11 @@ class Definition:
             "attributes": json.dumps(self.attributes),
         }
 
-    def row(self, now: int, *, paused: bool = False, made_by: str | None = None) -> Schedule:
-        """The row of a new schedule. Nothing that lies before now is made up for."""
+    def row(self, now: int, *, paused: bool = False, made_by: str | None = None, over: bool = False) -> Schedule:
+        """The row of a new schedule. Nothing that lies before now is made up for. `over`: it may have no time any more."""
         times = Times(self.spec, self.id)
         upcoming = times.next(now)
-        if upcoming is None and not self.spec.is_empty and not paused:
+        if upcoming is None and not self.spec.is_empty and not paused and not over:
             raise InvalidInput(
                 f"the spec of schedule {self.id!r} ({self.spec.describe()}) has no time after "
                 f"{to_datetime(now):%Y-%m-%dT%H:%M:%SZ}; create it paused if that is meant"

@@ -63,6 +63,7 @@ PRUNABLE = """
 """
 """By schedule, where the index says at once what is old: a long history costs nothing while there is nothing to forget."""
 HOOKS = f"SELECT {', '.join(HOOK)} FROM hooks ORDER BY app, event, function"
+FUNCTIONS = "SELECT functions FROM workers"
 KEEP_HOOK = f"""
   INSERT INTO hooks ({", ".join(HOOK)}) VALUES ({", ".join(f":{column}" for column in HOOK)})
   ON CONFLICT (app, event, function) DO UPDATE SET kind = excluded.kind, parameter = excluded.parameter,

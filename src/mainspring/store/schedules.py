@@ -183,6 +183,10 @@ class ScheduleStore(Protocol):
         """The backfills of a schedule, newest first."""
         ...
 
+    def functions(self) -> list[str]:
+        """What each worker executes, as JSON objects by name."""
+        ...
+
     def first_seen(self, versions: Sequence[str]) -> dict[str, int]:
         """When versions of the app were first seen."""
         ...

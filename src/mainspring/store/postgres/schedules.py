@@ -161,6 +161,9 @@ class PostgresSchedules:
     def hooks(self) -> list[Hook]:
         return [Hook(*row) for row in self._rows(sql.HOOKS)]
 
+    def functions(self) -> list[str]:
+        return [row[0] for row in self._rows(sql.FUNCTIONS)]
+
     def first_seen(self, versions: Sequence[str]) -> dict[str, int]:
         look = "SELECT version, first_seen FROM versions WHERE version = ANY(:versions)"
         return dict(self._rows(look, versions=list(versions)))

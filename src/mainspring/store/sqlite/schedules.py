@@ -192,6 +192,10 @@ class SqliteSchedules:
         with self._db.read() as db:
             return [Hook(*row) for row in db.execute(sql.HOOKS)]
 
+    def functions(self) -> list[str]:
+        with self._db.read() as db:
+            return [row[0] for row in db.execute(sql.FUNCTIONS)]
+
     def first_seen(self, versions: Sequence[str]) -> dict[str, int]:
         with self._db.read() as db:
             look = f"SELECT version, first_seen FROM versions WHERE version IN {_LIST}"
