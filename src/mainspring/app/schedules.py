@@ -241,18 +241,59 @@ class AppSchedules:
         return self._ask("describe", ScheduleDescription, lambda schedules: schedules.describe(schedule))
 
     @dual
-    def list(self, /, **wanted: Any) -> Coroutine[Any, Any, SchedulePage]:
-        """A page of schedules, by id: id_prefix, paused, workflow, attributes, due_before, after, limit."""
+    def list(
+        self,
+        /,
+        *,
+        id_prefix: str | None = None,
+        paused: bool | None = None,
+        workflow: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        due_before: Moment | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Coroutine[Any, Any, SchedulePage]:
+        """A page of schedules, by id. Hand `next` of a page back as `after` for the one that follows."""
         from mainspring.operations.schedule_infos import SchedulePage  # noqa: PLC0415
 
-        return self._ask("list", SchedulePage, lambda schedules: schedules.list(**wanted))
+        due = _moment(due_before)
+        return self._ask(
+            "list",
+            SchedulePage,
+            lambda schedules: schedules.list(
+                id_prefix=id_prefix,
+                paused=paused,
+                workflow=workflow,
+                attributes=attributes,
+                due_before=due,
+                after=after,
+                limit=limit,
+            ),
+        )
 
     @dual
-    def ticks(self, /, schedule: str, **wanted: Any) -> Coroutine[Any, Any, TickPage]:
-        """A page of ticks, latest first: since, until, outcome, after, limit."""
+    def ticks(
+        self,
+        /,
+        schedule: str,
+        *,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        outcome: Sequence[str] = (),
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Coroutine[Any, Any, TickPage]:
+        """A page of ticks, latest first, of all outcomes or some."""
         from mainspring.operations.schedule_infos import TickPage  # noqa: PLC0415
 
-        return self._ask("ticks", TickPage, lambda schedules: schedules.ticks(schedule, **wanted))
+        first, last = _moment(since), _moment(until)
+        return self._ask(
+            "ticks",
+            TickPage,
+            lambda schedules: schedules.ticks(
+                schedule, since=first, until=last, outcome=outcome, after=after, limit=limit
+            ),
+        )
 
     @dual
     def audit(self, /, schedule: str, since: Moment, until: Moment | None = None) -> Coroutine[Any, Any, ScheduleAudit]:

@@ -162,6 +162,7 @@ def redefine(planning: Planning, changed: dict[str, Any]) -> None:
             planning.plan.ticks.append(held)
         schedule.cursor = max(schedule.cursor, now)
         planning.skips = {nominal for nominal in planning.skips if spec_of(changed["spec"]).matches(nominal // SECOND)}
+    planning.more = planning.more or ("policy" in changed and bool(planning.buffered))  # they are decided on anew
     limit = policy_of(schedule.policy).limit
     for name, value in changed.items():
         setattr(schedule, name, value)
