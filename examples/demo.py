@@ -3,6 +3,9 @@
 Each order is a workflow: charge the card (the bank sometimes does not answer), reserve the goods and write the invoice side
 by side, wait for the packing, hand the parcel over in a workflow of its own, say thank you. Stop this program with ^C, or with
 kill -9 in the middle of anything, and start it again: every order goes on where it was.
+
+Beside that, schedules with different policies start workflows by the clock. What becomes of each of their ticks is shown as it
+happens, with the reason; what came up while nothing was running is made up for, or not, as each of them says.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from mainspring import App, Handle, Retry, run
+from mainspring import App, Handle, Overlap, Policy, Retry, Spec, TickInfo, run
 
 DATABASE = Path("demo.db")
 LEDGER = Path("demo-ledger.txt")
@@ -73,6 +76,27 @@ async def fulfil(order: str) -> None:
     await run.sleep(3 * pace)  # the packing: a durable timer, not a thread that waits
     await ship(order)
     await thank(order)
+
+
+@app.workflow
+async def count_stock() -> None:
+    """Takes longer than the time to the next one."""
+    await run.sleep(7)
+
+
+@app.workflow
+async def send_newsletter() -> None:
+    await run.sleep(6)
+
+
+@app.scheduled("*/10 * * * * *")  # each time exactly once, also those of a time when nothing was running
+@app.workflow
+async def write_books() -> None: ...
+
+
+app.schedule("stock-count", count_stock.bind(), Spec(intervals=["5s"]), Policy(Overlap.SKIP))
+app.schedule("newsletter", send_newsletter.bind(), Spec(intervals=["4s"]), Policy(Overlap.BUFFER_ONE, catchup="10s"))
+SCHEDULES = ("stock-count", "newsletter", "write_books")
 
 
 async def act(order: str, number: int, name: str) -> str:
@@ -136,16 +160,35 @@ async def follow(handle: Handle[None]) -> None:
     say(handle.id, f"finished; {verdict}")
 
 
+async def show_ticks() -> None:
+    """Say what becomes of each tick, once that is decided."""
+    shown = {schedule: {mark(tick) for tick in (await app.schedules.ticks(schedule)).ticks} for schedule in SCHEDULES}
+    while True:
+        for schedule in SCHEDULES:
+            for tick in reversed((await app.schedules.ticks(schedule)).ticks):
+                if mark(tick) not in shown[schedule]:
+                    shown[schedule].add(mark(tick))
+                    times = f"{tick.nominal:%H:%M:%S}" + (f" and {tick.count - 1} more" if tick.count > 1 else "")
+                    say("tick", f"{schedule} {times}: {tick.outcome}{f', {tick.reason}' if tick.reason else ''}")
+        await asyncio.sleep(0.5)
+
+
+def mark(tick: TickInfo) -> tuple[object, ...]:
+    return tick.nominal, tick.request, tick.outcome
+
+
 def introduce() -> None:
     command = os.path.relpath(Path(sys.executable).with_name("mainspring"))
     print(f"Orders that survive anything. Stop this with ^C or `kill -9 {os.getpid()}`, then start it again.")
-    print(f"From another terminal:  {command} runs list --url {app.url}\n", flush=True)
+    print(f"From another terminal:  {command} runs list --url {app.url}")
+    print(f"                        {command} schedules show newsletter --url {app.url}\n", flush=True)
 
 
 async def main(orders: int | None) -> None:
     introduce()
     resumed = tell_what_resumes()
     async with app:
+        ticks = asyncio.create_task(show_ticks())
         followers = {asyncio.create_task(follow(app.handle(order))) for order in resumed}
         number = len({order for order, _ in ledger()})
         while orders is None or orders > 0:
@@ -158,6 +201,7 @@ async def main(orders: int | None) -> None:
             followers.add(asyncio.create_task(follow(handle)))
             await asyncio.sleep(2 * pace)
         await asyncio.gather(*followers)
+        ticks.cancel()
 
 
 if __name__ == "__main__":

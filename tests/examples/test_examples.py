@@ -86,6 +86,12 @@ def test_a_demo_that_was_stopped_says_what_it_does_not_repeat(
         assert re.search(rf"{order} +finished", said)
 
 
+def test_the_demo_shows_what_becomes_of_ticks_and_why(demo: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    _wait_for(demo, tmp_path, ": skipped_overlap, run stock-count-")
+    said = _wait_for(demo, tmp_path, ": buffered, waits for run newsletter-")
+    assert re.search(r"^tick +stock-count \d\d:\d\d:\d\d: fired$", said, re.MULTILINE)
+
+
 def test_every_example_is_run_by_a_test() -> None:
     text = Path(__file__).read_text()
     assert [path.name for path in EXAMPLES.glob("*.py") if f'"{path.name}"' not in text] == []
