@@ -83,6 +83,10 @@ class Client(Voice):
         """The schedules in the app's database."""
 
     @property
+    def runtime(self) -> Runtime:
+        return self._runtime
+
+    @property
     def _talk(self) -> Talk:
         return Talk(self._runtime)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -12,8 +11,10 @@ from mainspring.errors import InvalidInput, StoreUnavailable
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
 from mainspring.operations.retention import Pruning
+from mainspring.operations.audit import Audit
 from mainspring.operations.runs import Runs
-from mainspring.operations.schedules import Schedules
+from mainspring.operations.talk import Conversation, conversation
+from mainspring.operations.watch import Watch
 from mainspring.operations.workers import Workers
 from mainspring.store.open import open_store, shown, sqlite_path
 
@@ -21,23 +22,59 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from mainspring.model.clock import Clock
+    from mainspring.operations.functions import ScheduledFunctions
+    from mainspring.operations.schedule_pictures import Pictures
+    from mainspring.operations.schedules import Schedules
     from mainspring.store.open import StoreSettings
+    from mainspring.store.protocol import Store
 
 __all__ = ["Operations", "connect", "missing_file", "shown"]
 
 
-@dataclass(frozen=True, slots=True)
 class Operations:
     """The nouns of one database, each with its verbs."""
 
-    runs: Runs
-    workers: Workers
-    schedules: Schedules
-    pruning: Pruning
-    clock: Clock
-    """Civil time as the database has it."""
-    offset: int
-    """How many microseconds that is ahead of this machine's."""
+    def __init__(self, store: Store, clock: Clock, ids: IdMaker, offset: int = 0) -> None:
+        self._store = store
+        self._ids = ids
+        self.clock = clock
+        """Civil time as the database has it."""
+        self.offset = offset
+        """How many microseconds that is ahead of this machine's."""
+        self.runs = Runs(store, clock)
+        self.workers = Workers(store, clock)
+        self.pruning = Pruning(store, clock)
+
+    @property
+    def functions(self) -> ScheduledFunctions:
+        return self.runs.functions
+
+    @property
+    def schedules(self) -> Schedules:
+        from mainspring.operations.schedules import Schedules  # noqa: PLC0415  (recurrence is slow to import)
+
+        return Schedules(self._store, self.clock, self._ids)
+
+    @property
+    def pictures(self) -> Pictures:
+        """Schedules as pictures."""
+        from mainspring.operations.schedule_pictures import Pictures  # noqa: PLC0415
+
+        return Pictures(self._store, self.clock)
+
+    @property
+    def watch(self) -> Watch:
+        """Everything at a glance."""
+        return Watch(self._store, self.clock)
+
+    @property
+    def audit(self) -> Audit:
+        """Who did what."""
+        return Audit(self._store, self.clock, self._ids)
+
+    def conversation(self, run: str) -> Conversation:
+        """What a run was told and has said."""
+        return conversation(self._store, run)
 
 
 @contextlib.contextmanager
@@ -49,9 +86,7 @@ def connect(url: str, settings: StoreSettings) -> Generator[Operations]:
         store.open(migrate=False)
         clock = SystemClock()
         clock.offset = store.clock_offset()
-        schedules = Schedules(store, clock, IdMaker(clock))
-        pruning = Pruning(store, clock)
-        yield Operations(Runs(store, clock), Workers(store, clock), schedules, pruning, clock, clock.offset)
+        yield Operations(store, clock, IdMaker(clock), clock.offset)
     finally:
         store.close()
 

@@ -50,7 +50,9 @@ class RunInfo:
     timeout: float | None = None
     """Seconds that it may take."""
     schedule: str | None = None
-    """The schedule that started it."""
+    """The schedule that started it …"""
+    tick: datetime | None = None
+    """… for this nominal time."""
     queue: str | None = None
     priority: int = 0
     partition: str = ""
@@ -154,6 +156,7 @@ def run_info(run: Run) -> RunInfo:
         stranded=json.loads(run.stranded)["reason"] if run.stranded and run.state is State.QUEUED else None,
         timeout=None if run.timeout is None else run.timeout / SECOND,
         schedule=run.schedule,
+        tick=_tick(run.tick),
         queue=run.queue,
         priority=run.priority,
         partition=run.partition,
@@ -179,6 +182,10 @@ def step_info(step: Step) -> StepInfo:
         due=_time(step.due),
         interrupted=step.interrupted,
     )
+
+
+def _tick(text: str | None) -> datetime | None:
+    return None if text is None else to_datetime(json.loads(text)["nominal"])
 
 
 def _value(text: str | None) -> Any:

@@ -27,6 +27,7 @@ _STREAM = f"""
   SELECT {", ".join(SPOKEN_COLUMNS)} FROM streams
   WHERE run = :run AND key = :key AND number >= :offset ORDER BY number LIMIT :limit
 """
+_STREAMS = f"SELECT {', '.join(SPOKEN_COLUMNS)} FROM streams WHERE run = :run ORDER BY key, number LIMIT :limit"
 _STATE = "SELECT state FROM runs WHERE id = :run"
 
 
@@ -65,6 +66,9 @@ class SqlMessages:
         state = self._state(run)
         found = self._rows(_STREAM, run=run, key=key, offset=offset, limit=limit)
         return Reading([Spoken(*row) for row in found], state)
+
+    def streams(self, run: str, limit: int) -> list[Spoken]:
+        return [Spoken(*row) for row in self._rows(_STREAMS, run=run, limit=limit)]
 
     def received(self, run: str) -> list[Message]:
         return [Message(*row) for row in self._rows(_RECEIVED, run=run)]

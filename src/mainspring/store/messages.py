@@ -135,6 +135,10 @@ class Messages(Protocol):
         """The values of a stream from an offset on."""
         ...
 
+    def streams(self, run: str, limit: int) -> list[Spoken]:
+        """The first values of all streams of a run, by key."""
+        ...
+
     def received(self, run: str) -> list[Message]:
         """All messages for a run, received or not, in order."""
         ...

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mainspring.store.retention import Retention
     from mainspring.store.schedules import ScheduleStore
     from mainspring.store.transactions import Transactions
+    from mainspring.store.watching import Watching
 
 
 class ClaimRequest(Struct, frozen=True):
@@ -162,6 +163,11 @@ class Store(Protocol):
     @property
     def queues(self) -> QueueStore:
         """The queues that runs wait in."""
+        ...
+
+    @property
+    def watching(self) -> Watching:
+        """Everything at a glance, what workers have counted, and who did what."""
         ...
 
     # -- life ----------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from mainspring.store.postgres.schedules import PostgresSchedules
 from mainspring.store.postgres.transactions import PostgresTransactions
 from mainspring.store.postgres.whole import Whole
 from mainspring.store.run_filters import POSTGRES_ATTRIBUTES, Filters
+from mainspring.store.watching import Watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -81,6 +82,7 @@ class PostgresStore:
         self.messages = SqlMessages(self._rows)
         self._filters = Filters(POSTGRES_ATTRIBUTES)
         self.management = Management(self._manage, self._rows, self._filters)
+        self.watching = Watching(self._rows, self._do_all)
 
     # -- life ----------------------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True) -> None:
@@ -232,6 +234,11 @@ class PostgresStore:
     def _do(self, statement: str, **values: Any) -> int:
         with self._db.connection() as db:
             return db.execute(self._sql(statement), values).rowcount
+
+    def _do_all(self, *work: tuple[str, Sequence[Mapping[str, Any]]]) -> None:
+        with self._db.transaction() as db, db.cursor() as cursor:
+            for statement, values in work:
+                cursor.executemany(self._sql(statement), values)
 
     def _changed(self, find: str, values: dict[str, Any], act: Callable[[Change], T]) -> T:
         answer, news = self._whole.change(find, values, act)

@@ -25,6 +25,7 @@ from mainspring.store.sqlite.queues import SqliteQueues
 from mainspring.store.sqlite.retention import SqliteRetention
 from mainspring.store.sqlite.schedules import SqliteSchedules
 from mainspring.store.sqlite.transactions import SqliteTransactions
+from mainspring.store.watching import Watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -87,6 +88,7 @@ class SqliteStore:
         self.queues = SqliteQueues(self._db, self._wake_claimers)
         self._filters = Filters(SQLITE_ATTRIBUTES)
         self.management = Management(self._manage, self._rows, self._filters)
+        self.watching = Watching(self._rows, self._do)
 
     # -- life ----------------------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True) -> None:
@@ -324,6 +326,11 @@ class SqliteStore:
     def _rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         with self._db.read() as db:
             return db.execute(statement, values).fetchall()
+
+    def _do(self, *work: tuple[str, Sequence[Mapping[str, Any]]]) -> None:
+        with self._db.write() as db:
+            for statement, values in work:
+                db.executemany(statement, values)
 
 
 def script() -> str:

@@ -1,0 +1,110 @@
+"""Who did what, and why: every action of an operator is written down before it is carried out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime  # noqa: TC003  (pages are described by their annotations)
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mainspring.errors import InvalidInput
+from mainspring.model.clock import to_datetime
+from mainspring.store.watching import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mainspring.model.clock import Clock
+    from mainspring.model.ids import IdMaker
+    from mainspring.store.protocol import Store
+
+R = TypeVar("R")
+LONGEST_REASON = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """Something an operator did."""
+
+    id: str
+    at: datetime
+    who: str
+    action: str
+    subject: list[str]
+    """The ids that it was about."""
+    reason: str | None
+    details: dict[str, Any]
+    """The rest of what was asked for."""
+    outcome: Any
+    """What came of it; None: that was never written down, because the process ended or the database went away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What somebody is about to do: to which ids, why, and how."""
+
+    who: str
+    action: str
+    subject: Sequence[str]
+    reason: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class DeedPage:
+    """A page of the record. Hand `next` back for the page after it; None is the last."""
+
+    deeds: list[Deed]
+    next: str | None
+
+
+class Audit:
+    """The record. All verbs block."""
+
+    def __init__(self, store: Store, clock: Clock, ids: IdMaker) -> None:
+        self._store = store.watching
+        self._clock = clock
+        self._ids = ids
+
+    def carry_out(self, intent: Intent, deed: Callable[[], R], tell: Callable[[R], Any]) -> R:
+        """Do something in somebody's name. What cannot be written down is not done. `tell` says what came of it, as JSON."""
+        if intent.reason is not None and len(intent.reason) > LONGEST_REASON:
+            raise InvalidInput(f"the reason has {len(intent.reason)} characters; the limit is {LONGEST_REASON}")
+        entry = Entry(
+            self._ids.new(),
+            self._clock.now(),
+            intent.who,
+            intent.action,
+            json.dumps(list(intent.subject)),
+            intent.reason,
+            json.dumps(dict(intent.details)),
+        )
+        self._store.note(entry)
+        try:
+            result = deed()
+        except Exception as error:
+            self._store.came_of_it(entry.id, json.dumps({"error": str(error)}))
+            raise
+        self._store.came_of_it(entry.id, json.dumps(tell(result)))
+        return result
+
+    def list(self, *, after: str | None = None, limit: int = 50) -> DeedPage:
+        """What was done, latest first."""
+        if limit < 1:
+            raise InvalidInput(f"a page has at least one entry, not {limit}")
+        found = self._store.entries(after, limit + 1)
+        page = found[:limit]
+        return DeedPage([_deed(entry) for entry in page], page[-1].id if len(found) > limit else None)
+
+
+def _deed(entry: Entry) -> Deed:
+    return Deed(
+        entry.id,
+        to_datetime(entry.at),
+        entry.who,
+        entry.action,
+        json.loads(entry.subject),
+        entry.reason,
+        json.loads(entry.details),
+        None if entry.outcome is None else json.loads(entry.outcome),
+    )

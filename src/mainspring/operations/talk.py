@@ -1,0 +1,82 @@
+"""What a run was told and what it has said, as people look at it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime  # noqa: TC003  (pages are described by their annotations)
+from typing import TYPE_CHECKING, Any
+
+from mainspring.model.clock import to_datetime
+
+if TYPE_CHECKING:
+    from mainspring.store.messages import Message, Spoken
+    from mainspring.store.protocol import Store
+
+MOST_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class MessageInfo:
+    """A message or question for a run."""
+
+    number: int
+    kind: str
+    topic: str
+    body: Any
+    sender: str | None
+    sent: datetime
+    received: datetime | None
+    answer: Any
+    error: dict[str, Any] | None
+    answered: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class SaidInfo:
+    """A value of an event or a stream of a run. `closed`: the stream ends here."""
+
+    key: str
+    number: int
+    value: Any
+    closed: bool
+    said: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What a run was told and has said; of each at most `MOST_SHOWN`, messages and streams from their beginning."""
+
+    messages: list[MessageInfo]
+    events: list[SaidInfo]
+    streams: list[SaidInfo]
+
+
+def conversation(store: Store, run: str) -> Conversation:
+    """What a run was told and has said."""
+    messages = store.messages
+    return Conversation(
+        [_message(each) for each in messages.received(run)[:MOST_SHOWN]],
+        [_said(each) for each in messages.events(run).entries[:MOST_SHOWN]],
+        [_said(each) for each in messages.streams(run, MOST_SHOWN)],
+    )
+
+
+def _message(message: Message) -> MessageInfo:
+    return MessageInfo(
+        message.number,
+        message.kind,
+        message.topic,
+        json.loads(message.body),
+        message.sender,
+        to_datetime(message.sent),
+        None if message.received is None else to_datetime(message.received),
+        None if message.answer is None else json.loads(message.answer),
+        None if message.error is None else json.loads(message.error),
+        None if message.answered is None else to_datetime(message.answered),
+    )
+
+
+def _said(spoken: Spoken) -> SaidInfo:
+    value = None if spoken.value is None else json.loads(spoken.value)
+    return SaidInfo(spoken.key, spoken.number, value, spoken.value is None, to_datetime(spoken.said))

@@ -1,0 +1,245 @@
+"""Looking at everything at once, and keeping the record of who did what. The same statements in every store.
+
+Nothing here counts through history: what is alive is counted through its indexes and up to a limit, what is over was added up
+in `activity` by the workers as it happened.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
+
+from mainspring.model.states import LIVE, State
+from mainspring.store.ops import FAR
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MOST = 10_000
+"""Beyond so many, a count says that there are more."""
+LATE = 10_000_000
+"""A run that is ready for longer than this is late."""
+MINUTE = 60_000_000
+ALL_TIME = 0
+
+_IN_HAND = """
+  SELECT state, count(*) FROM (SELECT state FROM runs WHERE owner IS NOT NULL LIMIT :most) x GROUP BY state
+"""
+_READY = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE state = 'queued' LIMIT :most) x"
+_LATER = """
+  SELECT state, count(*) FROM (
+    SELECT state FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') LIMIT :most) x
+  GROUP BY state
+"""
+_DUE = f"""
+  SELECT count(*) FROM (
+    SELECT 1 FROM runs
+    WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due > :since AND due <= :until AND due < {FAR} LIMIT :most) x
+"""
+_OVERDUE = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE state = 'queued' AND due < :before LIMIT :most) x"
+_OLDEST = "SELECT min(due) FROM runs WHERE state = 'queued'"
+_TICKS_DUE = """
+  SELECT count(*) FROM (
+    SELECT 1 FROM schedules WHERE upcoming <= :until AND NOT paused AND stopped IS NULL LIMIT :most) x
+"""
+_COMING = """
+  SELECT id, workflow, upcoming FROM schedules
+  WHERE upcoming > :now AND NOT paused AND stopped IS NULL ORDER BY upcoming LIMIT :limit
+"""
+_LOST = """
+  SELECT outcome, sum(count) FROM (
+    SELECT outcome, count FROM ticks
+    WHERE nominal >= :since AND outcome IN ('missed', 'skipped_overlap', 'dropped', 'start_failed') LIMIT :most) x
+  GROUP BY outcome
+"""
+_LOADS = "SELECT owner, count(*) FROM (SELECT owner FROM runs WHERE owner IS NOT NULL LIMIT :most) x GROUP BY owner"
+_VERSIONS = "SELECT version, first_seen FROM versions ORDER BY first_seen DESC LIMIT :limit"
+_UNHAPPY = """
+  SELECT nominal, until, outcome, count FROM ticks
+  WHERE schedule = :schedule AND nominal >= :since AND outcome NOT IN ('fired', 'pending', 'buffered')
+  ORDER BY nominal DESC LIMIT :limit
+"""
+_STARTED_IN = """
+  WITH spans (low, high) AS (VALUES {spans})
+  SELECT low FROM spans WHERE EXISTS (
+    SELECT 1 FROM ticks WHERE schedule = :schedule AND nominal >= low AND nominal < high AND outcome IN ('fired', 'late'))
+"""
+
+_ACTIVITY = """
+  SELECT minute, state, sum(count), sum(micros) FROM activity
+  WHERE minute >= :since AND minute > 0 AND measure = :measure GROUP BY minute, state ORDER BY minute
+"""
+_TOTALS = "SELECT workflow, measure, state, bucket, count, micros FROM activity WHERE minute = 0"
+_ADD = """
+  INSERT INTO activity (minute, workflow, measure, state, bucket, count, micros)
+  VALUES (:minute, :workflow, :measure, :state, :bucket, :count, :micros)
+  ON CONFLICT (minute, workflow, measure, state, bucket)
+  DO UPDATE SET count = activity.count + excluded.count, micros = activity.micros + excluded.micros
+"""
+_FORGET = "DELETE FROM activity WHERE minute > 0 AND minute < :before"
+
+_AUDIT = "id, at, who, action, subject, reason, details, outcome"
+_NOTE = f"""
+  INSERT INTO audit ({_AUDIT}) VALUES (:id, :at, :who, :action, :subject, :reason, :details, :outcome)
+"""
+_CAME_OF_IT = "UPDATE audit SET outcome = :outcome WHERE id = :id"
+
+
+class Entry(Struct):
+    """Something an operator did. `subject` and `details` are JSON, so is `outcome` once there is one."""
+
+    id: str
+    at: int
+    who: str
+    action: str
+    subject: str
+    reason: str | None
+    details: str
+    outcome: str | None = None
+
+
+class Amount(Struct, frozen=True):
+    """How many runs of a workflow ended in a state, and what a measure of them adds up to, in one class of durations."""
+
+    workflow: str
+    measure: str
+    state: str
+    bucket: int
+    count: int
+    micros: int
+
+
+class Minute(Struct, frozen=True):
+    """How many runs ended in a state within a minute, and what a measure of them adds up to."""
+
+    minute: int
+    state: str
+    count: int
+    micros: int
+
+
+class Rows(Protocol):
+    """Reads with one statement."""
+
+    def __call__(self, statement: str, **values: Any) -> list[tuple[Any, ...]]: ...
+
+
+class Do(Protocol):
+    """Executes statements, each once per set of values, in one transaction."""
+
+    def __call__(self, *work: tuple[str, Sequence[Mapping[str, Any]]]) -> None: ...
+
+
+class Watching:
+    """What the dashboard and the metrics read, and the two tables that are kept for them."""
+
+    def __init__(self, rows: Rows, do: Do) -> None:
+        self._rows = rows
+        self._do = do
+
+    # -- what is alive -------------------------------------------------------------------------------------------------
+    def live(self) -> dict[str, int]:
+        """How many runs are in each state that is not an end, each at most MOST."""
+        found = dict.fromkeys(sorted(LIVE), 0)
+        for state, count in (*self._rows(_IN_HAND, most=MOST), *self._rows(_LATER, most=MOST)):
+            if State(state) in LIVE:
+                found[State(state)] += count
+        found[State.QUEUED] += self._one(_READY)
+        return {str(state): min(count, MOST) for state, count in found.items()}
+
+    def due(self, since: int, until: int) -> int:
+        """How many runs become due in a span of time, at most MOST."""
+        return self._one(_DUE, since=since, until=until)
+
+    def ticks_due(self, until: int) -> int:
+        """How many schedules act before a time, at most MOST."""
+        return self._one(_TICKS_DUE, until=until)
+
+    def coming(self, now: int, limit: int) -> list[tuple[str, str, int]]:
+        """The schedules that act next, with their workflows and the nominal times."""
+        return [(each, workflow, when) for each, workflow, when in self._rows(_COMING, now=now, limit=limit)]
+
+    def late(self, now: int) -> int:
+        """How many runs are ready for longer than they should have to wait, at most MOST."""
+        return self._one(_OVERDUE, before=now - LATE)
+
+    def oldest(self) -> int | None:
+        """Since when the run that waits longest for a worker is ready."""
+        found: int | None = self._rows(_OLDEST)[0][0]
+        return found
+
+    def lost(self, since: int) -> dict[str, int]:
+        """Ticks since a time that started nothing and should perhaps have, by outcome."""
+        return {outcome: int(count) for outcome, count in self._rows(_LOST, since=since, most=MOST)}
+
+    def loads(self) -> dict[str, int]:
+        """How many runs each worker has in hand."""
+        return dict(self._rows(_LOADS, most=10 * MOST))
+
+    def versions(self, limit: int) -> list[tuple[str, int]]:
+        """The versions of the app with the times they were first seen, newest first."""
+        return [(version, seen) for version, seen in self._rows(_VERSIONS, limit=limit)]
+
+    def unhappy(self, schedule: str, since: int, limit: int) -> list[tuple[int, int | None, str, int]]:
+        """Ticks of a schedule that did not simply start their run: nominal time, until, outcome, count; latest first."""
+        rows = self._rows(_UNHAPPY, schedule=schedule, since=since, limit=limit)
+        return [(nominal, until, outcome, count) for nominal, until, outcome, count in rows]
+
+    def started_in(self, schedule: str, spans: Sequence[tuple[int, int]]) -> list[int]:
+        """The beginnings of those spans of time in which a tick of a schedule started a run."""
+        listed = ", ".join(
+            f"(CAST(:low{number} AS BIGINT), CAST(:high{number} AS BIGINT))" for number in range(len(spans))
+        )
+        values = {f"low{number}": low for number, (low, _) in enumerate(spans)}
+        values |= {f"high{number}": high for number, (_, high) in enumerate(spans)}
+        found = self._rows(_STARTED_IN.replace("{spans}", listed), schedule=schedule, **values)
+        return [row[0] for row in found]
+
+    # -- what is over --------------------------------------------------------------------------------------------------
+    def add(self, minute: int, amounts: Sequence[Amount]) -> None:
+        """Count runs that have ended, in their minute and in all time."""
+        values = [
+            {"minute": when, **{name: getattr(amount, name) for name in Amount.__struct_fields__}}
+            for when in (minute, ALL_TIME)
+            for amount in amounts
+        ]
+        values.sort(
+            key=lambda row: tuple(str(part) for part in row.values())
+        )  # one order everywhere, so none waits for another in turn
+        self._do((_ADD, values))
+
+    def forget(self, before: int) -> None:
+        """Drop the minutes before a time. All time stays."""
+        self._do((_FORGET, [{"before": before}]))
+
+    def minutes(self, since: int, measure: str) -> list[Minute]:
+        return [
+            Minute(minute, state, int(count), int(micros))
+            for minute, state, count, micros in self._rows(_ACTIVITY, since=since, measure=measure)
+        ]
+
+    def totals(self) -> list[Amount]:
+        return [Amount(*row) for row in self._rows(_TOTALS)]
+
+    # -- who did what --------------------------------------------------------------------------------------------------
+    def note(self, entry: Entry) -> None:
+        """Write down that somebody is about to do something."""
+        self._do((_NOTE, [{name: getattr(entry, name) for name in Entry.__struct_fields__}]))
+
+    def came_of_it(self, entry: str, outcome: str) -> None:
+        """Write down what came of it."""
+        self._do((_CAME_OF_IT, [{"id": entry, "outcome": outcome}]))
+
+    def entries(self, before: str | None, limit: int) -> list[Entry]:
+        """What was done, latest first."""
+        where = "WHERE id < :before" if before is not None else ""
+        values: dict[str, Any] = {"limit": limit} | ({"before": before} if before is not None else {})
+        return [
+            Entry(*row)
+            for row in self._rows(f"SELECT {_AUDIT} FROM audit {where} ORDER BY id DESC LIMIT :limit", **values)
+        ]
+
+    def _one(self, statement: str, **values: Any) -> int:
+        found: int = self._rows(statement, most=MOST, **values)[0][0]
+        return found

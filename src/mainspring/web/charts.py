@@ -1,0 +1,154 @@
+"""Charts as SVG, made here. Colours come from the style sheet, by class; geometry is in attributes, so no style is inline."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup, escape
+
+from mainspring.web.words import OUTCOMES, duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mainspring.operations.schedule_pictures import Day
+    from mainspring.operations.watch import Bar
+
+_WORST = (
+    "start_failed", "missed", "dropped", "skipped_overlap", "late", "replaced", "skipped_by_request", "paused",
+    "buffered", "pending", "fired",
+)  # fmt: skip
+_CELL = 13
+
+
+def ended(bars: Sequence[Bar]) -> Markup:
+    """Runs that ended, as stacked columns."""
+    most = max([bar.succeeded + bar.failed + bar.cancelled for bar in bars] or [0])
+    shapes: list[Markup] = []
+    for number, bar in enumerate(bars):
+        below = 0.0
+        for name, value in (("succeeded", bar.succeeded), ("cancelled", bar.cancelled), ("failed", bar.failed)):
+            if value:
+                high = max(1.5, 100 * value / most)
+                below += high
+                shapes.append(_rect(number * 10 + 1, 100 - below, 8, high, f"c-{name}"))
+        shapes.append(
+            _hover(
+                number,
+                f"{bar.start:%H:%M} UTC: {bar.succeeded} succeeded, {bar.failed} failed, {bar.cancelled} cancelled",
+            )
+        )
+    return _chart(len(bars), shapes, "Runs that ended, over time", most)
+
+
+def line(bars: Sequence[Bar], field: str, title: str) -> Markup:
+    """An average per column, as columns: a stretch without runs has none."""
+    values: list[float | None] = [getattr(bar, field) for bar in bars]
+    most = max([value for value in values if value is not None] or [0.0])
+    shapes: list[Markup] = []
+    for number, (bar, value) in enumerate(zip(bars, values, strict=True)):
+        if value is not None:
+            high = max(1.5, 100 * value / most) if most else 1.5
+            shapes.append(_rect(number * 10 + 1, 100 - high, 8, high, "c-accent"))
+            shapes.append(_hover(number, f"{bar.start:%H:%M} UTC: {duration(value)}"))
+    return _chart(len(bars), shapes, title, duration(most) if most else "")
+
+
+def _chart(columns: int, shapes: list[Markup], title: str, most: object) -> Markup:
+    empty = "" if shapes and most else Markup('<p class="chart-empty">nothing yet</p>')
+    return Markup(
+        '<figure class="chart"><svg viewBox="0 0 {} 100" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
+        '<span class="chart-most">{}</span>{}</figure>'
+    ).format(columns * 10, title, Markup("").join(shapes), most or "", empty)
+
+
+def month(days: Sequence[Day]) -> Markup:
+    """Thirty days of a schedule, one column each, coloured by the worst that happened."""
+    shapes = [
+        Markup('<rect x="{}" y="0" width="8" height="24" rx="2" class="{}"><title>{}</title></rect>').format(
+            number * 10, day_class(day), day_words(day)
+        )
+        for number, day in enumerate(days)
+    ]
+    return Markup('<svg class="month" viewBox="0 0 {} 24" role="img" aria-label="{}">{}</svg>').format(
+        len(days) * 10 - 2, f"The last {len(days)} days", Markup("").join(shapes)
+    )
+
+
+def year(days: Sequence[Day], today: datetime) -> Markup:
+    """A year of a schedule, a column for each week and a row for each day of it. The clocks' changes are marked."""
+    shapes: list[Markup] = []
+    here = today.date()
+    for number, day in enumerate(days):
+        x, y = 30 + number // 7 * _CELL, 18 + number % 7 * _CELL
+        if day.day.day <= 7 and number % 7 == 0:
+            shapes.append(Markup('<text x="{}" y="11" class="axis">{:%b}</text>').format(x, day.day))
+        marks = f"{day_class(day)}{' today' if day.day == here else ''}"
+        shapes.append(
+            Markup('<rect x="{}" y="{}" width="11" height="11" rx="2" class="{}"><title>{}</title></rect>').format(
+                x, y, marks, day_words(day)
+            )
+        )
+        if day.clocks:
+            shapes.append(
+                Markup('<path d="M{} {}l5 0l-2.5 5z" class="clocks"><title>{}</title></path>').format(
+                    x + 3, y + 3, clock_words(day)
+                )
+            )
+    for row, name in ((0, "Mon"), (2, "Wed"), (4, "Fri"), (6, "Sun")):
+        shapes.append(Markup('<text x="0" y="{}" class="axis">{}</text>').format(18 + row * _CELL + 9, name))
+    width = 30 + (len(days) + 6) // 7 * _CELL
+    return Markup('<svg class="year" viewBox="0 0 {} {}" width="{}" role="img" aria-label="{}">{}</svg>').format(
+        width, 18 + 7 * _CELL, width, "A year of days: what was, and what is to come", Markup("").join(shapes)
+    )
+
+
+def day_class(day: Day) -> str:
+    """The colour of a day."""
+    for name in _WORST:
+        if day.outcomes.get(name):
+            return f"o-{name}"
+    return "o-coming" if day.coming else "o-none"
+
+
+def day_words(day: Day) -> str:
+    parts = [
+        OUTCOMES[name] if name == "fired" else f"{count} {OUTCOMES.get(name, name)}"
+        for name, count in day.outcomes.items()
+    ]
+    if day.coming and day.first is not None:
+        more = f" and {day.coming - 1} more" if day.coming > 1 else ""
+        parts.append(f"to come: {day.first.astimezone(UTC):%H:%M} UTC{more}")
+    if day.clocks:
+        parts.append(clock_words(day))
+    return f"{day.day:%a %d %b %Y}: {', '.join(parts) or 'nothing'}"
+
+
+def clock_words(day: Day) -> str:
+    moved = duration(abs(day.clocks))
+    return f"the clocks go {'forward' if day.clocks > 0 else 'back'} by {moved}"
+
+
+def _rect(x: float, y: float, width: float, height: float, name: str) -> Markup:
+    return Markup('<rect x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}" class="{}"/>').format(
+        x, y, width, height, name
+    )
+
+
+def _hover(number: int, text: str) -> Markup:
+    return Markup('<rect x="{}" y="0" width="10" height="100" class="hover"><title>{}</title></rect>').format(
+        number * 10, text
+    )
+
+
+def span(start: datetime, end: datetime, low: datetime, high: datetime, name: str) -> Markup:
+    """A stretch of time on a line from `low` to `high`, to scale; one too short to be seen is drawn as a mark."""
+    whole = max(high - low, timedelta(microseconds=1))
+    x = 1000 * ((start - low) / whole)
+    width = max(3.0, 1000 * ((end - start) / whole))
+    x = min(max(0.0, x), 997.0)
+    return Markup(
+        '<svg class="lane" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect x="{:.1f}" y="1" width="{:.1f}" height="8" class="{}"/></svg>'
+    ).format(x, min(width, 1000 - x), escape(name))

@@ -1,0 +1,32 @@
+"""Between the pages and the database: what they ask is asked on a thread, by way of the operations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from mainspring.operations.connect import Operations
+from mainspring.web.views import Scene
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.app.app import App
+    from mainspring.app.client import Client
+    from mainspring.web.redaction import Redactor
+
+R = TypeVar("R")
+
+
+class Desk:
+    """Asks in the name of the pages of one dashboard."""
+
+    def __init__(self, source: App | Client, redactor: Redactor) -> None:
+        self.runtime = source.runtime
+        self._redactor = redactor
+
+    async def ask(self, question: Callable[[Scene], R]) -> R:
+        """Ask something that blocks. The connection is made when the first question comes, and again after it was lost."""
+        connection = await self.runtime.connected()
+        runtime = self.runtime
+        scene = Scene(Operations(connection.store, runtime.clock, runtime.ids), self._redactor)
+        return await runtime.in_thread(question, scene)

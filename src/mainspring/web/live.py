@@ -1,0 +1,61 @@
+"""Pages that are open learn that something has changed, by server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.responses import StreamingResponse
+
+from mainspring.errors import MainspringError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from mainspring.model.clock import Clock
+    from mainspring.web.desk import Desk
+
+SHORTEST_PAUSE = 0.5
+LONGEST_PAUSE = 2.0
+COST = 200
+"""A look that took so long is followed by a pause so many times as long: an open page costs at most half a percent of a core."""
+LIFE = 30.0
+"""Seconds after which the browser has to ask again, so that a server that wants to stop need not wait for it for long."""
+
+
+def stream(desk: Desk, look: Callable[[], Awaitable[object]]) -> StreamingResponse:
+    """Answers `changed` whenever what `look` finds has changed, and `trouble` while it finds nothing."""
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return StreamingResponse(_events(desk, look), media_type="text/event-stream", headers=headers)
+
+
+async def _events(desk: Desk, look: Callable[[], Awaitable[object]]) -> AsyncIterator[bytes]:
+    clock = desk.runtime.clock
+    begun = clock.monotonic()
+    last: str | None = None
+    yield b"retry: 1000\n\n"
+    while clock.monotonic() - begun < LIFE:
+        asked = clock.monotonic()
+        try:
+            found = hashlib.sha256(msgspec.json.encode(await look())).hexdigest()
+        except MainspringError as error:
+            last = "trouble"
+            yield event("trouble", " ".join(str(error).split()))
+        else:
+            if last is not None and last != found:
+                yield event("changed", found[:12])
+            elif last is None:
+                yield event("fresh", found[:12])
+            last = found
+        await _pause(clock, asked)
+
+
+async def _pause(clock: Clock, asked: float) -> None:
+    cost = (clock.monotonic() - asked) * COST
+    await asyncio.sleep(max(SHORTEST_PAUSE, cost, 0.0) if cost < LONGEST_PAUSE else min(cost, LIFE))
+
+
+def event(name: str, data: str) -> bytes:
+    return f"event: {name}\ndata: {data}\n\n".encode()

@@ -1,0 +1,1 @@
+"""The pages, one file per noun: what is asked for, what is answered."""

@@ -1,0 +1,31 @@
+"""The record of what operators did."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from mainspring.operations.audit import Deed
+from mainspring.web.views import After, Pages, PageSize, Scene
+
+pages = Pages()
+
+
+class DeedQuery(Struct):
+    """Which part of the record."""
+
+    after: After | None = None
+    limit: PageSize = 50
+
+
+class DeedList(Struct):
+    """What operators did, latest first. Hand `next` back as `after`; null is the last page."""
+
+    deeds: list[Deed]
+    next: str | None
+
+
+@pages.view("/audit", "audit.html")
+def audit(scene: Scene, query: DeedQuery) -> DeedList:
+    """Who did what, when and why."""
+    found = scene.operations.audit.list(after=query.after, limit=query.limit)
+    return DeedList(found.deeds, found.next)

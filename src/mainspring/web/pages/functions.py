@@ -1,0 +1,54 @@
+"""Functions that were scheduled with run_after and run_at."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+from mainspring.operations.functions import ScheduledFunction
+from mainspring.web.views import Done, Pages, PageSize, Reason, Scene
+
+pages = Pages()
+FunctionState = Literal["pending", "in_progress", "success", "failed", "canceled"]
+Name = Annotated[str, Meta(min_length=1, max_length=600)]
+
+
+class FunctionQuery(Struct):
+    """Which functions."""
+
+    state: list[FunctionState] = field(default_factory=list[FunctionState])
+    name: Name | None = None
+    limit: PageSize = 50
+
+
+class FunctionList(Struct):
+    """Scheduled functions, first due first."""
+
+    functions: list[ScheduledFunction]
+    more: bool
+    """There are more than were asked for."""
+
+
+class OfName(Struct):
+    """Which pending functions: those of a name, or all."""
+
+    name: Name | None = None
+    reason: Reason | None = None
+
+
+@pages.view("/functions", "functions.html")
+def functions(scene: Scene, query: FunctionQuery) -> FunctionList:
+    """Functions that were scheduled with run_after and run_at, first due first."""
+    states = query.state or ["pending", "in_progress"]
+    found = scene.operations.functions.list(name=query.name, state=states, limit=query.limit + 1)
+    shown = [scene.redactor.function(each) for each in found[: query.limit]]
+    return FunctionList(shown, len(found) > query.limit)
+
+
+@pages.action("/functions/cancel", lambda body: [body.name] if body.name else [])
+def cancel_all(scene: Scene, body: OfName) -> Done:
+    """Cancel all pending functions, or those of a name."""
+    count = scene.operations.functions.cancel_all(name=body.name)
+    of = f" of {body.name}" if body.name else ""
+    return Done(f"{count} pending function{'' if count == 1 else 's'}{of} cancelled", {"cancelled": count})

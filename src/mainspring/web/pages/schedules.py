@@ -1,0 +1,181 @@
+"""Schedules, one schedule, and looking ahead before something is changed."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+from mainspring.errors import InvalidInput
+from mainspring.model.clock import to_datetime
+from mainspring.operations.schedule_infos import BackfillInfo, ScheduleDescription, TickInfo
+from mainspring.operations.schedule_pictures import Day, ScheduleCard
+from mainspring.recurrence import Spec, lint
+from mainspring.web.views import After, Id, Pages, PageSize, Scene
+
+pages = Pages()
+Moment = Annotated[datetime, Meta(tz=True)]
+OutcomeName = Literal[
+    "pending", "buffered", "fired", "late", "skipped_overlap", "skipped_by_request",
+    "missed", "paused", "dropped", "replaced", "start_failed",
+]  # fmt: skip
+_LOOK_AHEAD = 10
+_MOST_PREVIEWED = 500
+
+
+class ScheduleQuery(Struct):
+    """Which schedules."""
+
+    id_prefix: Annotated[str, Meta(max_length=600)] | None = None
+    workflow: Annotated[str, Meta(max_length=600)] | None = None
+    paused: bool | None = None
+    after: After | None = None
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+
+
+class ScheduleList(Struct):
+    """A page of schedules, by id. Hand `next` back as `after`; null is the last page."""
+
+    schedules: list[ScheduleCard]
+    next: str | None
+
+
+class TickQuery(Struct):
+    """Which schedule, and which of its ticks."""
+
+    id: Id
+    outcome: list[OutcomeName] = field(default_factory=list[OutcomeName])
+    after: After | None = None
+    limit: PageSize = 50
+
+
+class ScheduleAnswer(Struct):
+    """All there is to know of a schedule."""
+
+    schedule: ScheduleDescription
+    timezone: str
+    ticks: list[TickInfo]
+    next: str | None
+    """Hand it back as `after` for older ticks; null: there are none."""
+    year: list[Day]
+    """Half a year of what was, half a year of what is to come, in the schedule's own zone."""
+    backfills: list[BackfillInfo]
+    warnings: list[str]
+    """What may not be meant as it is written."""
+
+
+class SpecQuery(Struct):
+    """A spec to look at, as JSON; with a schedule, what would change."""
+
+    spec: Annotated[str, Meta(max_length=100_000, description="The spec as JSON, as `Spec.from_dict` takes it.")]
+    id: Id | None = None
+
+
+class SpecPreview(Struct):
+    """When a spec would fire."""
+
+    description: str
+    timezone: str
+    upcoming: list[datetime]
+    gone: list[datetime]
+    """Of the schedule's next times, those that this spec has not."""
+    warnings: list[str]
+
+
+class BackfillQuery(Struct):
+    """A stretch of time whose actions might be taken."""
+
+    id: Id
+    start: Moment
+    end: Moment
+    again: bool = False
+
+
+class BackfillPreview(Struct):
+    """What a backfill would start."""
+
+    times: list[datetime]
+    more: bool
+    """There are more than are listed."""
+    skipped: int
+    """How many of the listed times have a run already, and would be left out."""
+
+
+@pages.view("/schedules", "schedules.html")
+def schedules(scene: Scene, query: ScheduleQuery) -> ScheduleList:
+    """A page of schedules, each with its next times, its last outcome and its last thirty days."""
+    operations = scene.operations
+    found = operations.schedules.list(
+        id_prefix=query.id_prefix, workflow=query.workflow, paused=query.paused, after=query.after, limit=query.limit
+    )
+    cards = operations.pictures.cards([each.id for each in found.schedules])
+    shown = [
+        ScheduleCard(scene.redactor.schedule(card.info), card.timezone, card.upcoming, card.last, card.days)
+        for card in cards
+    ]
+    return ScheduleList(shown, found.next)
+
+
+@pages.view("/schedules/preview", "spec_preview.html")
+def preview_spec(scene: Scene, query: SpecQuery) -> SpecPreview:
+    """When a spec would fire: in words and as a list. Changes nothing."""
+    spec = read_spec(query.spec)
+    now = to_datetime(scene.now)
+    times = spec.upcoming(now, _LOOK_AHEAD)
+    gone: list[datetime] = []
+    if query.id is not None:
+        before = scene.operations.schedules.describe(query.id).upcoming
+        gone = [when for when in before if not spec.matches(when)]
+    return SpecPreview(spec.describe(), spec.timezone, times, gone, [str(warning) for warning in lint(spec)])
+
+
+@pages.view("/schedules/backfill-preview", "backfill_preview.html")
+def preview_backfill(scene: Scene, query: BackfillQuery) -> BackfillPreview:
+    """Which runs a backfill would start. Changes nothing."""
+    if query.end < query.start:
+        raise InvalidInput("the end is before the start")
+    operations = scene.operations
+    spec = Spec.from_dict(operations.schedules.describe(query.id).spec)
+    times: list[datetime] = []
+    moment = spec.next(query.start - timedelta(seconds=1))
+    while moment is not None and moment <= query.end and len(times) <= _MOST_PREVIEWED:
+        times.append(moment)
+        moment = spec.next(moment)
+    listed = times[:_MOST_PREVIEWED]
+    there: set[datetime] = set()
+    if listed and not query.again:
+        page = operations.schedules.ticks(query.id, since=listed[0], until=listed[-1], limit=2 * _MOST_PREVIEWED)
+        there = {tick.nominal for tick in page.ticks if tick.run is not None and tick.source != "trigger"}
+    left = [when for when in listed if when not in there]
+    return BackfillPreview(left, len(times) > _MOST_PREVIEWED, len(listed) - len(left))
+
+
+@pages.view("/schedules/{id:path}", "schedule.html")
+def schedule(scene: Scene, query: TickQuery) -> ScheduleAnswer:
+    """One schedule: what it is, every tick with its reason, a year of days."""
+    operations = scene.operations
+    found = operations.schedules.describe(query.id)
+    page = operations.schedules.ticks(query.id, outcome=tuple(query.outcome), after=query.after, limit=query.limit)
+    spec = Spec.from_dict(found.spec)
+    return ScheduleAnswer(
+        scene.redactor.schedule(found),  # type: ignore[arg-type]
+        spec.timezone,
+        page.ticks,
+        page.next,
+        operations.pictures.year(query.id),
+        operations.schedules.backfills(query.id)[:5],
+        [str(warning) for warning in lint(spec)],
+    )
+
+
+def read_spec(text: str) -> Spec:
+    """The spec that somebody has typed. Whatever is wrong with it is said at once."""
+    try:
+        given = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidInput(f"the spec is not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise InvalidInput('the spec is a JSON object, such as {"cron": ["0 9 * * mon-fri"]}')
+    return Spec.from_dict(given)

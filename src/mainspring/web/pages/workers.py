@@ -1,0 +1,70 @@
+"""Workers, versions, and runs that no worker can go on with."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from mainspring.operations.runs import RunInfo
+from mainspring.operations.watch import VersionInfo
+from mainspring.web.views import NoQuery, Pages, Scene
+
+pages = Pages()
+_MOST_STRANDED = 50
+_SILENT = 60.0
+
+
+class WorkerRow(Struct):
+    """A worker and what it has in hand."""
+
+    id: str
+    host: str
+    pid: int
+    version: str
+    functions: list[str]
+    started: datetime
+    seen: datetime
+    alive: bool
+    """It has shown life within a minute."""
+    runs: int
+    """How many runs it has in hand."""
+
+
+class Fleet(Struct):
+    """The workers, the versions of the code, and the runs that none of them can go on with."""
+
+    workers: list[WorkerRow]
+    versions: list[VersionInfo]
+    stranded: list[RunInfo]
+    helps: str
+    """The command that lets them go on where their replay agrees."""
+
+
+@pages.view("/workers", "workers.html")
+def workers(scene: Scene, query: NoQuery) -> Fleet:
+    """The fleet with its leases and loads, the versions of the code, stranded runs."""
+    del query
+    operations = scene.operations
+    loads = operations.watch.loads()
+    rows = [
+        WorkerRow(
+            worker.id,
+            worker.host,
+            worker.pid,
+            worker.version,
+            worker.functions,
+            worker.started,
+            worker.seen,
+            worker.silent < _SILENT,
+            loads.get(worker.id, 0),
+        )
+        for worker in operations.workers.list()
+    ]
+    stranded = operations.runs.list(stranded=True, state=("queued",), limit=_MOST_STRANDED).runs
+    return Fleet(
+        rows,
+        operations.watch.versions(),
+        [scene.redactor.run(run) for run in stranded],
+        "MAINSPRING_CONTINUE_ON=compatible mainspring worker MODULE:APP",
+    )

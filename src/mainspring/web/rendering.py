@@ -1,0 +1,177 @@
+"""Pages from templates. Everything is escaped; what a template may use beyond its answer is listed here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote, urlencode
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.responses import HTMLResponse
+
+from mainspring.model.clock import to_datetime
+from mainspring.web import charts, words
+from mainspring.web.guard import may_act
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from starlette.requests import Request
+
+    from mainspring.model.clock import Clock
+
+NOTICE = "mainspring_notice"
+CSRF = "mainspring_csrf"
+LONGEST_VALUE = 20_000
+_SECRET_BYTES = 16
+
+
+def base_of(request: Request) -> str:
+    """Where the dashboard is, as the browser sees it."""
+    scope = request.scope
+    return str(scope.get("mainspring_base") or scope.get("root_path", "")).rstrip("/")
+
+
+class Renderer:
+    """Makes pages."""
+
+    def __init__(self, clock: Clock, *, name: str, read_only: bool) -> None:
+        self._clock = clock
+        self._name = name
+        self._read_only = read_only
+        self._templates = Environment(
+            loader=PackageLoader("mainspring.web"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters.update(
+            pretty=pretty, count=words.count, duration=words.duration, outcome=words.outcome, moment=words.moment
+        )
+        known: dict[str, Any] = self._templates.globals
+        known.update(charts=charts, asset_version=asset_version())
+
+    def page(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+        base = base_of(request)
+        now = to_datetime(self._clock.now())
+        user = request.scope.get("user")
+        csrf = request.cookies.get(CSRF) or new_secret()
+        notice = request.cookies.get(NOTICE)
+
+        def url(path: str, **query: Any) -> str:
+            pairs = [(name, each) for name, value in query.items() for each in _listed(value)]
+            return f"{base}{path}{'?' + urlencode(pairs) if pairs else ''}"
+
+        def link(kind: str, item: str) -> str:
+            """The page of a run or schedule. Browsers take dots for a way up, so an id of dots is not put into the path."""
+            if any(part in {".", ".."} for part in item.split("/")):
+                return url(f"/{kind}/", id=item)
+            return f"{base}/{kind}/{quote(item, safe='/')}"
+
+        def same(**changed: Any) -> str:
+            """This page with some parameters changed; None leaves one out."""
+            there = [
+                (name, value) for name, value in request.query_params.multi_items() if name not in changed and value
+            ]
+            there += [(name, each) for name, value in changed.items() for each in _listed(value)]
+            return f"{base}{_path(request)}{'?' + urlencode(there) if there else ''}"
+
+        def time(when: datetime | None) -> str:
+            return words.time_tag(when, now)
+
+        response = HTMLResponse(
+            self._templates.get_template(template).render(
+                **values,
+                url=url,
+                link=link,
+                same=same,
+                here=_path(request),
+                query=request.query_params,
+                twin=f"{base}/api{_path(request)}{'?' + request.url.query if request.url.query else ''}",
+                live=f"{base}/live{_path(request)}{'?' + request.url.query if request.url.query else ''}",
+                time=time,
+                now=now,
+                user=user,
+                may_act=user is not None and may_act(user, read_only=self._read_only),
+                read_only=self._read_only,
+                csrf=csrf,
+                notice=json.loads(notice) if notice else None,
+                app_name=self._name,
+            ),
+            status,
+        )
+        if CSRF not in request.cookies:
+            _set(response, request, CSRF, csrf, None)
+        if notice:
+            response.delete_cookie(NOTICE, path=base or "/")
+        return response
+
+
+def _path(request: Request) -> str:
+    path = str(request.scope["path"])
+    root = str(request.scope.get("root_path", ""))
+    return quote(path.removeprefix(root) or "/", safe="/")
+
+
+def note(response: HTMLResponse | Any, request: Request, kind: str, message: str) -> None:
+    """Have the next page say something."""
+    _set(response, request, NOTICE, json.dumps({"kind": kind, "message": message[:1_500]}), 60)
+
+
+def _set(response: Any, request: Request, name: str, value: str, seconds: int | None) -> None:
+    response.set_cookie(
+        name,
+        value,
+        max_age=seconds,
+        path=base_of(request) or "/",
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+
+
+def set_session(response: Any, request: Request, name: str, value: str, seconds: int) -> None:
+    """A cookie that comes along when somebody follows a link to here; what changes things needs more than that."""
+    response.set_cookie(
+        name,
+        value,
+        max_age=seconds,
+        path=base_of(request) or "/",
+        httponly=True,
+        samesite="lax",
+        secure=request.url.scheme == "https",
+    )
+
+
+def new_secret() -> str:
+    import secrets  # noqa: PLC0415  (only here)
+
+    return secrets.token_urlsafe(_SECRET_BYTES)
+
+
+def pretty(value: Any) -> str:
+    """A value as JSON that a person can read, the beginning of it if it is long."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    if len(text) > LONGEST_VALUE:
+        return f"{text[:LONGEST_VALUE]}\n… {len(text) - LONGEST_VALUE:,} more characters: see JSON, below"
+    return text
+
+
+def _listed(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return [*cast("list[Any]", value)] if isinstance(value, (list, tuple)) else [value]
+
+
+@cache
+def asset_version() -> str:
+    """A part of the addresses of scripts and styles that changes with their contents, so that browsers may keep them."""
+    digest = hashlib.sha256()
+    for entry in sorted(files("mainspring.web").joinpath("static").iterdir(), key=lambda entry: entry.name):
+        digest.update(entry.read_bytes())
+    return digest.hexdigest()[:12]

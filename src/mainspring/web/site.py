@@ -1,0 +1,280 @@
+"""The dashboard as an ASGI app, put together from its pages."""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+import mainspring
+from mainspring.errors import Conflict, InvalidInput, MainspringError, NotFound, StoreUnavailable
+from mainspring.operations.audit import Intent
+from mainspring.web import live, openapi
+from mainspring.web.auth import SESSION, SESSION_SECONDS, Token, auth_of
+from mainspring.web.desk import Desk
+from mainspring.web.guard import Guard, refuse_as_json
+from mainspring.web.pages import audit, functions, overview, runs, schedule_actions, schedules, workers
+from mainspring.web.reading import read_form, read_json, read_pairs
+from mainspring.web.redaction import Redactor
+from mainspring.web.rendering import CSRF, Renderer, base_of, note, set_session
+from mainspring.web.waterfall import waterfall
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from mainspring.app.app import App
+    from mainspring.app.client import Client
+    from mainspring.web.auth import Basic, Check, Refusal
+    from mainspring.web.redaction import Redact
+    from mainspring.web.views import Action, Done, Scene, View
+
+NOUNS = (overview, runs, schedules, schedule_actions, functions, workers, audit)
+VIEWS: list[View] = [view for noun in NOUNS for view in noun.pages.views]
+ACTIONS: list[Action] = [action for noun in NOUNS for action in noun.pages.actions]
+
+
+def dashboard(
+    source: App | Client,
+    *,
+    prefix: str = "",
+    auth: str | Token | Basic | Check | None = None,
+    read_only: bool = False,
+    redact: Redact | None = None,
+) -> ASGIApp:
+    """The dashboard of an app or client, as an ASGI app.
+
+    Mounted with a framework's own `mount` it knows where it is; `prefix` says so where a proxy takes the prefix away. Without
+    `auth` it answers to this machine only. `auth` is a token, `Token(…)`, `Basic(…)` or a function from a request to a `User` or None.
+    `read_only` forbids all actions to everybody. `redact(value, about)` gives what is shown instead of a value.
+    """
+    if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
+        raise InvalidInput(f"a prefix begins with / and does not end with it, unlike {prefix!r}")
+    return Dashboard(source, prefix, auth, Redactor(redact), read_only=read_only)
+
+
+class Dashboard:
+    """One dashboard: its pages behind their guard."""
+
+    def __init__(
+        self,
+        source: App | Client,
+        prefix: str,
+        auth: str | Token | Basic | Check | None,
+        redactor: Redactor,
+        *,
+        read_only: bool,
+    ) -> None:
+        self._prefix = prefix
+        self._auth = auth_of(auth)
+        self._desk = Desk(source, redactor)
+        clock = self._desk.runtime.clock
+        self._pages = Renderer(clock, name=self._desk.runtime.name, read_only=read_only)
+        inner = Starlette(routes=self._routes())
+        self._app = Guard(inner, auth=self._auth, clock=clock, read_only=read_only, refuse=self._refuse)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._prefix:
+            scope = dict(scope, mainspring_base=self._prefix)
+            path = str(scope.get("path", ""))
+            root = str(scope.get("root_path", ""))
+            if path.startswith(f"{root}{self._prefix}/") or path == f"{root}{self._prefix}":
+                scope["root_path"] = f"{root}{self._prefix}"
+        await self._app(scope, receive, send)
+
+    def _routes(self) -> list[Route | Mount]:
+        routes: list[Route | Mount] = [
+            Route("/healthz", self._alive),
+            Route("/readyz", self._ready),
+            Route("/login", self._login, methods=["POST"]),
+            Route("/logout", self._logout, methods=["POST"]),
+            Route("/api/openapi.json", self._description),
+        ]
+        for action in ACTIONS:
+            routes.append(Route(action.path, self._form(action), methods=["POST"]))
+            routes.append(Route(f"/api{action.path}", self._call(action), methods=["POST"]))
+        for view in VIEWS:
+            routes.append(Route(f"/api{view.path}", self._data(view)))
+            routes.append(Route(f"/live{view.path}", self._live(view)))
+        routes += [Route(view.path, self._page(view)) for view in VIEWS]
+        routes.append(Mount("/static", _Assets(packages=[("mainspring.web", "static")])))
+        return routes
+
+    # -- pages ---------------------------------------------------------------------------------------------------------
+    def _look(self, view: View, request: Request) -> Callable[[], Awaitable[Any]]:
+        pairs = [
+            *request.query_params.multi_items(),
+            *((name, str(value)) for name, value in request.path_params.items()),
+        ]
+        query = read_pairs(view.query, pairs)
+        return lambda: self._desk.ask(lambda scene: view.look(scene, query))
+
+    def _page(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            try:
+                found = await self._look(view, request)()
+            except MainspringError as error:
+                return self._problem(request, error)
+            return self._pages.page(request, view.template, it=found, view=view.name, waterfall=waterfall)
+
+        return answer
+
+    def _data(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            try:
+                return _json(await self._look(view, request)())
+            except MainspringError as error:
+                return _problem_json(error)
+
+        return answer
+
+    def _live(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            try:
+                look = self._look(view, request)
+            except MainspringError as error:
+                return _problem_json(error)
+            return live.stream(self._desk, look)
+
+        return answer
+
+    def _problem(self, request: Request, error: MainspringError) -> Response:
+        status = _status(error)
+        if request.headers.get("hx-request") and status < 500:
+            return self._pages.page(request, "problem_part.html", message=str(error))
+        return self._pages.page(request, "problem.html", status, message=str(error), code=status)
+
+    # -- actions -------------------------------------------------------------------------------------------------------
+    def _form(self, action: Action) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            pairs = await read_form(request)
+            given = dict(pairs)
+            cookie = request.cookies.get(CSRF, "")
+            if not cookie or not hmac.compare_digest(cookie.encode(), given.get("csrf", "").encode()):
+                return self._pages.page(
+                    request,
+                    "problem.html",
+                    403,
+                    message="this form is from an older page; go back and try again",
+                    code=403,
+                )
+            back = RedirectResponse(f"{base_of(request)}{_local(given.get('back', '/'))}", 303)
+            try:
+                done = await self._act(action, read_pairs(action.body, pairs), request)
+            except MainspringError as error:
+                note(back, request, "problem", str(error))
+            else:
+                note(back, request, "done", done.message)
+            return back
+
+        return answer
+
+    def _call(self, action: Action) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            try:
+                return _json(await self._act(action, await read_json(action.body, request), request))
+            except MainspringError as error:
+                return _problem_json(error)
+
+        return answer
+
+    async def _act(self, action: Action, body: Any, request: Request) -> Done:
+        details: dict[str, Any] = msgspec.to_builtins(body)
+        reason = details.pop("reason", None)
+        subject = action.subject(body)
+        for name in ("id", "ids"):
+            details.pop(name, None)
+
+        intent = Intent(request.scope["user"].name, action.name, subject, reason, details)
+
+        def carry_out(scene: Scene) -> Done:
+            return scene.operations.audit.carry_out(intent, lambda: action.act(scene, body), lambda done: done.result)
+
+        return await self._desk.ask(carry_out)
+
+    # -- the rest ------------------------------------------------------------------------------------------------------
+    async def _description(self, request: Request) -> Response:
+        return JSONResponse(openapi.describe(VIEWS, ACTIONS, base=base_of(request), version=mainspring.__version__))
+
+    async def _alive(self, request: Request) -> Response:
+        del request
+        return JSONResponse({"status": "ok"})
+
+    async def _ready(self, request: Request) -> Response:
+        """Ready: the database answers, and its tables are as this code needs them."""
+        del request
+        try:
+            await self._desk.ask(lambda scene: scene.operations.workers.list())
+        except MainspringError:
+            return JSONResponse({"status": "the database does not answer"}, 503)
+        return JSONResponse({"status": "ok"})
+
+    async def _login(self, request: Request) -> Response:
+        given = dict(await read_form(request))
+        auth = self._auth
+        back = RedirectResponse(f"{base_of(request)}{_local(given.get('back', '/'))}", 303)
+        token = given.get("token", "")
+        if not isinstance(auth, Token) or auth.find(token) is None:
+            message = "this token is not known here"
+            return self._pages.page(request, "login.html", 401, message=message, back=given.get("back", "/"))
+        now = self._desk.runtime.clock.now()
+        set_session(back, request, SESSION, auth.session(token, now), SESSION_SECONDS)
+        return back
+
+    async def _logout(self, request: Request) -> Response:
+        back = RedirectResponse(f"{base_of(request)}/", 303)
+        back.delete_cookie(SESSION, path=base_of(request) or "/")
+        return back
+
+    async def _refuse(self, request: Request, refusal: Refusal) -> Response:
+        if "text/html" not in request.headers.get("accept", "") or "/api/" in request.scope["path"]:
+            return await refuse_as_json(request, refusal)
+        if refusal.ask == "token":
+            back = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+            return self._pages.page(request, "login.html", 401, message="", back=back)
+        if refusal.ask == "basic":
+            return await refuse_as_json(request, refusal)
+        return self._pages.page(request, "problem.html", refusal.status, message=refusal.message, code=refusal.status)
+
+
+class _Assets(StaticFiles):
+    """Scripts and styles. Their addresses change with their contents, so a browser may keep them for ever."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers["cache-control"] = "public, max-age=31536000, immutable"
+        return response
+
+
+def _json(value: Any) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")
+
+
+def _status(error: MainspringError) -> int:
+    if isinstance(error, NotFound):
+        return 404
+    if isinstance(error, InvalidInput):
+        return 400
+    if isinstance(error, Conflict):
+        return 409
+    return 503 if isinstance(error, StoreUnavailable) else 500
+
+
+def _problem_json(error: MainspringError) -> Response:
+    return JSONResponse({"error": str(error)}, _status(error))
+
+
+def _local(path: str) -> str:
+    """A way back within the dashboard: never to another site."""
+    return (
+        path
+        if path.startswith("/") and not path.startswith(("//", "/\\")) and "\n" not in path and "\r" not in path
+        else "/"
+    )

@@ -1,0 +1,125 @@
+"use strict";
+/* What the pages do beyond being pages: they stay fresh, keep their times right, and have keys. All of it is optional. */
+(() => {
+  const root = document.documentElement;
+  const kept = localStorage.getItem("mainspring-theme");
+  if (kept) root.dataset.theme = kept;
+
+  const units = [[31536000, "y"], [2592000, "mo"], [86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  function distance(when) {
+    const seconds = (Date.now() - when) / 1000, length = Math.abs(seconds);
+    for (const [size, name] of units) if (length >= size) {
+      const whole = Math.floor(length / size);
+      return seconds > 0 ? `${whole} ${name} ago` : `in ${whole} ${name}`;
+    }
+    return "now";
+  }
+  function keepTimes() {
+    for (const one of document.querySelectorAll("time[datetime]")) {
+      const text = distance(Date.parse(one.dateTime));
+      if (one.textContent !== text) one.textContent = text;
+    }
+  }
+
+  /* Somebody who is in the middle of something is not disturbed: the page waits until they are done. */
+  function busy() {
+    if (document.querySelector("details.action[open], #bulk input:checked")) return true;
+    const focus = document.activeElement;
+    return Boolean(focus && focus.closest("main") && focus.matches("input, select, textarea"));
+  }
+  let stale = false, fetching = false;
+  async function refresh() {
+    if (fetching) return;
+    if (busy() || document.hidden) { stale = true; return; }
+    fetching = true; stale = false;
+    try {
+      const answer = await fetch(location.href, { headers: { "Accept": "text/html" }, credentials: "same-origin" });
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const fresh = page.getElementById("main"), old = document.getElementById("main");
+      if (!fresh || busy()) { stale = true; return; }
+      for (const one of old.querySelectorAll("details[id]")) {
+        const twin = fresh.querySelector(`#${CSS.escape(one.id)}`);
+        if (twin) twin.open = one.open;
+      }
+      const notice = old.querySelector(":scope > .notice[role=status]");
+      const focus = document.activeElement, id = focus && focus.id, link = focus && focus.getAttribute && focus.getAttribute("href");
+      const sideways = [...old.querySelectorAll(".table, .scroll")].map(one => one.scrollLeft);
+      old.replaceChildren(...fresh.childNodes);
+      [...old.querySelectorAll(".table, .scroll")].forEach((one, at) => { one.scrollLeft = sideways[at] || 0; });
+      if (notice && !old.querySelector(":scope > .notice[role=status]")) old.prepend(notice);
+      const again = id ? document.getElementById(id) : link ? old.querySelector(`a[href="${CSS.escape(link)}"]`) : null;
+      if (again && document.activeElement === document.body) again.focus({ preventScroll: true });
+      if (window.htmx) window.htmx.process(old);
+      keepTimes();
+    } catch { stale = true; } finally { fetching = false; }
+  }
+
+  function listen() {
+    const address = document.body.dataset.live;
+    if (!address || !window.EventSource) return;
+    const live = document.getElementById("live"), trouble = document.getElementById("trouble");
+    let last = null, source = null;
+    function heard(event) {
+      live.hidden = false; trouble.hidden = true;
+      if (last !== null && last !== event.data) refresh();
+      last = event.data;
+    }
+    function open() {
+      source = new EventSource(address);
+      source.addEventListener("fresh", heard);
+      source.addEventListener("changed", heard);
+      source.addEventListener("trouble", event => {
+        live.hidden = true; trouble.hidden = false; last = "trouble";
+        trouble.textContent = `The page may be old: ${event.data}. Trying again …`;
+      });
+      source.addEventListener("error", () => { live.hidden = true; });
+    }
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) { source.close(); live.hidden = true; } else { open(); if (stale) refresh(); }
+    });
+    open();
+    setInterval(() => { if (stale) refresh(); }, 1000);
+  }
+
+  function bulk() {
+    document.addEventListener("change", event => {
+      const form = event.target.closest("[data-bulk]");
+      if (!form) return;
+      if (event.target.matches("[data-all]")) for (const one of form.querySelectorAll("[name=ids]")) one.checked = event.target.checked;
+      form.querySelector(".bulk")?.classList.toggle("ready", Boolean(form.querySelector("[name=ids]:checked")));
+    });
+    document.addEventListener("submit", event => {
+      const button = event.submitter;
+      if (!event.target.matches("[data-bulk]")) return;
+      const count = event.target.querySelectorAll("[name=ids]:checked").length;
+      if (!count || (button?.dataset.confirm && !confirm(`${button.dataset.confirm} (${count})`))) event.preventDefault();
+    });
+  }
+
+  function keys() {
+    let going = false;
+    document.addEventListener("keydown", event => {
+      if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea")) return;
+      if (event.key === "Escape") for (const one of document.querySelectorAll("details.action[open]")) { one.open = false; one.querySelector("summary").focus(); }
+      else if (event.key === "/") { const field = document.querySelector("[data-filter]"); if (field) { event.preventDefault(); field.focus(); } }
+      else if (going) { going = false; const way = document.querySelector(`nav [data-key="${CSS.escape(event.key)}"]`); if (way) location.href = way.href; }
+      else if (event.key === "g") { going = true; setTimeout(() => { going = false; }, 1500); }
+    });
+    document.addEventListener("keydown", event => {
+      if (event.key === "Escape" && event.target.closest?.("details.action[open]")) { const one = event.target.closest("details.action"); one.open = false; one.querySelector("summary").focus(); }
+    });
+    /* one panel at a time; a click elsewhere closes it */
+    document.addEventListener("click", event => {
+      for (const one of document.querySelectorAll("details.action[open]")) if (!one.contains(event.target)) one.open = false;
+    });
+  }
+
+  document.addEventListener("DOMContentLoaded", () => {
+    document.getElementById("theme")?.addEventListener("click", () => {
+      const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+      root.dataset.theme = dark ? "light" : "dark";
+      localStorage.setItem("mainspring-theme", root.dataset.theme);
+    });
+    keepTimes(); setInterval(keepTimes, 1000); listen(); bulk(); keys();
+  });
+})();

@@ -1,0 +1,74 @@
+"""A run as a waterfall: what it did when, to scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mainspring.operations.runs import RunInfo, StepInfo
+
+MOST_LANES = 300
+_WAITS = {"sleep", "receive", "event", "stream", "answer", "question", "result", "gather", "first"}
+_CHILDREN = {"call", "start", "child", "workflow"}
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One line of the waterfall."""
+
+    name: str
+    kind: str
+    position: str
+    depth: int
+    start: datetime
+    end: datetime
+    look: str
+    """Its colour: step, wait, child, transaction, queue, failed or live."""
+    step: StepInfo | None
+
+
+@dataclass(frozen=True, slots=True)
+class Waterfall:
+    """All lines, and the stretch of time that they share."""
+
+    low: datetime
+    high: datetime
+    lanes: list[Lane]
+    left_out: int
+    marks: list[tuple[int, timedelta]]
+    """For the axis: places in percent with the time since the beginning."""
+
+
+def waterfall(run: RunInfo, steps: list[StepInfo], now: datetime) -> Waterfall:
+    """The waterfall of a run as it stands."""
+    low = run.created
+    high = max(run.completed or now, low + timedelta(milliseconds=1))
+    lanes: list[Lane] = []
+    begun = run.started or (run.completed or now)
+    if begun > low:
+        lanes.append(Lane("waits for a worker", "queue", "", 0, low, begun, "queue", None))
+    timed = [step for step in steps if step.started is not None or step.completed is not None]
+    timed.sort(key=lambda step: (step.started or step.completed or now, step.position))
+    for step in timed[:MOST_LANES]:
+        end = step.completed or now
+        start = step.started or end
+        if step.kind == "sleep" and step.completed is None and step.due is not None:
+            high = max(high, min(step.due, now + (now - low) + timedelta(seconds=1)))
+        lanes.append(Lane(step.name, step.kind, step.position, step.position.count("."), start, end, _look(step), step))
+    high = max([high, *[lane.end for lane in lanes]])
+    marks = [(percent, (high - low) * percent / 100) for percent in (0, 25, 50, 75, 100)]
+    return Waterfall(low, high, lanes, max(0, len(timed) - MOST_LANES), marks)
+
+
+def _look(step: StepInfo) -> str:
+    if step.error is not None:
+        return "failed"
+    if step.completed is None:
+        return "live-wait" if step.kind in _WAITS else "live"
+    if step.child is not None or step.kind in _CHILDREN:
+        return "child"
+    if step.kind in _WAITS:
+        return "wait"
+    return "transaction" if step.kind == "transaction" else "step"

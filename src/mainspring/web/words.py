@@ -1,0 +1,86 @@
+"""Numbers, times and names as people read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+from markupsafe import Markup
+
+_STEPS = ((86_400 * 365, "y"), (86_400 * 30, "mo"), (86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+OUTCOMES = {
+    "fired": "started",
+    "late": "started late",
+    "skipped_overlap": "skipped: overlap",
+    "skipped_by_request": "skipped on request",
+    "missed": "missed",
+    "paused": "paused",
+    "dropped": "dropped: buffer full",
+    "replaced": "replaced",
+    "start_failed": "could not start",
+    "pending": "pending",
+    "buffered": "buffered",
+}
+
+
+def count(number: int, most: int | None = None) -> str:
+    """A number with its thousands apart; one that stopped counting says so."""
+    return f"{number:,}+" if most is not None and number >= most else f"{number:,}"
+
+
+NONE = "\N{EN DASH}"
+"""Stands where there is nothing."""
+
+
+def duration(seconds: float | timedelta | None) -> str:
+    """A length of time in at most two units."""
+    if seconds is None:
+        return NONE
+    length = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
+    if length < 0:
+        return f"-{duration(-length)}"
+    if length < 60:
+        return _short(length)
+    for (size, name), (small, below) in pairwise(_STEPS):
+        if length >= size:
+            whole = int(length // size)
+            rest = int((length - whole * size) // small)
+            return f"{whole} {name} {rest} {below}" if rest else f"{whole} {name}"
+    return f"{length:.0f} s"
+
+
+def _short(length: float) -> str:
+    if length < 0.001:
+        return f"{length * 1e6:.0f} µs"
+    if length < 1:
+        return f"{length * 1e3:.0f} ms"
+    return f"{length:.1f} s" if length < 10 else f"{length:.0f} s"
+
+
+def ago(when: datetime, now: datetime) -> str:
+    """How far a time is from now, in one unit."""
+    length = (now - when).total_seconds()
+    if abs(length) < 1:
+        return "now"
+    for size, name in _STEPS:
+        if abs(length) >= size:
+            whole = int(abs(length) // size)
+            return f"{whole} {name} ago" if length > 0 else f"in {whole} {name}"
+    return "now"
+
+
+def moment(when: datetime) -> str:
+    """A time in full, in its own zone."""
+    return f"{when:%Y-%m-%d %H:%M:%S} {when.tzname() or 'UTC'}"
+
+
+def time_tag(when: datetime | None, now: datetime) -> Markup | str:
+    """A time as a distance, with the time in full behind it. The page's script keeps the distance right."""
+    if when is None:
+        return NONE
+    utc = when.astimezone(UTC)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(utc.isoformat(), moment(utc), ago(when, now))
+
+
+def outcome(name: str) -> str:
+    return OUTCOMES.get(name, name)
