@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import mainspring
-from mainspring.cli import database, doctor, runs, schedules, worker
+from mainspring.cli import database, doctor, runs, schedules, ui, worker
 from mainspring.cli.commands import Group, colour_wanted
 
 _HELP = """Durable workflows and the schedules that start them.
@@ -17,6 +17,7 @@ _HELP = """Durable workflows and the schedules that start them.
   mainspring runs list --stranded -o ids | mainspring runs cancel - --reason "bad deploy"
   mainspring schedules preview '0 9 * * mon-fri'    when would this fire?
   mainspring doctor                                 is everything well?
+  mainspring ui                                     all of it in a browser
 
 The database is --url, else $MAINSPRING_URL, else sqlite:///mainspring.db. Data goes to stdout, the rest to stderr.
 Exit codes: 0 done, 1 it went wrong, 2 wrong usage, 4 no such thing.
@@ -43,3 +44,4 @@ main.add_command(runs.runs)
 main.add_command(schedules.schedules)
 main.add_command(database.db)
 main.add_command(doctor.doctor)
+main.add_command(ui.ui)

@@ -89,14 +89,14 @@ class Watch:
         """How things stand, and how the last `minutes` went."""
         watching, now = self._store.watching, self._clock.now()
         bars = self._bars(now, minutes)
-        oldest = watching.oldest()
+        ready = watching.ready(now)
         workers = [worker for worker in Workers(self._store, self._clock).list() if worker.silent < 60]
         return Pulse(
             live=watching.live(),
             due_soon=watching.due(now, now + HOUR),
             ticks_soon=watching.ticks_due(now + HOUR),
-            late=watching.late(now),
-            oldest_queued=None if oldest is None else to_datetime(oldest),
+            late=ready.late,
+            oldest_queued=None if ready.oldest is None else to_datetime(ready.oldest),
             lost=watching.lost(now - DAY),
             succeeded=sum(bar.succeeded for bar in bars),
             failed=sum(bar.failed for bar in bars),
@@ -142,7 +142,7 @@ def _gathered(found: list[Minute], width: int) -> dict[int, list[Minute]]:
 
 
 def _bar(start: int, durations: list[Minute], lateness: list[Minute]) -> Bar:
-    counts = dict.fromkeys(("succeeded", "failed", "cancelled"), 0)
+    counts: dict[str, int] = {"succeeded": 0, "failed": 0, "cancelled": 0}
     for one in durations:
         counts[one.state] = counts.get(one.state, 0) + one.count
     return Bar(

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from mainspring.model.states import LIVE, State
 from mainspring.store.ops import FAR
+from mainspring.store.queues import RESUMES, WAITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +27,14 @@ ALL_TIME = 0
 _IN_HAND = """
   SELECT state, count(*) FROM (SELECT state FROM runs WHERE owner IS NOT NULL LIMIT :most) x GROUP BY state
 """
-_READY = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE state = 'queued' LIMIT :most) x"
+_READY = [
+    f"""
+  SELECT count(*), coalesce(sum(CASE WHEN due < :before THEN 1 ELSE 0 END), 0), min(due)
+  FROM (SELECT due FROM runs WHERE {condition} LIMIT :most) x
+"""
+    for condition in ("state = 'queued' AND queue IS NULL", WAITS, RESUMES)
+]
+"""One for each index that ready runs are in. Of runs of one priority the oldest come first."""
 _LATER = """
   SELECT state, count(*) FROM (
     SELECT state FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') LIMIT :most) x
@@ -37,8 +45,6 @@ _DUE = f"""
     SELECT 1 FROM runs
     WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due > :since AND due <= :until AND due < {FAR} LIMIT :most) x
 """
-_OVERDUE = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE state = 'queued' AND due < :before LIMIT :most) x"
-_OLDEST = "SELECT min(due) FROM runs WHERE state = 'queued'"
 _TICKS_DUE = """
   SELECT count(*) FROM (
     SELECT 1 FROM schedules WHERE upcoming <= :until AND NOT paused AND stopped IS NULL LIMIT :most) x
@@ -119,6 +125,14 @@ class Minute(Struct, frozen=True):
     micros: int
 
 
+class Ready(Struct, frozen=True):
+    """Runs that wait for a worker."""
+
+    count: int
+    late: int
+    oldest: int | None
+
+
 class Rows(Protocol):
     """Reads with one statement."""
 
@@ -145,7 +159,7 @@ class Watching:
         for state, count in (*self._rows(_IN_HAND, most=MOST), *self._rows(_LATER, most=MOST)):
             if State(state) in LIVE:
                 found[State(state)] += count
-        found[State.QUEUED] += self._one(_READY)
+        found[State.QUEUED] += self.ready(0).count
         return {str(state): min(count, MOST) for state, count in found.items()}
 
     def due(self, since: int, until: int) -> int:
@@ -160,14 +174,14 @@ class Watching:
         """The schedules that act next, with their workflows and the nominal times."""
         return [(each, workflow, when) for each, workflow, when in self._rows(_COMING, now=now, limit=limit)]
 
-    def late(self, now: int) -> int:
-        """How many runs are ready for longer than they should have to wait, at most MOST."""
-        return self._one(_OVERDUE, before=now - LATE)
-
-    def oldest(self) -> int | None:
-        """Since when the run that waits longest for a worker is ready."""
-        found: int | None = self._rows(_OLDEST)[0][0]
-        return found
+    def ready(self, now: int) -> Ready:
+        """How many runs wait for a worker, how many for longer than they should have to, each at most MOST; and since when."""
+        count, late, oldest = 0, 0, None
+        for statement in _READY:
+            some, some_late, first = self._rows(statement, most=MOST, before=now - LATE)[0]
+            count, late = count + some, late + int(some_late)
+            oldest = first if oldest is None or (first is not None and first < oldest) else oldest
+        return Ready(min(count, MOST), min(late, MOST), oldest)
 
     def lost(self, since: int) -> dict[str, int]:
         """Ticks since a time that started nothing and should perhaps have, by outcome."""

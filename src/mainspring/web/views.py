@@ -36,6 +36,10 @@ class NoQuery(Struct):
     """A page that takes no parameters."""
 
 
+class Body(Struct, forbid_unknown_fields=True):
+    """What an action takes. A name that it does not know is an error: something may be meant by it."""
+
+
 class Done(Struct):
     """What an action answers: a sentence, and what came of it."""
 

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from mainspring.errors import InvalidInput
 from mainspring.operations.functions import ScheduledFunction
-from mainspring.web.views import Done, Pages, PageSize, Reason, Scene
+from mainspring.web.views import Body, Done, Pages, PageSize, Reason, Scene
 
 pages = Pages()
 FunctionState = Literal["pending", "in_progress", "success", "failed", "canceled"]
@@ -30,10 +31,11 @@ class FunctionList(Struct):
     """There are more than were asked for."""
 
 
-class OfName(Struct):
-    """Which pending functions: those of a name, or all."""
+class OfName(Body):
+    """Which pending functions: those of a name, or `all`."""
 
     name: Name | None = None
+    all: bool = False
     reason: Reason | None = None
 
 
@@ -49,6 +51,8 @@ def functions(scene: Scene, query: FunctionQuery) -> FunctionList:
 @pages.action("/functions/cancel", lambda body: [body.name] if body.name else [])
 def cancel_all(scene: Scene, body: OfName) -> Done:
     """Cancel all pending functions, or those of a name."""
+    if body.all == (body.name is not None):
+        raise InvalidInput("give the name of the functions to cancel, or all: true")
     count = scene.operations.functions.cancel_all(name=body.name)
     of = f" of {body.name}" if body.name else ""
     return Done(f"{count} pending function{'' if count == 1 else 's'}{of} cancelled", {"cancelled": count})

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, field
 from mainspring.model.states import State
 from mainspring.operations.runs import RunInfo, StepInfo
 from mainspring.operations.talk import Conversation
-from mainspring.web.views import After, Done, Id, Pages, PageSize, Reason, Scene
+from mainspring.web.views import After, Body, Done, Id, Pages, PageSize, Reason, Scene
 
 pages = Pages()
 MOST_CHILDREN = 50
@@ -55,7 +55,7 @@ class RunAnswer(Struct):
     """If it is stranded: the command that helps."""
 
 
-class Chosen(Struct):
+class Chosen(Body):
     """Runs to act on, and why."""
 
     ids: Annotated[list[Id], Meta(min_length=1, max_length=500)]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from mainspring.app.changes import columns
 from mainspring.web.pages.schedules import Moment, read_spec
-from mainspring.web.views import Done, Id, Pages, Reason, Scene
+from mainspring.web.views import Body, Done, Id, Pages, Reason, Scene
 
 pages = Pages()
 OverlapName = Literal["skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other", "allow_all"]
 
 
-class OneSchedule(Struct):
+class OneSchedule(Body):
     """A schedule to act on, and why."""
 
     id: Id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, cast
 
 from msgspec import Meta, Struct, field
 
@@ -178,4 +178,4 @@ def read_spec(text: str) -> Spec:
         raise InvalidInput(f"the spec is not JSON: {error}") from None
     if not isinstance(given, dict):
         raise InvalidInput('the spec is a JSON object, such as {"cron": ["0 9 * * mon-fri"]}')
-    return Spec.from_dict(given)
+    return Spec.from_dict(cast("dict[str, Any]", given))

@@ -1,0 +1,150 @@
+"""Every action, by form and by JSON, on a live app; and the record of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mainspring.web import User
+from mainspring.web.site import ACTIONS
+from tests.web.conftest import form
+
+if TYPE_CHECKING:
+    import httpx
+    import pytest
+    from starlette.requests import HTTPConnection
+
+    from tests.web.conftest import Shop
+
+
+def _ada(request: HTTPConnection) -> User:
+    del request
+    return User("ada")
+
+
+async def done(asking: httpx.AsyncClient, path: str, **fields: Any) -> str:
+    """What the page says after an action by form."""
+    answer = await form(asking, path, back="/audit", **fields)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/audit"), answer.text
+    return (await asking.get("/audit")).text
+
+
+async def test_runs_are_cancelled_and_terminated_and_the_page_says_so(shop: Shop) -> None:
+    await shop.checkout.options(id="order-5").start("slow")
+    await shop.world.advance("1s")
+    async with shop.asking() as asking:
+        assert "order-4 is cancelled" in await done(asking, "/runs/cancel", ids="order-4", reason="by mistake")
+        assert "order-5 is terminated" in await done(asking, "/runs/terminate", ids="order-5")
+        assert "order-1 had ended before" in await done(asking, "/runs/cancel", ids="order-1")
+        many = await done(asking, "/runs/cancel", ids=["order-1", "order-2"])
+        assert "0 runs cancelled; 2 had ended before" in many
+    await shop.world.advance("1s")
+    assert (await shop.app.runs.get("order-4")).reason == "by mistake"
+    assert (await shop.app.runs.get("order-5")).state == "cancelled"
+
+
+async def test_a_schedule_is_paused_resumed_triggered_skipped_edited_filled_in_and_deleted(shop: Shop) -> None:
+    async with shop.asking() as asking:
+        assert "nightly is paused until 2026-04-01 00:00 UTC" in await done(
+            asking, "/schedules/pause", id="nightly", until="2026-04-01T00:00", reason="holidays"
+        )
+        found = await shop.app.schedules.describe("nightly")
+        assert (found.paused, found.note) == (True, "holidays")
+        assert "nightly is active again" in await done(asking, "/schedules/resume", id="nightly")
+        assert "nightly was triggered" in await done(asking, "/schedules/trigger", id="nightly", overlap="allow_all")
+        assert "will leave out 2026-03-28 08:00:00" in await done(asking, "/schedules/skip", id="nightly")
+        assert "after all" in await done(asking, "/schedules/unskip", id="nightly", when="2026-03-28T08:00:00Z")
+        filled = await done(
+            asking, "/schedules/backfill", id="nightly", start="2026-03-01T00:00", end="2026-03-03T23:00", again="true"
+        )
+        assert "is being filled in" in filled
+        await shop.world.advance("1m")
+        (backfill,) = (await asking.get("/api/schedules/nightly")).json()["backfills"]
+        assert (backfill["state"], backfill["started"]) == ("done", 3)
+        edited = await done(asking, "/schedules/edit", id="nightly", spec='{"cron": ["30 6 * * *"]}', revision="1")
+        assert "revision" in edited  # somebody else had changed it since
+        edited = await done(asking, "/schedules/edit", id="nightly", spec='{"cron": ["30 6 * * *"]}')
+        assert "nightly is now" in edited
+        assert (await shop.app.schedules.describe("nightly")).upcoming[0].hour == 6
+        assert "nightly is deleted" in await done(asking, "/schedules/delete", id="nightly")
+        assert (await asking.get("/schedules/nightly")).status_code == 404
+
+
+async def test_a_backfill_is_looked_at_before_and_stopped_half_way(one_shop: Shop) -> None:
+    async with one_shop.asking() as asking:
+        query = {"id": "nightly", "start": "2026-03-01T00:00:00Z", "end": "2026-03-05T00:00:00Z"}
+        seen = (await asking.get("/api/schedules/backfill-preview", params=query)).json()
+        assert [when[:10] for when in seen["times"]] == ["2026-03-01", "2026-03-02", "2026-03-03", "2026-03-04"]
+        assert (await one_shop.app.schedules.describe("nightly")).starts == 0
+        answer = (await asking.post("/api/schedules/backfill", json=query)).json()
+        await one_shop.world.advance("1m")
+        again = (await asking.get("/api/schedules/backfill-preview", params=query)).json()
+        assert (again["times"], again["skipped"]) == ([], 4)
+        backfill = answer["result"]["backfill"]
+        stopped = await asking.post("/api/schedules/stop-backfill", json={"id": "nightly", "backfill": backfill})
+        assert stopped.json()["result"]["state"] == "done"
+
+
+async def test_an_edit_is_looked_at_before(one_shop: Shop) -> None:
+    async with one_shop.asking() as asking:
+        query = {"id": "nightly", "spec": '{"cron": ["30 6 * * mon"], "timezone": "Asia/Tokyo"}'}
+        seen = (await asking.get("/api/schedules/preview", params=query)).json()
+        page = (await asking.get("/schedules/preview", params=query)).text
+    assert seen["upcoming"][0] == "2026-03-30T06:30:00+09:00"
+    assert len(seen["gone"]) == 10
+    assert "Asia/Tokyo" in page
+    assert "<html" not in page
+
+
+async def test_pending_functions_are_cancelled_by_name(shop: Shop) -> None:
+    async with shop.asking() as asking:
+        assert "0 pending functions of nobody cancelled" in await done(asking, "/functions/cancel", name="nobody")
+        assert "1 pending function of report cancelled" in await done(asking, "/functions/cancel", name="report")
+        assert "0 pending functions cancelled" in await done(asking, "/functions/cancel", all="true")
+        assert "Nothing is scheduled" in (await asking.get("/functions")).text
+
+
+async def test_every_action_is_written_down_with_who_what_and_why(shop: Shop) -> None:
+    async with shop.asking(auth=_ada) as asking:
+        await asking.post("/api/schedules/pause", json={"id": "nightly", "reason": "holidays"})
+        await shop.world.advance("1s")
+        await asking.post("/api/runs/cancel", json={"ids": ["order-4"], "reason": "wrong"})
+        await shop.world.advance("1s")
+        missing = await asking.post("/api/schedules/pause", json={"id": "none"})
+        assert missing.status_code == 404
+        deeds = (await asking.get("/api/audit")).json()["deeds"]
+        page = (await asking.get("/audit")).text
+    assert [(deed["who"], deed["action"], deed["subject"], deed["reason"]) for deed in deeds] == [
+        ("ada", "schedules.pause", ["none"], None),
+        ("ada", "runs.cancel", ["order-4"], "wrong"),
+        ("ada", "schedules.pause", ["nightly"], "holidays"),
+    ]
+    assert "no schedule" in deeds[0]["outcome"]["error"]
+    assert deeds[1]["outcome"] == {"order-4": True}
+    assert "holidays" in page
+
+
+async def test_what_cannot_be_written_down_is_not_done(one_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mainspring.errors import StoreUnavailable  # noqa: PLC0415
+    from mainspring.store.watching import Watching  # noqa: PLC0415
+
+    def fail(*_: object) -> None:
+        raise StoreUnavailable("the database is away")
+
+    monkeypatch.setattr(Watching, "note", fail)
+    async with one_shop.asking() as asking:
+        assert (await asking.post("/api/runs/cancel", json={"ids": ["order-4"]})).status_code == 503
+    assert (await one_shop.app.runs.get("order-4")).state == "waiting"
+
+
+async def test_a_wrong_request_changes_nothing_and_says_what_is_wrong(one_shop: Shop) -> None:
+    async with one_shop.asking() as asking:
+        for action in ACTIONS:
+            for body in ("", "null", "[]", "{}", '{"id": 5}', '{"ids": "order-4"}', '{"ids": []}', "{" * 500):
+                answer = await asking.post(
+                    f"/api{action.path}", content=body, headers={"content-type": "application/json"}
+                )
+                assert answer.status_code == 400, (action.path, body, answer.text)
+                assert answer.json()["error"]
+        big = await asking.post("/api/runs/cancel", json={"ids": ["x" * 2_000_000]})
+        assert big.status_code == 400
+        assert all("error" in deed["outcome"] for deed in (await asking.get("/api/audit")).json()["deeds"])

@@ -1,0 +1,183 @@
+"""Every page, as a page and as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mainspring.web.rendering import LONGEST_VALUE
+from tests.web.conftest import EVIL
+
+if TYPE_CHECKING:
+    from mainspring.web import About
+    from tests.web.conftest import Shop
+
+PAGES = {
+    "/": "Workers alive",
+    "/?minutes=1440": "24 h",
+    "/runs": "order-1",
+    "/runs?state=failed&workflow=checkout&id_prefix=order": "order-3",
+    "/runs?stranded=true": "No run matches",
+    "/runs/order-1": "done: fine",
+    "/runs/order-3": "ValueError",
+    "/runs/order-4": "waiting",
+    "/schedules": "Europe/Paris",
+    "/schedules?paused=false": "nightly",
+    "/schedules/nightly": "the clocks go forward",
+    "/functions": "report",
+    "/functions?state=success": "No function matches",
+    "/workers": "alive",
+    "/audit": "Nobody has done anything",
+}
+
+
+async def test_every_page_shows_what_there_is_and_its_twin_says_the_same_as_data(shop: Shop) -> None:
+    async with shop.asking() as asking:
+        for path, shown in PAGES.items():
+            page = await asking.get(path)
+            assert page.status_code == 200, (path, page.text)
+            assert shown in page.text, path
+            twin = await asking.get(f"/api{path}")
+            assert twin.status_code == 200, (path, twin.text)
+            assert twin.headers["content-type"] == "application/json"
+            twin.json()
+
+
+async def test_a_run_is_shown_step_by_step_with_what_it_said_and_where_it_comes_from(shop: Shop) -> None:
+    async with shop.asking() as asking:
+        found = (await asking.get("/api/runs/order-2")).json()
+        page = (await asking.get("/runs/order-2")).text
+        child = (await asking.get("/runs/" + found["children"][0]["id"])).text
+    charge = next(step for step in found["steps"] if step["name"] == "charge")
+    assert charge["attempts"] == 2
+    assert "the bank does not answer" in charge["tried"][0]
+    assert "2 attempts" in page
+    assert found["conversation"]["events"][0]["value"] == 50
+    assert "flaky is paid" in page
+    assert "child of" in child
+
+
+async def test_what_comes_of_a_tick_is_reached_from_the_schedule_to_the_run_and_back(shop: Shop) -> None:
+    await shop.world.advance("2d")
+    async with shop.asking() as asking:
+        ticks = (await asking.get("/api/schedules/nightly")).json()["ticks"]
+        page = (await asking.get("/schedules/nightly")).text
+        run = (await asking.get(f"/runs/{ticks[0]['run']}")).text
+    assert [tick["outcome"] for tick in ticks] == ["fired", "fired"]
+    assert ticks[0]["run"] in page
+    assert "/schedules/nightly" in run
+    assert "2026-03-29 07:00:00 UTC" in run
+
+
+async def test_the_year_of_a_schedule_has_what_was_what_is_to_come_and_when_the_clocks_change(shop: Shop) -> None:
+    await shop.world.advance("3d")
+    async with shop.asking() as asking:
+        year = {day["day"]: day for day in (await asking.get("/api/schedules/nightly")).json()["year"]}
+        card = (await asking.get("/api/schedules")).json()["schedules"][0]
+    assert year["2026-03-29"]["outcomes"] == {"fired": 1}
+    assert year["2026-03-29"]["clocks"] == 3600
+    assert year["2025-10-26"]["clocks"] == -3600
+    assert (year["2026-03-31"]["coming"], year["2026-03-31"]["first"]) == (1, "2026-03-31T07:00:00Z")
+    assert year["2026-03-20"]["outcomes"] == {}
+    assert [day["outcomes"] for day in card["days"][-4:]] == [{}, {"fired": 1}, {"fired": 1}, {"fired": 1}]
+    assert len(card["upcoming"]) == 5
+
+
+async def test_what_is_not_there_and_what_is_asked_wrongly_is_said_in_a_sentence(one_shop: Shop) -> None:
+    async with one_shop.asking() as asking:
+        for path, status in (
+            ("/runs/none", 404),
+            ("/schedules/none", 404),
+            ("/runs?state=odd", 400),
+            ("/runs?limit=0", 400),
+            ("/runs?limit=999999999999", 400),
+            ("/schedules/nightly?after=rubbish", 400),
+            ("/schedules/preview?spec=rubbish", 400),
+            ("/schedules/preview?spec=[]", 400),
+            ('/schedules/preview?spec={"cron":["61 * * * *"]}', 400),
+        ):
+            page = await asking.get(path)
+            twin = await asking.get(f"/api{path}")
+            assert (page.status_code, twin.status_code) == (status, status), path
+            assert twin.json()["error"]
+            assert 'role="alert"' in page.text
+
+
+async def test_nothing_that_was_stored_becomes_part_of_a_page(shop: Shop) -> None:
+    evil = EVIL.replace("/", "")
+    await shop.report.options(id=evil, attributes={evil: evil})(evil)
+    await shop.app.schedules.create(evil, shop.report.bind(evil), (await spec_of(shop)), note=evil)
+    async with shop.asking() as asking:
+        schedules = (await asking.get("/api/schedules")).json()["schedules"]
+        assert evil in [card["info"]["id"] for card in schedules]
+        for path in ("/", "/runs", "/runs/order-3", "/schedules", "/functions", "/workers"):
+            assert "<script>alert" not in (await asking.get(path)).text
+        for kind in ("runs", "schedules"):
+            page = await asking.get(f"/{kind}/{httpx_quote(evil)}")
+            assert page.status_code == 200
+            assert "<script>alert" not in page.text
+            assert "&lt;script&gt;alert" in page.text
+
+
+async def spec_of(shop: Shop) -> Any:
+    from mainspring import Spec  # noqa: PLC0415
+
+    return Spec(intervals=["1h"])
+
+
+def httpx_quote(text: str) -> str:
+    from urllib.parse import quote  # noqa: PLC0415
+
+    return quote(text, safe="")
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a b?c#d%", "ü\u0301日本", "-" * 400])
+async def test_any_id_has_a_page_and_links_lead_to_it(one_shop: Shop, name: str) -> None:
+    await one_shop.report.options(id=name)("x")
+    async with one_shop.asking() as asking:
+        listed = (await asking.get("/runs?workflow=report")).text
+        links = [part.partition('"')[0] for part in listed.split('href="')[1:]]
+        found = [link for link in links if link.startswith("/runs/")]
+        page = await asking.get(found[0].replace("&amp;", "&"))
+    assert page.status_code == 200
+    assert "report" in page.text
+
+
+async def test_a_huge_value_is_cut_on_the_page_and_whole_in_the_data(one_shop: Shop) -> None:
+    huge = "x" * 300_000
+    await one_shop.report.options(id="huge")(huge)
+    async with one_shop.asking() as asking:
+        page = await asking.get("/runs/huge")
+        assert len(page.text) < 6 * LONGEST_VALUE
+        assert "more characters" in page.text
+        assert (await asking.get("/api/runs/huge")).json()["run"]["output"] == huge
+
+
+async def test_redaction_reaches_every_value_in_pages_and_data(shop: Shop) -> None:
+    await shop.app.send("order-4", "hello", "paid secret")
+
+    def redact(value: Any, about: About) -> Any:
+        seen.add(about.what)
+        return json.loads(json.dumps(value).replace("paid", "****"))
+
+    seen: set[str] = set()
+    async with shop.asking(redact=redact) as asking:
+        for path in ("/runs", "/runs/order-1", "/runs/order-2", "/runs/order-4", "/schedules/nightly", "/functions"):
+            for answer in (await asking.get(path), await asking.get(f"/api{path}")):
+                assert answer.status_code == 200
+                assert "paid" not in answer.text, path
+    assert seen == {"input", "output", "error", "attributes", "step", "message", "event", "stream"}
+
+
+async def test_pages_follow_one_another_without_gaps(shop: Shop) -> None:
+    async with shop.asking() as asking:
+        ids: list[str] = []
+        after = ""
+        while after is not None:
+            page = (await asking.get("/api/runs", params={"limit": 2, "after": after})).json()
+            ids += [run["id"] for run in page["runs"]]
+            after = page["next"]
+        assert ids == [run["id"] for run in (await asking.get("/api/runs?limit=500")).json()["runs"]]
+        assert "Next page" in (await asking.get("/runs?limit=2")).text
