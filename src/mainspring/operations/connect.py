@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from mainspring.errors import InvalidInput, StoreUnavailable
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
-from mainspring.operations.retention import Pruning
 from mainspring.operations.audit import Audit
+from mainspring.operations.retention import Pruning
 from mainspring.operations.runs import Runs
 from mainspring.operations.talk import Conversation, conversation
 from mainspring.operations.watch import Watch
