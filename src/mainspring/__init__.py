@@ -13,6 +13,7 @@ from mainspring.app.settings import Settings
 from mainspring.app.talk import Message
 from mainspring.engine.retry import Retry
 from mainspring.model.states import State
+from mainspring.operations.queues import QueueInfo, Rate
 from mainspring.operations.runs import RunInfo, StepInfo
 from mainspring.store.transactions import Tx
 
@@ -45,6 +46,8 @@ __all__ = [
     "Outcome",
     "Overlap",
     "Policy",
+    "QueueInfo",
+    "Rate",
     "Resource",
     "Retry",
     "RunInfo",

@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from mainspring.app.functions import Call
     from mainspring.app.handle import Handle
     from mainspring.app.options import Duration, Moment
+    from mainspring.app.queues import DeclaredQueue
     from mainspring.app.scope import Blueprint
     from mainspring.engine.registry import Function
     from mainspring.model.clock import Clock
     from mainspring.model.schedules import Hook
+    from mainspring.operations.queues import Rate
     from mainspring.recurrence import Spec
     from mainspring.schedules.definition import Definition
     from mainspring.schedules.policy import Policy
@@ -96,7 +98,8 @@ class App(Voice, Scope):
     @property
     def version(self) -> str:
         """The version that runs begun now will carry."""
-        return self._version or self._runtime.registry.version(self._runtime.declarations.digest())
+        runtime = self._runtime
+        return self._version or runtime.registry.version(runtime.declarations.digest() + runtime.queues.digest())
 
     def __repr__(self) -> str:
         return f"<app {self.name}>"
@@ -126,6 +129,33 @@ class App(Voice, Scope):
         made = Declaration(schedule, as_call(call), spec, policy, note, attributes or {})
         self._runtime.declarations.add(made.definition())
         return made
+
+    def queue(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        worker_concurrency: int | None = None,
+        rate: Rate | None = None,
+        partition_concurrency: int | None = None,
+        partition_worker_concurrency: int | None = None,
+        partition_rate: Rate | None = None,
+    ) -> DeclaredQueue:
+        """Declare a queue: it is in the database once a worker of this version has started.
+
+        Limits: runs under way in the whole fleet, in one worker, of one partition, of one partition in one worker; starts
+        within a length of time, of all and of one partition. What was changed at run time with `app.queues.set` stays, until
+        the code says something new.
+        """
+        limits = {
+            "concurrency": concurrency,
+            "worker_concurrency": worker_concurrency,
+            "rate": rate,
+            "partition_concurrency": partition_concurrency,
+            "partition_worker_concurrency": partition_worker_concurrency,
+            "partition_rate": partition_rate,
+        }
+        return self._runtime.queues.add(name, limits, None)
 
     def _schedule(self, definition: Definition) -> None:
         self._runtime.declarations.add(definition)

@@ -13,11 +13,15 @@ import msgspec
 from mainspring.errors import InvalidInput, NotSerializable
 from mainspring.model.clock import SECOND, to_micros
 from mainspring.model.ids import check_run_id
+from mainspring.operations.queues import check_queue_name
 from mainspring.recurrence.durations import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from mainspring.app.queues import DeclaredQueue
+
+LONGEST_KEY = 512
 Duration = timedelta | float | str
 Moment = datetime | float
 
@@ -32,6 +36,9 @@ class OptionArguments(TypedDict, total=False):
     attributes: Mapping[str, Any]
     detached: bool
     version: str
+    queue: str | DeclaredQueue
+    priority: int
+    partition: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,9 @@ class Options:
     detached: bool = False
     version: str | None = None
     no_timeout: bool = False
+    queue: str | None = None
+    priority: int = 0
+    partition: str = ""
 
     def with_(self, given: OptionArguments) -> Options:
         """These options with others on top."""
@@ -62,19 +72,31 @@ class Options:
 
 
 def _checked(name: str, value: Any) -> dict[str, Any]:
-    if name == "id":
-        return {"id": check_run_id(value)}
     if name == "timeout":
         return {"timeout": None if value is None else _positive(value), "no_timeout": value is None}
-    if name == "after":
-        return {"after": micros(value)}
-    if name == "at":
-        return {"at": moment(value)}
-    if name == "attributes":
-        return {"attributes": _attributes(value)}
-    if name == "version" and (not isinstance(value, str) or not value.strip()):
+    return {name: _CHECKS[name](value)}
+
+
+def _version(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
         raise InvalidInput(f"options: version is a word, not {value!r}")
-    return {name: value if name == "version" else bool(value)}
+    return value
+
+
+def _priority(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        raise InvalidInput(f"options: priority is a whole number, smaller ones first, not {value!r}")
+    return value
+
+
+def _partition(value: Any) -> str:
+    return _short_text("partition", value)
+
+
+def _short_text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_KEY or "\0" in value:
+        raise InvalidInput(f"options: {name} is a text of 1 to {LONGEST_KEY} characters, not {value!r}")
+    return value
 
 
 def micros(value: Duration) -> int:
@@ -115,3 +137,16 @@ def _attributes(value: Any) -> str:
             f"options: attributes are plain JSON values (strings, numbers, booleans, lists, dicts), not {value!r}"
         )
     return text
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "id": check_run_id,
+    "after": micros,
+    "at": moment,
+    "attributes": _attributes,
+    "detached": bool,
+    "version": _version,
+    "queue": lambda value: check_queue_name(getattr(value, "name", value)),
+    "priority": _priority,
+    "partition": _partition,
+}

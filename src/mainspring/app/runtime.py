@@ -16,6 +16,7 @@ from mainspring.app.handle import Handle
 from mainspring.app.later import check_call, spend
 from mainspring.app.options import micros
 from mainspring.app.portal import Portal, bridged
+from mainspring.app.queues import QueueDeclarations
 from mainspring.app.transacting import Transacting, after, is_ready, ready, refuse_waiting, run_ready
 from mainspring.codec import value_codec
 from mainspring.engine import flows
@@ -78,6 +79,7 @@ class Runtime:
         self.name = "app"
         self.version = ""
         self.declarations = Declarations()
+        self.queues = QueueDeclarations()
         self.engine: Engine | None = None
         self.instances: dict[str, Any] = {}
         self.transacting = Transacting(self)
@@ -159,6 +161,8 @@ class Runtime:
     def encode(self, call: Call[Any]) -> str:
         """The arguments as stored. Whatever is wrong with them is an error now."""
         function, args = call.function, call.args
+        if call.options.partition and not (call.options.queue or function.queue):
+            raise InvalidInput(f"{function.name!r}: a partition is a part of a queue; give queue= as well")
         if function.bound is not Bound.NOT:
             if not args:
                 raise InvalidInput(f"{function.name!r} is a method: call it on an instance")
@@ -407,9 +411,12 @@ class Runtime:
             parent=ex.id if ex is not None and is_child else None,
             scheduled_by=ex.id if ex is not None and not is_child else None,
             attributes=options.attributes or "{}",
+            queue=options.queue or function.queue,
+            priority=options.priority,
+            partition=options.partition,
         )
         engine = self.engine
-        here = here and engine is not None and due <= now and options.version in {None, self.version}
+        here = here and due <= now and new.queue is None and options.version in {None, self.version}
         if here and engine is not None and engine.admit(function):
             new.state, new.owner = State.RUNNING, engine.worker_id
             new.version, new.fingerprint = self.version, function.fingerprint

@@ -10,12 +10,14 @@ from mainspring.app.functions import AsyncFn, SyncFn
 from mainspring.app.resources import Resource
 from mainspring.engine import registry
 from mainspring.errors import InvalidInput, NotStarted
+from mainspring.operations.queues import check_queue_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 
     from mainspring.app.declared import Mode
     from mainspring.app.options import Duration
+    from mainspring.app.queues import DeclaredQueue
     from mainspring.app.runtime import Runtime
     from mainspring.engine.registry import Function
     from mainspring.engine.retry import Retry
@@ -82,6 +84,7 @@ class Scope(Hooks):
         *,
         name: str | None = None,
         timeout: Duration | None = None,
+        queue: str | DeclaredQueue | None = None,
         at_most_once: bool = False,
         retention: Duration | None = None,
     ) -> Decorator: ...
@@ -92,17 +95,27 @@ class Scope(Hooks):
         *,
         name: str | None = None,
         timeout: Duration | None = None,
+        queue: str | DeclaredQueue | None = None,
         at_most_once: bool = False,
         retention: Duration | None = None,
     ) -> Any:
         """Register a durable function: it survives any crash, and what it has done is not done again.
 
-        `retention` says how long its ended runs are kept, instead of the settings; "forever" is possible.
+        `queue` is where its runs wait, unless `options(queue=…)` says otherwise. `retention` says how long its ended runs are kept,
+        instead of the settings; "forever" is possible.
         """
+        place = None if queue is None else check_queue_name(getattr(queue, "name", queue))
 
         def decorate(fn: Any) -> Any:
             return self._register(
-                fn, "workflow", name, retry=None, timeout=timeout, at_most_once=at_most_once, retention=retention
+                fn,
+                "workflow",
+                name,
+                retry=None,
+                timeout=timeout,
+                queue=place,
+                at_most_once=at_most_once,
+                retention=retention,
             )
 
         return decorate if fn is None else decorate(fn)

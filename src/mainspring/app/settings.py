@@ -65,6 +65,9 @@ class Settings:
         "yes", "bool", "bring the tables up to date when connecting, instead of only checking them"
     )
     work: bool = _setting("yes", "bool", "execute runs when the app is entered; off: only start and ask")
+    queues: frozenset[str] | None = _setting(
+        None, "names or none", "queues to take runs from, separated by commas; none: all of them"
+    )
     continue_on: str = _setting(
         "fingerprint",
         "str",
@@ -107,6 +110,8 @@ def _parsed(given: Any, kind: str) -> Any:
         with contextlib.suppress(ValueError):
             given = float(given) if isinstance(given, str) else given
         return parse_duration(given).total_seconds()
+    if kind == "names or none":
+        return _names(given)
     if kind.startswith("int"):
         return _whole_number(given)
     if kind == "bool":
@@ -121,6 +126,16 @@ def _whole_number(given: Any) -> int:
         with contextlib.suppress(ValueError):
             return int(given)
     raise InvalidInput(f"{given!r} is not a whole number")
+
+
+def _names(given: Any) -> frozenset[str] | None:
+    if given is None or given == "none":
+        return None
+    try:
+        names = [str(name).strip() for name in (given.split(",") if isinstance(given, str) else given)]
+    except TypeError:
+        raise InvalidInput(f"{given!r} is not a list of names") from None
+    return frozenset(name for name in names if name)
 
 
 def _truth(given: Any) -> bool:

@@ -10,6 +10,7 @@ from mainspring.app.dual import refuse_blocking_on_loop, refuse_coroutine_in_def
 from mainspring.app.joined import JoinedBlock
 from mainspring.app.later import FunctionVerbs
 from mainspring.app.nouns import RunVerbs, WorkerVerbs
+from mainspring.app.queues import QueueVerbs
 from mainspring.app.talk import Message, Talk
 
 if TYPE_CHECKING:
@@ -158,6 +159,11 @@ class Voice:
     def workers(self) -> WorkerVerbs:
         """Seeing the fleet."""
         return WorkerVerbs(self._talk.runtime)
+
+    @property
+    def queues(self) -> QueueVerbs:
+        """Seeing and steering queues."""
+        return QueueVerbs(self._talk.runtime)
 
     @property
     def scheduled_functions(self) -> FunctionVerbs:

@@ -9,6 +9,8 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from mainspring.engine import branches
 from mainspring.engine.engine import Engine
 from mainspring.errors import StoreError
@@ -69,6 +71,7 @@ class Worker:
         self._claimer = Claimer(
             clock, settings.poll, store=store, engine=self.engine, compatible=settings.continue_on == "compatible"
         )
+        self._claimer.queues = settings.queues
         self._claimer.paused = self.paused
         self._attendant = Attendant(clock, settings.poll, store=store, engine=self.engine)
         kept = settings.tick_retention
@@ -103,10 +106,11 @@ class Worker:
         self._tasks = [self._loop.create_task(service.run()) for service in services]
 
     def _declare(self) -> None:
-        """Bring the schedules that the code declares into the database."""
+        """Bring the queues and schedules that the code declares into the database."""
         from mainspring.operations.declared import Declared  # noqa: PLC0415  (slow to import)
 
         runtime, store = self._runtime, self._connection.store
+        store.queues.declare([replace(queue, version=runtime.version) for queue in runtime.queues], runtime.clock.now())
         declared = Declared(store, runtime.clock, runtime.ids, app=runtime.name, version=runtime.version)
         alone = all(worker.id == self._me.id for worker in store.workers())
         declared.apply(list(runtime.declarations), alone=alone)
@@ -187,6 +191,9 @@ class Worker:
         if signal.said:
             self._call_soon(self.engine.heard, signal.said)
         mine = signal.poked is None or self.engine.worker_id in signal.poked
+        ended = signal.ended is None or bool(signal.ended)
+        if ended:
+            self._call_soon(self._claimer.note_ends)
         if signal.ready or signal.due or mine:
             self._call_soon(self._wake, signal.ready, mine, signal.due)
 

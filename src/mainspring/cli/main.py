@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import mainspring
-from mainspring.cli import database, doctor, runs, schedules, ui, worker
+from mainspring.cli import database, doctor, queues, runs, schedules, ui, worker
 from mainspring.cli.commands import Group, colour_wanted
 
 _HELP = """Durable workflows and the schedules that start them.
@@ -41,6 +41,7 @@ def main(ctx: click.Context, *, verbose: bool) -> None:
 
 main.add_command(worker.worker)
 main.add_command(runs.runs)
+main.add_command(queues.queues)
 main.add_command(schedules.schedules)
 main.add_command(database.db)
 main.add_command(doctor.doctor)

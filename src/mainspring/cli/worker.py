@@ -37,6 +37,7 @@ _MOST_NAMED = 5
 @click.option(
     "--concurrency", type=click.IntRange(min=1), metavar="N", help="Runs at once, instead of the app's setting."
 )
+@click.option("--queues", metavar="NAMES", help="Take runs from these queues only, separated by commas.")
 @click.option("--url", metavar="URL", help="A database instead of the app's own.")
 @click.option("--fail-fast", is_flag=True, help="Give up if the database cannot be reached at the start.")
 @click.option(
@@ -46,7 +47,9 @@ _MOST_NAMED = 5
     show_default=True,
     help="What to log, on stderr.",
 )
-def worker(target: str, concurrency: int | None, url: str | None, *, fail_fast: bool, log_level: str) -> None:
+def worker(
+    target: str, concurrency: int | None, queues: str | None, url: str | None, *, fail_fast: bool, log_level: str
+) -> None:
     """Execute the runs of an app until stopped.
 
     TARGET is module:app or path/file.py:app; without :app if the module has only one. The current folder is importable.
@@ -61,7 +64,9 @@ def worker(target: str, concurrency: int | None, url: str | None, *, fail_fast: 
     _log_to_stderr(log_level)
     app = load_app(target)
     runtime = app.runtime
-    runtime.settings = replace(runtime.settings, work=True, concurrency=concurrency or runtime.settings.concurrency)
+    settings = runtime.settings
+    listened = settings.queues if queues is None else frozenset(name.strip() for name in queues.split(","))
+    runtime.settings = replace(settings, work=True, concurrency=concurrency or settings.concurrency, queues=listened)
     runtime.url = url or runtime.url
     _introduce(app, target)
     asyncio.run(_serve(app, fail_fast=fail_fast))
@@ -81,6 +86,8 @@ def _introduce(app: App, target: str) -> None:
     note(f"mainspring {mainspring.__version__}, worker of {target}")
     note(f"  database   {shown(app.url)}")
     note(f"  version    {app.version}")
+    if app.settings.queues is not None:
+        note(f"  queues     {', '.join(sorted(app.settings.queues))}, and runs without one")
     for kind in ("workflow", "step"):
         names = sorted(function.name for function in app.runtime.registry if function.kind == kind)
         note(f"  {kind + 's':<10} {', '.join(names) or 'none'}")

@@ -88,6 +88,8 @@ class Engine:
         self._thread = threading.get_ident()
         self.timers = Timers(clock, self.loop)
         self.executions: dict[str, Execution] = {}
+        self.placed: dict[str, dict[str, int]] = {}
+        """Runs of queues in memory, by queue and partition."""
         self.accepting = True
         self._run_pool = ThreadPoolExecutor(settings.threads, "mainspring-run")
         self.step_pool = ThreadPoolExecutor(settings.threads, "mainspring-step")
@@ -170,6 +172,7 @@ class Engine:
 
     def _launch(self, ex: Execution) -> None:
         self.executions[ex.id] = ex
+        self._count_place(ex, 1)
         if ex.run.deadline is not None:
             ex.deadline = self.timers.at(ex.run.deadline, lambda: self._out_of_time(ex))
         if not ex.function.is_async:
@@ -228,7 +231,15 @@ class Engine:
             ex.deadline.cancel()
         if self.executions.get(ex.id) is ex:
             del self.executions[ex.id]
+        self._count_place(ex, -1)
         self._on_room()
+
+    def _count_place(self, ex: Execution, change: int) -> None:
+        if ex.run.queue is not None:
+            there = self.placed.setdefault(ex.run.queue, {})
+            there[ex.run.partition] = there.get(ex.run.partition, 0) + change
+            if not there[ex.run.partition]:
+                del there[ex.run.partition]
 
     # -- waiting -------------------------------------------------------------------------------------------------------
     def watch(self, wait: Wait) -> None:

@@ -46,6 +46,8 @@ class Function:
     source: str
     retry: Retry = field(default_factory=lambda: Retry(1))
     timeout: int | None = None
+    queue: str | None = None
+    """The queue that its runs wait in, unless another one is named."""
     at_most_once: bool = False
     interruptible: bool = False
     bound: Bound = Bound.NOT
@@ -107,6 +109,7 @@ def make(
     full_name: Callable[[str], str],
     retry: Retry | int | None,
     timeout: timedelta | float | str | None,
+    queue: str | None = None,
     at_most_once: bool = False,
     interruptible: bool = False,
     isolation: str | None = None,
@@ -136,6 +139,7 @@ def make(
         source=_source(fn),
         retry=Retry.of(retry),
         timeout=_positive(timeout, f"the timeout of {title!r}"),
+        queue=queue,
         at_most_once=at_most_once,
         interruptible=interruptible,
         bound=bound,

@@ -20,11 +20,15 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class IdMaker:
-    """Makes ids of 24 characters: nine of the time in milliseconds, fifteen of chance. They sort by when they were made."""
+    """Makes ids of 24 characters: nine of the time in milliseconds, fifteen of chance. They sort by when they were made.
+
+    Each is greater than the one before, also within a millisecond: what is asked for first comes first.
+    """
 
     def __init__(self, clock: Clock, seed: int | None = None) -> None:
         self._clock = clock
         self._seed = seed
+        self._last = 0
         self._reseed()
 
     def _reseed(self) -> None:
@@ -36,6 +40,9 @@ class IdMaker:
         if os.getpid() != self._pid:
             self._reseed()
         number = (self._clock.now() // 1000) << 75 | self._bits(75)
+        if number <= self._last:
+            number = self._last + 1 + self._bits(48)
+        self._last = number
         return "".join([_PAIRS[(number >> shift) & 1023] for shift in _SHIFTS])
 
 

@@ -11,6 +11,7 @@ from mainspring.errors import InvalidInput, StoreUnavailable
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
 from mainspring.operations.audit import Audit
+from mainspring.operations.queues import Queues
 from mainspring.operations.retention import Pruning
 from mainspring.operations.runs import Runs
 from mainspring.operations.talk import Conversation, conversation
@@ -43,6 +44,7 @@ class Operations:
         """How many microseconds that is ahead of this machine's."""
         self.runs = Runs(store, clock)
         self.workers = Workers(store, clock)
+        self.queues = Queues(store, clock)
         self.pruning = Pruning(store, clock)
 
     @property

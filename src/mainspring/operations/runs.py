@@ -57,6 +57,8 @@ class RunInfo:
     priority: int = 0
     partition: str = ""
     key: str | None = None
+    attempts: int = 0
+    """How often it has failed so far."""
     forked_from: str | None = None
     forked_at: str | None = None
     """The position of the first operation that was not copied from there."""
@@ -161,6 +163,7 @@ def run_info(run: Run) -> RunInfo:
         priority=run.priority,
         partition=run.partition,
         key=run.key,
+        attempts=run.attempts,
         forked_from=run.forked_from,
         forked_at=run.forked_at,
         generation=run.generation,

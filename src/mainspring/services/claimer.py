@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from mainspring.queues.admission import admit
 from mainspring.services.service import Service
 from mainspring.store.ops import FAR
 from mainspring.store.protocol import ClaimRequest
@@ -30,12 +31,22 @@ class Claimer(Service):
         self._compatible = compatible
         self._next_due: int | None = None
         self._hungry = True
+        self._held = False
+        self._ends_meanwhile = False
         self.paused = False
+        self.queues: frozenset[str] | None = None
+        """The queues to take from; None: all."""
 
     def kick_for_room(self) -> None:
         """A place became free. That matters only if there was more than there was room for."""
         if self._hungry:
             self.kick()
+
+    def note_ends(self) -> None:
+        """Runs have ended somewhere. That matters if a limit of the fleet is in the way, or is just being found in the way."""
+        if self._held:
+            self.kick()
+        self._ends_meanwhile = True
 
     async def run_once(self, now: int) -> int | None:
         engine = self._engine
@@ -52,10 +63,24 @@ class Claimer(Service):
         if limit <= 0 or not functions:
             self._hungry = True
             return self._next_due
-        request = ClaimRequest(engine.worker_id, engine.version, functions, limit, now, compatible=self._compatible)
+        request = ClaimRequest(
+            engine.worker_id,
+            engine.version,
+            functions,
+            limit,
+            now,
+            compatible=self._compatible,
+            queues=self.queues,
+            mine={queue: dict(partitions) for queue, partitions in engine.placed.items()},
+            admit=admit,
+        )
+        self._ends_meanwhile = False
         claimed = await self._claim(request)
         engine.take(claimed.claims)
-        self._hungry = claimed.more or len(functions) < len(list(engine.registry))
+        self._held = claimed.held
+        if claimed.held and self._ends_meanwhile:
+            self.kick()
+        self._hungry = claimed.more or claimed.short or len(functions) < len(list(engine.registry))
         self._next_due = claimed.next_due if claimed.next_due is not None and claimed.next_due < FAR else None
         if claimed.more and engine.room() > 0:
             self.kick()

@@ -64,7 +64,7 @@ class DoomedStore:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
-        if name == "schedules":
+        if name in {"schedules", "queues"}:
             return _DoomedPart(self, found)
         if name in _NOUNS:
             return _DoomedNoun(found, _NOUNS[name], self._doomed)

@@ -97,7 +97,7 @@ class FaultyStore:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
-        if name in {"schedules", "messages"}:
+        if name in {"schedules", "messages", "queues"}:
             return FaultyStore(self._process, found)
         if name in _SILENT:
             return found

@@ -1,0 +1,135 @@
+"""Queues in code, `app.queue(…)`, and at run time, `app.queues`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import msgspec
+
+from mainspring.app.dual import dual
+from mainspring.errors import AlreadyRegistered
+from mainspring.model.queues import Limits, Queue
+from mainspring.operations.queues import KEEP, QueueInfo, Queues, Rate, changed, check_queue_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from mainspring.app.runtime import Runtime
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredQueue:
+    """A queue that the code declares. It can be named in options: `fn.options(queue=emails)`."""
+
+    name: str
+
+
+class QueueDeclarations:
+    """All queues that an app's code declares, by name."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, Queue] = {}
+
+    def add(self, name: str, limits: dict[str, Any], retry: str | None) -> DeclaredQueue:
+        check_queue_name(name)
+        made = Queue(name, changed(Limits(), limits), retry)
+        made = msgspec.structs.replace(made, declared=_text(made))
+        there = self._all.get(name)
+        if there is not None and there.declared != made.declared:
+            raise AlreadyRegistered(f"the queue {name!r} is declared twice, with different limits")
+        self._all[name] = made
+        return DeclaredQueue(name)
+
+    def __iter__(self) -> Iterator[Queue]:
+        return iter(self._all.values())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._all
+
+    def digest(self) -> str:
+        """All of it as one text: the same declarations, the same text."""
+        return repr(sorted((queue.name, queue.declared) for queue in self)) if self._all else ""
+
+
+def _text(queue: Queue) -> str:
+    said: dict[str, Any] = {
+        "limits": queue.limits,
+        "retry": None if queue.retry is None else msgspec.Raw(queue.retry.encode()),
+    }
+    return msgspec.json.encode(said).decode()
+
+
+class QueueVerbs:
+    """Seeing and steering queues. Recorded when called inside a run."""
+
+    _spelled: ClassVar[str] = "queues"
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def _block(self, work: Coroutine[Any, Any, R], label: str) -> R:
+        return self._runtime.block(work, label)
+
+    def _ask(self, verb: str, kind: Any, question: Callable[[Queues], R]) -> Coroutine[Any, Any, R]:
+        return self._runtime.ask_store(
+            f"queues.{verb}", kind, lambda store: question(Queues(store, self._runtime.clock))
+        )
+
+    @dual
+    def list(self, /) -> Coroutine[Any, Any, list[QueueInfo]]:
+        """All queues by name, also those that runs wait for and that nobody has made."""
+        return self._ask("list", list[QueueInfo], lambda queues: queues.list())
+
+    @dual
+    def describe(self, /, name: str) -> Coroutine[Any, Any, QueueInfo]:
+        """One queue, with what is in each of its partitions. `NotFound` if there is none and no run waits for one."""
+        return self._ask("describe", QueueInfo, lambda queues: queues.describe(name))
+
+    @dual
+    def set(
+        self,
+        /,
+        name: str,
+        *,
+        partition: str | None = None,
+        concurrency: int | None = KEEP,
+        worker_concurrency: int | None = KEEP,
+        rate: Rate | None = KEEP,
+        partition_concurrency: int | None = KEEP,
+        partition_worker_concurrency: int | None = KEEP,
+        partition_rate: Rate | None = KEEP,
+    ) -> Coroutine[Any, Any, QueueInfo]:
+        """Make a queue, or change what is named of it, at once and for all workers; the rest stays. None takes a limit away.
+
+        With a `partition` the limits that begin with `partition_` are those of that partition alone; all of them None gives it
+        those of the others again.
+        """
+        named = {
+            "concurrency": concurrency,
+            "worker_concurrency": worker_concurrency,
+            "rate": rate,
+            "partition_concurrency": partition_concurrency,
+            "partition_worker_concurrency": partition_worker_concurrency,
+            "partition_rate": partition_rate,
+        }
+        changes = {key: value for key, value in named.items() if value is not KEEP}
+        changed(Limits(), changes)
+        return self._ask("set", QueueInfo, lambda queues: queues.set(name, partition, dict(changes)))
+
+    @dual
+    def pause(self, /, name: str) -> Coroutine[Any, Any, None]:
+        """Begin none of its runs until it is resumed. Those that have begun go on."""
+        return self._ask("pause", None, lambda queues: queues.pause(name))
+
+    @dual
+    def resume(self, /, name: str) -> Coroutine[Any, Any, None]:
+        """Begin its runs again."""
+        return self._ask("resume", None, lambda queues: queues.resume(name))
+
+    @dual
+    def delete(self, /, name: str) -> Coroutine[Any, Any, bool]:
+        """Forget a queue; its runs wait until there is one of that name again. False if there is none."""
+        return self._ask("delete", bool, lambda queues: queues.delete(name))

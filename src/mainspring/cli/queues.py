@@ -1,0 +1,174 @@
+"""`mainspring queues`: seeing and steering queues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from mainspring.app.settings import Settings
+from mainspring.cli import display
+from mainspring.cli.commands import Group, note, output_option, url_option
+from mainspring.operations.connect import connect
+from mainspring.operations.queues import Rate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.operations.queues import QueueInfo, QueueLimits
+
+F = TypeVar("F", bound="Callable[..., Any]")
+_NO_LIMIT = "none"
+
+
+@click.group(cls=Group)
+def queues() -> None:
+    """See queues, change their limits, pause and resume them."""
+
+
+@queues.command(name="list")
+@url_option
+@output_option("table", "json", "ids")
+def list_(url: str, output: str) -> None:
+    """List queues, with how many of their runs wait, are due later and are under way.
+
+    Those that runs wait for and that nobody has made are there as well.
+    """
+    with connect(url, Settings()) as operations:
+        found = operations.queues.list()
+    if output == "json":
+        display.as_json(found)
+    elif output == "ids":
+        for queue in found:
+            click.echo(queue.name)
+    elif found:
+        head = ("QUEUE", "STATE", "READY", "LATER", "UNDER WAY", "LIMITS")
+        display.table(head, [_row(queue) for queue in found])
+    else:
+        note("no queues")
+
+
+@queues.command
+@click.argument("name")
+@url_option
+@output_option("table", "json")
+def show(name: str, url: str, output: str) -> None:
+    """Show one queue and its partitions. Exit code 4 if there is none, and no run waits for one."""
+    with connect(url, Settings()) as operations:
+        queue = operations.queues.describe(name)
+    if output == "json":
+        display.as_json(queue)
+        return
+    rows = [_row(queue)]
+    for key, part in queue.partitions.items():
+        limits = "" if part.limits is None else _limits(part.limits)
+        rows.append((f"  {key or '(none)'}", "", str(part.ready), str(part.scheduled), str(part.under_way), limits))
+    display.table(("QUEUE", "STATE", "READY", "LATER", "UNDER WAY", "LIMITS"), rows)
+
+
+class _Count(click.ParamType[Any]):
+    """A number from 1, or "none"."""
+
+    name = "N|none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == _NO_LIMIT:
+            return None
+        return click.IntRange(min=1).convert(value, param, ctx)
+
+
+class _RateText(click.ParamType[Any]):
+    """Such as 100/1m, or "none"."""
+
+    name = "N/TIME|none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == _NO_LIMIT:
+            return None
+        try:
+            return Rate.read(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+_KEEP = object()
+
+
+def _limit(flag: str, kind: click.ParamType[Any], text: str) -> Callable[[F], F]:
+    return click.option(flag, type=kind, default=None, callback=_kept, help=text)
+
+
+def _kept(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """What was not given is not changed; "none" takes a limit away."""
+    given = ctx.get_parameter_source(param.name or "") is not click.core.ParameterSource.DEFAULT
+    return value if given else _KEEP
+
+
+@queues.command(name="set")
+@click.argument("name")
+@_limit("--concurrency", _Count(), "Runs under way in the whole fleet.")
+@_limit("--worker-concurrency", _Count(), "Runs in the memory of one worker.")
+@_limit("--rate", _RateText(), "Starts within a length of time: 100/1m.")
+@_limit("--partition-concurrency", _Count(), "Runs of one partition under way.")
+@_limit("--partition-worker-concurrency", _Count(), "Runs of one partition in one worker.")
+@_limit("--partition-rate", _RateText(), "Starts of one partition within a length of time.")
+@click.option("--partition", metavar="KEY", help="Change the limits of this partition alone.")
+@url_option
+def set_(name: str, partition: str | None, url: str, **limits: Any) -> None:
+    """Make a queue, or change the limits that are given; the others stay. `none` takes a limit away.
+
+    \b
+      mainspring queues set emails --concurrency 50 --rate 100/1m
+      mainspring queues set emails --partition acme --partition-concurrency 5
+    """
+    with connect(url, Settings()) as operations:
+        named = {key: value for key, value in limits.items() if value is not _KEEP}
+        queue = operations.queues.set(name, partition, named)
+    display.table(("QUEUE", "STATE", "READY", "LATER", "UNDER WAY", "LIMITS"), [_row(queue)])
+
+
+@queues.command
+@click.argument("name")
+@url_option
+def pause(name: str, url: str) -> None:
+    """Begin none of its runs until it is resumed. Those that have begun go on."""
+    with connect(url, Settings()) as operations:
+        operations.queues.pause(name)
+    note(f"queue {name} is paused")
+
+
+@queues.command
+@click.argument("name")
+@url_option
+def resume(name: str, url: str) -> None:
+    """Begin its runs again."""
+    with connect(url, Settings()) as operations:
+        operations.queues.resume(name)
+    note(f"queue {name} goes on")
+
+
+@queues.command
+@click.argument("name")
+@url_option
+def delete(name: str, url: str) -> None:
+    """Forget a queue. Its runs that have not begun wait until there is one of that name again."""
+    with connect(url, Settings()) as operations:
+        done = operations.queues.delete(name)
+    note(f"queue {name} is deleted" if done else f"there was no queue {name}")
+
+
+def _row(queue: QueueInfo) -> tuple[str, ...]:
+    state = "paused" if queue.paused else "open" if queue.exists else "does not exist"
+    return queue.name, state, str(queue.ready), str(queue.scheduled), str(queue.under_way), _limits(queue.limits)
+
+
+def _limits(limits: QueueLimits) -> str:
+    values = {
+        "concurrency": limits.concurrency,
+        "per worker": limits.worker_concurrency,
+        "rate": limits.rate,
+        "per partition": limits.partition_concurrency,
+        "per partition and worker": limits.partition_worker_concurrency,
+        "rate per partition": limits.partition_rate,
+    }
+    return ", ".join(f"{name} {value}" for name, value in values.items() if value is not None)
