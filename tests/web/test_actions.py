@@ -42,6 +42,25 @@ async def test_runs_are_cancelled_and_terminated_and_the_page_says_so(shop: Shop
     assert (await shop.app.runs.get("order-5")).state == "cancelled"
 
 
+async def test_runs_are_retried_resumed_forked_and_deleted(shop: Shop) -> None:
+    async with shop.asking() as asking:
+        await done(asking, "/runs/cancel", ids="order-4")
+        await shop.world.advance("1s")
+        assert "order-4 is queued again" in await done(asking, "/runs/resume", ids="order-4")
+        assert "order-3 is queued again" in await done(asking, "/runs/retry", ids="order-3")
+        assert "order-1 had not failed" in await done(asking, "/runs/retry", ids="order-1")
+        assert "forked: " in await done(asking, "/runs/fork", ids="order-1", beginning="true")
+        assert "forked: " in await done(asking, "/runs/fork", ids="order-1", step="1")
+        await shop.world.advance("1m")
+        forks = (await asking.get("/api/runs/order-1")).json()["forks"]
+        assert {fork["forked_from"] for fork in forks} == {"order-1"}
+        assert "forked from" in (await asking.get(f"/runs/{forks[0]['id']}")).text
+        assert (await asking.get("/api/runs/order-3")).json()["run"]["state"] == "failed"
+        assert (await asking.get("/api/runs/order-4")).json()["run"]["state"] == "waiting"
+        assert "order-2 is deleted" in await done(asking, "/runs/delete", ids="order-2")
+        assert (await asking.get("/runs/order-2")).status_code == 404
+
+
 async def test_a_schedule_is_paused_resumed_triggered_skipped_edited_filled_in_and_deleted(shop: Shop) -> None:
     async with shop.asking() as asking:
         assert "nightly is paused until 2026-04-01 00:00 UTC" in await done(

@@ -87,9 +87,9 @@ _FORGET = "DELETE FROM activity WHERE minute > 0 AND minute < :before"
 
 _AUDIT = "id, at, who, action, subject, reason, details, outcome"
 _NOTE = f"""
-  INSERT INTO audit ({_AUDIT}) VALUES (:id, :at, :who, :action, :subject, :reason, :details, :outcome)
+  INSERT INTO actions ({_AUDIT}) VALUES (:id, :at, :who, :action, :subject, :reason, :details, :outcome)
 """
-_CAME_OF_IT = "UPDATE audit SET outcome = :outcome WHERE id = :id"
+_CAME_OF_IT = "UPDATE actions SET outcome = :outcome WHERE id = :id"
 
 
 class Entry(Struct):
@@ -251,7 +251,7 @@ class Watching:
         values: dict[str, Any] = {"limit": limit} | ({"before": before} if before is not None else {})
         return [
             Entry(*row)
-            for row in self._rows(f"SELECT {_AUDIT} FROM audit {where} ORDER BY id DESC LIMIT :limit", **values)
+            for row in self._rows(f"SELECT {_AUDIT} FROM actions {where} ORDER BY id DESC LIMIT :limit", **values)
         ]
 
     def _one(self, statement: str, **values: Any) -> int:

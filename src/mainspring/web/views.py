@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_type_hints
 
 from msgspec import Meta, Struct
@@ -16,6 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 Id: TypeAlias = Annotated[str, Meta(min_length=1, max_length=600, description="The id of a run or schedule.")]
 Reason: TypeAlias = Annotated[str, Meta(max_length=1_000, description="Why. It is kept in the record of actions.")]
+Moment: TypeAlias = Annotated[datetime, Meta(tz=True, description="With its offset from UTC.")]
 PageSize: TypeAlias = Annotated[int, Meta(ge=1, le=500, description="How many to show.")]
 After: TypeAlias = Annotated[str, Meta(max_length=700, description="`next` of the page before.")]
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import json
+from typing import Annotated, Any, Literal, cast
 
 from msgspec import Meta, Struct, field
 
+from mainspring.errors import InvalidInput
 from mainspring.model.states import State
 from mainspring.operations.runs import RunInfo, StepInfo
 from mainspring.operations.talk import Conversation
-from mainspring.web.views import After, Body, Done, Id, Pages, PageSize, Reason, Scene
+from mainspring.web.views import After, Body, Done, Id, Moment, Pages, PageSize, Reason, Scene
 
 pages = Pages()
 MOST_CHILDREN = 50
+Text = Annotated[str, Meta(max_length=600)]
 StateName = Literal[
     "scheduled", "queued", "running", "waiting", "cancelling", "succeeded", "failed", "cancelled"
 ]  # as in State; a literal describes itself in the API
@@ -22,10 +25,19 @@ class RunQuery(Struct):
     """Which runs."""
 
     state: list[StateName] = field(default_factory=list[StateName])
-    workflow: Annotated[str, Meta(max_length=600)] | None = None
-    id_prefix: Annotated[str, Meta(max_length=600)] | None = None
+    workflow: Text | None = None
+    id_prefix: Text | None = None
+    queue: Text | None = None
+    schedule: Text | None = None
+    version: Text | None = None
     parent: Id | None = None
+    forked_from: Id | None = None
+    attributes: (
+        Annotated[str, Meta(max_length=2_000, description="A JSON object: runs that have all of it.")] | None
+    ) = None
     stranded: bool | None = None
+    created_after: Moment | None = None
+    created_before: Moment | None = None
     after: After | None = None
     limit: PageSize = 50
 
@@ -50,6 +62,8 @@ class RunAnswer(Struct):
     steps: list[StepInfo]
     children: list[RunInfo]
     """Its latest children."""
+    forks: list[RunInfo]
+    """The latest runs that were forked from it."""
     conversation: Conversation
     helps: str | None
     """If it is stranded: the command that helps."""
@@ -62,6 +76,14 @@ class Chosen(Body):
     reason: Reason | None = None
 
 
+class Forking(Chosen):
+    """Where the new runs go on: at a step (its position or name), at the beginning, or else at what ended the old ones."""
+
+    step: Text | None = None
+    beginning: bool = False
+    version: Text | None = None
+
+
 @pages.view("/runs", "runs.html")
 def runs(scene: Scene, query: RunQuery) -> RunList:
     """A page of runs, newest first."""
@@ -69,8 +91,15 @@ def runs(scene: Scene, query: RunQuery) -> RunList:
         state=tuple(query.state),
         workflow=query.workflow,
         id_prefix=query.id_prefix,
+        queue=query.queue,
+        schedule=query.schedule,
+        version=query.version,
         parent=query.parent,
+        forked_from=query.forked_from,
+        attributes=_attributes(query.attributes),
         stranded=query.stranded,
+        created_after=query.created_after,
+        created_before=query.created_before,
         after=query.after,
         limit=query.limit,
     )
@@ -87,6 +116,7 @@ def run(scene: Scene, query: RunId) -> RunAnswer:
         scene.redactor.run(found),
         [scene.redactor.step(step, found) for step in operations.runs.steps(query.id)],
         [scene.redactor.run(child) for child in children],
+        [scene.redactor.run(fork) for fork in operations.runs.list(forked_from=query.id, limit=MOST_CHILDREN).runs],
         scene.redactor.conversation(operations.conversation(query.id), found),
         "MAINSPRING_CONTINUE_ON=compatible mainspring worker MODULE:APP" if found.stranded else None,
     )
@@ -104,13 +134,55 @@ def terminate(scene: Scene, body: Chosen) -> Done:
     return _counted("terminated", scene.operations.runs.terminate(body.ids, body.reason))
 
 
-def _counted(what: str, answers: dict[str, bool]) -> Done:
+@pages.action("/runs/retry", lambda body: body.ids)
+def retry(scene: Scene, body: Chosen) -> Done:
+    """Let failed runs go on from what they have achieved."""
+    return _counted("queued again", scene.operations.runs.retry(body.ids), "had not failed")
+
+
+@pages.action("/runs/resume", lambda body: body.ids)
+def resume(scene: Scene, body: Chosen) -> Done:
+    """Let cancelled runs, and those that were recovered too often, go on where they stopped."""
+    return _counted("queued again", scene.operations.runs.resume(body.ids), "had nothing to resume")
+
+
+@pages.action("/runs/fork", lambda body: body.ids)
+def fork(scene: Scene, body: Forking) -> Done:
+    """Make new runs that have done what these had done before a step, and go on from there."""
+    operations = scene.operations.runs
+    if body.step is None and not body.beginning:
+        made = operations.fork_failed(body.ids, version=body.version)
+    else:
+        made = {each: operations.fork(each, body.step, version=body.version) for each in body.ids}
+    listed = ", ".join(list(made.values())[:3])
+    return Done(f"forked: {listed}{' and more' if len(made) > 3 else ''}", dict(made))
+
+
+@pages.action("/runs/delete", lambda body: body.ids)
+def delete(scene: Scene, body: Chosen) -> Done:
+    """Delete ended runs with their children and all they recorded."""
+    return _counted("deleted", scene.operations.runs.delete(body.ids), "did not exist")
+
+
+def _attributes(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        found: Any = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidInput(f"attributes are a JSON object: {error}") from None
+    if not isinstance(found, dict):
+        raise InvalidInput('attributes are a JSON object, such as {"tenant": "acme"}')
+    return cast("dict[str, Any]", found)
+
+
+def _counted(what: str, answers: dict[str, bool], otherwise: str = "had ended before") -> Done:
     done = sum(answers.values())
     result: dict[str, Any] = dict(answers)
     if len(answers) == 1:
         only = next(iter(answers))
-        return Done(f"{only} is {what}" if done else f"{only} had ended before", result)
-    rest = f"; {len(answers) - done} had ended before" if done < len(answers) else ""
+        return Done(f"{only} is {what}" if done else f"{only} {otherwise}", result)
+    rest = f"; {len(answers) - done} {otherwise}" if done < len(answers) else ""
     return Done(f"{done} run{'' if done == 1 else 's'} {what}{rest}", result)
 
 

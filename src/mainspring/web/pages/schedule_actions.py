@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from mainspring.app.changes import columns
-from mainspring.web.pages.schedules import Moment, read_spec
-from mainspring.web.views import Body, Done, Id, Pages, Reason, Scene
+from mainspring.web.pages.schedules import read_spec
+from mainspring.web.views import Body, Done, Id, Moment, Pages, Reason, Scene
 
 pages = Pages()
 OverlapName = Literal["skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other", "allow_all"]

@@ -13,10 +13,9 @@ from mainspring.model.clock import to_datetime
 from mainspring.operations.schedule_infos import BackfillInfo, ScheduleDescription, TickInfo
 from mainspring.operations.schedule_pictures import Day, ScheduleCard
 from mainspring.recurrence import Spec, lint
-from mainspring.web.views import After, Id, Pages, PageSize, Scene
+from mainspring.web.views import After, Id, Moment, Pages, PageSize, Scene
 
 pages = Pages()
-Moment = Annotated[datetime, Meta(tz=True)]
 OutcomeName = Literal[
     "pending", "buffered", "fired", "late", "skipped_overlap", "skipped_by_request",
     "missed", "paused", "dropped", "replaced", "start_failed",

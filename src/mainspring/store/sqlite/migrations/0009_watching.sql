@@ -1,5 +1,5 @@
 -- What operators did: one row per action, there before the action is carried out.
-CREATE TABLE audit (
+CREATE TABLE actions (
   id      TEXT NOT NULL PRIMARY KEY,        -- sorts by time
   at      INTEGER NOT NULL,
   who     TEXT NOT NULL,                    -- as the dashboard or the command line knows them
@@ -23,6 +23,5 @@ CREATE TABLE activity (
 ) WITHOUT ROWID;
 
 -- What went wrong is rare, and is what people look for.
-CREATE INDEX runs_unhappy ON runs (state, uid) WHERE state IN ('failed', 'cancelled');
 CREATE INDEX ticks_unhappy ON ticks (schedule, nominal) WHERE outcome NOT IN ('fired', 'pending', 'buffered');
 CREATE INDEX ticks_lost ON ticks (nominal) WHERE outcome IN ('missed', 'skipped_overlap', 'dropped', 'start_failed');
