@@ -156,7 +156,7 @@ def redefine(planning: Planning, changed: dict[str, Any]) -> None:
     if respecified:
         # What has come up by its nominal time, and waits for its jitter only, is not lost with the old definition.
         nominal = planning.times.next(schedule.cursor)
-        if nominal is not None and nominal <= now and planning.active:
+        if nominal is not None and nominal <= now:
             held = Tick(schedule.id, nominal, "", Source.CLOCK, planning.times.act(nominal), Outcome.PENDING)
             planning.held.append(held)
             planning.plan.ticks.append(held)
