@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from mainspring import App, Settings, State, run
 from mainspring.cli.main import main
 from mainspring.errors import InvalidInput, NotFound
-from mainspring.store.retention import TABLES, Keep
+from mainspring.store.management import TABLES_OF_RUN
+from mainspring.store.retention import Keep
 from mainspring.testing import world
 from tests.transactions import bank
 
@@ -81,7 +82,7 @@ async def test_each_is_kept_as_long_as_its_function_or_the_app_says(store_url: s
         await w.advance("30d")
         assert [await there(app, each) for each in ("short", "long", "eternal")] == [False, False, True]
         assert (await pending.describe()).state is State.SCHEDULED
-    for table in TABLES:
+    for table in TABLES_OF_RUN:
         where = table if bank.is_sqlite(store_url) else f"mainspring.{table}"
         assert bank.value(store_url, f"SELECT count(*) FROM {where} WHERE run = 'short'") == 0
 

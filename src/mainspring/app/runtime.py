@@ -124,6 +124,9 @@ class Runtime:
             portal, self._portal = self._portal, None
         if connection is not None:
             connection.close()
+        for function in self.registry:
+            if function.database is not None:
+                function.database.close()
         if portal is not None:
             portal.close()
 

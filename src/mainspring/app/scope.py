@@ -11,6 +11,7 @@ from mainspring.app.resources import Resource
 from mainspring.engine import registry
 from mainspring.errors import InvalidInput, NotStarted
 from mainspring.operations.queues import check_queue_name
+from mainspring.store.elsewhere import Elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
@@ -57,6 +58,7 @@ class Scope(Hooks):
 
     def __init__(self) -> None:
         self._resources: list[Resource[Any]] = []
+        self._places: dict[Any, Elsewhere] = {}
 
     @property
     def runtime(self) -> Runtime:
@@ -206,17 +208,25 @@ class Scope(Hooks):
     @overload
     def transaction(self, fn: Callable[Concatenate[G, P], R], /) -> SyncFn[P, R]: ...
     @overload
-    def transaction(self, /, *, name: str | None = None, isolation: str | None = None) -> TransactionDecorator: ...
-    def transaction(self, fn: Any = None, /, *, name: str | None = None, isolation: str | None = None) -> Any:
+    def transaction(
+        self, /, *, name: str | None = None, isolation: str | None = None, database: Any = None
+    ) -> TransactionDecorator: ...
+    def transaction(
+        self, fn: Any = None, /, *, name: str | None = None, isolation: str | None = None, database: Any = None
+    ) -> Any:
         """Register a transaction: a step whose outcome commits together with what its function writes, exactly once.
 
         The annotation of its first parameter says what it is given: `Tx`, `sqlite3.Connection`, `psycopg.Connection` (or
         `AsyncConnection`, for `async def`), or a SQLAlchemy `Connection` or `Session`. What is started, scheduled or cancelled
-        inside is part of the transaction. `isolation` is "read committed", "repeatable read" or "serializable".
+        inside is part of the transaction. `isolation` is "read committed", "repeatable read" or "serializable". `database` is
+        where your tables are, if not in the app's own database: a URL, or a SQLAlchemy engine.
         """
+        place = None if database is None else self._place(database)
 
         def decorate(fn: Any) -> Any:
-            return self._register(fn, "transaction", name, retry=None, timeout=None, isolation=isolation)
+            return self._register(
+                fn, "transaction", name, retry=None, timeout=None, isolation=isolation, database=place
+            )
 
         return decorate if fn is None else decorate(fn)
 
@@ -229,6 +239,12 @@ class Scope(Hooks):
         made: Resource[Any] = Resource(open_)
         self._resources.append(made)
         return made
+
+    def _place(self, database: Any) -> Elsewhere:
+        key = database if isinstance(database, str) else id(database)
+        if key not in self._places:
+            self._places[key] = Elsewhere(database)
+        return self._places[key]
 
     def _register(self, fn: Any, kind: str, name: str | None, **how: Any) -> Any:
         if isinstance(fn, (AsyncFn, SyncFn)):

@@ -11,7 +11,9 @@ from mainspring.engine.context import StepScope, TransactionScope, current
 from mainspring.engine.talking import unknown_error
 from mainspring.engine.transactions import TransactionCall, pause
 from mainspring.errors import InTransaction
-from mainspring.store.ops import Start
+from mainspring.store.deferred import Cancel
+from mainspring.store.messages import Entry, Post
+from mainspring.store.ops import Start, Started
 from mainspring.store.transactions import Again
 
 if TYPE_CHECKING:
@@ -20,9 +22,10 @@ if TYPE_CHECKING:
     from mainspring.app.functions import Call
     from mainspring.app.runtime import Runtime
     from mainspring.model.records import NewRun
+    from mainspring.store.deferred import Deferred
     from mainspring.store.joining import Fence, Talk
     from mainspring.store.messages import Say
-    from mainspring.store.ops import Started
+    from mainspring.store.places import ElsewhereSession
     from mainspring.store.schedules import ScheduleStore
     from mainspring.store.transactions import Session
 
@@ -66,18 +69,17 @@ class Transacting:
         prepared = self._prepared(call)
         if isinstance(where, TransactionScope):
             return self._nested(where, prepared)
+        place = prepared.database or self._runtime.connection().store.transactions
         failed = 0
         while True:
             try:
-                return self._runtime.connection().store.transactions.transact(
-                    lambda session: self._work(prepared, session), prepared.wants, prepared.isolation
-                )
+                return place.transact(lambda session: self._work(prepared, session), prepared.wants, prepared.isolation)
             except Again:
                 failed += 1
                 time.sleep(pause(failed, self._runtime.ids.new()))
 
-    def _work(self, call: TransactionCall, session: Session) -> Any:
-        scope = self._scope(session)
+    def _work(self, call: TransactionCall, session: Session | ElsewhereSession) -> Any:
+        scope = self._scope(call, session)
         token = current.set(scope)
         try:
             value = call.made(session)
@@ -89,17 +91,20 @@ class Transacting:
 
     def _nested(self, scope: TransactionScope, call: TransactionCall) -> Any:
         """A transaction inside another one is part of it; if it fails, only what it did itself is undone."""
-        session = _open(scope)
-        savepoint = scope.joined
-        savepoint.do(_say(f"SAVEPOINT {_NESTED}"))
+        session = _open(scope, call)
+        tongue = scope.elsewhere.tongue if scope.elsewhere is not None else scope.joined.tongue
+        mark = scope.deferred.mark() if scope.deferred is not None else None
+        tongue.ask(f"SAVEPOINT {_NESTED}", {})
         try:
             value = call.made(session)
             session.settle()
         except BaseException:
-            savepoint.do(_say(f"ROLLBACK TO SAVEPOINT {_NESTED}"))
-            savepoint.do(_say(f"RELEASE SAVEPOINT {_NESTED}"))
+            tongue.ask(f"ROLLBACK TO SAVEPOINT {_NESTED}", {})
+            tongue.ask(f"RELEASE SAVEPOINT {_NESTED}", {})
+            if scope.deferred is not None and mark is not None:
+                scope.deferred.back_to(mark)
             raise
-        savepoint.do(_say(f"RELEASE SAVEPOINT {_NESTED}"))
+        tongue.ask(f"RELEASE SAVEPOINT {_NESTED}", {})
         return value
 
     @ours
@@ -112,7 +117,7 @@ class Transacting:
         connection = await self._runtime.connected()
 
         async def work(session: Session) -> Any:
-            scope = self._scope(session)
+            scope = self._scope(prepared, session)
             token = current.set(scope)
             try:
                 return await prepared.made(session)
@@ -129,7 +134,7 @@ class Transacting:
                 await asyncio.sleep(pause(failed, self._runtime.ids.new()))
 
     async def _await_nested(self, scope: TransactionScope, call: TransactionCall) -> Any:
-        session = _open(scope)
+        session = _open(scope, call)
         await scope.joined.ado(_say(f"SAVEPOINT {_NESTED}"))
         try:
             value = await call.made(session)
@@ -144,9 +149,11 @@ class Transacting:
         self._runtime.encode(call)
         return TransactionCall.of(call.function, call.args, call.kwargs)
 
-    def _scope(self, session: Session) -> TransactionScope:
+    def _scope(self, call: TransactionCall, session: Any) -> TransactionScope:
         where = current.get()
         step = where if isinstance(where, StepScope) else None
+        if call.database is not None:
+            return TransactionScope(self._runtime, None, elsewhere=session, place=call.database, step=step)
         return TransactionScope(self._runtime, session.joined, session=session, step=step)
 
     # -- verbs that join -----------------------------------------------------------------------------------------------
@@ -154,6 +161,9 @@ class Transacting:
         self, scope: TransactionScope, runs: list[NewRun], then: Callable[[list[Started]], R]
     ) -> Coroutine[Any, Any, R]:
         """Start runs as part of a transaction: they are there when, and only if, it commits."""
+        if (deferred := _deferred(scope)) is not None:
+            deferred.starts += runs
+            return ready(then([Started(created=True, workflow=run.workflow, state=run.state) for run in runs]))
         asker = scope.step.execution.id if scope.step is not None and not scope.recorded else None
         talk = scope.joined.joining.start([Start(run, asker) for run in runs], self._runtime.clock.now())
         return self._join(scope, talk, then)
@@ -162,17 +172,34 @@ class Transacting:
         self, scope: TransactionScope, ids: Sequence[str], reason: str | None
     ) -> Coroutine[Any, Any, dict[str, bool]]:
         """Cancel runs when, and only if, the transaction commits."""
+        if (deferred := _deferred(scope)) is not None:
+            deferred.cancels.append(Cancel(list(ids), reason))
+            there = self._runtime.connection().store.endings(ids)
+            return ready({run: run in there and there[run] is None for run in ids})
         talk = scope.joined.joining.cancel(ids, reason, self._runtime.clock.now())
         return self._join(scope, talk, lambda done: done)
 
     def say(self, scope: TransactionScope, says: list[Say], fence: Fence | None = None) -> Coroutine[Any, Any, None]:
         """Say something to runs, or on behalf of the one we are in, when, and only if, the transaction commits."""
+        if (deferred := _deferred(scope)) is not None:
+            posts = [say for say in says if isinstance(say, Post)]
+            born = {run.id for run in deferred.starts}
+            wanted = [post.run for post in posts if post.run not in born]
+            there = self._runtime.connection().store.endings(wanted)
+            _all_known([run for run in dict.fromkeys(wanted) if run not in there])
+            deferred.posts += posts
+            deferred.entries += [say for say in says if isinstance(say, Entry)]
+            return ready(None)
         talk = scope.joined.joining.say(says, self._runtime.clock.now(), fence)
         return self._join(scope, talk, _all_known)
 
     def with_schedules(self, scope: TransactionScope, work: Callable[[ScheduleStore], R]) -> Coroutine[Any, Any, R]:
         """Do something with the schedules as part of the transaction."""
         _refuse_over(scope)
+        if scope.elsewhere is not None:
+            raise InTransaction(
+                "the schedules are in the app's own database, and this transaction is in another one; do it before or after"
+            )
         if scope.joined.is_async:
             return _then(scope.joined.awith_schedules(work), lambda done: done)
         return ready(scope.joined.with_schedules(work))
@@ -205,7 +232,25 @@ def _refuse_over(scope: TransactionScope) -> None:
         raise InTransaction("the transaction is over; what was to be part of it has to be done inside it")
 
 
-def _open(scope: TransactionScope) -> Session:
+def _deferred(scope: TransactionScope) -> Deferred | None:
+    """What a transaction in another database wants to happen here. Only for one that a run records it is certain to happen."""
+    _refuse_over(scope)
+    if scope.elsewhere is not None and not scope.recorded:
+        raise InTransaction(
+            "this transaction is in another database than the app's, and no run records it, so what it starts, sends or cancels "
+            "could be lost between the two; call it in a workflow, or start it as a run of its own"
+        )
+    return scope.deferred
+
+
+def _open(scope: TransactionScope, call: TransactionCall) -> Session | ElsewhereSession:
+    if scope.elsewhere is not None and call.database is not None and scope.place is call.database:
+        return scope.elsewhere
+    if (scope.elsewhere is not None) or call.database is not None:
+        raise InTransaction(
+            f"the transaction {call.name!r} is called inside one in another database; one of them could commit without the other. "
+            "Call them one after the other"
+        )
     if scope.session is None:
         raise InTransaction(
             "a transaction of the app's is called inside app.joined(…), whose connection is yours; "

@@ -6,10 +6,13 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from mainspring.errors import NotInRun
+from mainspring.store.deferred import Deferred
 
 if TYPE_CHECKING:
     from mainspring.engine.execution import Execution
+    from mainspring.store.elsewhere import Elsewhere
     from mainspring.store.joining import Joined
+    from mainspring.store.places import ElsewhereSession
     from mainspring.store.transactions import Session
 
 
@@ -118,26 +121,39 @@ class TransactionScope:
 
     `step` is the place in a run, if there is one. `recorded` says that the transaction is an operation of that run, whose record
     is part of it as well. `session` is the library's own; one that a user opened is only joined.
+
+    In another database than the app's own there is nothing to join: what is to happen here is `deferred`.
     """
 
-    __slots__ = ("home", "joined", "over", "quota", "recorded", "session", "step")
+    __slots__ = ("_joined", "deferred", "elsewhere", "home", "over", "place", "quota", "recorded", "session", "step")
 
     def __init__(
         self,
         home: object,
-        joined: Joined,
+        joined: Joined | None,
         *,
         session: Session | None = None,
+        elsewhere: ElsewhereSession | None = None,
+        place: Elsewhere | None = None,
         step: StepScope | None = None,
         recorded: bool = False,
     ) -> None:
         self.home = home
-        self.joined = joined
+        self._joined = joined
         self.session = session
+        self.elsewhere = elsewhere
+        self.place = place
+        self.deferred = Deferred() if elsewhere is not None else None
         self.step = step
         self.recorded = recorded
         self.quota = Quota()
         self.over = False
+
+    @property
+    def joined(self) -> Joined:
+        """The way into the transaction. Where there is none, verbs are deferred."""
+        assert self._joined is not None  # noqa: S101
+        return self._joined
 
 
 current: ContextVar[Line | StepScope | TransactionScope | None] = ContextVar("mainspring_current", default=None)

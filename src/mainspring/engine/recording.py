@@ -72,6 +72,8 @@ class Transact(Struct):
 
     call: TransactionCall
     record: Step
+    stopping: bool = False
+    """It was made, but the run was asked to stop meanwhile."""
 
 
 class Nap(Struct):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import timedelta
 
+    from mainspring.store.elsewhere import Elsewhere
     from mainspring.store.transactions import Wants
 
 SECOND = 1_000_000
@@ -54,8 +55,8 @@ class Function:
     wants: Wants | None = None
     """What a transaction's function is given first."""
     isolation: str | None = None
-    database: Any = None
-    """Where a transaction is made: None for the app's own database, else a URL or a SQLAlchemy engine."""
+    database: Elsewhere | None = None
+    """Where a transaction is made, if not in the app's own database."""
     retention: int | None = None
     """How long its ended runs are kept, in microseconds; None: as the settings say."""
 
@@ -113,7 +114,7 @@ def make(
     at_most_once: bool = False,
     interruptible: bool = False,
     isolation: str | None = None,
-    database: Any = None,
+    database: Elsewhere | None = None,
     retention: timedelta | float | str | None = None,
 ) -> Function:
     """Look at a function once, at registration: whatever is wrong with it is an error now."""
@@ -130,6 +131,10 @@ def make(
     place = None if kind != "transaction" else 0 if bound is Bound.NOT else 1
     if isolation is not None and isolation not in ISOLATION:
         raise InvalidInput(f"{title!r}: isolation is one of {', '.join(ISOLATION)}, not {isolation!r}")
+    if database is not None and inspect.iscoroutinefunction(fn):
+        raise InvalidInput(
+            f"{title!r} is `async def`, and a transaction in another database is a `def`; call it with `await {title}.aio(…)`"
+        )
     return Function(
         name=title,
         kind=kind,

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mainspring.engine.context import StepScope, TransactionScope, current
-from mainspring.engine.recording import Consult, Nap, Transact, conclude, frontier, outcome, replayed, turn
+from mainspring.engine.recording import Consult, Nap, Transact, conclude, frontier, heed, outcome, replayed, turn
 from mainspring.engine.retry import Retry
 from mainspring.engine.signals import Lost
 from mainspring.errors import StoreError
 from mainspring.model.clock import SECOND
 from mainspring.model.records import Step
 from mainspring.model.states import State
-from mainspring.store.ops import Write
+from mainspring.store.deferred import Deferred
+from mainspring.store.elsewhere import Key, Outcome
+from mainspring.store.ops import Write, Written
 from mainspring.store.transactions import Again
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from mainspring.engine.execution import Execution
     from mainspring.engine.recording import Flow
     from mainspring.engine.registry import Function
+    from mainspring.store.elsewhere import Elsewhere
+    from mainspring.store.places import ElsewhereSession
     from mainspring.store.transactions import Session, Wants
 
 _BACK_OFF = Retry(2**62, first=0.005, factor=2, cap=1, jitter=1)
@@ -48,7 +52,8 @@ class TransactionCall:
     wants: Wants
     place: int
     isolation: str | None
-    database: Any
+    database: Elsewhere | None
+    """Where it is made, if not in the app's own database."""
 
     @classmethod
     def of(cls, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TransactionCall:
@@ -66,7 +71,7 @@ class TransactionCall:
             function.database,
         )
 
-    def made(self, session: Session) -> Any:
+    def made(self, session: Session | ElsewhereSession) -> Any:
         """The function, called with what it wants."""
         args = (*self.args[: self.place], session.give(self.wants), *self.args[self.place :])
         return self.fn(*args, **self.kwargs)
@@ -81,10 +86,11 @@ def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
     record = recorded or Step(ex.id, position, "transaction", call.name, started=ex.engine.clock.now())
     record.epoch = ex.epoch
     failed = 0
+    effect = Transact(call, record)
     while True:
         record.attempts += 1
         try:
-            yield Transact(call, record)
+            yield effect
         except Again:
             _give_back_seq(ex, record)
         except (StoreError, Unrecorded) as refused:
@@ -102,6 +108,7 @@ def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
     if ex.resting:
         ex.set_resting(resting=False)
     assert record.seq is not None  # noqa: S101
+    heed(ex, Written(stopping=effect.stopping))
     yield from turn(ex, record.seq, record)
     return outcome(ex, record, call.result)
 
@@ -138,13 +145,22 @@ def pause(failed: int, seed: str) -> float:
 # -- inside the database transaction -----------------------------------------------------------------------------------
 def make(ex: Execution, effect: Transact) -> None:
     """Make a `def` transaction on this thread."""
+    if effect.call.database is not None:
+        _make_elsewhere(ex, effect, effect.call.database)
+        return
     ex.engine.store.transactions.transact(
         lambda session: _work(ex, effect, session), effect.call.wants, effect.call.isolation
     )
 
 
 def _work(ex: Execution, effect: Transact, session: Session) -> None:
-    scope = _scope(ex, effect, session)
+    text = _called(ex, effect, _scope(ex, effect, session), session)
+    write, now = _record(ex, effect, text)
+    _note(effect, session.joined.do(session.joined.joining.checkpoint(write, now)))
+
+
+def _called(ex: Execution, effect: Transact, scope: TransactionScope, session: Session | ElsewhereSession) -> str:
+    """Call the function inside the open transaction; its result as it is stored."""
     token = current.set(scope)
     try:
         value = effect.call.made(session)
@@ -154,9 +170,41 @@ def _work(ex: Execution, effect: Transact, session: Session) -> None:
         scope.over = True
         current.reset(token)
     session.settle()
-    write, now = _record(ex, effect, value)
-    if not session.joined.do(session.joined.joining.checkpoint(write, now)):
+    return _encoded(ex, effect, value)
+
+
+def _make_elsewhere(ex: Execution, effect: Transact, database: Elsewhere) -> None:
+    """Make a transaction in another database, then record it here, with what it wants to happen here.
+
+    Only the very first attempt needs not look whether it was made before.
+    """
+    call, record = effect.call, effect.record
+    key = Key(ex.run.uid, f"{ex.run.generation}.{ex.run.attempts}", record.position)
+
+    def there(session: ElsewhereSession) -> Outcome:
+        step = StepScope(ex, record.position, record.attempts)
+        scope = TransactionScope(ex.engine.home, None, elsewhere=session, place=database, step=step, recorded=True)
+        text = _called(ex, effect, scope, session)
+        assert scope.deferred is not None  # noqa: S101
+        return Outcome(text, scope.deferred.encode())
+
+    first = record.attempts == 1 and ex.epoch <= 1
+    found = database.once(key, there, call.wants, call.isolation, look=not first)
+
+    def here(session: Session) -> None:
+        write, now = _record(ex, effect, found.output)
+        joined = session.joined
+        joined.do(Deferred.decode(found.deferred).carry_out(joined.joining, now))
+        _note(effect, joined.do(joined.joining.checkpoint(write, now)))
+
+    ex.engine.store.transactions.transact(here)
+    database.recorded(key)
+
+
+def _note(effect: Transact, state: State | None) -> None:
+    if state is None:
         raise Unrecorded
+    effect.stopping = state is State.CANCELLING
 
 
 async def make_async(ex: Execution, effect: Transact) -> None:
@@ -170,9 +218,8 @@ async def make_async(ex: Execution, effect: Transact) -> None:
         finally:
             scope.over = True
             current.reset(token)
-        write, now = _record(ex, effect, value)
-        if not await session.joined.ado(session.joined.joining.checkpoint(write, now)):
-            raise Unrecorded
+        write, now = _record(ex, effect, _encoded(ex, effect, value))
+        _note(effect, await session.joined.ado(session.joined.joining.checkpoint(write, now)))
 
     await ex.engine.store.transactions.atransact(work, effect.call.wants, effect.call.isolation)
 
@@ -182,10 +229,14 @@ def _scope(ex: Execution, effect: Transact, session: Session) -> TransactionScop
     return TransactionScope(ex.engine.home, session.joined, session=session, step=step, recorded=True)
 
 
-def _record(ex: Execution, effect: Transact, value: Any) -> tuple[Write, int]:
-    record = effect.record
+def _encoded(ex: Execution, effect: Transact, value: Any) -> str:
     text = effect.call.result.encode(value)
-    record.output = ex.engine.check_size(text, f"the result of transaction {effect.call.name!r}")
+    return ex.engine.check_size(text, f"the result of transaction {effect.call.name!r}")
+
+
+def _record(ex: Execution, effect: Transact, text: str) -> tuple[Write, int]:
+    record = effect.record
+    record.output = text
     record.completed = now = ex.engine.clock.now()
     if record.seq is None:
         record.seq = ex.take_seq()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct, field
 
-if TYPE_CHECKING:
-    from mainspring.model.states import State
+from mainspring.model.states import State  # noqa: TC001  (records are also read back from JSON)
 
 
 class NewRun(Struct):

@@ -51,7 +51,6 @@ class Texts:
     askers: str
     checkpoint: str
     mood: str
-    state: str
     born_cancelled: str
     lock_tree: str
     cancel_in_hand: str
@@ -157,23 +156,22 @@ class Joining:
         yield self.texts.born_cancelled, {"ids": self.texts.ids(ids), "now": now, "reason": WITH_ITS_STARTER}
 
     # -- recording -----------------------------------------------------------------------------------------------------
-    def checkpoint(self, write: Write, now: int) -> Talk[bool]:
-        """Record the outcome of the transaction that this is part of. False: the run is another's, or it is recorded already.
+    def checkpoint(self, write: Write, now: int) -> Talk[State | None]:
+        """Record the outcome of the transaction that this is part of, and tell the state of the run.
 
-        A run that is being cancelled keeps what its transaction did, but nothing that was started in it begins.
+        None: the run is another's, or it is recorded already. A run that is being cancelled keeps what its transaction did, but nothing that was started in it begins.
         """
         step = write.step
         values = dict(zip(sql.STEP_COLUMNS, sql.step_values(step), strict=True), owner=write.owner)
         rows = yield self.texts.checkpoint, values
         if not rows:
-            return False
-        if self.born:
-            rows = yield self.texts.state, {"id": step.run}
-            if rows and rows[0][0] in STOPPED:
-                yield from self._cancel_born(self.born, now)
+            return None
+        state = State(rows[0][0])
+        if self.born and state in STOPPED:
+            yield from self._cancel_born(self.born, now)
         if write.mood is not None:
             yield self.texts.mood, {"run": step.run, "mood": write.mood, "due": write.due}
-        return True
+        return state
 
     # -- cancelling ----------------------------------------------------------------------------------------------------
     def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> Talk[dict[str, bool]]:
@@ -283,6 +281,12 @@ class Joined:
     @property
     def is_async(self) -> bool:
         return self._tongue is None
+
+    @property
+    def tongue(self) -> Tongue:
+        """The way to a blocking connection."""
+        assert self._tongue is not None  # noqa: S101
+        return self._tongue
 
     def do(self, talk: Talk[T]) -> T:
         assert self._tongue is not None  # noqa: S101

@@ -13,9 +13,6 @@ from msgspec import Struct, field
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-TABLES = ("steps", "messages", "events", "streams")
-"""What belongs to a run, each row by its column `run`."""
-
 
 class Keep(Struct, frozen=True):
     """How long ended runs are kept, in microseconds; None: for ever."""

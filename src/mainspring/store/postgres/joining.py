@@ -49,10 +49,9 @@ TEXTS = Texts(
   INSERT INTO steps ({", ".join(sql.STEP_COLUMNS)})
   SELECT {", ".join(f":{column}::{cast(column)}" for column in sql.STEP_COLUMNS)} FROM mine
   WHERE owner = :owner AND epoch = :epoch AND state IN ('running', 'waiting', 'cancelling')
-  {ON_STEP} RETURNING run
+  {ON_STEP} RETURNING (SELECT state FROM mine)
 """,
     mood=MOOD_ONE,
-    state="SELECT state FROM runs WHERE id = :id",
     born_cancelled="""
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now
   WHERE id = ANY(:ids) AND state IN ('scheduled', 'queued')

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 
 from mainspring.store import retention as sql
+from mainspring.store.management import TABLES_OF_RUN
 from mainspring.store.postgres.wire import to_json
 from mainspring.store.retention import Pruned
 
@@ -49,7 +50,7 @@ class PostgresRetention:
                 return Pruned(0, next_due)
             with db.transaction():
                 ids = [row[0] for row in db.execute(self._sql(_LOCK), {"ids": ids})]
-                for table in sql.TABLES:
+                for table in TABLES_OF_RUN:
                     db.execute(self._sql(f"DELETE FROM {table} WHERE run = ANY(:ids)"), {"ids": ids})
                 db.execute(self._sql("DELETE FROM runs WHERE id = ANY(:ids)"), {"ids": ids})
         return Pruned(len(ids), next_due)

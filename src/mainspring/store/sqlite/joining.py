@@ -35,10 +35,9 @@ TEXTS = Texts(
   INSERT INTO steps ({", ".join(sql.STEP_COLUMNS)})
   SELECT {", ".join(f":{column}" for column in sql.STEP_COLUMNS)} FROM runs
   WHERE id = :run AND owner = :owner AND epoch = :epoch AND state IN ('running', 'waiting', 'cancelling')
-  {ON_STEP} RETURNING run
+  {ON_STEP} RETURNING (SELECT state FROM runs WHERE id = :run)
 """,
     mood="UPDATE runs SET state = :mood, due = :due WHERE id = :run AND state IN ('running', 'waiting')",
-    state="SELECT state FROM runs WHERE id = :id",
     born_cancelled=f"""
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now
   WHERE id IN {_IDS} AND state IN ('scheduled', 'queued')

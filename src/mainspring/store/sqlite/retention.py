@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 
 from mainspring.store import retention as sql
+from mainspring.store.management import TABLES_OF_RUN
 from mainspring.store.retention import Pruned
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class SqliteRetention:
                 values = {"rules": json.dumps(to_builtins(rules)), "limit": limit - len(ids)}
                 ids += [row[0] for row in db.execute(f"SELECT r.id {_OLD[function]} LIMIT :limit", values)]
             gone = (json.dumps(ids),)
-            for table in sql.TABLES:
+            for table in TABLES_OF_RUN:
                 db.execute(f"DELETE FROM {table} WHERE run IN (SELECT value FROM json_each(?))", gone)
             db.execute("DELETE FROM runs WHERE id IN (SELECT value FROM json_each(?))", gone)
         return Pruned(len(ids), next_due)

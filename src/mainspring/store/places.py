@@ -1,0 +1,167 @@
+"""Ways to databases that are not the app's own: a SQLite file, or whatever a SQLAlchemy engine is for."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from mainspring.errors import InTransaction, InvalidInput, StoreUnavailable
+from mainspring.store import alchemy
+from mainspring.store.placeholders import for_psycopg, for_sqlite
+from mainspring.store.transactions import Again, Tx, Wants
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from mainspring.store.joining import Tongue
+    from mainspring.store.transactions import Cursor
+
+T = TypeVar("T")
+
+_BUSY_SECONDS = 60
+_ROLLED_BACK = {"40001", "40P01"}  # serialization failure, deadlock
+
+
+class ElsewhereSession(Protocol):
+    """One open transaction in another database."""
+
+    tongue: Tongue
+
+    def give(self, wants: Wants) -> Any: ...
+    def settle(self) -> None: ...
+
+
+class Place(Protocol):
+    """One way to another database."""
+
+    def transact(self, work: Callable[[ElsewhereSession], T], wants: Wants, isolation: str | None) -> T: ...
+    def close(self) -> None: ...
+
+
+def _is_busy(error: BaseException | None) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+
+
+# -- SQLite ------------------------------------------------------------------------------------------------------------
+class _SqliteSession:
+    def __init__(self, connection: sqlite3.Connection, wrapped: alchemy.Wrapped | None) -> None:
+        from mainspring.store.sqlite.joining import Words  # noqa: PLC0415
+
+        self._db = connection
+        self._wrapped = wrapped
+        self.tongue: Tongue = Words(connection)
+
+    def give(self, wants: Wants) -> Any:
+        if wants is Wants.TX:
+            return Tx(lambda statement, values: self._db.execute(for_sqlite(statement), values))
+        if wants is Wants.SQLITE:
+            return self._db
+        if self._wrapped is not None and wants in {Wants.SA_CONNECTION, Wants.SA_SESSION}:
+            return self._wrapped.give(wants)
+        raise InTransaction(
+            f"a transaction on a SQLite file has no {wants.value}; annotate its first parameter with Tx"
+        )
+
+    def settle(self) -> None:
+        if self._wrapped is not None:
+            self._wrapped.settle()
+
+
+class SqlitePlace:
+    """A SQLite file of the user's. Nothing is changed about how it is kept; writers wait for each other as usual."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def transact(self, work: Callable[[ElsewhereSession], T], wants: Wants, isolation: str | None) -> T:
+        del isolation  # one writer at a time: always serializable
+        if wants in {Wants.PSYCOPG, Wants.PSYCOPG_ASYNC}:
+            raise InvalidInput(f"the database of this transaction is a SQLite file, which has no {wants.value}")
+        with self._connected() as connection:
+            wrapped = alchemy.wrap("sqlite://", connection) if wants.name.startswith("SA") else None
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                answer = work(_SqliteSession(connection, wrapped))
+                if not connection.in_transaction:
+                    raise InTransaction(
+                        "the function ended the transaction that it was given; leave that to @app.transaction"
+                    )
+                connection.execute("COMMIT")
+            except sqlite3.OperationalError as error:
+                if _is_busy(error):
+                    raise StoreUnavailable(f"the database {self._path} is busy: {error}") from error
+                raise
+            finally:
+                if wrapped is not None:
+                    wrapped.close()
+        return answer
+
+    @contextlib.contextmanager
+    def _connected(self) -> Generator[sqlite3.Connection]:
+        connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            yield connection
+        finally:
+            if connection.in_transaction:  # closing alone would wait for the last cursor that somebody still has
+                connection.execute("ROLLBACK")
+            connection.close()
+
+    def close(self) -> None:
+        """There is nothing that stays open."""
+
+
+# -- SQLAlchemy --------------------------------------------------------------------------------------------------------
+class _AlchemySession:
+    def __init__(self, connection: Any) -> None:
+        self._db = connection
+        self._wrapped = alchemy.Wrapped(connection)
+        self.tongue: Tongue = alchemy.Words(connection, str)
+
+    def give(self, wants: Wants) -> Any:
+        if wants in {Wants.SA_CONNECTION, Wants.SA_SESSION}:
+            return self._wrapped.give(wants)
+        if wants is Wants.TX:
+            return Tx(self._execute)
+        raw = self._db.connection.dbapi_connection
+        package = type(raw).__module__.partition(".")[0]
+        if f"{package}.{type(raw).__name__}" == wants.value:
+            return raw
+        raise InTransaction(
+            f"this engine's connections are of {package}, not {wants.value}; use Tx or SQLAlchemy's own"
+        )
+
+    def _execute(self, statement: str, values: Any) -> Cursor:
+        spelled = for_sqlite(statement) if self._db.dialect.name == "sqlite" else for_psycopg(statement)
+        by_name = hasattr(values, "keys")
+        cursor: Cursor = self._db.exec_driver_sql(spelled, (values if by_name else tuple(values)) or None)
+        return cursor
+
+    def settle(self) -> None:
+        self._wrapped.settle()
+
+
+class AlchemyPlace:
+    """Whatever database a SQLAlchemy engine is for."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def transact(self, work: Callable[[ElsewhereSession], T], wants: Wants, isolation: str | None) -> T:
+        del wants
+        from sqlalchemy.exc import DBAPIError  # noqa: PLC0415
+
+        try:
+            options = {} if isolation is None else {"isolation_level": isolation.upper()}
+            with self._engine.connect().execution_options(**options) as connection, connection.begin():
+                return work(_AlchemySession(connection))
+        except DBAPIError as error:
+            state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+            if state in _ROLLED_BACK:
+                raise Again(str(error)) from error
+            if error.connection_invalidated or _is_busy(error.orig):
+                raise StoreUnavailable(f"the database {self._engine.url} cannot be used now: {error}") from error
+            raise
+
+    def close(self) -> None:
+        """The engine is the user's."""

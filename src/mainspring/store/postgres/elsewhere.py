@@ -1,0 +1,45 @@
+"""Another PostgreSQL than the app's own, for transactions of users' functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mainspring.store.postgres.database import Database
+from mainspring.store.postgres.dialect import Dialect
+from mainspring.store.postgres.transactions import PostgresTransactions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.store.joining import Tongue
+    from mainspring.store.places import ElsewhereSession
+    from mainspring.store.transactions import Session, Wants
+
+T = TypeVar("T")
+
+
+class _Session:
+    """One of our own, where only the connection is of interest."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.tongue: Tongue = session.joined.tongue
+
+    def give(self, wants: Wants) -> Any:
+        return self._session.give(wants)
+
+    def settle(self) -> None:
+        self._session.settle()
+
+
+class PostgresPlace:
+    """See `mainspring.store.elsewhere.Place`."""
+
+    def __init__(self, url: str) -> None:
+        self._transactions = PostgresTransactions(Database(url), Dialect("mainspring"), "", lambda _: None)
+
+    def transact(self, work: Callable[[ElsewhereSession], T], wants: Wants, isolation: str | None) -> T:
+        return self._transactions.transact(lambda session: work(_Session(session)), wants, isolation)
+
+    def close(self) -> None:
+        self._transactions.close()

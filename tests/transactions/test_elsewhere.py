@@ -1,0 +1,258 @@
+"""A transaction in another database than the app's own commits exactly once there, and what it starts begins here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+import sqlalchemy
+from sqlalchemy.orm import Session  # noqa: TC002  (what a transaction is given is found by its annotation)
+
+from mainspring import App, State, Tx, run
+from mainspring.errors import InTransaction, InvalidInput, NotFound, StoreUnavailable
+from mainspring.store.elsewhere import TABLE, Elsewhere, Key, Outcome
+from mainspring.store.transactions import Again, Wants
+from mainspring.testing import crash, world
+from tests.transactions import bank
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.postgres import PostgresServer
+
+
+@pytest.fixture(params=["sqlite", "postgres", "sqlite engine", "postgres engine"])
+def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Any]]:
+    """Another database with a table of the user's own: its URL, and what is given as `database=`."""
+    with contextlib.ExitStack() as stack:
+        if request.param.startswith("sqlite"):
+            url, driver = f"sqlite:///{tmp_path / 'other.db'}", "sqlite"
+        else:
+            server: PostgresServer = request.getfixturevalue("shared_postgres")
+            url, driver = stack.enter_context(server.database()), "postgresql+psycopg"
+        bank.execute(url, "CREATE TABLE ledger (entry text NOT NULL)")
+        if request.param.endswith("engine"):
+            engine = sqlalchemy.create_engine(url.replace(url.split(":", maxsplit=1)[0], driver, 1))
+            stack.callback(engine.dispose)
+            yield url, engine
+        else:
+            yield url, url
+
+
+def entries(url: str) -> list[str]:
+    return [entry for (entry,) in bank.rows(url, "SELECT entry FROM ledger ORDER BY entry")]
+
+
+class Shop:
+    """An app whose tables are elsewhere."""
+
+    def __init__(self, database: Any) -> None:  # noqa: C901
+        self.app = app = App("sqlite://")
+        self.executed: list[str] = []
+
+        @app.workflow
+        async def told(entry: str) -> str:
+            return f"told {entry}"
+
+        @app.workflow
+        async def listener() -> Any:
+            return await run.receive("news", timeout="1h")
+
+        @app.transaction(database=database)
+        def enter(tx: Tx, entry: str) -> str:
+            self.executed.append(entry)
+            tx.execute("INSERT INTO ledger VALUES (?)", (entry,))
+            if entry.startswith("bad"):
+                told.start.sync(entry)
+                raise LookupError(entry)
+            app.run_after.sync("1h", told.options(id=f"later {entry}").bind(entry))
+            run.set_event.sync("entered", entry)
+            if "listen" in entry:
+                app.send.sync("listener", "news", entry)
+                assert app.handle("sleeper").cancel.sync()
+            return told.options(id=f"told {entry}").start.sync(entry).id
+
+        @app.transaction(database=database)
+        def outer(tx: Tx) -> None:
+            tx.execute("INSERT INTO ledger VALUES ('outer')")
+            enter("inner")
+            with contextlib.suppress(LookupError):
+                enter("bad inner")
+
+        @app.transaction
+        def own(tx: Tx) -> None:
+            enter("never")
+
+        @app.workflow
+        async def sleeper() -> None:
+            await run.sleep("2h")
+
+        @app.workflow
+        async def entering(entry: str) -> str:
+            try:
+                return await enter.aio(entry)
+            except LookupError as error:
+                return f"failed {error}"
+
+        @app.workflow
+        async def nesting() -> None:
+            await outer.aio()
+
+        @app.workflow
+        def blocking(entry: str) -> str:
+            return enter(entry)
+
+        self.enter, self.own, self.entering, self.blocking = enter, own, entering, blocking
+        self.nesting, self.listener, self.sleeper = nesting, listener, sleeper
+
+
+async def test_it_is_recorded_and_what_it_wants_happens(store_url: str, other: tuple[str, Any]) -> None:
+    url, database = other
+    shop = Shop(database)
+    app = shop.app
+    async with world(app, url=store_url):
+        heard = await shop.listener.options(id="listener").start()
+        stopped = await shop.sleeper.options(id="sleeper").start()
+        handle = await shop.entering.start("listen")
+        assert await handle.result() == "told listen"
+        assert await app.handle("told listen").result() == "told listen"
+        assert await app.get_event(handle.id, "entered") == "listen"
+        assert (await app.handle("later listen").describe()).state is State.SCHEDULED
+        assert await heard.result() == "listen"
+        await _ended(stopped)
+        assert await shop.entering("bad") == "failed bad"
+        with pytest.raises(NotFound):
+            await app.handle("told bad").describe()
+        alone = await shop.enter.start("alone")
+        assert await alone.result() == "told alone"
+        await shop.nesting()
+        assert entries(url) == ["alone", "inner", "listen", "outer"]
+        with pytest.raises(NotFound):
+            await app.handle("told bad inner").describe()
+        assert await app.handle("told inner").result() == "told inner"
+    assert bank.value(url, f"SELECT count(*) FROM {TABLE}") <= 1  # those recorded go with the next transaction
+
+
+async def _ended(handle: Any) -> None:
+    with contextlib.suppress(Exception):
+        await handle.result()
+    assert (await handle.describe()).state is State.CANCELLED
+
+
+async def test_where_no_run_records_it_verbs_are_refused(sqlite_url: str, other: tuple[str, Any]) -> None:
+    url, database = other
+    shop = Shop(database)
+    async with world(shop.app, url=sqlite_url):
+        with pytest.raises(InTransaction, match="no run records it"):
+            await shop.enter.aio("outside")
+        with pytest.raises(InTransaction, match="another database"):
+            await shop.own.aio()
+        assert entries(url) == []
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    ("store_url", "other"),
+    [("sqlite", "postgres"), ("postgres", "sqlite")],
+    indirect=True,
+)
+async def test_a_crash_at_any_call_to_the_store_repeats_no_effect_elsewhere(
+    store_url: str, other: tuple[str, Any], when: Literal["before", "after"]
+) -> None:
+    url, database = other
+    shop = Shop(database)
+    for at in range(1, 100):
+        name = f"crash {at}"
+
+        async def work(name: str = name) -> str:
+            return await (await shop.blocking.options(id=f"a-{name}").start(name)).result()
+
+        outcome = await crash(shop.app, work, at=at, when=when, url=store_url)
+        assert outcome.result == f"told {name}"
+        assert entries(url).count(name) == 1
+        assert bank.value(store_url, _count(store_url, f"told {name}")) == 1
+        if not outcome.crashed:
+            assert at > 4
+            return
+    raise AssertionError("the workload never came to its end without a crash")
+
+
+def _count(url: str, run_id: str) -> str:
+    return f"SELECT count(*) FROM {bank.runs_table(url)} WHERE id = '{run_id}'"
+
+
+async def test_a_lost_answer_to_the_commit_is_recognised(
+    sqlite_url: str, other: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, database = other
+    shop = Shop(database)
+    make, losses = Elsewhere._at, [0]
+
+    def lossy(self: Elsewhere) -> Any:
+        place = make(self)
+
+        class Lossy:
+            def transact(self, *args: Any) -> Any:
+                found = place.transact(*args)
+                losses[0] += 1
+                if losses[0] == 2:  # the first makes the table
+                    raise StoreUnavailable("the line broke")
+                return found
+
+        return Lossy()
+
+    monkeypatch.setattr(Elsewhere, "_at", lossy)
+    async with world(shop.app, url=sqlite_url):
+        assert await shop.entering("lost") == "told lost"
+    assert entries(url) == ["lost"]
+    assert shop.executed == ["lost"]
+
+
+async def test_two_who_race_have_one_effect(other: tuple[str, Any]) -> None:
+    """Of several who make the same transaction one gets through, and the others take over what it came to."""
+    url, database = other
+    place = Elsewhere(database)
+    key = Key("uid", "0.0", "0")
+
+    def effect(session: Any) -> Outcome:
+        session.give(Wants.TX).execute("INSERT INTO ledger VALUES ('raced')")
+        return Outcome('"mine"', "{}")
+
+    def make(look: bool) -> Any:
+        try:
+            return place.once(key, effect, Wants.TX, None, look=look)
+        except Again:
+            return place.once(key, effect, Wants.TX, None, look=True)
+
+    found = await asyncio.gather(*[asyncio.to_thread(make, False) for _ in range(4)])
+    assert {each.output for each in found} == {'"mine"'}
+    place.close()
+    assert entries(url) == ["raced"]
+
+
+def test_a_bad_database_is_refused_at_registration() -> None:
+    app = App("sqlite://")
+    for bad in ("mysql://x/y", "sqlite://", object()):
+        with pytest.raises(InvalidInput, match="database="):
+            app.transaction(database=bad)
+
+
+async def test_sqlalchemys_own_session_is_given_where_an_engine_is(sqlite_url: str, other: tuple[str, Any]) -> None:
+    url, database = other
+    app = App("sqlite://")
+
+    @app.transaction(database=database)
+    def enter(session: Session, entry: str) -> int:
+        session.execute(sqlalchemy.text("INSERT INTO ledger VALUES (:entry)"), {"entry": entry})
+        return 1
+
+    @app.workflow
+    async def entering() -> int:
+        return await enter.aio("orm")
+
+    async with world(app, url=sqlite_url):
+        assert await entering() == 1
+    assert entries(url) == ["orm"]
