@@ -23,13 +23,16 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help simulate demo test check format format-check lint layers types soak bench upgrade clean
+.PHONY: help simulate demo story test check format format-check lint layers types soak bench upgrade clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS='	' read -r name text; do \
 		printf '  make %-14s %s\n' "$$name" "$$text"; done
 
-demo: $(APP) ## run the example; stop it with ^C or kill -9, start it again, and see what it does not repeat
+demo: $(APP) ## a shop in your browser, at work: orders, schedules, a queue; change examples/shop.py and see it reload
+	$(VENV)/bin/mainspring dev examples/shop.py $(ARGS)
+
+story: $(APP) ## orders narrated in the terminal; stop it with ^C or kill -9, start it again, and see what it does not repeat
 	$(PY) examples/demo.py $(ARGS)
 
 test: $(DEV) ## run the tests, on WORKERS=2 processes; ARGS="-k fencing" picks some

@@ -1,4 +1,4 @@
-"""Orders that survive anything: `make demo`.
+"""Orders that survive anything: `make story`.
 
 Each order is a workflow: charge the card (the bank sometimes does not answer), reserve the goods and write the invoice side
 by side, wait for the packing, hand the parcel over in a workflow of its own, say thank you. Stop this program with ^C, or with

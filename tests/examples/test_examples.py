@@ -6,11 +6,13 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from mainspring import Client
 from tests.support.processes import PROJECT, eventually
 
 if TYPE_CHECKING:
@@ -90,6 +92,26 @@ def test_the_demo_shows_what_becomes_of_ticks_and_why(demo: subprocess.Popen[byt
     _wait_for(demo, tmp_path, ": skipped_overlap, run stock-count-")
     said = _wait_for(demo, tmp_path, ": buffered, waits for run newsletter-")
     assert re.search(r"^tick +stock-count \d\d:\d\d:\d\d: fired$", said, re.MULTILINE)
+
+
+def _any(client: Client, workflow: str) -> bool:
+    return bool(client.runs.list.sync(workflow=workflow).runs)
+
+
+def test_the_shop_that_is_looked_at_is_at_work_within_seconds(tmp_path: Path) -> None:
+    """`make demo` shows it: orders through a workflow, a queue, schedules of which one skips and one fails."""
+    command = [sys.executable, "-m", "mainspring", "worker", str(EXAMPLES / "shop.py")]
+    with (tmp_path / "said").open("wb") as said:
+        worker = subprocess.Popen(command, cwd=tmp_path, stdout=said, stderr=said)
+    try:
+        eventually((tmp_path / "shop.db").exists, "there is a database")
+        with Client(f"sqlite:///{tmp_path / 'shop.db'}") as client:
+            for name in ("fulfil", "send_mail", "count_stock", "ship"):
+                eventually(partial(_any, client, name), f"{name} is at work")
+    finally:
+        worker.terminate()
+        worker.wait(30)
+    assert "Traceback" not in (tmp_path / "said").read_text()
 
 
 def test_every_example_is_run_by_a_test() -> None:

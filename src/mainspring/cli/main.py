@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 import mainspring
-from mainspring.cli import database, doctor, queues, runs, schedules, ui, worker
+from mainspring.cli import database, dev, doctor, queues, runs, schedules, ui, worker
 from mainspring.cli.commands import Group, colour_wanted
 
 _HELP = """Durable workflows and the schedules that start them.
 
 \b
+  mainspring dev shop:app                           a worker, the dashboard, and a reload when code changes
   mainspring worker shop:app                        execute the runs of an app
   mainspring runs list --state failed               look at runs
   mainspring runs show order-7                      … at one of them, step by step
@@ -46,3 +47,4 @@ main.add_command(schedules.schedules)
 main.add_command(database.db)
 main.add_command(doctor.doctor)
 main.add_command(ui.ui)
+main.add_command(dev.dev)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
+import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,12 +14,14 @@ import click
 from mainspring.app.client import Client
 from mainspring.app.settings import Settings
 from mainspring.cli.commands import Command, F, note, url_option
+from mainspring.cli.worker import Stop
 from mainspring.errors import InvalidInput, MissingExtra
 from mainspring.operations.connect import require_there, shown
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from starlette.types import ASGIApp
-    from uvicorn import Server
 
 PORT = 7070
 
@@ -74,15 +78,17 @@ async def _serve(client: Client, url: str, host: str, port: int, token: str | No
     from mainspring.web import dashboard  # noqa: PLC0415  (needs an extra)
 
     await client.runtime.connected()
-    server = make_server(dashboard(client, auth=token, read_only=read_only), host, port, token)
-    note(f"dashboard of {shown(url)}")
-    serving = asyncio.create_task(server.serve())
-    note(f"  open       {await address(server, serving)}")
-    await serving
+    stop = Stop()
+    async with served(dashboard(client, auth=token, read_only=read_only), host, port, token) as address:
+        note(f"dashboard of {shown(url)}")
+        note(f"  open       {address}")
+        note("  ^C stops it")
+        await stop.asked.wait()
 
 
-def make_server(pages: ASGIApp, host: str, port: int, token: str | None) -> Server:
-    """A server for the dashboard. Beyond this machine it needs a token."""
+@contextlib.asynccontextmanager
+async def served(pages: ASGIApp, host: str, port: int, token: str | None) -> AsyncGenerator[str]:
+    """Serve the dashboard for the length of a block, under the address that this gives. Beyond this machine it needs a token."""
     try:
         import uvicorn  # noqa: PLC0415  (only with the extra)
     except ModuleNotFoundError as error:
@@ -92,21 +98,21 @@ def make_server(pages: ASGIApp, host: str, port: int, token: str | None) -> Serv
             f"on {host} others can reach the dashboard; give --token (or MAINSPRING_TOKEN), or mount it in an app of yours "
             "with auth=…"
         )
-    config = uvicorn.Config(
-        pages, host=host, port=port, log_level="warning", lifespan="off", timeout_graceful_shutdown=1, ws="none"
-    )
-    return uvicorn.Server(config)
-
-
-async def address(server: Server, serving: asyncio.Task[None]) -> str:
-    """Where the server listens, as soon as it does."""
-    while not server.started and not serving.done():  # noqa: ASYNC110  (the server has no signal for it)
-        await asyncio.sleep(0.01)
-    if serving.done():
-        await serving
-        raise InvalidInput(f"cannot listen on {server.config.host}:{server.config.port}; give another --port")
-    host, port = server.servers[0].sockets[0].getsockname()[:2]
-    return f"http://{'localhost' if _is_here(host) else host}:{port}/"
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise InvalidInput(f"cannot listen on {host}:{port}: {error.strerror}; give another --port") from None
+    with listening:
+        config = uvicorn.Config(pages, log_level="warning", lifespan="off", timeout_graceful_shutdown=1, ws="none")
+        server = uvicorn.Server(config)
+        setattr(server, "capture_signals", contextlib.nullcontext)  # noqa: B010  (this process has handlers of its own)
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        try:
+            yield f"http://{'localhost' if _is_here(host) else host}:{listening.getsockname()[1]}/"
+        finally:
+            server.should_exit = True
+            await serving
 
 
 def _is_here(host: str) -> bool:

@@ -21,6 +21,7 @@ from mainspring.errors import StoreFull, StoreUnavailable
 from mainspring.operations.connect import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from mainspring.app.app import App
@@ -47,8 +48,16 @@ _MOST_NAMED = 5
     show_default=True,
     help="What to log, on stderr.",
 )
+@click.option("--quiet", is_flag=True, help="Say nothing but what is logged.")
 def worker(
-    target: str, concurrency: int | None, queues: str | None, url: str | None, *, fail_fast: bool, log_level: str
+    target: str,
+    concurrency: int | None,
+    queues: str | None,
+    url: str | None,
+    *,
+    fail_fast: bool,
+    log_level: str,
+    quiet: bool,
 ) -> None:
     """Execute the runs of an app until stopped.
 
@@ -68,8 +77,9 @@ def worker(
     listened = settings.queues if queues is None else frozenset(name.strip() for name in queues.split(","))
     runtime.settings = replace(settings, work=True, concurrency=concurrency or settings.concurrency, queues=listened)
     runtime.url = url or runtime.url
-    _introduce(app, target)
-    asyncio.run(_serve(app, fail_fast=fail_fast))
+    if not quiet:
+        _introduce(app, target)
+    asyncio.run(_serve(app, fail_fast=fail_fast, say=_nothing if quiet else note))
     _leave_stuck_threads()
 
 
@@ -93,17 +103,17 @@ def _introduce(app: App, target: str) -> None:
         note(f"  {kind + 's':<10} {', '.join(names) or 'none'}")
 
 
-async def _serve(app: App, *, fail_fast: bool) -> None:
+async def _serve(app: App, *, fail_fast: bool, say: Callable[[str], None]) -> None:
     stop = Stop()
     async with AsyncExitStack() as stack:
         if not await _enter(app, stack, stop, fail_fast=fail_fast):
             return
         engine = app.runtime.engine
-        note(f"  worker     {engine.worker_id if engine is not None else '?'}")
-        note("ready; ^C or SIGTERM stops it, a second one at once")
+        say(f"  worker     {engine.worker_id if engine is not None else '?'}")
+        say("ready; ^C or SIGTERM stops it, a second one at once")
         await stop.asked.wait()
-        _say_what_is_left(app)
-    note("stopped")
+        _say_what_is_left(app, say)
+    say("stopped")
 
 
 async def _enter(app: App, stack: AsyncExitStack, stop: Stop, *, fail_fast: bool) -> bool:
@@ -124,15 +134,19 @@ async def _enter(app: App, stack: AsyncExitStack, stop: Stop, *, fail_fast: bool
     return False
 
 
-def _say_what_is_left(app: App) -> None:
+def _say_what_is_left(app: App, say: Callable[[str], None]) -> None:
     engine = app.runtime.engine
     runs = list(engine.executions.values()) if engine is not None else []
     in_step = [ex for ex in runs if ex.invoking]
-    note(f"stopping: handing back {len(runs)} run{'' if len(runs) == 1 else 's'}")
+    say(f"stopping: handing back {len(runs)} run{'' if len(runs) == 1 else 's'}")
     if in_step:
         named = ", ".join(f"{ex.id} ({ex.function.name})" for ex in in_step[:_MOST_NAMED])
         more = f" and {len(in_step) - _MOST_NAMED} more" if len(in_step) > _MOST_NAMED else ""
-        note(f"waiting up to {app.settings.grace:g} s for a step of {named}{more}; a second signal ends at once")
+        say(f"waiting up to {app.settings.grace:g} s for a step of {named}{more}; a second signal ends at once")
+
+
+def _nothing(text: str) -> None:
+    del text
 
 
 class Stop:

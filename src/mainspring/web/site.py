@@ -55,6 +55,18 @@ def dashboard(
     `auth` it answers to this machine only. `auth` is a token, `Token(…)`, `Basic(…)` or a function from a request to a `User` or None.
     `read_only` forbids all actions to everybody. `redact(value, about)` gives what is shown instead of a value.
     """
+    return make_dashboard(source, prefix=prefix, auth=auth, read_only=read_only, redact=redact)
+
+
+def make_dashboard(
+    source: App | Client,
+    *,
+    prefix: str = "",
+    auth: str | Token | Basic | Check | None = None,
+    read_only: bool = False,
+    redact: Redact | None = None,
+) -> Dashboard:
+    """The same, for those who have something to say on it."""
     if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
         raise InvalidInput(f"a prefix begins with / and does not end with it, unlike {prefix!r}")
     return Dashboard(source, prefix, auth, Redactor(redact), read_only=read_only)
@@ -73,6 +85,8 @@ class Dashboard:
         read_only: bool,
     ) -> None:
         self._prefix = prefix
+        self.trouble: str | None = None
+        """Something that every page says: code that could not be loaded."""
         self._auth = auth_of(auth)
         self._desk = Desk(source, redactor)
         clock = self._desk.runtime.clock
@@ -122,7 +136,9 @@ class Dashboard:
                 found = await self._look(view, request)()
             except MainspringError as error:
                 return self._problem(request, error)
-            return self._pages.page(request, view.template, it=found, view=view.name, waterfall=waterfall)
+            return self._pages.page(
+                request, view.template, it=found, view=view.name, waterfall=waterfall, trouble=self.trouble
+            )
 
         return answer
 
@@ -141,7 +157,11 @@ class Dashboard:
                 look = self._look(view, request)
             except MainspringError as error:
                 return _problem_json(error)
-            return live.stream(self._desk, look)
+
+            async def seen() -> object:
+                return self.trouble, await look()
+
+            return live.stream(self._desk, seen)
 
         return answer
 

@@ -1,0 +1,130 @@
+"""`mainspring dev` and `mainspring ui`, as processes."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from tests.support.processes import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.cli.conftest import Mainspring
+
+pytestmark = pytest.mark.processes
+
+CODE = """
+from mainspring import App, Spec
+
+app = App("sqlite:///dev.db", name="devshop")
+app.queue("slow")
+
+@app.workflow
+async def greet() -> str:
+    return "{word}"
+
+app.schedule("hello", greet.bind(), Spec(intervals=["1s"]))
+app.schedule("yearly", greet.bind(), Spec(cron=["0 0 1 1 *"]))
+"""
+
+
+class Running:
+    """A command at work, and what it has said."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._said = folder / "said"
+        with self._said.open("wb") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "mainspring", *arguments], cwd=folder, stdout=said, stderr=said
+            )
+
+    @property
+    def said(self) -> str:
+        return self._said.read_text()
+
+    def says(self, words: str) -> None:
+        eventually(lambda: words in self.said or self.process.poll() is not None, f"it says {words!r}")
+        assert words in self.said, self.said
+
+    def get(self, path: str) -> Any:
+        place = re.search(r"(http://\S+:\d+)/", self.said)
+        assert place is not None
+        return httpx.get(place[1] + path, timeout=20)
+
+    def results(self) -> set[str]:
+        return {run["output"] for run in self.get("/api/runs?state=succeeded").json()["runs"]}
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def dev(tmp_path: Path) -> Iterator[Running]:
+    (tmp_path / "shop.py").write_text(CODE.format(word="first"))
+    made = Running(tmp_path, "dev", "shop.py", "--port", "0")
+    yield made
+    made.process.terminate()
+    made.process.wait(30)
+
+
+def test_one_command_executes_shows_and_reloads_and_broken_code_stops_nothing(dev: Running, tmp_path: Path) -> None:
+    dev.says("files are watched")
+    assert re.search(r"workflows +greet", dev.said)
+    assert re.search(r"schedule +hello: Every second; next \d{4}-", dev.said)
+    assert re.search(r"queues +slow", dev.said)
+    eventually(lambda: "first" in dev.results(), "the schedule has started a run")
+    assert "devshop" in dev.get("/").text
+
+    (tmp_path / "shop.py").write_text(CODE.format(word="broken") + "\ndef broken(:\n")
+    dev.says("the code from before goes on")
+    assert 'shop.py", line' in dev.said
+    assert "SyntaxError" in dev.get("/").text
+    before = len(dev.get("/api/runs?limit=500").json()["runs"])
+    eventually(lambda: len(dev.get("/api/runs?limit=500").json()["runs"]) > before, "the old code goes on")
+
+    (tmp_path / "shop.py").write_text(CODE.format(word="second"))
+    dev.says("reloaded, version")
+    eventually(lambda: "second" in dev.results(), "the new code is at work")
+    assert "SyntaxError" not in dev.get("/").text
+    assert "broken" not in dev.results()
+    assert dev.stop() == 0
+
+
+def test_code_that_does_not_load_is_refused_at_the_start(mainspring: Mainspring, tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text("import nonsense_that_is_not_there\n")
+    result = mainspring("dev", str(tmp_path / "wrong.py"))
+    assert result.exit_code == 1
+    assert "nonsense_that_is_not_there" in result.stderr
+
+
+def test_the_dashboard_of_a_database_needs_no_code(tmp_path: Path, mainspring: Mainspring) -> None:
+    url = f"sqlite:///{tmp_path / 'some.db'}"
+    assert mainspring("db", "migrate", "--url", url).exit_code == 0
+    ui = Running(tmp_path, "ui", "--url", url, "--port", "0", "--token", "a-long-secret")
+    try:
+        ui.says("open")
+        assert ui.get("/api/runs").status_code == 401
+        assert ui.get("/healthz").json() == {"status": "ok"}
+        assert ui.get("/readyz").json() == {"status": "ok"}
+        assert ui.stop() == 0
+    finally:
+        ui.process.kill()
+        ui.process.wait(30)
+
+
+def test_others_are_not_let_in_by_accident(mainspring: Mainspring, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'some.db'}"
+    missing = mainspring("ui", "--url", url)
+    assert (missing.exit_code, "there is no database file" in missing.stderr) == (1, True)
+    mainspring("db", "migrate", "--url", url)
+    open_to_all = mainspring("ui", "--url", url, "--host", "0.0.0.0", "--port", "0")
+    assert (open_to_all.exit_code, "--token" in open_to_all.stderr) == (2, True)
