@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from mainspring import App, Policy, Retry, Settings, Spec, run
+from mainspring import App, Policy, Rate, Retry, Settings, Spec, run
 from mainspring.testing import world
 from mainspring.web import dashboard
 
@@ -30,6 +30,7 @@ class Shop:
         self.app = App(url, name="shop", settings=Settings(poll=0.05))
         self.world: World
         app = self.app
+        app.queue("mail", concurrency=1, rate=Rate(30, per="1m"))
 
         @app.step(retry=Retry(3, first=1))
         async def charge(order: str) -> str:
@@ -66,6 +67,8 @@ class Shop:
         await self.checkout.options(id="order-2")("flaky")
         bad = await self.checkout.options(id="order-3").start("bad")
         await self.checkout.options(id="order-4").start("slow")
+        await self.app.queues.pause("mail")
+        await self.report.options(id="mail-1", queue="mail", partition="acme").start("mail")
         await self.app.run_after("5d", self.report.bind("later"))
         spec = Spec(cron=["0 9 * * *"], timezone="Europe/Paris")
         await self.app.schedules.create("nightly", self.report.bind("eu"), spec, Policy(catchup="1h"))

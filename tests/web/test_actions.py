@@ -114,6 +114,22 @@ async def test_an_edit_is_looked_at_before(one_shop: Shop) -> None:
     assert "<html" not in page
 
 
+async def test_a_queue_is_changed_opened_paused_and_deleted(shop: Shop) -> None:
+    async with shop.asking() as asking:
+        assert (await asking.get("/api/queues/mail")).json()["partitions"][0]["ready"] == 1
+        changed = await done(asking, "/queues/set", name="mail", concurrency="7", rate="100/1m", worker_concurrency="0")
+        assert "queue mail has new limits" in changed
+        limits = (await asking.get("/api/queues/mail")).json()["queue"]["limits"]
+        assert (limits["concurrency"], limits["rate"], limits["worker_concurrency"]) == (7, "100/60s", None)
+        assert "queue mail goes on" in await done(asking, "/queues/resume", name="mail")
+        await shop.world.advance("1s")
+        assert (await asking.get("/api/runs/mail-1")).json()["run"]["state"] == "succeeded"
+        assert "queue mail is paused" in await done(asking, "/queues/pause", name="mail")
+        assert "a rate is a number" in await done(asking, "/queues/set", name="mail", rate="rubbish")
+        assert "queue mail is deleted" in await done(asking, "/queues/delete", name="mail")
+        assert (await asking.get("/queues/mail")).status_code == 404
+
+
 async def test_pending_functions_are_cancelled_by_name(shop: Shop) -> None:
     async with shop.asking() as asking:
         assert "0 pending functions of nobody cancelled" in await done(asking, "/functions/cancel", name="nobody")

@@ -31,6 +31,8 @@ PAGES = {
     "/functions": "report",
     "/functions?state=success": "No function matches",
     "/workers": "alive",
+    "/queues": "30/60s",
+    "/queues/mail": "Due later",
     "/audit": "Nobody has done anything",
 }
 

@@ -20,6 +20,7 @@ from mainspring.services.attendant import Attendant
 from mainspring.services.claimer import Claimer
 from mainspring.services.pruner import Pruner
 from mainspring.services.scheduler import Scheduler
+from mainspring.services.tally import Tally
 
 if TYPE_CHECKING:
     from mainspring.app.connection import Connection
@@ -42,6 +43,7 @@ class Worker:
         self._tasks: list[asyncio.Task[None]] = []
         self._rebirth: asyncio.Task[None] | None = None
         self.paused = False
+        self.tally = Tally(runtime.clock)
         self._make()
 
     async def start(self) -> None:
@@ -85,6 +87,7 @@ class Worker:
         )
         self._pruner = Pruner(clock, store=store, engine=self.engine, keep=runtime.keep)
         self.engine.on_scheduled_end = self._scheduler.kick
+        self.engine.on_concluded = self.tally.count
         self._heartbeat = runtime.backstage.heartbeat(
             store=store,
             clock=clock,
@@ -166,6 +169,7 @@ class Worker:
 
     def _leave(self) -> None:
         self._heartbeat.stop()
+        self.tally.flush(self._connection.store)
         with contextlib.suppress(Exception):
             self._connection.store.retire(
                 self.engine.worker_id, self._runtime.clock.now(), self._runtime.settings.max_recoveries
@@ -206,7 +210,8 @@ class Worker:
             self._attendant.kick()
 
     def _round(self) -> None:
-        """Once per heartbeat, on its thread: mark runs that nobody alive can continue."""
+        """Once per heartbeat, on its thread: write down what has ended, mark runs that nobody alive can continue."""
+        self.tally.flush(self._connection.store)
         functions = {function.name: function.fingerprint for function in self._runtime.registry}
         stranded = self._connection.store.strand(self.engine.worker_id, functions, self._runtime.clock.now())
         if stranded:

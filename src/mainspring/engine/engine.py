@@ -81,6 +81,7 @@ class Engine:
         self._on_room = on_room
         self._on_poke = on_poke
         self.on_scheduled_end: Callable[[], None] = lambda: None
+        self.on_concluded: Callable[[Run, Ending], None] = lambda _run, _ending: None
         """Called when a run that a schedule started has ended here."""
         self.home = home
         """The runtime that this engine executes for: what its runs call and start goes through it."""
@@ -205,6 +206,7 @@ class Engine:
         finally:
             self._forget(ex)
         if ending is not None:
+            self.on_concluded(ex.run, ending)
             self.settle(await self._with_reason(ending))
             if ex.run.schedule is not None:
                 self.on_scheduled_end()

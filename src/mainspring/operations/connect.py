@@ -11,6 +11,7 @@ from mainspring.errors import InvalidInput, StoreUnavailable
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
 from mainspring.operations.audit import Audit
+from mainspring.operations.metrics import Metrics
 from mainspring.operations.queues import Queues
 from mainspring.operations.retention import Pruning
 from mainspring.operations.runs import Runs
@@ -68,6 +69,11 @@ class Operations:
     def watch(self) -> Watch:
         """Everything at a glance."""
         return Watch(self._store, self.clock)
+
+    @property
+    def metrics(self) -> Metrics:
+        """Figures for machines that watch."""
+        return Metrics(self._store, self.clock)
 
     @property
     def audit(self) -> Audit:

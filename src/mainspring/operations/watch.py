@@ -125,6 +125,10 @@ class Watch:
         """How many runs each worker has in hand."""
         return self._store.watching.loads()
 
+    def queue_ages(self) -> dict[str, int]:
+        """Since when the run that waits longest in each queue is ready, in microseconds."""
+        return self._store.watching.queue_ages()
+
     def versions(self, limit: int = 20) -> list[VersionInfo]:
         """The versions of the code that workers have run, newest first."""
         fleet = [worker.version for worker in self._store.workers()]

@@ -23,6 +23,27 @@ LATE = 10_000_000
 """A run that is ready for longer than this is late."""
 MINUTE = 60_000_000
 ALL_TIME = 0
+CLASSES = (
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    300.0,
+    1_800.0,
+    3_600.0,
+    21_600.0,
+    86_400.0,
+)
+"""The classes of durations, by the longest that belongs to each, in seconds; what is longer is in one more."""
 
 _IN_HAND = """
   SELECT state, count(*) FROM (SELECT state FROM runs WHERE owner IS NOT NULL LIMIT :most) x GROUP BY state
@@ -70,6 +91,22 @@ _STARTED_IN = """
   WITH spans (low, high) AS (VALUES {spans})
   SELECT low FROM spans WHERE EXISTS (
     SELECT 1 FROM ticks WHERE schedule = :schedule AND nominal >= low AND nominal < high AND outcome IN ('fired', 'late'))
+"""
+
+_QUEUE_AGES = f"""
+  WITH RECURSIVE names (name) AS (
+    SELECT min(queue) FROM runs WHERE {WAITS}
+    UNION ALL
+    SELECT (SELECT min(runs.queue) FROM runs WHERE {WAITS} AND runs.queue > names.name) FROM names WHERE name IS NOT NULL)
+  SELECT name, (SELECT min(due) FROM (SELECT due FROM runs WHERE {WAITS} AND queue = names.name LIMIT :most) x)
+  FROM names WHERE name IS NOT NULL
+"""
+_SCHEDULE_TOTALS = """
+  SELECT coalesce(sum(starts), 0), coalesce(sum(missed), 0), coalesce(sum(skipped), 0), coalesce(sum(dropped), 0),
+    coalesce(sum(CASE WHEN paused OR stopped IS NOT NULL THEN 0 ELSE 1 END), 0),
+    coalesce(sum(CASE WHEN paused OR stopped IS NOT NULL THEN 1 ELSE 0 END), 0),
+    coalesce(sum(CASE WHEN failures > 0 THEN 1 ELSE 0 END), 0)
+  FROM schedules
 """
 
 _ACTIVITY = """
@@ -131,6 +168,18 @@ class Ready(Struct, frozen=True):
     count: int
     late: int
     oldest: int | None
+
+
+class ScheduleTotals(Struct, frozen=True):
+    """What all schedules come to."""
+
+    started: int
+    missed: int
+    skipped: int
+    dropped: int
+    active: int
+    paused: int
+    failing: int
 
 
 class Rows(Protocol):
@@ -209,6 +258,13 @@ class Watching:
         values |= {f"high{number}": high for number, (_, high) in enumerate(spans)}
         found = self._rows(_STARTED_IN.replace("{spans}", listed), schedule=schedule, **values)
         return [row[0] for row in found]
+
+    def queue_ages(self) -> dict[str, int]:
+        """Since when the run that waits longest in each queue is ready."""
+        return dict(self._rows(_QUEUE_AGES, most=MOST))
+
+    def schedule_totals(self) -> ScheduleTotals:
+        return ScheduleTotals(*(int(value) for value in self._rows(_SCHEDULE_TOTALS)[0]))
 
     # -- what is over --------------------------------------------------------------------------------------------------
     def add(self, minute: int, amounts: Sequence[Amount]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from mainspring.operations.connect import Operations
+from mainspring.operations.metrics import Family
 from mainspring.web.views import Scene
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     from mainspring.app.app import App
     from mainspring.app.client import Client
+    from mainspring.store.committer import Committer
     from mainspring.web.redaction import Redactor
 
 R = TypeVar("R")
@@ -23,10 +25,21 @@ class Desk:
     def __init__(self, source: App | Client, redactor: Redactor) -> None:
         self.runtime = source.runtime
         self._redactor = redactor
+        self._committer: Committer | None = None
 
     async def ask(self, question: Callable[[Scene], R]) -> R:
         """Ask something that blocks. The connection is made when the first question comes, and again after it was lost."""
         connection = await self.runtime.connected()
+        self._committer = connection.committer
         runtime = self.runtime
         scene = Scene(Operations(connection.store, runtime.clock, runtime.ids), self._redactor)
         return await runtime.in_thread(question, scene)
+
+    def own_figures(self) -> list[Family]:
+        """Figures of this process: how many writes its commits have taken together."""
+        batches = Family("mainspring_commit_batches", "counter", "Commits that this process has made.")
+        writes = Family("mainspring_commit_writes", "counter", "Writes that these commits have taken together.")
+        if self._committer is not None:
+            batches.add(self._committer.batches, "_total")
+            writes.add(self._committer.committed, "_total")
+        return [batches, writes]

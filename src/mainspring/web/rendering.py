@@ -70,7 +70,7 @@ class Renderer:
         def link(kind: str, item: str) -> str:
             """The page of a run or schedule. Browsers take dots for a way up, so an id of dots is not put into the path."""
             if any(part in {".", ".."} for part in item.split("/")):
-                return url(f"/{kind}/", id=item)
+                return url(f"/{kind}/", **{"name" if kind == "queues" else "id": item})
             return f"{base}/{kind}/{quote(item, safe='/')}"
 
         def same(**changed: Any) -> str:

@@ -14,11 +14,12 @@ from starlette.staticfiles import StaticFiles
 import mainspring
 from mainspring.errors import Conflict, InvalidInput, MainspringError, NotFound, StoreUnavailable
 from mainspring.operations.audit import Intent
+from mainspring.operations.metrics import as_text
 from mainspring.web import live, openapi
 from mainspring.web.auth import SESSION, SESSION_SECONDS, Token, auth_of
 from mainspring.web.desk import Desk
 from mainspring.web.guard import Guard, refuse_as_json
-from mainspring.web.pages import audit, functions, overview, runs, schedule_actions, schedules, workers
+from mainspring.web.pages import audit, functions, overview, queues, runs, schedule_actions, schedules, workers
 from mainspring.web.reading import read_form, read_json, read_pairs
 from mainspring.web.redaction import Redactor
 from mainspring.web.rendering import CSRF, Renderer, base_of, note, set_session
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from mainspring.web.redaction import Redact
     from mainspring.web.views import Action, Done, Scene, View
 
-NOUNS = (overview, runs, schedules, schedule_actions, functions, workers, audit)
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+NOUNS = (overview, runs, schedules, schedule_actions, functions, queues, workers, audit)
 VIEWS: list[View] = [view for noun in NOUNS for view in noun.pages.views]
 ACTIONS: list[Action] = [action for noun in NOUNS for action in noun.pages.actions]
 
@@ -107,6 +109,7 @@ class Dashboard:
         routes: list[Route | Mount] = [
             Route("/healthz", self._alive),
             Route("/readyz", self._ready),
+            Route("/metrics", self._metrics),
             Route("/login", self._login, methods=["POST"]),
             Route("/logout", self._logout, methods=["POST"]),
             Route("/api/openapi.json", self._description),
@@ -235,6 +238,14 @@ class Dashboard:
         except MainspringError:
             return JSONResponse({"status": "the database does not answer"}, 503)
         return JSONResponse({"status": "ok"})
+
+    async def _metrics(self, request: Request) -> Response:
+        del request
+        try:
+            families = await self._desk.ask(lambda scene: scene.operations.metrics.families())
+        except MainspringError as error:
+            return _problem_json(error)
+        return Response(as_text([*families, *self._desk.own_figures()]), media_type=OPEN_METRICS)
 
     async def _login(self, request: Request) -> Response:
         given = dict(await read_form(request))

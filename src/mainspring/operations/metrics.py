@@ -1,0 +1,132 @@
+"""Figures for machines that watch: what there is now, and what has happened since the tables were made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from mainspring.operations.workers import Workers
+from mainspring.store.watching import CLASSES
+
+if TYPE_CHECKING:
+    from mainspring.model.clock import Clock
+    from mainspring.store.protocol import Store
+    from mainspring.store.watching import Amount
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A figure by labels. A histogram's samples are its buckets (label `le`), and under the suffixes its sum and count."""
+
+    name: str
+    kind: Literal["gauge", "counter", "histogram"]
+    help: str
+    samples: list[tuple[str, Labels, float]] = field(default_factory=list[tuple[str, Labels, float]])
+    """Suffix of the name, labels, value."""
+
+    def add(self, value: float, suffix: str = "", **labels: str) -> None:
+        self.samples.append((suffix, tuple(labels.items()), value))
+
+
+class Metrics:
+    """Reads the figures. Blocks."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def families(self) -> list[Family]:
+        return [*self._now(), *self._queues(), *self._schedules(), *self._ended(self._store.watching.totals())]
+
+    def _now(self) -> list[Family]:
+        watching, now = self._store.watching, self._clock.now()
+        runs = Family(
+            "mainspring_runs", "gauge", "Runs that have not ended, by state; at most 10,000 of each are counted."
+        )
+        for state, count in watching.live().items():
+            runs.add(count, state=state)
+        ready = watching.ready(now)
+        late = Family("mainspring_runs_late", "gauge", "Runs that have been ready for more than ten seconds.")
+        late.add(ready.late)
+        oldest = Family(
+            "mainspring_oldest_ready_seconds", "gauge", "How long the oldest ready run has waited for a worker."
+        )
+        oldest.add(max(0, now - ready.oldest) / 1e6 if ready.oldest is not None else 0)
+        workers = Family("mainspring_worker_lease_age_seconds", "gauge", "How long ago each worker last showed life.")
+        held = Family("mainspring_worker_runs", "gauge", "Runs that each worker has in hand.")
+        loads = watching.loads()
+        for worker in Workers(self._store, self._clock).list():
+            workers.add(worker.silent, worker=worker.id, version=worker.version)
+            held.add(loads.get(worker.id, 0), worker=worker.id)
+        return [runs, late, oldest, workers, held]
+
+    def _queues(self) -> list[Family]:
+        depth = Family("mainspring_queue_runs", "gauge", "Runs in each queue: ready to begin, due later, under way.")
+        for name, counts in self._store.queues.counts().items():
+            depth.add(counts.ready, queue=name, state="ready")
+            depth.add(counts.scheduled, queue=name, state="scheduled")
+            depth.add(counts.under_way, queue=name, state="under_way")
+        age = Family(
+            "mainspring_queue_oldest_seconds", "gauge", "How long the oldest ready run of each queue has waited."
+        )
+        for name, due in self._store.watching.queue_ages().items():
+            age.add(max(0, self._clock.now() - due) / 1e6, queue=name)
+        return [depth, age]
+
+    def _schedules(self) -> list[Family]:
+        total = self._store.watching.schedule_totals()
+        ticks = Family("mainspring_ticks", "counter", "Ticks of the schedules there are, by outcome.")
+        for outcome in ("started", "missed", "skipped", "dropped"):
+            ticks.add(getattr(total, outcome), "_total", outcome=outcome)
+        schedules = Family("mainspring_schedules", "gauge", "Schedules, by state.")
+        schedules.add(total.active, state="active")
+        schedules.add(total.paused, state="paused")
+        failing = Family("mainspring_schedules_failing", "gauge", "Schedules whose last run failed.")
+        failing.add(total.failing)
+        return [ticks, schedules, failing]
+
+    def _ended(self, totals: list[Amount]) -> list[Family]:
+        ended = Family("mainspring_runs_ended", "counter", "Runs that have ended, by function and how.")
+        counts: dict[tuple[str, str], int] = {}
+        for amount in totals:
+            if amount.measure == "duration":
+                key = amount.workflow, amount.state
+                counts[key] = counts.get(key, 0) + amount.count
+        for (workflow, state), count in sorted(counts.items()):
+            ended.add(count, "_total", workflow=workflow, state=state)
+        duration = Family("mainspring_run_duration_seconds", "histogram", "From the first claim of a run to its end.")
+        lateness = Family(
+            "mainspring_run_lateness_seconds", "histogram", "From the time a run was due to its first claim."
+        )
+        for family, measure in ((duration, "duration"), (lateness, "lateness")):
+            _histogram(family, [amount for amount in totals if amount.measure == measure])
+        return [ended, duration, lateness]
+
+
+def _histogram(family: Family, amounts: list[Amount]) -> None:
+    for workflow in sorted({amount.workflow for amount in amounts}):
+        mine = [amount for amount in amounts if amount.workflow == workflow]
+        below = 0
+        for bucket, longest in enumerate((*CLASSES, float("inf"))):
+            below += sum(amount.count for amount in mine if amount.bucket == bucket)
+            family.add(below, "_bucket", workflow=workflow, le="+Inf" if longest == float("inf") else f"{longest:g}")
+        family.add(sum(amount.micros for amount in mine) / 1e6, "_sum", workflow=workflow)
+        family.add(below, "_count", workflow=workflow)
+
+
+def as_text(families: list[Family]) -> str:
+    """In the OpenMetrics text format."""
+    lines: list[str] = []
+    for family in families:
+        lines += [f"# TYPE {family.name} {family.kind}", f"# HELP {family.name} {family.help}"]
+        for suffix, labels, value in family.samples:
+            listed = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels)
+            number = str(int(value)) if value == int(value) else repr(value)
+            lines.append(f"{family.name}{suffix}{'{' + listed + '}' if listed else ''} {number}")
+    return "\n".join([*lines, "# EOF", ""])
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,81 @@
+"""Counting runs as they end, so that nobody has to count through history afterwards."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from mainspring.errors import StoreError
+from mainspring.model.clock import SECOND
+from mainspring.store.ops import FAR
+from mainspring.store.watching import CLASSES, MINUTE, Amount
+
+if TYPE_CHECKING:
+    from mainspring.model.clock import Clock
+    from mainspring.model.records import Ending, Run
+    from mainspring.store.protocol import Store
+
+log = logging.getLogger("mainspring.services")
+
+KEPT = 8 * 86_400 * SECOND
+"""How long single minutes are kept; the dashboard shows a week."""
+_FORGET_EVERY = 3_600 * SECOND
+_MOST_KEYS = 10_000
+"""While the database is away, only so much is remembered."""
+
+
+class Tally:
+    """What has ended since the last time it was written down. From any thread.
+
+    Written three times per lease and when the worker stops; a worker that is killed takes its last few seconds with it. These
+    are figures for people, nothing depends on them.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._amounts: dict[tuple[int, str, str, str, int], tuple[int, int]] = {}
+        self._forgotten = 0
+
+    def count(self, run: Run, ending: Ending) -> None:
+        """A run has ended here."""
+        now = self._clock.now()
+        minute = now // MINUTE * MINUTE
+        if run.started is not None:
+            self._add(minute, run.workflow, "duration", ending.state, now - run.started)
+            if run.epoch == 1 and run.due < FAR:  # later claims overwrite when it was due
+                self._add(minute, run.workflow, "lateness", ending.state, run.started - run.due)
+
+    def _add(self, minute: int, workflow: str, measure: str, state: str, micros: int) -> None:
+        micros = max(0, micros)
+        key = minute, workflow, measure, str(state), bisect_left(CLASSES, micros / SECOND)
+        with self._lock:
+            count, together = self._amounts.get(key, (0, 0))
+            if count or len(self._amounts) < _MOST_KEYS:
+                self._amounts[key] = count + 1, together + micros
+
+    def flush(self, store: Store) -> None:
+        """Write down what has gathered. What the database does not take now is kept for the next time."""
+        with self._lock:
+            taken, self._amounts = self._amounts, {}
+        try:
+            for minute in sorted({key[0] for key in taken}):
+                amounts = [Amount(*key[1:], *value) for key, value in taken.items() if key[0] == minute]
+                store.watching.add(minute, amounts)
+                taken = {key: value for key, value in taken.items() if key[0] != minute}
+            self._forget(store)
+        except StoreError as error:
+            log.warning("figures of ended runs could not be written down, they are kept for the next time: %s", error)
+            with self._lock:
+                for key, (count, micros) in taken.items():
+                    there = self._amounts.get(key, (0, 0))
+                    self._amounts[key] = there[0] + count, there[1] + micros
+
+    def _forget(self, store: Store) -> None:
+        now = self._clock.now()
+        if self._forgotten and now - self._forgotten > _FORGET_EVERY:
+            store.watching.forget(now - KEPT)
+        if not self._forgotten or now - self._forgotten > _FORGET_EVERY:
+            self._forgotten = now
