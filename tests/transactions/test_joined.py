@@ -91,7 +91,7 @@ async def test_every_verb_takes_part_in_every_kind_of_transaction(place: tuple[s
             await sleeper.result()
         found = await app.schedules.describe("daily")
         assert (found.paused, found.note) == (True, "not yet")
-        assert [tick.outcome for tick in found.recent] == ["fired"]
+        assert "fired" in [tick.outcome for tick in found.recent]
 
 
 async def waiting_runs(url: str) -> set[str]:

@@ -40,8 +40,13 @@ class Clock(Protocol):
         """Seconds that only ever grow."""
         ...
 
-    def call_at(self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> Alarm:
-        """Call `ring` on `loop` when civil time has reached `when`. To be called on the loop's own thread."""
+    def call_at(
+        self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], *, chore: bool = False
+    ) -> Alarm:
+        """Call `ring` on `loop` when civil time has reached `when`. To be called on the loop's own thread.
+
+        A `chore` is nothing that anybody waits for: a virtual clock does not go on for its sake alone.
+        """
         ...
 
     def busy(self) -> None:
@@ -66,7 +71,10 @@ class SystemClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
-    def call_at(self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> Alarm:
+    def call_at(
+        self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], *, chore: bool = False
+    ) -> Alarm:
+        del chore
         return _SystemAlarm(self, when, loop, ring)
 
     def busy(self) -> None:

@@ -28,6 +28,7 @@ class Pruner(Service):
     """Woken when the first run may have been kept long enough. The first look is not at once: a worker that starts has better to do."""
 
     name = "pruner"
+    chore = True
 
     def __init__(self, clock: Clock, *, store: Store, engine: Engine, keep: Keep) -> None:
         super().__init__(clock, _POLL)
@@ -40,7 +41,8 @@ class Pruner(Service):
     def ended(self) -> None:
         """A run has ended: some time from now there will be something to do."""
         if self._wakes is None and self._keep.shortest is not None:
-            self._wakes = self.clock.call_at(self.clock.now() + self._keep.shortest, self._loop, self._wake)
+            due = self.clock.now() + self._keep.shortest
+            self._wakes = self.clock.call_at(due, self._loop, self._wake, chore=True)
 
     def _wake(self) -> None:
         self._wakes = None

@@ -25,12 +25,12 @@ _QUIET_ROUNDS = 50
 
 
 class _VirtualAlarm:
-    __slots__ = ("_clock", "loop", "number", "ring", "when")
+    __slots__ = ("chore", "loop", "number", "ring", "when")
 
     def __init__(
-        self, clock: VirtualClock, when: int, number: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]
+        self, when: int, number: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], *, chore: bool
     ) -> None:
-        self._clock = clock
+        self.chore = chore
         self.when = when
         self.number = number
         self.loop = loop
@@ -73,9 +73,11 @@ class VirtualClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
-    def call_at(self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> _VirtualAlarm:
+    def call_at(
+        self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], *, chore: bool = False
+    ) -> _VirtualAlarm:
         self._count += 1
-        alarm = _VirtualAlarm(self, when, self._count, loop, ring)
+        alarm = _VirtualAlarm(when, self._count, loop, ring, chore=chore)
         heapq.heappush(self._heap, alarm)
         self._changed()
         return alarm
@@ -178,6 +180,17 @@ class VirtualClock:
             else:
                 return True
 
+    def _limit(self) -> int:
+        """How far it may go: to where somebody wants it, or to the next thing that somebody may be waiting for."""
+        if self._goal is not None:
+            return self._goal
+        if not self._waiting:
+            return self._now
+        first = self._heap[0]
+        if not first.chore:
+            return first.when
+        return min((alarm.when for alarm in self._heap if alarm.ring and not alarm.chore), default=self._now)
+
     def _ring_next(self) -> bool:
         """Go to the next alarm, if it is due, or if somebody waits for time to pass, and ring all of that moment."""
         while self._heap and self._heap[0].ring is None:
@@ -185,8 +198,7 @@ class VirtualClock:
         if not self._heap:
             return False
         when = self._heap[0].when
-        limit = self._goal if self._goal is not None else (when if self._waiting else self._now)
-        if when > limit:
+        if when > self._limit():
             return False
         self._now = max(self._now, when)
         while self._heap and self._heap[0].when <= self._now:
