@@ -248,8 +248,8 @@ async def test_cancel_all_takes_one_name_and_a_span_of_time(url: str) -> None:
         for minutes in range(1, 6):
             await app.run_after(minutes * 60, note.bind(minutes))
         await app.run_after("2m", chain.bind(0))
-        span = {"after": w.now + timedelta(minutes=2), "before": w.now + timedelta(minutes=4)}
-        assert await app.scheduled_functions.cancel_all(name="note", **span) == 2
+        since, until = w.now + timedelta(minutes=2), w.now + timedelta(minutes=4)
+        assert await app.scheduled_functions.cancel_all(name="note", after=since, before=until, reason="why") == 2
         await w.advance("10m")
         assert seen == [1, 0, 4, 5]
 

@@ -125,13 +125,18 @@ class FunctionVerbs:
 
     @dual
     def cancel_all(
-        self, /, name: str | None = None, before: Moment | None = None, after: Moment | None = None
+        self,
+        /,
+        name: str | None = None,
+        before: Moment | None = None,
+        after: Moment | None = None,
+        reason: str | None = None,
     ) -> Coroutine[Any, Any, int]:
-        """Cancel all pending functions, of a name or due in a span of time; how many."""
+        """Cancel all pending functions, of a name or due in a span of time, a batch at a time; how many."""
         until = None if before is None else moment(before)
         since = None if after is None else moment(after)
         return self._runtime.ask(
             "scheduled_functions.cancel_all",
             int,
-            lambda runs: runs.functions.cancel_all(name=name, before=until, after=since),
+            lambda runs: runs.functions.cancel_all(name=name, before=until, after=since, reason=reason),
         )

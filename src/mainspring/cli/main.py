@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import mainspring
-from mainspring.cli import database, dev, doctor, queues, runs, schedules, ui, worker
+from mainspring.cli import database, dev, doctor, queues, run, runs, schedules, ui, worker
 from mainspring.cli.commands import Group, colour_wanted
 
 _HELP = """Durable workflows and the schedules that start them.
@@ -13,6 +13,7 @@ _HELP = """Durable workflows and the schedules that start them.
 \b
   mainspring dev shop:app                           a worker, the dashboard, and a reload when code changes
   mainspring worker shop:app                        execute the runs of an app
+  mainspring run shop:app remind --after 3d --args '{"order": 7}'
   mainspring runs list --state failed               look at runs
   mainspring runs show order-7                      … at one of them, step by step
   mainspring runs list --stranded -o ids | mainspring runs cancel - --reason "bad deploy"
@@ -41,6 +42,7 @@ def main(ctx: click.Context, *, verbose: bool) -> None:
 
 
 main.add_command(worker.worker)
+main.add_command(run.run)
 main.add_command(runs.runs)
 main.add_command(queues.queues)
 main.add_command(schedules.schedules)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-_TIMES = ("created", "started", "completed")
+_TIMES = ("created", "started", "completed", "due")
 
 
 def time(text: str) -> datetime:
@@ -33,7 +33,7 @@ def filter_options(function: F) -> F:
     """The options that choose runs; they arrive as keyword arguments for `filters_of`."""
     options = [
         click.option("--state", "state", multiple=True, type=click.Choice([state.value for state in State]), help="Only in this state. Repeatable."),
-        click.option("--workflow", metavar="NAME", help="Only of this function."),
+        click.option("--workflow", "--name", "workflow", metavar="NAME", help="Only of this function."),
         click.option("--id-prefix", metavar="TEXT", help="Only ids that begin so."),
         click.option("--queue", metavar="NAME", help="Only of this queue."),
         click.option("--parent", metavar="ID", help="Only children of this run."),

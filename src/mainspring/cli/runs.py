@@ -9,9 +9,9 @@ import click
 from mainspring.app.settings import Settings
 from mainspring.cli import display, manage, run_page
 from mainspring.cli.commands import NOT_FOUND, Group, ids_from, note, output_option, url_option
-from mainspring.cli.run_options import filter_options, filters_of
+from mainspring.cli.run_options import filter_options, filters_of, time
 from mainspring.errors import NotFound
-from mainspring.model.clock import to_datetime
+from mainspring.model.clock import to_datetime, to_micros
 from mainspring.model.states import State
 from mainspring.operations.connect import connect
 
@@ -92,14 +92,30 @@ def show(ctx: click.Context, run_id: str, url: str, output: str) -> None:
 
 
 @runs.command
-@click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
+@click.argument("run_ids", metavar="[ID]…", nargs=-1)
 @url_option
+@click.option(
+    "--functions", is_flag=True, help="All functions of run_after and run_at that are pending, instead of ids."
+)
+@click.option("--name", metavar="NAME", help="With --functions: only those of this name.")
+@click.option("--due-after", type=time, metavar="TIME", help="With --functions: only due at this time or later.")
+@click.option("--due-before", type=time, metavar="TIME", help="With --functions: only due before this time.")
 @click.option("--reason", help="Recorded with each run.")
 @click.option(
     "--terminate", is_flag=True, help="End them at once instead of asking their worker to stop before the next step."
 )
 @click.pass_context
-def cancel(ctx: click.Context, run_ids: tuple[str, ...], url: str, reason: str | None, *, terminate: bool) -> None:
+def cancel(
+    ctx: click.Context,
+    /,
+    run_ids: tuple[str, ...],
+    url: str,
+    reason: str | None,
+    *,
+    terminate: bool,
+    functions: bool,
+    **which: Any,
+) -> None:
     """Cancel runs and their children. An ID of - reads ids from stdin.
 
     A run that a worker has in hand stops before its next step, and is `cancelling` until then. Prints each id with the state
@@ -108,7 +124,16 @@ def cancel(ctx: click.Context, run_ids: tuple[str, ...], url: str, reason: str |
     \b
       mainspring runs cancel order-7 --reason "customer called"
       mainspring runs list --workflow import_all --state queued -o ids | mainspring runs cancel -
+      mainspring runs cancel --functions --name remind --due-before 2026-02-01
     """
+    given = [name for name, value in which.items() if value is not None]
+    if functions:
+        if run_ids or terminate:
+            raise click.UsageError("--functions says which: leave ids and --terminate out")
+        _cancel_functions(url, reason, **which)
+        return
+    if given or not run_ids:
+        raise click.UsageError("give ids, or --functions for all that are pending")
     ids = ids_from(run_ids)
     with connect(url, Settings()) as operations:
         verb = operations.runs.terminate if terminate else operations.runs.cancel
@@ -118,6 +143,20 @@ def cancel(ctx: click.Context, run_ids: tuple[str, ...], url: str, reason: str |
         note("no ids on stdin")
     if not all(found):
         ctx.exit(NOT_FOUND)
+
+
+def _cancel_functions(
+    url: str, reason: str | None, name: str | None, due_after: datetime | None, due_before: datetime | None
+) -> None:
+    with connect(url, Settings()) as operations:
+        count = operations.runs.functions.cancel_all(
+            name=name,
+            after=None if due_after is None else to_micros(due_after),
+            before=None if due_before is None else to_micros(due_before),
+            reason=reason,
+        )
+    click.echo(count)
+    note(f"cancelled {count} pending functions")
 
 
 def _after_cancel(operations: Operations, run_id: str, *, done: bool) -> bool:

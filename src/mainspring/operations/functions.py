@@ -82,12 +82,19 @@ class ScheduledFunctions:
         wanted = FunctionFilter(name=name, states=states, due_before=due_before, due_after=due_after, limit=limit)
         return [_info(row) for row in self._store.functions.page(wanted)]
 
-    def cancel_all(self, *, name: str | None = None, before: int | None = None, after: int | None = None) -> int:
+    def cancel_all(
+        self,
+        *,
+        name: str | None = None,
+        before: int | None = None,
+        after: int | None = None,
+        reason: str | None = None,
+    ) -> int:
         """Cancel the pending functions of a name or of a span of time, a batch at a time; how many."""
         wanted = FunctionFilter(name=name, states=STATES["pending"], due_before=before, due_after=after, limit=_BATCH)
         count = 0
         while rows := self._store.functions.page(wanted):
-            done = self._store.cancel([row.id for row in rows], None, self._clock.now())
+            done = self._store.cancel([row.id for row in rows], reason, self._clock.now())
             count += sum(done.values())
         return count
 

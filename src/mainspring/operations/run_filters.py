@@ -14,7 +14,8 @@ from mainspring.store.protocol import RunFilter
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_TIMES = ("created", "started", "completed")
+_TIMES = ("created", "started", "completed", "due")
+_NOT_BEGUN = (State.SCHEDULED, State.QUEUED)
 
 
 class RunFilters(TypedDict, total=False):
@@ -39,6 +40,9 @@ class RunFilters(TypedDict, total=False):
     started_before: datetime | None
     completed_after: datetime | None
     completed_before: datetime | None
+    due_after: datetime | None
+    """By when they may start: of those that have not begun, unless `state` says otherwise."""
+    due_before: datetime | None
 
 
 def run_filter(given: RunFilters, *, before: str | None = None, limit: int = 50) -> RunFilter:
@@ -47,8 +51,11 @@ def run_filter(given: RunFilters, *, before: str | None = None, limit: int = 50)
     if unknown:
         raise InvalidInput(f"runs are not found by {', '.join(unknown)}; by {', '.join(RunFilters.__annotations__)}")
     attributes = given.get("attributes")
+    states = _states(given.get("state", ()))
+    if not states and (given.get("due_after") or given.get("due_before")):
+        states = _NOT_BEGUN
     return RunFilter(
-        states=_states(given.get("state", ())),
+        states=states,
         ids=tuple(given.get("ids", ())),
         id_prefix=given.get("id_prefix"),
         workflow=given.get("workflow"),

@@ -99,6 +99,7 @@ class RunFilter(Struct, frozen=True):
     created: tuple[int | None, int | None] = (None, None)
     started: tuple[int | None, int | None] = (None, None)
     completed: tuple[int | None, int | None] = (None, None)
+    due: tuple[int | None, int | None] = (None, None)
 
 
 class Signal(Struct, frozen=True):

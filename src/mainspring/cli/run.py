@@ -1,0 +1,103 @@
+"""`mainspring run`: schedule a function of an app."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from mainspring.app.functions import Call
+from mainspring.app.options import Options
+from mainspring.cli.commands import FAILED, Command, note
+from mainspring.cli.run_options import time
+from mainspring.cli.target import load_app
+from mainspring.codec.loose import LOOSE
+from mainspring.engine.registry import Bound
+from mainspring.errors import InvalidInput, UnknownFunction
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from mainspring.app.app import App
+    from mainspring.app.handle import Handle
+
+
+@click.command(cls=Command)
+@click.argument("target")
+@click.argument("name")
+@click.option("--args", "arguments", metavar="JSON", default="{}", help="An object of arguments by name, or an array.")
+@click.option("--after", metavar="DURATION", help="10s, 3d, …  [default: at once]")
+@click.option("--at", type=time, metavar="TIME", help="When, UTC unless it says otherwise.")
+@click.option("--id", "run_id", metavar="ID", help="The id of the run. A second one with it is the same run.")
+@click.option("--wait", is_flag=True, help="Wait for the result and print it as JSON.")
+@click.option("--url", metavar="URL", help="A database instead of the app's own.")
+@click.pass_context
+def run(
+    ctx: click.Context,
+    /,
+    target: str,
+    name: str,
+    *,
+    arguments: str,
+    after: str | None,
+    at: datetime | None,
+    run_id: str | None,
+    wait: bool,
+    url: str | None,
+) -> None:
+    """Schedule a workflow, step or transaction of an app, and print the id of its run. Workers execute it.
+
+    TARGET is module:app or path/file.py:app; NAME is the name of the function.
+
+    \b
+      mainspring run shop:app remind --after 3d --args '{"order": 7}'
+      mainspring run shop.py report --args '["eu"]' --wait
+    """
+    if after is not None and at is not None:
+        raise click.UsageError("give --after or --at, not both")
+    app = load_app(target)
+    if url is not None:
+        app.runtime.url = url
+    call = _call(app, name, arguments, run_id)
+    try:
+        handle = app.run_at.sync(at, call) if at is not None else app.run_after.sync(after or 0, call)
+        click.echo(handle.id)
+        if wait and not _waited(handle):
+            ctx.exit(FAILED)
+    finally:
+        app.close()
+
+
+def _call(app: App, name: str, arguments: str, run_id: str | None) -> Call[Any]:
+    try:
+        function = app.runtime.registry.get(name)
+    except UnknownFunction as error:
+        raise InvalidInput(str(error)) from None
+    if function.bound is not Bound.NOT:
+        raise InvalidInput(f"{name!r} is a method; only functions can be run from the command line")
+    try:
+        given: Any = json.loads(arguments)
+    except json.JSONDecodeError as error:
+        raise InvalidInput(f"--args is not JSON: {error}") from None
+    if arguments.lstrip()[:1] not in {"{", "["}:
+        raise InvalidInput(f"--args takes an object of arguments by name, or an array, not {arguments}")
+    named = arguments.lstrip().startswith("{")
+    try:
+        function.codec.signature.bind(*(() if named else given), **(given if named else {}))
+    except TypeError as error:
+        raise InvalidInput(f"{name}{function.codec.signature} cannot be called with {arguments}: {error}") from None
+    args, kwargs = function.codec.decode(arguments if named else f'{{"*":{arguments}}}')
+    options = Options() if run_id is None else Options().with_({"id": run_id})
+    return Call(app.runtime, function, args, kwargs, options)
+
+
+def _waited(handle: Handle[Any]) -> bool:
+    try:
+        found = handle.result.sync()
+    except Exception as error:  # noqa: BLE001  (whatever ended the run)
+        note(f"{type(error).__name__}: {error}")
+        return False
+    click.echo(msgspec.json.encode(LOOSE.lower(found)).decode())
+    return True

@@ -1,0 +1,97 @@
+"""`mainspring run`, and the commands about what it scheduled."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli import shop
+
+if TYPE_CHECKING:
+    from mainspring import App
+    from tests.cli.conftest import Mainspring
+
+pytestmark = pytest.mark.usefixtures("client")
+TARGET = "tests.cli.shop:app"
+
+
+def test_a_function_is_scheduled_and_its_id_printed(mainspring: Mainspring, store_url: str) -> None:
+    run_id = mainspring(
+        "run", TARGET, "ship", "--after", "3d", "--args", '{"order": 7}', "--url", store_url
+    ).stdout.strip()
+    shown = json.loads(mainspring("runs", "show", run_id, "--url", store_url, "-o", "json").stdout)["run"]
+    assert (shown["workflow"], shown["state"], shown["input"]) == ("ship", "scheduled", {"order": 7})
+    again = mainspring(
+        "run", TARGET, "ship", "--at", "2027-01-31T12:00+01:00", "--args", "[8]", "--id", "a", "--url", store_url
+    )
+    assert (again.exit_code, again.stdout) == (0, "a\n")
+    shown = json.loads(mainspring("runs", "show", "a", "--url", store_url, "-o", "json").stdout)["run"]
+    assert (shown["due"], shown["input"]) == ("2027-01-31T11:00:00Z", {"order": 8})
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nothing",), "no function is called 'nothing'"),
+        (("ship",), "order"),
+        (("ship", "--args", "{"), "not JSON"),
+        (("ship", "--args", "7"), "object"),
+        (("ship", "--args", '{"order": "x"}'), "order"),
+        (("ship", "--args", '{"colour": 1}'), "colour"),
+        (("ship", "--args", "[1]", "--after", "six"), "six"),
+        (("ship", "--args", "[1]", "--after", "-1"), "negative"),
+        (("ship", "--args", "[1]", "--after", "1d", "--at", "2027-01-01"), "not both"),
+        (("ship", "--args", "[1]", "--at", "tomorrow"), "tomorrow"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_is_stored(
+    mainspring: Mainspring, store_url: str, words: tuple[str, ...], said: str
+) -> None:
+    result = mainspring("run", TARGET, *words, "--url", store_url)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert not mainspring("db", "migrate", "--url", store_url).exit_code
+    assert mainspring("runs", "list", "--url", store_url, "-o", "ids").stdout == ""
+
+
+async def test_the_result_can_be_waited_for(mainspring: Mainspring, client: App, store_url: str) -> None:
+    async with client:  # this is the worker; the command is a client of its own
+        other = shop.app.runtime.url
+        assert other == store_url
+        handle = await shop.ship.options(id="seen").start(1)
+        await handle.result()
+
+    def wait() -> tuple[int, list[str]]:
+        found = mainspring("run", TARGET, "ship", "--args", "[7]", "--id", "seen", "--wait", "--url", store_url)
+        return found.exit_code, found.stdout.splitlines()
+
+    assert await asyncio.to_thread(wait) == (0, ["seen", '"parcel 1"'])
+
+
+def test_pending_functions_are_listed_and_cancelled_by_name_and_due_time(
+    mainspring: Mainspring, store_url: str
+) -> None:
+    for number, after in enumerate(("1h", "2h", "3h")):
+        mainspring(
+            "run", TARGET, "ship", "--after", after, "--args", f"[{number}]", "--id", f"r{number}", "--url", store_url
+        )
+    mainspring("run", TARGET, "slow", "--after", "1h", "--args", "[9]", "--id", "other", "--url", store_url)
+    soon = (datetime.now(UTC) + timedelta(minutes=90)).isoformat()
+
+    def listed(*words: str) -> list[str]:
+        return sorted(mainspring("runs", "list", "--url", store_url, "-o", "ids", *words).stdout.split())
+
+    assert listed("--due-before", soon) == ["other", "r0"]
+    assert listed("--due-before", soon, "--name", "ship") == ["r0"]
+    assert listed("--due-after", soon) == ["r1", "r2"]
+    assert listed("--due-before", soon, "--state", "succeeded") == []
+    words = ("--functions", "--name", "ship", "--due-after", soon, "--reason", "no", "--url", store_url)
+    assert mainspring("runs", "cancel", *words).stdout == "2\n"
+    assert listed("--state", "cancelled") == ["r1", "r2"]
+    assert mainspring("runs", "cancel", "--functions", "--url", store_url).stdout == "2\n"
+    for wrong in (("r1", "--functions"), ("--name", "ship"), ()):
+        assert mainspring("runs", "cancel", *wrong, "--url", store_url).exit_code == 2
