@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from mainspring.app.app import App
 from mainspring.app.functions import AsyncFn, Call, SyncFn
 from mainspring.app.handle import Handle
-from mainspring.app.names import Event, Stream, Topic
+from mainspring.app.names import Event, Question, Stream, Topic
 from mainspring.app.resources import Resource
 from mainspring.app.run import run
 from mainspring.app.scope import Blueprint
@@ -46,6 +46,7 @@ __all__ = [
     "Outcome",
     "Overlap",
     "Policy",
+    "Question",
     "QueueInfo",
     "Rate",
     "Resource",

@@ -16,6 +16,8 @@
     + RunCancelled                       it was cancelled
       - RunTimedOut                      it was cancelled by its timeout
     + RemoteError                        it raised an exception that cannot be rebuilt here
+  x Refused                              the run that was asked does not accept the question
+  x NotAnswered                          the run that was asked ended without an answer
   x StepTimedOut (TimeoutError)          an attempt of a step took longer than its timeout
   x Interrupted                          an at-most-once function was cut off in the middle
   x NonDeterminism                       a replay that does not agree with the record
@@ -145,6 +147,14 @@ class RemoteError(RunEnded):
         self.message = message
         self.traceback = traceback
         self.attributes: dict[str, object] = attributes or {}
+
+
+class Refused(MainspringError):
+    """The run that was asked does not accept the question: its test of it raised. `__cause__` is what it raised."""
+
+
+class NotAnswered(MainspringError):
+    """The run that was asked ended without answering."""
 
 
 class StepTimedOut(MainspringError, TimeoutError):

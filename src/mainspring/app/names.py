@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from mainspring.codec import ValueCodec
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 _LONGEST = 512
 
@@ -44,6 +45,21 @@ class Stream(_Name[T]):
     """A named list of values of a run: `await run.write_stream(tokens, "…")` and `app.read_stream(run_id, tokens)`."""
 
     _what = "stream"
+
+
+class Question(_Name[T], Generic[T, A]):
+    """What a run can be asked, and the type of its answer: `await app.ask(run_id, approve, decision)`."""
+
+    _what = "question"
+
+    def __init__(self, name: str, type_: type[T], answer: type[A]) -> None:
+        super().__init__(name, type_)
+        self.answer: ValueCodec = value_codec(answer, f"the answer to {name!r}")
+
+
+def answer_codec(given: Question[Any, Any] | str) -> ValueCodec:
+    """How answers to a question are written and read."""
+    return given.answer if isinstance(given, Question) else value_codec(Any, f"the answer to {given!r}")
 
 
 def named(given: _Name[Any] | str, what: str) -> tuple[str, ValueCodec]:

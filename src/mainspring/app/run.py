@@ -8,6 +8,7 @@ import random
 import uuid
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, overload
 
+from mainspring.app.asking import Answer
 from mainspring.app.dual import dual, refuse_blocking_on_loop, refuse_coroutine_in_def_run
 from mainspring.app.options import micros, moment
 from mainspring.app.run_talk import CloseStream, Receive, SetEvent, WriteStream
@@ -108,6 +109,8 @@ class CurrentRun:
     """Give a named value that anybody can read; the last one counts."""
     write_stream = WriteStream()
     """Add a value to a stream that anybody can read."""
+    answer = Answer()
+    """Answer a question from now on, for as long as the run lasts."""
     close_stream = CloseStream()
     """Let the readers of a stream come to their end."""
 

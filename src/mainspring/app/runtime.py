@@ -467,6 +467,12 @@ class Runtime:
             return codec.decode(ending.output)
         raise failure_of(ending)
 
+    @ours
+    async def ended(self, run_id: str) -> None:
+        """Wait, outside runs, for a run to end, however it ends."""
+        if await self._ending(await self.connected(), run_id, None, fresh=False) is None:
+            raise NotFound(f"there is no run {run_id!r}, or no longer")
+
     async def _ending(
         self, connection: Connection, run_id: str, timeout: Duration | None, *, fresh: bool
     ) -> Ending | None:

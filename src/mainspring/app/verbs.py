@@ -3,58 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
-from mainspring.app.dual import refuse_blocking_on_loop, refuse_coroutine_in_def_run
+from mainspring.app.asking import Ask
 from mainspring.app.joined import JoinedBlock
 from mainspring.app.later import FunctionVerbs
 from mainspring.app.nouns import RunVerbs, WorkerVerbs
 from mainspring.app.queues import QueueVerbs
+from mainspring.app.several import First, Gather
 from mainspring.app.talk import Message, Talk
+from mainspring.app.verb import Verb
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Coroutine, Iterator
 
     from mainspring.app.names import Event, Stream, Topic
     from mainspring.app.options import Duration
+    from mainspring.app.verb import Future
 
 T = TypeVar("T")
-Future = Coroutine[Any, Any, T]
-
-
-class Speaker(Protocol):
-    """An app or client."""
-
-    _spelled: ClassVar[str]
-
-    @property
-    def _talk(self) -> Talk: ...
-
-    def _block(self, work: Coroutine[Any, Any, T], label: str) -> T: ...
-
-
-class Verb:
-    """A verb bound to its app: call it for a coroutine, or call `.sync` to block."""
-
-    name = ""
-
-    def __init__(self, owner: Speaker) -> None:
-        self._owner = owner
-        self._label = f"{owner._spelled}.{self.name}"  # noqa: SLF001  (the other half of the bridge)
-
-    @property
-    def _talk(self) -> Talk:
-        return self._owner._talk  # noqa: SLF001
-
-    def _ready(self) -> None:
-        refuse_coroutine_in_def_run(f"{self._label}.sync(…)")
-
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._owner._block(work, self._label)  # noqa: SLF001
-
-    def _may_block(self) -> None:
-        refuse_blocking_on_loop(f"await {self._label}(…)")
 
 
 class Send(Verb):
@@ -192,3 +159,18 @@ class Voice:
     def read_stream(self) -> ReadStream:
         """The values of a stream of a run: `async for value in app.read_stream(run_id, key):`."""
         return ReadStream(self)
+
+    @property
+    def ask(self) -> Ask:
+        """Ask a run something and wait for its answer: `await app.ask(run_id, question, value, timeout=…)`."""
+        return Ask(self)
+
+    @property
+    def gather(self) -> Gather:
+        """The results of runs, in the order of the handles: `await app.gather(*handles)`."""
+        return Gather(self)
+
+    @property
+    def first(self) -> First:
+        """The handle of the run that ends first: `await app.first(*handles)`."""
+        return First(self)

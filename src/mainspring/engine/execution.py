@@ -79,6 +79,7 @@ class Execution:
         "resting",
         "root",
         "run",
+        "servants",
         "tasks",
         "waits",
     )
@@ -110,6 +111,8 @@ class Execution:
         self.waits: set[Wait] = set()
         self.tasks: dict[asyncio.Future[Any], str] = {}
         """Tasks that the workflow created, with the place that did."""
+        self.servants: dict[asyncio.Future[Any], str] = {}
+        """Those of them that answer questions for as long as the run lasts, with where their operations stand."""
         self.root: asyncio.Task[Any] | None = None
         self.resting = False
         """Recorded as waiting in the store."""
@@ -168,7 +171,14 @@ class Execution:
         """A recorded outcome that the code never asked for, the first of them."""
         if not self.delivery.replaying:
             return None
-        left = [step for step in self.journal.values() if step.seq is not None and not step.interrupted]
+        serving = tuple(
+            at for at in self.servants.values() if at
+        )  # a question that came at the very end may be left without an answer
+        left = [
+            step
+            for step in self.journal.values()
+            if step.seq is not None and not step.interrupted and not step.position.startswith(serving)
+        ]
         return min(left, key=lambda step: step.seq or 0, default=None)
 
     # -- waiting -------------------------------------------------------------------------------------------------------

@@ -173,17 +173,42 @@ def call(ex: Execution, position: str, name: str, make: Make, result: ValueCodec
     return (yield from _await_run(ex, record, result, starts=starts))
 
 
-def result(ex: Execution, position: str, run_id: str, codec: ValueCodec, until: int | None) -> Flow:
+def result(
+    ex: Execution, position: str, run_id: str, codec: ValueCodec, until: int | None, *, together: bool = False
+) -> Flow:
     """Wait for the end of a run that was started before, at most until a time."""
     recorded = ex.recall(position, "result", run_id)
     if recorded is not None and recorded.completed is not None:
         return (yield from replayed(ex, recorded, codec))
-    yield from frontier(ex, position)
+    yield from frontier(ex, position, together=together)
     record = recorded or Step(ex.id, position, "result", run_id, started=ex.engine.clock.now(), child=run_id, due=until)
     return (yield from _await_run(ex, record, codec, starts=[]))
 
 
+def ended(ex: Execution, position: str, run_id: str) -> Flow:
+    """Wait for the end of a run, however it ends. One of several waits that are made together."""
+    recorded = ex.recall(position, "ended", run_id)
+    if recorded is not None and recorded.completed is not None:
+        return (yield from replayed(ex, recorded, None))
+    yield from frontier(ex, position, together=True)
+    record = recorded or Step(ex.id, position, "ended", run_id, started=ex.engine.clock.now(), child=run_id)
+    ending = yield from _ending(ex, record, starts=[])
+    if isinstance(ending, Exception):
+        return (yield from conclude(ex, record, None, error=ending))
+    return (yield from conclude(ex, record, None, output="null"))
+
+
 def _await_run(ex: Execution, record: Step, codec: ValueCodec, *, starts: list[NewRun]) -> Flow:
+    ending = yield from _ending(ex, record, starts=starts)
+    if isinstance(ending, Exception):
+        return (yield from conclude(ex, record, codec, error=ending))
+    if ending.output is not None:
+        return (yield from conclude(ex, record, codec, output=ending.output))
+    return (yield from conclude(ex, record, codec, error_text=error_text(ending)))
+
+
+def _ending(ex: Execution, record: Step, *, starts: list[NewRun]) -> Flow:
+    """How a run ended, once it has; or the exception that says why there is no waiting for it, or no longer."""
     record.epoch = ex.epoch
     wait = ex.wait(until=record.due, child=record.child)
     write = waiting(ex, record, record.due)
@@ -192,20 +217,16 @@ def _await_run(ex: Execution, record: Step, codec: ValueCodec, *, starts: list[N
     ending: Ending | None = answer.ending
     if answer.verdict is Verdict.TAKEN or answer.missing:
         ex.woken(wait)
-        refused = (
+        return (
             _taken(starts, answer.taken) if answer.taken else NotFound(f"there is no run {record.child!r} to wait for")
         )
-        return (yield from conclude(ex, record, codec, error=refused))
     if ending is None:
         ending = yield Pause(wait, record)
     else:
         ex.woken(wait)
     if ending is None:
-        failure = StillRunning(f"run {record.child!r} had not ended when the time to wait for it was over; it goes on")
-        return (yield from conclude(ex, record, codec, error=failure))
-    if ending.output is not None:
-        return (yield from conclude(ex, record, codec, output=ending.output))
-    return (yield from conclude(ex, record, codec, error_text=error_text(ending)))
+        return StillRunning(f"run {record.child!r} had not ended when the time to wait for it was over; it goes on")
+    return ending
 
 
 class Begun(Struct, frozen=True):

@@ -86,9 +86,12 @@ Effect = Commit | Invoke | Pause | Hold | Forever | Consult | Transact | Nap
 Flow = Generator[Effect, Any, Any]
 
 
-def frontier(ex: Execution, position: str) -> Flow:
-    """Hold an operation without a recorded outcome back until the record is used up."""
-    hold = ex.delivery.frontier() if ex.function.is_async else None
+def frontier(ex: Execution, position: str, *, together: bool = False) -> Flow:
+    """Hold an operation without a recorded outcome back until the record is used up.
+
+    A `def` run makes one operation after the other, except those that are made `together`.
+    """
+    hold = ex.delivery.frontier() if ex.function.is_async or together else None
     if hold is not None:
         ex.engine.watch_for_disagreement(ex, position)
         yield Hold(hold)
@@ -101,7 +104,7 @@ def frontier(ex: Execution, position: str) -> Flow:
 def turn(ex: Execution, seq: int, final: Step | None = None) -> Flow:
     if ex.halted is not None:
         raise ex.halted
-    hold = ex.delivery.turn(seq, alone=ex.alone or not ex.function.is_async)
+    hold = ex.delivery.turn(seq, alone=ex.alone)
     if hold is not None:
         yield Hold(hold, final)
 

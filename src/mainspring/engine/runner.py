@@ -104,7 +104,7 @@ def _body(ex: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 async def _clear_tasks(ex: Execution) -> None:
     """Tasks that the function left behind are cancelled and awaited: nothing of a run is done after its end."""
     if ex.halted is None:
-        for site in ex.tasks.values():
+        for site in [site for task, site in ex.tasks.items() if task not in ex.servants]:
             log.warning(
                 "run %s of %s ended while a task created at %s was unfinished; it is cancelled. Await what you start.",
                 ex.id,

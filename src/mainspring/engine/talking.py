@@ -15,7 +15,6 @@ from mainspring.engine.recording import (
     conclude,
     frontier,
     keep,
-    rebuilt,
     replayed,
     stirring,
     turn,
@@ -44,20 +43,18 @@ def receive(ex: Execution, position: str, topic: str, until: int | None, codec: 
     record = recorded or Step(ex.id, position, "receive", topic, started=ex.engine.clock.now(), child=ex.id, due=until)
     message: Message | None = None
     try:
-        message = yield from _await(
-            ex, record, lambda: _unread(ex, topic, question=False), pending=recorded is not None
-        )
+        message = yield from await_(ex, record, lambda: unread(ex, topic, question=False), pending=recorded is not None)
         if message is None:
             return (yield from conclude(ex, record, None, output="null"))
         takes = message.number
-        return (yield from conclude(ex, record, codec, output=message.body, speak=lambda write: _taking(write, takes)))
+        return (yield from conclude(ex, record, codec, output=message.body, speak=lambda write: taking(write, takes)))
     finally:
         if message is not None:
             ex.reserved.discard(message.number)
             ex.engine.heard([(ex.id, "receive", topic)])  # if it was not received after all, it is the next one's
 
 
-def _unread(ex: Execution, topic: str, *, question: bool) -> Flow:
+def unread(ex: Execution, topic: str, *, question: bool) -> Flow:
     """The first message that nobody has received, kept for the line of control that asks."""
     while True:
         inbox = ex.engine.store.messages
@@ -79,7 +76,7 @@ def say(ex: Execution, position: str, kind: str, name: str, make: Callable[[], l
     now = ex.engine.clock.now()
     record = Step(ex.id, position, kind, name, started=now, epoch=ex.epoch, output="null")
     record.completed, record.seq = now, ex.take_seq()
-    write = _speaking(stirring(ex, record), make())
+    write = speaking(stirring(ex, record), make())
     answer = yield from keep(ex, write, final=record)
     if answer.verdict is Verdict.UNKNOWN:
         ex.delivery.skip(record.seq)
@@ -101,7 +98,7 @@ def event(ex: Execution, position: str, run: str, key: str, *, until: int | None
         found: Reading = yield Consult(lambda: ex.engine.store.messages.event(run, key))
         return found if found.entries or found.state is None or found.state.ended else None
 
-    found: Reading | None = yield from _await(ex, record, look, pending=recorded is not None)
+    found: Reading | None = yield from await_(ex, record, look, pending=recorded is not None)
     return (yield from _conclude_reading(ex, record, found, run, codec))
 
 
@@ -117,7 +114,7 @@ def stream(ex: Execution, position: str, run: str, key: str, *, offset: int, cod
         found: Reading = yield Consult(lambda: ex.engine.store.messages.stream(run, key, offset, 1))
         return found if found.entries or found.state is None or found.state.ended else None
 
-    found: Reading = yield from _await(ex, record, look, pending=recorded is not None)
+    found: Reading = yield from await_(ex, record, look, pending=recorded is not None)
     if found.state is None:
         return (yield from conclude(ex, record, None, error=NotFound(f"there is no run {run!r}, or no longer")))
     values = [entry.value for entry in found.entries if entry.value is not None]
@@ -131,8 +128,13 @@ def _conclude_reading(ex: Execution, record: Step, found: Reading | None, run: s
     return (yield from conclude(ex, record, codec if value is not None else None, output=value or "null"))
 
 
-def _await(ex: Execution, record: Step, look: Callable[[], Flow], *, pending: bool) -> Flow:
-    """What `look` finds, as soon as it finds something; None when the time is over. A look before it is recorded saves a write."""
+def await_(
+    ex: Execution, record: Step, look: Callable[[], Flow], *, pending: bool, says: list[Say] | None = None
+) -> Flow:
+    """What `look` finds, as soon as it finds something; None when the time is over. A look before it is recorded saves a write.
+
+    `says` is said with the record of the wait. `NotFound` if there is nobody to say it to; then nothing is recorded.
+    """
     record.epoch = ex.epoch
     found: Any = None if pending else (yield from look())
     if found is not None:
@@ -144,7 +146,10 @@ def _await(ex: Execution, record: Step, look: Callable[[], Flow], *, pending: bo
         if not registered:
             write = waiting(ex, record, record.due)
             write.watch = record.child if record.child != ex.id else None
-            yield from keep(ex, write)
+            answer = yield from keep(ex, write if says is None else speaking(write, says))
+            if answer.verdict is Verdict.UNKNOWN:
+                ex.woken(wait)
+                raise unknown_error(answer.unknown)
             registered = True
         found = yield from look()
         over = record.due is not None and record.due <= ex.engine.clock.now()
@@ -154,19 +159,14 @@ def _await(ex: Execution, record: Step, look: Callable[[], Flow], *, pending: bo
         yield Pause(wait, record)
 
 
-def _speaking(write: Write, says: list[Say], takes: int | None = None) -> Speak:
+def speaking(write: Write, says: list[Say], takes: int | None = None) -> Speak:
     """The same write, with what it says."""
     return Speak(write.owner, write.step, write.starts, write.mood, write.due, write.watch, says, takes)
 
 
-def _taking(write: Write, number: int) -> Write:
-    return _speaking(write, [], number)
+def taking(write: Write, number: int) -> Write:
+    return speaking(write, [], number)
 
 
 def unknown_error(runs: list[str]) -> NotFound:
     return NotFound(f"there is no run {', '.join(map(repr, runs))} to send to, or no longer; nothing was sent")
-
-
-def answered(message: Message) -> Exception | None:
-    """The exception that a question was answered with."""
-    return None if message.error is None else rebuilt(message.error)
