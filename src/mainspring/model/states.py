@@ -6,6 +6,7 @@ scheduled ──► queued ──► running ◄──► waiting
 
 every state that is not an end ──► cancelled      (at once when no worker has it in hand, else by way of cancelling)
 running, waiting, cancelling   ──► succeeded | failed
+cancelling                     ──► queued         (its worker was lost or stopped, and it has something to undo)
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
         {State.WAITING, State.QUEUED, State.SCHEDULED, State.CANCELLING, State.SUCCEEDED, State.FAILED, State.CANCELLED}
     ),
     State.WAITING: frozenset({State.RUNNING, State.QUEUED, State.CANCELLING, State.CANCELLED, State.FAILED}),
-    State.CANCELLING: frozenset({State.CANCELLED, State.SUCCEEDED, State.FAILED}),
+    State.CANCELLING: frozenset({State.CANCELLED, State.SUCCEEDED, State.FAILED, State.QUEUED}),
     State.SUCCEEDED: frozenset(),
     State.FAILED: frozenset({State.QUEUED}),
     State.CANCELLED: frozenset({State.QUEUED, State.SCHEDULED}),

@@ -54,6 +54,7 @@ class Texts:
     born_cancelled: str
     lock_tree: str
     cancel_in_hand: str
+    cancel_undoable: str
     cancel_at_once: str
     lock_runs: str
     waiters: str
@@ -181,6 +182,8 @@ class Joining:
         while fresh := set((yield self.texts.lock_tree, values)) - locked:
             locked |= fresh
         in_hand: dict[str, str] = dict((yield self.texts.cancel_in_hand, values))
+        later = {row[0] for row in (yield self.texts.cancel_undoable, values)}
+        self.ready = self.ready or bool(later)
         rows = yield self.texts.cancel_at_once, values
         ended = {row[0] for row in rows}
         self.ended |= ended
@@ -189,7 +192,7 @@ class Joining:
             rows = yield self.texts.waiters, {"ids": self.texts.ids(sorted(ended))}
             yield from self._wake([row[0] for row in rows], now)
         yield from self._notify()
-        return {run: run in in_hand or run in ended for run in ids}
+        return {run: run in in_hand or run in later or run in ended for run in ids}
 
     def _wake(self, waiters: list[str], now: int) -> Talk[None]:
         if not waiters:

@@ -31,6 +31,25 @@ _STREAMS = f"SELECT {', '.join(SPOKEN_COLUMNS)} FROM streams WHERE run = :run OR
 _STATE = "SELECT state FROM runs WHERE id = :run"
 
 
+def heard(run: str) -> str:
+    """A condition: what the run waits for has been said. `run` is what its row is called in the statement.
+
+    Whoever is woken by what is said looks for it. A worker that is told, and dies or lets go before it has looked, leaves nothing
+    behind that says so; whoever takes the run from its hand has to ask.
+    """
+    return f"""EXISTS (
+    SELECT 1 FROM steps w WHERE w.run = {run}.id AND w.completed IS NULL AND CASE w.kind
+      WHEN 'receive' THEN EXISTS (SELECT 1 FROM messages m
+        WHERE m.run = w.run AND m.kind = 'message' AND m.topic = w.name AND m.received IS NULL)
+      WHEN 'question' THEN EXISTS (SELECT 1 FROM messages m
+        WHERE m.run = w.run AND m.kind = 'question' AND m.topic = w.name AND m.received IS NULL)
+      WHEN 'answer' THEN EXISTS (SELECT 1 FROM messages m
+        WHERE m.run = w.child AND m.key = {run}.uid || '-' || w.position AND m.answered IS NOT NULL)
+      WHEN 'event' THEN EXISTS (SELECT 1 FROM events e WHERE e.run = w.child AND e.key = w.name)
+      WHEN 'stream' THEN EXISTS (SELECT 1 FROM streams e WHERE e.run = w.child AND e.key = w.name)
+      ELSE false END)"""
+
+
 class Rows(Protocol):
     """Reads with one statement."""
 

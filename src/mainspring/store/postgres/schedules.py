@@ -285,6 +285,7 @@ class _Work:
 
     def _cancel(self, values: dict[str, Any]) -> set[str]:
         self.news.poked |= {row[1] for row in self._all(stops.CANCEL_IN_HAND, **values)}
+        self.news.ready = bool(self._all(stops.CANCEL_UNDOABLE, **values)) or self.news.ready
         return {row[0] for row in self._all(stops.CANCEL_AT_ONCE, **values)}
 
     def _terminate(self, values: dict[str, Any]) -> set[str]:

@@ -8,6 +8,7 @@ the run's epoch and the commit of the step. FOR NO KEY UPDATE is what an update 
 from __future__ import annotations
 
 from mainspring.store import sql
+from mainspring.store.message_sql import heard
 
 PATIENCE = "100ms"
 """How long a transaction that holds something waits for somebody else's row."""
@@ -80,6 +81,8 @@ VOID_ONE = "UPDATE steps SET output = NULL, error = NULL WHERE run = :run AND po
 CHILD_ENDED = f"""EXISTS (
     SELECT 1 FROM steps s JOIN runs c ON c.id = s.child
     WHERE s.run = r.id AND s.completed IS NULL AND c.state IN {ENDED})"""
+AWAITED = f"({CHILD_ENDED} OR {heard('r')})"
+"""Whether what the run at hand waits for has happened."""
 NOTIFY = "(SELECT pg_notify(:channel, :payload))"
 """Not correlated with anything, so it is called once, and only if there is a row to return."""
 REST = f"""
@@ -91,8 +94,8 @@ REST = f"""
 REST_AND_TELL = f"{REST}, {NOTIFY}"
 RELEASE = f"""
   UPDATE runs r SET owner = NULL, poked = false, stranded = a.stranded::json,
-    state = CASE WHEN a.due IS NULL OR r.poked OR {CHILD_ENDED} THEN 'queued' ELSE 'waiting' END,
-    due = CASE WHEN a.due IS NULL OR r.poked OR {CHILD_ENDED} THEN least(r.due, :now) ELSE a.due END
+    state = CASE WHEN a.due IS NULL OR r.poked OR {AWAITED} THEN 'queued' ELSE 'waiting' END,
+    due = CASE WHEN a.due IS NULL OR r.poked OR {AWAITED} THEN least(r.due, :now) ELSE a.due END
   FROM json_to_recordset(:ops::json) AS a (n integer, run text, due bigint, stranded text)
   WHERE r.id = a.run
   RETURNING a.n

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from mainspring.store.postgres.statements import CHILD_ENDED
+from mainspring.store.postgres.statements import AWAITED
+
+UNDOABLE = "EXISTS (SELECT 1 FROM steps u WHERE u.run = r.id AND u.kind = 'undo')"
+"""Whether a run may have something to undo when it is stopped: then it is stopped by whoever takes it next."""
 
 RETIRE_FIND = "SELECT id FROM runs WHERE owner = :worker"
 RETIRE = f"""
   UPDATE runs r SET owner = NULL, poked = false,
     state = CASE state
       WHEN 'running' THEN CASE WHEN recoveries >= :most THEN 'failed' ELSE 'queued' END
-      WHEN 'waiting' THEN CASE WHEN poked OR {CHILD_ENDED} THEN 'queued' ELSE 'waiting' END
-      WHEN 'cancelling' THEN 'cancelled' ELSE state END,
-    due = CASE WHEN state = 'running' OR (state = 'waiting' AND (poked OR {CHILD_ENDED})) THEN least(due, :now) ELSE due END,
+      WHEN 'waiting' THEN CASE WHEN poked OR {AWAITED} THEN 'queued' ELSE 'waiting' END
+      WHEN 'cancelling' THEN CASE WHEN {UNDOABLE} THEN 'queued' ELSE 'cancelled' END ELSE state END,
+    stopping = CASE WHEN state = 'cancelling' AND {UNDOABLE} THEN coalesce(reason, '') ELSE stopping END,
+    due = CASE WHEN state = 'running' OR (state = 'waiting' AND (poked OR {AWAITED})) THEN least(due, :now) ELSE due END,
     reason = CASE WHEN state = 'running' AND recoveries >= :most THEN 'recovery exhausted' ELSE reason END,
     error = CASE WHEN state = 'running' AND recoveries >= :most THEN :exhausted::json ELSE error END,
-    completed = CASE WHEN state = 'cancelling' OR (state = 'running' AND recoveries >= :most) THEN :now ELSE completed END,
+    completed = CASE WHEN (state = 'cancelling' AND NOT {UNDOABLE}) OR (state = 'running' AND recoveries >= :most) THEN :now ELSE completed END,
     recoveries = CASE WHEN state = 'running' THEN recoveries + 1 ELSE recoveries END
   WHERE owner = :worker RETURNING id, state
 """
@@ -31,10 +35,16 @@ CANCEL_IN_HAND = f"""{_TREE}
   WHERE id = ANY(ARRAY(SELECT id FROM tree)) AND owner IS NOT NULL AND kind = 'workflow' AND state IN ('running', 'waiting')
   RETURNING id, owner
 """
+CANCEL_UNDOABLE = f"""{_TREE}
+  UPDATE runs r SET state = 'queued', reason = :reason, stopping = coalesce(:reason, ''), due = :now
+  WHERE id = ANY(ARRAY(SELECT id FROM tree)) AND owner IS NULL AND state IN ('queued', 'waiting') AND stopping IS NULL
+    AND {UNDOABLE}
+  RETURNING id
+"""
 CANCEL_AT_ONCE = f"""{_TREE}
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, poked = false
   WHERE id = ANY(ARRAY(SELECT id FROM tree)) AND state IN ('scheduled', 'queued', 'running', 'waiting')
-    AND (owner IS NULL OR kind <> 'workflow')
+    AND stopping IS NULL AND (owner IS NULL OR kind <> 'workflow')
   RETURNING id
 """
 TERMINATE = f"""{_TREE}
@@ -42,10 +52,10 @@ TERMINATE = f"""{_TREE}
   WHERE id = ANY(ARRAY(SELECT id FROM tree)) AND state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling')
   RETURNING id, owner
 """
-EXPIRE_FIND = """
-  SELECT id FROM runs WHERE deadline <= :now AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting')
+_OVERDUE = "deadline <= :now AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') AND stopping IS NULL"
+EXPIRE_FIND = f"SELECT id FROM runs WHERE {_OVERDUE}"
+EXPIRE_UNDOABLE = f"""
+  UPDATE runs r SET state = 'queued', reason = 'timeout', stopping = 'timeout', due = :now WHERE {_OVERDUE} AND {UNDOABLE}
+  RETURNING id
 """
-EXPIRE = """
-  UPDATE runs SET state = 'cancelled', reason = 'timeout', completed = :now
-  WHERE deadline <= :now AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') RETURNING id
-"""
+EXPIRE = f"UPDATE runs SET state = 'cancelled', reason = 'timeout', completed = :now WHERE {_OVERDUE} RETURNING id"

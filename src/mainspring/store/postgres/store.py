@@ -174,6 +174,7 @@ class PostgresStore:
 
     def expire(self, now: int) -> int:
         def act(change: Change) -> int:
+            change.news.ready = bool(change.rows(stops.EXPIRE_UNDOABLE))
             change.news.ended = {row[0] for row in change.rows(stops.EXPIRE)}
             return len(change.news.ended)
 
@@ -187,9 +188,11 @@ class PostgresStore:
     def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
         def act(change: Change) -> dict[str, bool]:
             in_hand: dict[str, str] = dict(change.rows(stops.CANCEL_IN_HAND))
+            later = {row[0] for row in change.rows(stops.CANCEL_UNDOABLE)}
+            change.news.ready = bool(later)
             change.news.ended = {row[0] for row in change.rows(stops.CANCEL_AT_ONCE)}
             change.news.poked = set(in_hand.values())
-            return {run: run in in_hand or run in change.news.ended for run in ids}
+            return {run: run in in_hand or run in later or run in change.news.ended for run in ids}
 
         return self._changed(stops.TREE_FIND, {"ids": list(ids), "reason": reason, "now": now}, act)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 from mainspring.model.states import State
 from mainspring.store import sql
 from mainspring.store.joining import WITH_ITS_STARTER
+from mainspring.store.message_sql import heard
 from mainspring.store.messages import heard_by
 from mainspring.store.ops import Finish, Release, Rest, Speak, Start, Started, Tell, Verdict, Void, Write, Written
 from mainspring.store.protocol import Signal
@@ -44,6 +45,9 @@ AWAITED_END = """EXISTS (
     WHERE s.run = runs.id AND s.completed IS NULL AND c.state IN ('succeeded', 'failed', 'cancelled'))"""
 """Whether a run that the run at hand waits for has ended. A worker that finishes both learns of it in memory, without a poke;
 so whenever it lets go of the waiting one, or dies, this has to be looked at."""
+
+AWAITED = f"({AWAITED_END} OR {heard('runs')})"
+"""Whether what the run at hand waits for has happened."""
 
 ON_STEP = """ON CONFLICT (run, position) DO UPDATE SET
     seq = excluded.seq, output = excluded.output, error = excluded.error, completed = excluded.completed,
@@ -92,8 +96,8 @@ REST = Bulk(
 )
 RELEASE = f"""
   UPDATE runs SET owner = NULL, poked = 0, stranded = :stranded,
-    state = CASE WHEN :due IS NULL OR poked = 1 OR {AWAITED_END} THEN 'queued' ELSE 'waiting' END,
-    due   = CASE WHEN :due IS NULL OR poked = 1 OR {AWAITED_END} THEN min(due, :now) ELSE :due END
+    state = CASE WHEN :due IS NULL OR poked = 1 OR {AWAITED} THEN 'queued' ELSE 'waiting' END,
+    due   = CASE WHEN :due IS NULL OR poked = 1 OR {AWAITED} THEN min(due, :now) ELSE :due END
   WHERE id = :run AND owner = :owner AND epoch = :epoch AND state IN ('running', 'waiting')
 """
 FINISH_RUNS = Bulk(

@@ -11,7 +11,7 @@ from mainspring.store.joining import Texts
 from mainspring.store.sqlite import messages
 from mainspring.store.sqlite.batch import ON_STEP
 from mainspring.store.sqlite.schedules import SqliteSchedules
-from mainspring.store.sqlite.stops import CANCEL_AT_ONCE, CANCEL_IN_HAND, TREE
+from mainspring.store.sqlite.stops import CANCEL_AT_ONCE, CANCEL_IN_HAND, CANCEL_UNDOABLE, TREE
 
 if TYPE_CHECKING:
     import sqlite3
@@ -44,6 +44,7 @@ TEXTS = Texts(
 """,
     lock_tree=f"{TREE} SELECT id FROM tree",
     cancel_in_hand=CANCEL_IN_HAND,
+    cancel_undoable=CANCEL_UNDOABLE,
     cancel_at_once=CANCEL_AT_ONCE,
     lock_runs=f"SELECT id, owner, epoch FROM runs WHERE id IN {_IDS}",
     waiters=f"SELECT DISTINCT run FROM steps WHERE completed IS NULL AND child IN {_IDS}",

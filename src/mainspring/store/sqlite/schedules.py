@@ -281,6 +281,7 @@ def _stop(db: sqlite3.Connection, batch: Batch, plan: Plan, now: int) -> None:
     if plan.cancels:
         values: dict[str, Any] = {"ids": json.dumps(plan.cancels), "reason": reason, "now": now}
         batch.poked.update(row[1] for row in db.execute(stops.CANCEL_IN_HAND, values).fetchall())
+        batch.ready = bool(db.execute(stops.CANCEL_UNDOABLE, values).fetchall()) or batch.ready
         batch.ended.update(row[0] for row in db.execute(stops.CANCEL_AT_ONCE, values).fetchall())
     if plan.terminates:
         values = {"ids": json.dumps(plan.terminates), "reason": reason, "now": now}

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from mainspring.store.sqlite.batch import AWAITED_END
+from mainspring.store.sqlite.batch import AWAITED
+
+UNDOABLE = "EXISTS (SELECT 1 FROM steps u WHERE u.run = runs.id AND u.kind = 'undo')"
+"""Whether a run may have something to undo when it is stopped: then it is stopped by whoever takes it next."""
 
 RETIRE = f"""
   UPDATE runs SET owner = NULL, poked = 0,
     state = CASE state
       WHEN 'running' THEN CASE WHEN recoveries >= :most THEN 'failed' ELSE 'queued' END
-      WHEN 'waiting' THEN CASE WHEN poked OR {AWAITED_END} THEN 'queued' ELSE 'waiting' END
-      WHEN 'cancelling' THEN 'cancelled' ELSE state END,
-    due = CASE WHEN state = 'running' OR (state = 'waiting' AND (poked OR {AWAITED_END})) THEN min(due, :now) ELSE due END,
+      WHEN 'waiting' THEN CASE WHEN poked OR {AWAITED} THEN 'queued' ELSE 'waiting' END
+      WHEN 'cancelling' THEN CASE WHEN {UNDOABLE} THEN 'queued' ELSE 'cancelled' END ELSE state END,
+    stopping = CASE WHEN state = 'cancelling' AND {UNDOABLE} THEN coalesce(reason, '') ELSE stopping END,
+    due = CASE WHEN state = 'running' OR (state = 'waiting' AND (poked OR {AWAITED})) THEN min(due, :now) ELSE due END,
     reason = CASE WHEN state = 'running' AND recoveries >= :most THEN 'recovery exhausted' ELSE reason END,
     error = CASE WHEN state = 'running' AND recoveries >= :most THEN :exhausted ELSE error END,
-    completed = CASE WHEN state = 'cancelling' OR (state = 'running' AND recoveries >= :most) THEN :now ELSE completed END,
+    completed = CASE WHEN (state = 'cancelling' AND NOT {UNDOABLE}) OR (state = 'running' AND recoveries >= :most) THEN :now ELSE completed END,
     recoveries = CASE WHEN state = 'running' THEN recoveries + 1 ELSE recoveries END
   WHERE owner = :worker RETURNING id, state
 """
@@ -26,10 +30,15 @@ CANCEL_IN_HAND = f"""{TREE}
   WHERE id IN (SELECT id FROM tree) AND owner IS NOT NULL AND kind = 'workflow' AND state IN ('running', 'waiting')
   RETURNING id, owner
 """
+CANCEL_UNDOABLE = f"""{TREE}
+  UPDATE runs SET state = 'queued', reason = :reason, stopping = coalesce(:reason, ''), due = :now
+  WHERE id IN (SELECT id FROM tree) AND owner IS NULL AND state IN ('queued', 'waiting') AND stopping IS NULL AND {UNDOABLE}
+  RETURNING id
+"""
 CANCEL_AT_ONCE = f"""{TREE}
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, poked = 0
   WHERE id IN (SELECT id FROM tree) AND state IN ('scheduled', 'queued', 'running', 'waiting')
-    AND (owner IS NULL OR kind <> 'workflow')
+    AND stopping IS NULL AND (owner IS NULL OR kind <> 'workflow')
   RETURNING id
 """
 TERMINATE = f"""{TREE}
@@ -38,7 +47,9 @@ TERMINATE = f"""{TREE}
   WHERE id IN (SELECT id FROM tree) AND state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling')
   RETURNING id, owner
 """
-EXPIRE = """
-  UPDATE runs SET state = 'cancelled', reason = 'timeout', completed = :now
-  WHERE deadline <= :now AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') RETURNING id
+_OVERDUE = "deadline <= :now AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') AND stopping IS NULL"
+EXPIRE_UNDOABLE = f"""
+  UPDATE runs SET state = 'queued', reason = 'timeout', stopping = 'timeout', due = :now WHERE {_OVERDUE} AND {UNDOABLE}
+  RETURNING id
 """
+EXPIRE = f"UPDATE runs SET state = 'cancelled', reason = 'timeout', completed = :now WHERE {_OVERDUE} RETURNING id"

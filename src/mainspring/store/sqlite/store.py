@@ -242,7 +242,14 @@ class SqliteStore:
         return [Poke(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
 
     def expire(self, now: int) -> int:
-        return self._end_at_once(stops.EXPIRE, {"now": now})
+        with self._db.write() as db:
+            batch = Batch(db, now)
+            batch.ready = bool(db.execute(stops.EXPIRE_UNDOABLE, {"now": now}).fetchall())
+            batch.ended = {row[0] for row in db.execute(stops.EXPIRE, {"now": now})}
+            batch.due = bool(batch.ended)
+            batch.unblock(batch.ended)
+        self._tell(batch)
+        return len(batch.ended)
 
     def strand(self, worker: str, functions: Mapping[str, str], now: int) -> int:
         del worker, now
@@ -254,14 +261,16 @@ class SqliteStore:
         values = {"ids": json.dumps(list(ids)), "reason": reason, "now": now}
         with self._db.write() as db:
             in_hand = dict(db.execute(stops.CANCEL_IN_HAND, values).fetchall())
+            later = {row[0] for row in db.execute(stops.CANCEL_UNDOABLE, values).fetchall()}
             at_once = {row[0] for row in db.execute(stops.CANCEL_AT_ONCE, values)}
             batch = Batch(db, now)
+            batch.ready = bool(later)
             batch.ended = at_once
             batch.due = bool(at_once)
             batch.poked = set(in_hand.values())
             batch.unblock(at_once)
         self._tell(batch)
-        return {run: run in in_hand or run in at_once for run in ids}
+        return {run: run in in_hand or run in at_once or run in later for run in ids}
 
     def terminate(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
         with self._db.write() as db:
@@ -273,17 +282,6 @@ class SqliteStore:
             batch.unblock(batch.ended)
         self._tell(batch)
         return {run: run in batch.ended for run in ids}
-
-    def _end_at_once(self, statement: str, values: dict[str, object]) -> int:
-        now = values["now"]
-        assert isinstance(now, int)  # noqa: S101
-        with self._db.write() as db:
-            batch = Batch(db, now)
-            batch.ended = {row[0] for row in db.execute(statement, values)}
-            batch.due = bool(batch.ended)
-            batch.unblock(batch.ended)
-        self._tell(batch)
-        return len(batch.ended)
 
     def endings(self, ids: Iterable[str]) -> dict[str, Ending | None]:
         with self._db.read() as db:
