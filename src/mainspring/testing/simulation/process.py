@@ -100,7 +100,7 @@ class FaultyStore:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
-        if name in {"schedules", "messages", "queues"}:
+        if name in {"schedules", "messages", "queues", "watching"}:
             return FaultyStore(self._process, found)
         if name in _SILENT:
             return found
