@@ -53,6 +53,8 @@ CASES = {
     "terminate, free: the newest only": Case([TERMINATE] * 3, starts=[3], leaves=dict.fromkeys((1, 2), REPLACED)),
     "terminate, busy: at once": Case([TERMINATE] * 2, 1, starts=[2], leaves={1: REPLACED}, terminates=1),
     "terminate hits the oldest": Case([TERMINATE], 2, starts=[1], terminates=1, slots=2),
+    "terminate: as many as are too many": Case([TERMINATE], 4, starts=[1], terminates=3, slots=2),
+    "cancel: as many as are too many": Case([CANCEL], 4, keeps=[1], cancels=3, slots=2),
     "allow all": Case([ALLOW] * 3, 1, starts=[1, 2, 3], slots=None),
     "allow all, capped": Case([ALLOW] * 3, 1, starts=[1], leaves=dict.fromkeys((2, 3), SKIPPED), slots=2),
     "mixed: skip and buffer": Case([SKIP, ALL, SKIP], 1, keeps=[2], leaves=dict.fromkeys((1, 3), SKIPPED)),

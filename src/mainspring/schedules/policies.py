@@ -49,8 +49,12 @@ class Desk:
 
     def free(self, overlap: Overlap) -> bool:
         """Whether there is a place. Runs started here count, those ended here do not."""
+        return self.in_the_way(overlap) <= 0
+
+    def in_the_way(self, overlap: Overlap) -> int:
+        """How many would have to go so that there is a place: more than one after a time of another policy."""
         slots = self._slots[overlap]
-        return slots is None or len(self.running) - len(self.terminates) + len(self.starts) < slots
+        return 0 if slots is None else len(self.running) - len(self.terminates) + len(self.starts) - slots + 1
 
     def start(self, tick: Tick) -> None:
         if not tick.source.manual and self.remaining is not None:
@@ -117,9 +121,9 @@ def cancel_other(desk: Desk, tick: Tick) -> None:
     elif desk.free(Overlap.CANCEL_OTHER) or (not desk.running and desk.retract()):
         desk.start(tick)
     else:
-        asked = any(run.state is State.CANCELLING for run in desk.running)
-        if not asked:
-            desk.cancels.append(desk.running[0])
+        asked = sum(run.state is State.CANCELLING for run in desk.running)
+        others = [run for run in desk.running if run.state is not State.CANCELLING]
+        desk.cancels += others[: max(0, desk.in_the_way(Overlap.CANCEL_OTHER) - asked)]
         desk.keep(tick)
 
 
@@ -127,7 +131,7 @@ def terminate_other(desk: Desk, tick: Tick) -> None:
     if tick is not desk.newest:
         desk.older.append(tick)
         return
-    if not desk.free(Overlap.TERMINATE_OTHER):
+    while not desk.free(Overlap.TERMINATE_OTHER):
         if len(desk.running) > len(desk.terminates):
             desk.terminates.append(desk.running[len(desk.terminates)])
         else:
