@@ -31,11 +31,12 @@ from bench.harness import (
     targets,
     write_results,
 )
+from bench.schedules import schedules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SECTIONS: Final = ("footprint", "sequential", "roundtrip", "concurrent", "queued", "recovery")
+SECTIONS: Final = ("footprint", "sequential", "roundtrip", "concurrent", "queued", "recovery", "schedules")
 KINDS: Final[tuple[Kind, ...]] = ("sqlite", "postgres")
 PEER_PYTHON: Final = PROJECT / ".bench-venv" / "bin" / "python"
 
@@ -49,6 +50,14 @@ BUDGETS: Final = (
     Budget("recovery of 500 runs", ("dbos", "recovery of 500 runs"), at_most=0.10),
     Budget("import", None, at_most=120),
     Budget("memory", None, at_most=45),
+    Budget("lateness of a tick", None, at_most=15),
+    Budget("schedules made", None, at_least=5_000),
+    Budget("start-up with 100,000 schedules", None, at_most=3_000),
+    Budget("idle with 100,000 schedules", None, at_most=10),
+    Budget("memory of 100,000 schedules", None, at_most=50),
+    Budget("10,000 due at once", None, at_most=5_000),
+    Budget("10,000 due at once, two processes", None, at_most=5_000),
+    Budget("a year of five minutes", None, at_most=60_000),
 )
 
 
@@ -82,6 +91,8 @@ def _measure(target: Target, sections: tuple[str, ...], peer_python: Path | None
     for name in sections:
         if name in core.SECTIONS:
             yield from core.SECTIONS[name](target)
+    if "schedules" in sections:
+        yield from schedules(target)
     if peer_python is not None:
         yield from _dbos(target, sections, peer_python)
 

@@ -26,7 +26,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from bench.harness import PROJECT, Figure, Kind, console, targets
-from mainspring import App, Declaration, Overlap, Policy, Spec, run, testing
+from mainspring import App, Declaration, Interval, Overlap, Policy, Spec, run, testing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,25 +126,23 @@ async def _idle_here(url: str) -> dict[str, float]:
 async def _at_once(url: str, workers: int) -> float:
     """Ten thousand schedules that come up in one second, among many others."""
     bench = Bench(url)
-    begun: list[float] = []
-    other: subprocess.Popen[str] | None = None
+    other: asyncio.subprocess.Process | None = None
     async with bench.app:
         moment = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=20)
-        once = Spec(intervals=[{"every": "1d", "anchor": moment.isoformat()}], end=moment)
+        once = Spec(intervals=[Interval("1d", anchor=moment)], end=moment)
         declared = [
             Declaration(f"at{number:05}", bench.act.bind(), once, Policy(Overlap.ALLOW_ALL))
             for number in range(AT_ONCE)
         ]
         await bench.app.schedules.apply(declared, prune=True, group="at-once")
         if workers > 1:
-            command = [sys.executable, "-m", "bench.schedules", "--help-out", url]
-            other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=PROJECT)
-        while (left := moment.timestamp() - time.time()) > 0:
-            await asyncio.sleep(left)
+            command = (sys.executable, "-m", "bench.schedules", "--help-out", url)
+            other = await asyncio.create_subprocess_exec(*command, cwd=PROJECT)
+        await asyncio.sleep(moment.timestamp() - time.time())
         begun = await _begun(bench, moment)
         if other is not None:
             other.terminate()
-            other.wait()
+            await other.wait()
     return (max(begun) - moment.timestamp()) * 1e3
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +44,7 @@ def action_of(text: str) -> Action:
 
 def stamp(micros: int) -> str:
     """A nominal time as it stands in ids and attributes: RFC 3339, UTC, whole seconds."""
-    return to_datetime(micros // SECOND * SECOND).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{to_datetime(micros // SECOND * SECOND).isoformat()[:19]}Z"
 
 
 def run_id(action: Action, tick: Tick) -> str:
@@ -70,7 +69,7 @@ def beginning(schedule: Schedule, tick: Tick, spec: Spec, now: int, new_uid: Cal
             created=now,
             timeout=action.timeout,
             version=action.version,
-            attributes=json.dumps(attributes),
+            attributes=msgspec.json.encode(attributes).decode(),
         ),
         _known(schedule, tick, spec, now, times=action.times),
     )

@@ -53,7 +53,6 @@ REDEFINED = (
 GET = f"SELECT {', '.join(SCHEDULE)} FROM schedules WHERE id = :id"
 BACKFILL_BY_ID = f"SELECT {', '.join(BACKFILL)} FROM backfills WHERE id = :id"
 BACKFILLS = f"SELECT {', '.join(BACKFILL)} FROM backfills WHERE schedule = :schedule ORDER BY created DESC, id DESC"
-NEXT_DUE = "SELECT min(due) FROM schedules"
 OLDEST_TICK = "SELECT min(nominal) FROM ticks WHERE schedule = :schedule AND request = ''"
 PRUNABLE = """
   SELECT t.schedule, t.nominal, t.request FROM schedules s JOIN ticks t ON t.schedule = s.id AND t.nominal < :before
@@ -63,6 +62,11 @@ PRUNABLE = """
 """
 """By schedule, where the index says at once what is old: a long history costs nothing while there is nothing to forget."""
 HOOKS = f"SELECT {', '.join(HOOK)} FROM hooks ORDER BY app, event, function"
+PRESENT = """
+  SELECT EXISTS (SELECT 1 FROM ticks WHERE outcome IN ('pending', 'buffered')),
+    EXISTS (SELECT 1 FROM backfills WHERE completed IS NULL), EXISTS (SELECT 1 FROM hooks)
+"""
+"""Whether there is any of what most schedules have none of: one question instead of three."""
 FUNCTIONS = "SELECT functions FROM workers"
 KEEP_HOOK = f"""
   INSERT INTO hooks ({", ".join(HOOK)}) VALUES ({", ".join(f":{column}" for column in HOOK)})

@@ -17,11 +17,13 @@ from mainspring.model.clock import SECOND, to_datetime, to_micros
 from mainspring.recurrence.durations import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Sized
     from datetime import timedelta
 
 _QUIET_ROUNDS = 50
 """How often the loop goes round without anything happening before all counts as quiet."""
+_ALONE_ROUNDS = 3
+"""The same, on a loop of which one can tell that it has nothing else to call."""
 
 
 class _VirtualAlarm:
@@ -169,14 +171,19 @@ class VirtualClock:
 
     async def _quiet(self) -> bool:
         """Whether nothing is under way, after looking long enough. False: something is, wait to be woken."""
+        # What the loop has still to call, if it is one of asyncio's own: when that is nothing but us, nothing will happen.
+        ready: Sized | None = getattr(asyncio.get_running_loop(), "_ready", None)
         while True:
             if self._busy:
                 return False
-            changes = self._changes
+            changes, alone = self._changes, 0
             for _ in range(_QUIET_ROUNDS):
                 await asyncio.sleep(0)
                 if self._changes != changes:
                     break
+                alone = alone + 1 if ready is not None and not len(ready) else 0
+                if alone == _ALONE_ROUNDS:
+                    return True
             else:
                 return True
 

@@ -194,17 +194,19 @@ class _Work:
             return []
         for row in self._all(text.RUNS, ids=got):
             found[row[-1]].runs.append(sql.to_run_of(row[:-1]))
-        for row in self._all(text.WAITING, ids=got):
+        ticks, backfills, hooks = self._all(sql.PRESENT)[0]
+        for row in self._all(text.WAITING, ids=got) if ticks else ():
             found[row[0]].waiting.append(sql.to_tick(row))
-        for row in self._all(text.BACKFILLS, ids=got):
+        for row in self._all(text.BACKFILLS, ids=got) if backfills else ():
             backfill = sql.to_backfill(row)
             there = found[backfill.schedule]
             there.backfills.append(backfill)
             span = {"schedule": backfill.schedule, "after": backfill.cursor, "until": backfill.until}
             there.made[backfill.id] = [row[0] for row in self._all(text.MADE, **span, most=MOST_TAKEN)]
-        if hooks := [Hook(*row) for row in self._all(sql.HOOKS)]:
+        if hooks:
+            told = [Hook(*row) for row in self._all(sql.HOOKS)]
             for situation in found.values():
-                situation.hooks = hooks
+                situation.hooks = told
         return list(found.values())
 
     def _forget_strays(self, ids: list[str], *, reading: bool) -> None:

@@ -30,18 +30,19 @@ _DUE = f"""
       SELECT schedule, completed FROM runs WHERE unsettled = 1 AND state IN {sql.ENDED} ORDER BY completed LIMIT :limit))
   GROUP BY id ORDER BY min(due) LIMIT :limit
 """
-_SOME_DUE = f"""
-  SELECT EXISTS (SELECT 1 FROM schedules WHERE due <= :now)
-    OR EXISTS (SELECT 1 FROM runs WHERE unsettled = 1 AND state IN {sql.ENDED})
+_NEXT = f"""
+  SELECT (SELECT min(due) FROM schedules), EXISTS (SELECT 1 FROM runs WHERE unsettled = 1 AND state IN {sql.ENDED})
 """
 _SCHEDULES = f"SELECT {', '.join(sql.SCHEDULE)} FROM schedules WHERE id IN {_LIST}"
+# There are other indexes on a schedule's runs and ticks, which its whole history would have to be read from.
 _RUNS = f"""
   SELECT id, uid, state, reason, completed, CASE WHEN state IN {sql.ENDED} THEN output END,
     CASE WHEN state IN {sql.ENDED} THEN error END, coalesce(json_extract(tick, '$.request'), ''), schedule
-  FROM runs WHERE unsettled = 1 AND schedule IN {_LIST} ORDER BY uid
+  FROM runs INDEXED BY runs_unsettled WHERE unsettled = 1 AND schedule IN {_LIST} ORDER BY uid
 """
 _WAITING = f"""
-  SELECT {", ".join(sql.TICK)} FROM ticks WHERE outcome IN ('pending', 'buffered') AND schedule IN {_LIST}
+  SELECT {", ".join(sql.TICK)} FROM ticks INDEXED BY ticks_waiting
+  WHERE outcome IN ('pending', 'buffered') AND schedule IN {_LIST}
   ORDER BY due, nominal, request
 """
 _BACKFILLS = f"""
@@ -123,8 +124,9 @@ class SqliteSchedules:
 
     def fire(self, now: int, limit: int, decide: Decide) -> Passed:
         with self._db.read() as db:
-            if not db.execute(_SOME_DUE, {"now": now}).fetchone()[0]:
-                return Passed(0, db.execute(sql.NEXT_DUE).fetchone()[0], more=False)
+            next_due, ended = db.execute(_NEXT).fetchone()
+            if not ended and (next_due is None or next_due > now):
+                return Passed(0, next_due, more=False)
         with self._db.write() as db:
             ids = [row[0] for row in db.execute(_DUE, {"now": now, "limit": limit})]
             found = _situations(db, ids)
@@ -132,9 +134,9 @@ class SqliteSchedules:
             plans = [plan for plan in _decided(db, found, decide) if not plan.empty]
             batch = _apply(db, plans, now)
             batch.due = False  # it was this very pass, which goes on by itself
-            more = bool(plans) and bool(db.execute(_SOME_DUE, {"now": now}).fetchone()[0])
-            next_due = db.execute(sql.NEXT_DUE).fetchone()[0]
+            next_due, ended = db.execute(_NEXT).fetchone()
         self._tell(batch)
+        more = bool(plans) and (bool(ended) or (next_due is not None and next_due <= now))
         return Passed(len(plans), next_due, more)
 
     def prune(self, before: int, limit: int) -> int:
@@ -209,19 +211,21 @@ def _situations(db: sqlite3.Connection, ids: Sequence[str]) -> list[Situation]:
     for row in db.execute(_RUNS, wanted):
         if row[-1] in found:
             found[row[-1]].runs.append(sql.to_run_of(row[:-1]))
-    for row in db.execute(_WAITING, wanted):
+    ticks, backfills, hooks = db.execute(sql.PRESENT).fetchone()
+    for row in db.execute(_WAITING, wanted) if ticks else ():
         if row[0] in found:
             found[row[0]].waiting.append(sql.to_tick(row))
-    for row in db.execute(_BACKFILLS, wanted).fetchall():
+    for row in db.execute(_BACKFILLS, wanted).fetchall() if backfills else ():
         backfill = sql.to_backfill(row)
         if backfill.schedule in found:
             there = found[backfill.schedule]
             there.backfills.append(backfill)
             span = (backfill.schedule, backfill.cursor, backfill.until, MOST_TAKEN)
             there.made[backfill.id] = [nominal for (nominal,) in db.execute(_MADE, span)]
-    if hooks := [Hook(*row) for row in db.execute(sql.HOOKS)]:
+    if hooks:
+        told = [Hook(*row) for row in db.execute(sql.HOOKS)]
         for situation in found.values():
-            situation.hooks = hooks
+            situation.hooks = told
     return [found[each] for each in ids if each in found]
 
 
@@ -250,12 +254,7 @@ def _apply(db: sqlite3.Connection, plans: Sequence[Plan], now: int) -> Batch:
     batch.due = True
     for plan in plans:
         _stop(db, batch, plan, now)
-    _START.run(db, [sql.beginning_values(plan.schedule.id, start) for plan in plans for start in plan.starts])
-    for plan in plans:
-        for start in plan.releases:
-            db.execute(_RELEASE, (start.run.due, start.tick, start.run.id))
-    INSERT_RUNS.run(db, [run_values(alert) for plan in plans for alert in plan.alerts])
-    batch.ready = any(plan.starts or plan.releases or plan.alerts for plan in plans)
+    _begin(db, batch, plans)
     _TICKS.run(db, [sql.tick_values(tick) for plan in plans for tick in plan.ticks])
     settled = [run for plan in plans for run in plan.settled]
     if settled:
@@ -272,8 +271,18 @@ def _apply(db: sqlite3.Connection, plans: Sequence[Plan], now: int) -> Batch:
     for plan in plans:
         if plan.deleted:
             _delete(db, plan.schedule.id)
-    batch.unblock(batch.ended)
+    if batch.ended:
+        batch.unblock(batch.ended)
     return batch
+
+
+def _begin(db: sqlite3.Connection, batch: Batch, plans: Sequence[Plan]) -> None:
+    _START.run(db, [sql.beginning_values(plan.schedule.id, start) for plan in plans for start in plan.starts])
+    for plan in plans:
+        for start in plan.releases:
+            db.execute(_RELEASE, (start.run.due, start.tick, start.run.id))
+    INSERT_RUNS.run(db, [run_values(alert) for plan in plans for alert in plan.alerts])
+    batch.ready = any(plan.starts or plan.releases or plan.alerts for plan in plans)
 
 
 def _stop(db: sqlite3.Connection, batch: Batch, plan: Plan, now: int) -> None:
