@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mainspring import App, AsyncFn, Settings, State, run
-from mainspring.engine import engine as engine_module
+from mainspring.engine import stuck
 from mainspring.errors import NonDeterminism
 from mainspring.model.records import Step
 from mainspring.testing import world
@@ -18,7 +18,7 @@ from tests.engine.lives import info, put, record, store_of
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "_STUCK_SECONDS", 0.05)
+    monkeypatch.setattr(stuck, "STUCK_SECONDS", 0.05)
 
 
 def recorded(position: str, seq: int, name: str, kind: str = "step") -> Step:

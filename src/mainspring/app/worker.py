@@ -193,7 +193,7 @@ class Worker:
 
     def _hear(self, signal: Signal) -> None:
         if signal.said:
-            self._call_soon(self.engine.heard, signal.said)
+            self._call_soon(self.engine.waits.heard, signal.said)
         mine = signal.poked is None or self.engine.worker_id in signal.poked
         ended = signal.ended is None or bool(signal.ended)
         if ended:

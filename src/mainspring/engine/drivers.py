@@ -71,18 +71,9 @@ def drive_blocking(ex: Execution, flow: Flow) -> Any:
         ex.outstanding -= 1
 
 
-async def perform(ex: Execution, effect: Effect) -> Any:
-    """Perform one effect on the run's loop."""
-    kind = type(effect)
-    if kind is Invoke:
-        return await _invoke(ex, effect)  # type: ignore[arg-type]
-    if kind is Commit:
-        return await _commit(ex, effect)  # type: ignore[arg-type]
-    if kind is Hold:
-        return await _hold(ex, effect)  # type: ignore[arg-type]
-    if kind is Pause:
-        return await _pause(ex, effect)  # type: ignore[arg-type]
-    return await _RARE[kind](ex, effect)
+def perform(ex: Execution, effect: Effect) -> Coroutine[Any, Any, Any]:
+    """What performs one effect on the run's loop, to be awaited. Not a coroutine itself: runs that wait would hold one more each."""
+    return _PERFORMERS[type(effect)](ex, effect)
 
 
 def on_loop(ex: Execution, work: Coroutine[Any, Any, Any]) -> Any:
@@ -122,7 +113,7 @@ async def _void(ex: Execution, outcome: Step | None) -> None:
 
 async def _pause(ex: Execution, effect: Pause) -> Any:
     ex.active -= 1
-    ex.engine.waiting(ex)
+    ex.engine.parking.waiting(ex)
     try:
         return await effect.wait.future
     except asyncio.CancelledError:
@@ -132,7 +123,7 @@ async def _pause(ex: Execution, effect: Pause) -> Any:
     finally:
         ex.woken(effect.wait)
         ex.active += 1
-        ex.engine.going_on(ex)
+        ex.engine.parking.going_on(ex)
 
 
 def _abandon(ex: Execution, effect: Pause) -> None:
@@ -276,7 +267,11 @@ async def _consult(ex: Execution, effect: Consult) -> Any:
     return await ex.engine.consult(ex, effect.question)
 
 
-_RARE: dict[type[Effect], Callable[[Execution, Any], Coroutine[Any, Any, Any]]] = {
+_PERFORMERS: dict[type[Effect], Callable[[Execution, Any], Coroutine[Any, Any, Any]]] = {
+    Invoke: _invoke,
+    Commit: _commit,
+    Hold: _hold,
+    Pause: _pause,
     Transact: _transact,
     Consult: _consult,
     Nap: _nap,

@@ -8,46 +8,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import heapq
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from mainspring.codec import encode_exception
-from mainspring.engine.context import current
 from mainspring.engine.execution import Execution
+from mainspring.engine.parking import Parking
 from mainspring.engine.runner import run_async, run_blocking
-from mainspring.engine.signals import Halt, HandedBack, Lost, Parked, Stopped
+from mainspring.engine.signals import Halt, HandedBack, Lost, Stopped
 from mainspring.engine.timers import Timers
+from mainspring.engine.waits import Waits
 from mainspring.errors import StoreError, StoreUnavailable, TooLarge
 from mainspring.model.records import Run
 from mainspring.model.states import State
-from mainspring.store.ops import Finish, Rest, Verdict
+from mainspring.store.ops import Finish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
-    from mainspring.engine.execution import Wait
     from mainspring.engine.registry import Function, Registry
     from mainspring.engine.settings import EngineSettings
     from mainspring.model.clock import Clock
     from mainspring.model.records import Claim, Ending, NewRun
     from mainspring.store.committer import Committer
-    from mainspring.store.messages import Heard
     from mainspring.store.protocol import Poke, Store
 
 log = logging.getLogger("mainspring.engine")
 
-K = TypeVar("K")
-
-_SETTLE_ROUNDS = 8
 _PATIENCE = 1.0
-_STUCK_SECONDS = 60.0
-"""How long a replay may ask for nothing that is recorded. Long, because what the workflow's own code waits for is not known here,
-and because being wrong about it ends a run that could have gone on.
-"""
 
 
 class Engine:
@@ -78,8 +68,8 @@ class Engine:
         self.version = version
         self.receiver = receiver
         self._on_end = on_end
-        self._on_room = on_room
-        self._on_poke = on_poke
+        self.on_room = on_room
+        self.on_poke = on_poke
         self.on_scheduled_end: Callable[[], None] = lambda: None
         self.on_concluded: Callable[[Run, Ending], None] = lambda _run, _ending: None
         """Called when a run that a schedule started has ended here."""
@@ -97,12 +87,10 @@ class Engine:
         self._store_pool = ThreadPoolExecutor(4, "mainspring-store")
         self._reserve = threading.Lock()
         self._reserved = 0
+        self._reserved_threads = 0
         self._blocking = 0
-        self._resting = 0
-        self._sleepers: list[tuple[int, int, Execution]] = []
-        self._sleeper_count = 0
-        self._children: dict[str, list[Wait]] = {}
-        self._hearing: dict[Heard, list[Wait]] = {}
+        self.waits = Waits(self)
+        self.parking = Parking(self)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- room ----------------------------------------------------------------------------------------------------------
@@ -110,24 +98,35 @@ class Engine:
         """How many more runs may be taken in hand. Those that rest do not count."""
         if not self.accepting:
             return 0
-        return self.settings.concurrency - (len(self.executions) - self._resting) - self._reserved
+        return self.settings.concurrency - (len(self.executions) - self.parking.resting) - self._reserved
 
     def thread_room(self) -> int:
         """How many more `def` runs there are threads for."""
-        return self.settings.threads - self._blocking
+        return self.settings.threads - self._blocking - self._reserved_threads
 
     def admit(self, function: Function) -> bool:
         """Hold a place for a run that is about to be started here. `begin` gives it back. From any thread."""
         with self._reserve:
-            if self.room() <= 0 or (not function.is_async and self.thread_room() - self._reserved <= 0):
+            if self.room() <= 0 or (not function.is_async and self.thread_room() <= 0):
                 return False
-            self._reserved += 1
+            self._hold(1, blocking=not function.is_async)
             return True
 
-    def count_resting(self, change: int) -> None:
-        self._resting += change
-        if change > 0:
-            self._here(self._on_room)
+    def _hold(self, places: int, *, blocking: bool) -> None:
+        self._reserved += places
+        if blocking:
+            self._reserved_threads += places
+
+    @contextlib.contextmanager
+    def held(self, places: int, *, blocking: bool) -> Generator[None]:
+        """Hold places for runs that are being claimed, so that nothing that is started meanwhile takes them."""
+        with self._reserve:
+            self._hold(places, blocking=blocking)
+        try:
+            yield
+        finally:
+            with self._reserve:
+                self._hold(-places, blocking=blocking)
 
     # -- setting off ---------------------------------------------------------------------------------------------------
     def begin(self, new: NewRun, *, created: bool) -> None:
@@ -135,7 +134,7 @@ class Engine:
         if new.owner != self.worker_id:
             return
         with self._reserve:
-            self._reserved -= 1
+            self._hold(-1, blocking=not self.registry.get(new.workflow).is_async)
         if not created:
             return
         run = Run(
@@ -164,7 +163,7 @@ class Engine:
             new.attributes,
             None,
         )
-        self._here(self._launch, Execution(self, run, self.registry.get(run.workflow), []))
+        self.here(self._launch, Execution(self, run, self.registry.get(run.workflow), []))
 
     def take(self, claims: Iterable[Claim]) -> None:
         """Set off runs that were claimed."""
@@ -234,7 +233,10 @@ class Engine:
         if self.executions.get(ex.id) is ex:
             del self.executions[ex.id]
         self._count_place(ex, -1)
-        self._on_room()
+        if ex.halted is not None:
+            # It holds every frame of the run, and they hold it: memory that only a rare, full garbage collection would find.
+            ex.halted.__traceback__ = ex.halted.__context__ = None
+        self.on_room()
 
     def _count_place(self, ex: Execution, change: int) -> None:
         if ex.run.queue is not None:
@@ -243,128 +245,12 @@ class Engine:
             if not there[ex.run.partition]:
                 del there[ex.run.partition]
 
-    # -- waiting -------------------------------------------------------------------------------------------------------
-    def watch(self, wait: Wait) -> None:
-        """Arrange for a wait to be resolved by its time or by the end of a run. From any thread of the run's own."""
-        self._here(self._watch, wait)
-
-    def _watch(self, wait: Wait) -> None:
-        wait.register()
-        if wait.until is not None and not wait.future.done():
-            wait.timer = self.timers.at(wait.until, wait.resolve)
-        if wait.child is not None:
-            self._children.setdefault(wait.child, []).append(wait)
-        if wait.hears is not None:
-            self._hearing.setdefault(wait.hears, []).append(wait)
-
-    def unwatch(self, wait: Wait) -> None:
-        """The wait is over. From any thread of the run's own."""
-        self._here(self._unwatch, wait)
-
-    def _unwatch(self, wait: Wait) -> None:
-        if wait.timer is not None:
-            wait.timer.cancel()
-            wait.timer = None
-        if wait.child is not None:
-            _remove(self._children, wait.child, wait)
-        if wait.hears is not None:
-            _remove(self._hearing, wait.hears, wait)
-
     def settle(self, ending: Ending) -> None:
         """A run has ended: wake those in this process that wait for it."""
-        for wait in list(self._children.get(ending.id, ())):
-            wait.resolve(ending)
+        self.waits.settle(ending)
         self._on_end(ending)
 
-    def heard(self, said: Iterable[Heard]) -> None:
-        """Something was said: those in this process that wait for it look whether it is for them. From any thread."""
-        self._here(self._heard, said)
-
-    def _heard(self, said: Iterable[Heard]) -> None:
-        for what in said:
-            for wait in list(self._hearing.get(what, ())):
-                wait.resolve()
-
-    def waiting(self, ex: Execution) -> None:
-        """One of the run's operations has begun to wait. When nothing else goes on, the run rests."""
-        if not ex.function.is_async:
-            self.clock.idle()
-        if ex.active == 0 and ex.halted is None:
-            if ex.resting:
-                self._rested(ex)
-            else:
-                self._after_rounds(_SETTLE_ROUNDS, lambda: self._perhaps_rest(ex))
-
-    def going_on(self, ex: Execution) -> None:
-        if not ex.function.is_async:
-            self.clock.busy()
-
-    def _perhaps_rest(self, ex: Execution) -> None:
-        """A run with several branches rests when all of them wait."""
-        if ex.active == 0 and not ex.resting and ex.waits and ex.halted is None and ex.parking is None:
-            self._rest(ex, park=False)
-
-    def _rested(self, ex: Execution) -> None:
-        if ex.function.at_most_once:
-            return  # parked, it could only come back by being started a second time
-        if not ex.function.is_async:
-            if ex.next_due() - self.clock.now() > self.settings.park_after * 1_000_000:
-                self.loop.call_later(self.settings.park_after, self._park, ex)
-            return
-        self._sleeper_count += 1
-        heapq.heappush(self._sleepers, (-ex.next_due(), self._sleeper_count, ex))
-        if self._resting > self.settings.resident:
-            self._park(self._last_to_wake())
-
-    def _last_to_wake(self) -> Execution | None:
-        while self._sleepers:
-            due, _, ex = heapq.heappop(self._sleepers)
-            if ex.resting and ex.parking is None and -due == ex.next_due():
-                return ex
-        return None
-
-    def _park(self, ex: Execution | None) -> None:
-        if ex is not None and ex.resting and ex.active == 0 and ex.halted is None and ex.parking is None:
-            self._rest(ex, park=True)
-
-    def _rest(self, ex: Execution, *, park: bool) -> None:
-        """Ask the store to let the run rest, or be parked. What happens meanwhile waits for the answer."""
-        ex.parking = []
-        ex.rest_due = ex.next_due()
-        op = Rest(self.worker_id, ex.id, ex.epoch, ex.rest_due, park)
-        answer = self.committer.commit(op)
-        answer.add_done_callback(lambda answer: self._rest_answered(ex, answer, park=park))
-
-    def _rest_answered(self, ex: Execution, answer: asyncio.Future[Verdict], *, park: bool) -> None:
-        happened, ex.parking = ex.parking or [], None
-        verdict = Verdict.FENCED if answer.cancelled() or answer.exception() is not None else answer.result()
-        if ex.halted is not None:
-            return
-        if verdict is Verdict.DONE and park:
-            self.halt(ex, Parked())
-            return
-        if verdict is Verdict.DONE:
-            ex.set_resting(resting=True)
-            self._rested(ex)
-        elif verdict is Verdict.FENCED:
-            self.halt(ex, Lost())
-        else:
-            self.look_at(ex)
-        for wait, value in happened:
-            wait.resolve(value)
-
-    def _after_rounds(self, rounds: int, then: Callable[[], None]) -> None:
-        if rounds:
-            self.loop.call_soon(self._after_rounds, rounds - 1, then)
-        else:
-            then()
-
     # -- from outside --------------------------------------------------------------------------------------------------
-    def look_at(self, ex: Execution) -> None:
-        """Something happened to this run in the store: find out what."""
-        del ex
-        self._here(self._on_poke)
-
     async def attend(self, pokes: list[Poke]) -> None:
         """React to what happened to runs in hand."""
         curious: list[Execution] = []
@@ -385,13 +271,12 @@ class Engine:
         children = {wait.child for ex in curious for wait in ex.waits if wait.child is not None}
         if children:
             for ending in (await self.in_thread(self.store.endings, children)).values():
-                for wait in list(self._children.get(ending.id, ())) if ending is not None else ():
-                    wait.resolve(ending)
+                if ending is not None:
+                    self.waits.settle(ending)
         for ex in curious:
             for wait in [wait for wait in ex.waits if wait.hears is not None]:
                 wait.resolve()
-            if not ex.resting and ex.active == 0:
-                self._after_rounds(_SETTLE_ROUNDS, partial(self._perhaps_rest, ex))
+            self.parking.reconsider(ex)
 
     def _out_of_time(self, ex: Execution) -> None:
         """Stop the run here and now; its children, wherever they are, through the database."""
@@ -413,49 +298,23 @@ class Engine:
 
     def halt(self, ex: Execution, signal: Halt) -> None:
         """Take a run from its code. From any thread."""
-        self._here(self._halt, ex, signal)
+        self.here(self._halt, ex, signal)
 
     def _halt(self, ex: Execution, signal: Halt) -> None:
         ex.halt(signal)
-        self.loop.call_later(_PATIENCE, self._press, ex)
+        self.loop.call_later(_PATIENCE, self._press, ex.id, ex.epoch)
 
-    def _press(self, ex: Execution) -> None:
+    def _press(self, run_id: str, epoch: int) -> None:
         """A run that was halted still holds on, in something that is not an operation: cancel it, as long as no step is cut off."""
-        if self.executions.get(ex.id) is not ex or not ex.function.is_async or ex.root is None:
+        ex = self.executions.get(run_id)
+        if ex is None or ex.epoch != epoch or not ex.function.is_async or ex.root is None:
             return
         if ex.invoking and not isinstance(ex.halted, Lost):
-            self.loop.call_later(_PATIENCE, self._press, ex)
+            self.loop.call_later(_PATIENCE, self._press, run_id, epoch)
             return
         for task in ex.tasks:
             task.cancel()
         ex.root.cancel()
-
-    def watch_for_disagreement(self, ex: Execution, position: str) -> None:
-        """An operation is held back. If the record stays unused for long, nobody will ever ask for it."""
-        cursor = ex.delivery.cursor
-        context = contextvars.Context()  # it is not the workflow's own timer
-        self.loop.call_later(_STUCK_SECONDS, self._perhaps_stuck, ex, position, cursor, context=context)
-
-    def _perhaps_stuck(self, ex: Execution, position: str, cursor: int) -> None:
-        if ex.halted is not None or not ex.delivery.stuck:
-            return
-        if ex.delivery.cursor != cursor or self._in_process_time(ex):
-            self.watch_for_disagreement(ex, position)
-            return
-        unused = ex.unused()
-        if unused is not None:
-            found = f"{unused.kind} {unused.name!r} at position {unused.position}"
-            ex.delivery.fail(
-                ex.disagree(f"the record goes on with {found}, but the code asks for position {position} instead")
-            )
-
-    def _in_process_time(self, ex: Execution) -> bool:
-        """Whether a timer that the workflow's own code has set (`asyncio.timeout`, `asyncio.sleep`) may still change something."""
-        for timer in getattr(self.loop, "_scheduled", ()):  # asyncio's own loops tell; with others patience has to do
-            where = timer._context.get(current)  # noqa: SLF001
-            if where is not None and where.execution is ex and not timer.cancelled():
-                return True
-        return False
 
     # -- the end -------------------------------------------------------------------------------------------------------
     async def stop(self, grace: float) -> None:
@@ -492,7 +351,7 @@ class Engine:
         self.step_pool.shutdown(wait=False, cancel_futures=True)
         self._store_pool.shutdown(wait=False)
 
-    def _here(self, work: Callable[..., None], *args: Any) -> None:
+    def here(self, work: Callable[..., None], *args: Any) -> None:
         """Do something on the loop: now if this is its thread, else as soon as it can."""
         if threading.get_ident() == self._thread:
             work(*args)
@@ -524,11 +383,3 @@ class Engine:
         if len(text) > limit:
             raise TooLarge(f"{what} has {len(text):,} characters as JSON; the limit is {limit:,} (setting value_bytes)")
         return text
-
-
-def _remove(waits: dict[K, list[Wait]], key: K, wait: Wait) -> None:
-    others = waits.get(key)
-    if others is not None and wait in others:
-        others.remove(wait)
-        if not others:
-            del waits[key]

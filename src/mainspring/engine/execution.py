@@ -185,7 +185,7 @@ class Execution:
     def wait(self, until: int | None = None, child: str | None = None, hears: Heard | None = None) -> Wait:
         """Register a wait in memory, before it is recorded, so that nothing can slip through between the two."""
         wait = Wait(self, until, child, hears)
-        self.engine.watch(wait)
+        self.engine.waits.watch(wait)
         return wait
 
     def next_due(self) -> int:
@@ -194,13 +194,13 @@ class Execution:
 
     def woken(self, wait: Wait) -> None:
         self.waits.discard(wait)
-        self.engine.unwatch(wait)
+        self.engine.waits.unwatch(wait)
 
     def set_resting(self, *, resting: bool) -> None:
         """Note whether the store has this run as waiting."""
         if self.resting != resting:
             self.resting = resting
-            self.engine.count_resting(1 if resting else -1)
+            self.engine.parking.count(1 if resting else -1)
 
     def adopt(self, task: asyncio.Future[Any], site: str) -> None:
         """A task that the workflow created at `site` is part of the run until it is done."""

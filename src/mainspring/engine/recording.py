@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from mainspring.codec import decode_exception, encode_exception
 from mainspring.engine.signals import Lost, Stopped
+from mainspring.engine.stuck import watch_for_disagreement
 from mainspring.errors import Conflict, MainspringError, NotSerializable, RemoteError, RunCancelled, RunTimedOut
 from mainspring.model.states import State
 from mainspring.store.ops import Verdict, Write
@@ -93,7 +94,7 @@ def frontier(ex: Execution, position: str, *, together: bool = False) -> Flow:
     """
     hold = ex.delivery.frontier() if ex.function.is_async or together else None
     if hold is not None:
-        ex.engine.watch_for_disagreement(ex, position)
+        watch_for_disagreement(ex, position)
         yield Hold(hold)
     elif ex.delivery.replaying:
         raise ex.disagree(f"position {position} is new, but the record goes on")

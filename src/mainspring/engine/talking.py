@@ -51,7 +51,7 @@ def receive(ex: Execution, position: str, topic: str, until: int | None, codec: 
     finally:
         if message is not None:
             ex.reserved.discard(message.number)
-            ex.engine.heard([(ex.id, "receive", topic)])  # if it was not received after all, it is the next one's
+            ex.engine.waits.heard([(ex.id, "receive", topic)])  # if it was not received after all, it is the next one's
 
 
 def unread(ex: Execution, topic: str, *, question: bool) -> Flow:

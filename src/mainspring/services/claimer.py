@@ -54,37 +54,55 @@ class Claimer(Service):
             return None
         if self._next_due is not None and now >= self._next_due:
             await engine.in_thread(self._store.expire, now)
-        limit = min(engine.room(), _LARGEST_BATCH)
-        functions = {
-            function.name: function.fingerprint
-            for function in engine.registry
-            if function.is_async or engine.thread_room() > 0
+        self._ends_meanwhile = False
+        wanted = {
+            blocking: functions for blocking in (False, True) if (functions := self._functions(blocking=blocking))
         }
-        if limit <= 0 or not functions:
-            self._hungry = True
-            return self._next_due
+        found = [
+            await self._take(functions, now, blocking=blocking)
+            for blocking, functions in wanted.items()
+            if self._room(blocking=blocking) > 0
+        ]
+        due = [claimed.next_due for claimed in found if claimed.next_due is not None and claimed.next_due < FAR]
+        self._held = any(claimed.held for claimed in found)
+        self._hungry = any(claimed.more or claimed.short for claimed in found) or len(found) < len(wanted)
+        if found:
+            self._next_due = min(due, default=None)
+        if self._held and self._ends_meanwhile:
+            self.kick()
+        return self._next_due
+
+    def _functions(self, *, blocking: bool) -> dict[str, str]:
+        return {
+            function.name: function.fingerprint
+            for function in self._engine.registry
+            if function.is_async is not blocking
+        }
+
+    def _room(self, *, blocking: bool) -> int:
+        """How many runs to ask for: `def` runs take a thread each, others only a place."""
+        room = min(self._engine.room(), _LARGEST_BATCH)
+        return min(room, self._engine.thread_room()) if blocking else room
+
+    async def _take(self, functions: dict[str, str], now: int, *, blocking: bool) -> Claimed:
+        engine, room = self._engine, self._room(blocking=blocking)
         request = ClaimRequest(
             engine.worker_id,
             engine.version,
             functions,
-            limit,
+            room,
             now,
             compatible=self._compatible,
             queues=self.queues,
             mine={queue: dict(partitions) for queue, partitions in engine.placed.items()},
             admit=admit,
         )
-        self._ends_meanwhile = False
-        claimed = await self._claim(request)
+        with engine.held(room, blocking=blocking):
+            claimed = await self._claim(request)
         engine.take(claimed.claims)
-        self._held = claimed.held
-        if claimed.held and self._ends_meanwhile:
+        if claimed.more and self._room(blocking=blocking) > 0:
             self.kick()
-        self._hungry = claimed.more or claimed.short or len(functions) < len(list(engine.registry))
-        self._next_due = claimed.next_due if claimed.next_due is not None and claimed.next_due < FAR else None
-        if claimed.more and engine.room() > 0:
-            self.kick()
-        return self._next_due
+        return claimed
 
     async def _claim(self, request: ClaimRequest) -> Claimed:
         """Claim. When the service is stopped meanwhile, what the claim still brings is taken first, to be handed back in order."""
