@@ -74,7 +74,7 @@ def accept(
     finally:
         if message is not None:
             ex.reserved.discard(message.number)
-            ex.engine.heard([(ex.id, "question", name)])
+            ex.engine.waits.heard([(ex.id, "question", name)])
 
 
 def _asked(record: Step, codec: ValueCodec) -> Asked:
