@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from mainspring import App, Settings, State, Tx, run
-from mainspring.errors import Interrupted, InvalidInput, NotFound, TooLarge
+from mainspring import App, Client, Settings, State, Tx, run
+from mainspring.errors import Interrupted, InvalidInput, NotFound, TooLarge, UnknownFunction
 from mainspring.testing import world
 from tests.transactions import bank
 
@@ -354,3 +354,41 @@ async def another_process(w: World) -> None:
     for worker in store.workers():
         if worker.id != engine.worker_id:
             store.retire(worker.id, w.app.runtime.clock.now(), None)
+
+
+# -- functions that nobody knows -----------------------------------------------------------------------------------------
+async def test_a_function_that_no_worker_knows_waits_visibly_and_fails_with_the_reason(url: str) -> None:
+    hour, minute = 3_600_000_000, 60_000_000
+    async with world(app, url=url) as w, Client(url, clock=app.runtime.clock) as client:
+        lost = await client.options(id="lost").start("removed", 1)
+        known = await client.options(id="known").start("note", what="by name")
+        assert await known.result() == "noted by name"
+        await w.settle()
+        store, now = app.runtime.connection().store, app.runtime.clock.now()
+
+        def review(later: int) -> tuple[int, int]:
+            found = store.unknown.review(now + later, hour)
+            return found.marked, found.failed
+
+        assert await asyncio.to_thread(review, 0) == (1, 0)
+        assert (await lost.describe()).stranded == "no live worker knows 'removed'"
+        assert await asyncio.to_thread(review, 59 * minute) == (0, 0)
+        assert await asyncio.to_thread(review, 61 * minute) == (0, 1)
+        with pytest.raises(UnknownFunction, match="removed"):
+            await lost.result()
+        assert (await lost.describe()).reason == "no worker knows 'removed'"
+
+
+async def test_a_worker_that_comes_to_know_it_executes_it_after_all(url: str) -> None:
+    late = App("sqlite://")
+    async with world(app, url=url), Client(url, clock=app.runtime.clock) as client:
+        await client.options(id="early").start("deployed_later")
+        await asyncio.to_thread(app.runtime.connection().store.unknown.review, app.runtime.clock.now(), 0)
+        assert (await client.handle("early").describe()).stranded is not None
+
+    @late.workflow
+    async def deployed_later() -> str:
+        return "at last"
+
+    async with world(late, url=url):
+        assert await late.handle("early").result() == "at last"

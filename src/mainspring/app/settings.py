@@ -42,6 +42,9 @@ class Settings:
         100, "int or none", "how often a run may lose its worker before it fails", low=0
     )
     value_bytes: int = _setting(8 * 2**20, "int", "largest argument, result or other value, as JSON text", low=64)
+    unknown_after: float = _setting(
+        3_600.0, "duration", "how long a run waits for a worker that knows its function before it fails", low=0
+    )
     schedule_functions: int = _setting(
         1_000, "int", "functions that one execution may schedule with run_after and run_at", low=1
     )

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from mainspring.engine import branches
 from mainspring.engine.engine import Engine
 from mainspring.errors import StoreError
+from mainspring.model.clock import SECOND
 from mainspring.model.records import Worker as WorkerRecord
 from mainspring.services import processes
 from mainspring.services.attendant import Attendant
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mainspring.app")
 
 _PAUSE = 1.0
+_REVIEW = 60.0
 
 
 class Worker:
@@ -43,6 +45,7 @@ class Worker:
         self._tasks: list[asyncio.Task[None]] = []
         self._rebirth: asyncio.Task[None] | None = None
         self.paused = False
+        self._review_at = runtime.clock.monotonic() + _REVIEW
         self.tally = Tally(runtime.clock)
         self._make()
 
@@ -216,6 +219,20 @@ class Worker:
         stranded = self._connection.store.strand(self.engine.worker_id, functions, self._runtime.clock.now())
         if stranded:
             log.warning("%d runs are stranded: see `mainspring runs list --stranded`", stranded)
+        self._review_unknown()
+
+    def _review_unknown(self) -> None:
+        """Now and then: runs of functions that nobody knows are marked, and fail after a while."""
+        clock = self._runtime.clock
+        if clock.monotonic() < self._review_at:
+            return
+        self._review_at = clock.monotonic() + _REVIEW
+        patience = round(self._runtime.settings.unknown_after * SECOND)
+        found = self._connection.store.unknown.review(clock.now(), patience)
+        if found.marked or found.failed:
+            log.warning(
+                "%d runs wait for a function that no worker knows, %d have failed for it", found.marked, found.failed
+            )
 
     def _lost(self) -> None:
         self._rebirth = self._loop.create_task(self._begin_anew())

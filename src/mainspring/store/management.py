@@ -96,6 +96,10 @@ class Desk(Protocol):
         """There are runs to claim once this is committed."""
         ...
 
+    def ended(self, run: str) -> None:
+        """A run has ended: those that wait for it are woken."""
+        ...
+
 
 class Change(Protocol):
     """Does something in one transaction that holds runs and all that descend from them."""

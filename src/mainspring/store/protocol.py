@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mainspring.store.retention import Retention
     from mainspring.store.schedules import ScheduleStore
     from mainspring.store.transactions import Transactions
+    from mainspring.store.unknown import Unknown
     from mainspring.store.watching import Watching
 
 
@@ -149,6 +150,11 @@ class Store(Protocol):
     @property
     def functions(self) -> Functions:
         """What was scheduled with run_after and run_at."""
+        ...
+
+    @property
+    def unknown(self) -> Unknown:
+        """Runs of functions that nobody knows."""
         ...
 
     @property

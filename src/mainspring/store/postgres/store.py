@@ -26,6 +26,7 @@ from mainspring.store.postgres.schedules import PostgresSchedules
 from mainspring.store.postgres.transactions import PostgresTransactions
 from mainspring.store.postgres.whole import Whole
 from mainspring.store.run_filters import POSTGRES_ATTRIBUTES, Filters
+from mainspring.store.unknown import Unknown
 from mainspring.store.watching import Watching
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class PostgresStore:
         self.messages = SqlMessages(self._rows)
         self._filters = Filters(POSTGRES_ATTRIBUTES)
         self.management = Management(self._manage, self._rows, self._filters)
+        self.unknown = Unknown(self._manage, self._rows)
         self.watching = Watching(self._rows, self._do_all)
 
     # -- life ----------------------------------------------------------------------------------------------------------

@@ -82,6 +82,9 @@ class Change:
         done = self._db.execute(self._sql(statement), self._values | more)
         return done.fetchall() if done.description else []
 
+    def ended(self, run: str) -> None:
+        self.news.ended.add(run)
+
     def ready(self) -> None:
         """There will be runs to claim."""
         self.news.ready = True

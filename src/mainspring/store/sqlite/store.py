@@ -25,6 +25,7 @@ from mainspring.store.sqlite.queues import SqliteQueues
 from mainspring.store.sqlite.retention import SqliteRetention
 from mainspring.store.sqlite.schedules import SqliteSchedules
 from mainspring.store.sqlite.transactions import SqliteTransactions
+from mainspring.store.unknown import Unknown
 from mainspring.store.watching import Watching
 
 if TYPE_CHECKING:
@@ -68,6 +69,10 @@ class SqliteDesk:
     def ready(self) -> None:
         self._batch.ready = True
 
+    def ended(self, run: str) -> None:
+        self._batch.ended.add(run)
+        self._batch.due = True
+
 
 class SqliteStore:
     """A store in a SQLite file. See `mainspring.store.protocol.Store` for what each verb promises."""
@@ -88,6 +93,7 @@ class SqliteStore:
         self.queues = SqliteQueues(self._db, self._wake_claimers)
         self._filters = Filters(SQLITE_ATTRIBUTES)
         self.management = Management(self._manage, self._rows, self._filters)
+        self.unknown = Unknown(self._manage, self._rows)
         self.watching = Watching(self._rows, self._do)
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -315,6 +321,7 @@ class SqliteStore:
         with self._db.write() as db:
             batch = Batch(db, now)
             answer = act(SqliteDesk(batch, db))
+            batch.unblock(batch.ended)
         self._tell(batch)
         return answer
 
