@@ -20,7 +20,6 @@ from mainspring.app.scope import Scope
 from mainspring.app.settings import Settings
 from mainspring.app.talk import Message, Talk
 from mainspring.app.verbs import Voice
-from mainspring.app.worker import Worker
 from mainspring.errors import InvalidInput, NotStarted
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from mainspring.app.options import Duration, Moment
     from mainspring.app.queues import DeclaredQueue
     from mainspring.app.scope import Blueprint
+    from mainspring.app.worker import Worker
     from mainspring.engine.registry import Function
     from mainspring.model.clock import Clock
     from mainspring.model.schedules import Hook
@@ -193,6 +193,8 @@ class App(Voice, Scope):
             if self.settings.work:
                 for resource in self._resources:
                     await self._exits.enter_async_context(resource.opened())
+                from mainspring.app.worker import Worker  # noqa: PLC0415  (who only starts runs needs none of it)
+
                 self._worker = Worker(self._runtime, connection)
                 self._exits.push_async_callback(self._worker.stop)
                 await self._worker.start()
