@@ -3,6 +3,7 @@
     python -m bench.run                              everything (a few minutes)
     python -m bench.run --only sequential --only roundtrip --database sqlite
     python -m bench.run --no-peer                    without DBOS
+    python -m bench.run --history 1000000            ours with a million finished runs in the table
 
 Ends with 1 when a budget is missed.
 """
@@ -31,6 +32,7 @@ from bench.harness import (
     targets,
     write_results,
 )
+from bench.history import with_past
 from bench.schedules import schedules
 
 if TYPE_CHECKING:
@@ -66,7 +68,8 @@ BUDGETS: Final = (
 @click.option("--database", multiple=True, type=click.Choice(KINDS), help="A database to measure on; may be repeated.")
 @click.option("--peer/--no-peer", default=True, help="Measure DBOS as well.")
 @click.option("--peer-python", type=click.Path(path_type=Path), default=PEER_PYTHON, help="A Python that has DBOS.")
-def main(only: tuple[str, ...], database: tuple[str, ...], *, peer: bool, peer_python: Path) -> None:
+@click.option("--history", default=0, help="Finished runs in the table before anything is measured.")
+def main(only: tuple[str, ...], database: tuple[str, ...], *, peer: bool, peer_python: Path, history: int) -> None:
     sections = only or SECTIONS
     kinds = cast("tuple[Kind, ...]", database or KINDS)
     out = console()
@@ -77,7 +80,8 @@ def main(only: tuple[str, ...], database: tuple[str, ...], *, peer: bool, peer_p
     figures: dict[tuple[str, str, str], Figure] = {}
     with targets(kinds) as found:
         for target in found:
-            for figure in _measure(target, sections, peer_python if peer else None):
+            past = with_past(target, history) if history else target
+            for figure in _measure(target, past, sections, peer_python if peer else None):
                 figures[figure.who, figure.what, figure.database] = figure
     everything = list(figures.values())
     print_figures(everything)
@@ -86,11 +90,12 @@ def main(only: tuple[str, ...], database: tuple[str, ...], *, peer: bool, peer_p
     sys.exit(0 if kept else 1)
 
 
-def _measure(target: Target, sections: tuple[str, ...], peer_python: Path | None) -> Iterator[Figure]:
+def _measure(target: Target, past: Target, sections: tuple[str, ...], peer_python: Path | None) -> Iterator[Figure]:
+    """Ours on databases with a past, if one is asked for; the others on empty ones."""
     yield from bare.measure(target)
     for name in sections:
         if name in core.SECTIONS:
-            yield from core.SECTIONS[name](target)
+            yield from core.SECTIONS[name](past)
     if "schedules" in sections:
         yield from schedules(target)
     if peer_python is not None:

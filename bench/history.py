@@ -1,0 +1,87 @@
+"""Databases with a past: the same figures must come out where a million runs have ended before.
+
+A database of each kind is filled once, by the database itself, and copied whenever a fresh one is asked for.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+from psycopg import sql
+
+from mainspring import App
+
+if TYPE_CHECKING:
+    from bench.harness import Target
+
+_STEPS: Final = 2
+_RUNS: Final = """
+  INSERT INTO runs (id, uid, workflow, kind, state, input, output, due, created, started, completed, epoch)
+  SELECT 'past-' || n, 'past-' || n, 'trivial', 'workflow', CASE WHEN n % 50 = 0 THEN 'failed' ELSE 'succeeded' END,
+    '{"number": 1}', '1', 1700000000000000 + n, 1700000000000000 + n, 1700000000000000 + n, 1700000000001000 + n, 1
+  FROM numbers
+"""
+_OUTCOMES: Final = f"""
+  INSERT INTO steps (run, position, kind, name, seq, output, started, completed, attempts, epoch)
+  SELECT 'past-' || (n / {_STEPS}), n % {_STEPS}, 'step', 'step', n % {_STEPS}, '{{"number": 1}}',
+    1700000000000000 + n, 1700000000000500 + n, 1, 1
+  FROM numbers
+"""
+
+
+def with_past(target: Target, runs: int) -> Target:
+    """A target whose fresh databases hold so many finished runs, with two steps each."""
+
+    @cache
+    def template() -> str:
+        url = target.fresh()
+        with App(url, version="past"):
+            pass
+        _fill(url, runs)
+        return url
+
+    return replace(target, fresh=lambda: _copy(template(), target.fresh()))
+
+
+def _fill(url: str, runs: int) -> None:
+    if url.startswith("sqlite"):
+        with sqlite3.connect(_path(url)) as database:
+            for insert, count in ((_RUNS, runs), (_OUTCOMES, runs * _STEPS)):
+                database.execute(
+                    f"WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count - 1}) "
+                    + insert
+                )
+            database.commit()
+            database.execute("ANALYZE")
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return
+    with psycopg.connect(url, autocommit=True, options="-c search_path=mainspring") as connection:
+        for insert, count in ((_RUNS, runs), (_OUTCOMES, runs * _STEPS)):
+            numbers = f"(SELECT generate_series(0, {count - 1}) AS n) AS numbers"
+            connection.execute(insert.replace("FROM numbers", f"FROM {numbers}").encode())
+        connection.execute("VACUUM ANALYZE")
+
+
+def _copy(template: str, fresh: str) -> str:
+    if template.startswith("sqlite"):
+        shutil.copyfile(_path(template), _path(fresh))
+        return fresh
+    with psycopg.connect(fresh, autocommit=True) as connection:
+        wanted = connection.info.dbname
+    source = psycopg.conninfo.conninfo_to_dict(template)["dbname"]
+    with psycopg.connect(psycopg.conninfo.make_conninfo(template, dbname="postgres"), autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {}").format(sql.Identifier(wanted)))
+        connection.execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(wanted), sql.Identifier(str(source)))
+        )
+    return fresh
+
+
+def _path(url: str) -> Path:
+    return Path(url.removeprefix("sqlite:///"))
