@@ -14,7 +14,7 @@ from mainspring.testing import world
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from mainspring import Overlap, ScheduleDescription, TickInfo
+    from mainspring import Overlap, RunTick, ScheduleDescription, TickInfo
     from mainspring.testing import World
 
 BEGIN = datetime(2022, 6, 1, tzinfo=UTC)
@@ -40,12 +40,14 @@ class Bench:
         self.described: Any = None
         self.app = App(url, settings=Settings(poll=0.05, **settings))
         self.started: list[tuple[str, datetime]] = []
+        self.run_ticks: list[RunTick] = []
 
         @self.app.workflow
         async def act() -> Any:
             """Runs as long as the test says, then returns or raises what it says."""
             tick = run.tick
             assert tick is not None
+            self.run_ticks.append(tick)
             nominal = f"{tick.nominal:%H:%M:%S}"
             self.started.append((f"{tick.nominal:%H:%M}", run.now()))
             self.seen[f"{tick.nominal:%H:%M}"] = (
