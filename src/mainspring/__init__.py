@@ -6,6 +6,7 @@ from mainspring.app.app import App
 from mainspring.app.functions import AsyncFn, Call, SyncFn
 from mainspring.app.handle import Handle
 from mainspring.app.names import Event, Question, Stream, Topic
+from mainspring.app.options import Debounce
 from mainspring.app.resources import Resource
 from mainspring.app.run import run
 from mainspring.app.scope import Blueprint
@@ -38,6 +39,7 @@ __all__ = [
     "Call",
     "Client",
     "Cron",
+    "Debounce",
     "Declaration",
     "Event",
     "Handle",

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from mainspring.store.protocol import Store
 
 _SQLITE_AUDIT = """
-  CREATE TABLE IF NOT EXISTS audit (before TEXT, after TEXT);
+  CREATE TABLE IF NOT EXISTS state_changes (before TEXT, after TEXT);
   CREATE TRIGGER IF NOT EXISTS audit_runs AFTER UPDATE OF state ON runs WHEN OLD.state <> NEW.state
-  BEGIN INSERT INTO audit VALUES (OLD.state, NEW.state); END;
+  BEGIN INSERT INTO state_changes VALUES (OLD.state, NEW.state); END;
 """
 _POSTGRES_AUDIT = """
-  CREATE TABLE mainspring.audit (before text, after text);
+  CREATE TABLE mainspring.state_changes (before text, after text);
   CREATE FUNCTION mainspring.note() RETURNS trigger LANGUAGE plpgsql AS
-    $$ BEGIN INSERT INTO mainspring.audit VALUES (OLD.state, NEW.state); RETURN NULL; END $$;
+    $$ BEGIN INSERT INTO mainspring.state_changes VALUES (OLD.state, NEW.state); RETURN NULL; END $$;
   CREATE TRIGGER audit_runs AFTER UPDATE OF state ON mainspring.runs FOR EACH ROW
     WHEN (OLD.state <> NEW.state) EXECUTE FUNCTION mainspring.note();
 """
@@ -82,11 +82,11 @@ def _audited(url: str) -> list[tuple[str, str]]:
     if url.startswith("sqlite"):
         connection = sqlite3.connect(sqlite_path(url))
         try:
-            return connection.execute("SELECT DISTINCT before, after FROM audit").fetchall()
+            return connection.execute("SELECT DISTINCT before, after FROM state_changes").fetchall()
         finally:
             connection.close()
     with psycopg.connect(url) as postgres:
         return [
             (before, after)
-            for before, after in postgres.execute(b"SELECT DISTINCT before, after FROM mainspring.audit")
+            for before, after in postgres.execute(b"SELECT DISTINCT before, after FROM mainspring.state_changes")
         ]

@@ -20,6 +20,7 @@ from mainspring.app.scope import Scope
 from mainspring.app.settings import Settings
 from mainspring.app.talk import Message, Talk
 from mainspring.app.verbs import Voice
+from mainspring.engine.retry import Retry, stored
 from mainspring.errors import InvalidInput, NotStarted
 
 if TYPE_CHECKING:
@@ -140,11 +141,12 @@ class App(Voice, Scope):
         partition_concurrency: int | None = None,
         partition_worker_concurrency: int | None = None,
         partition_rate: Rate | None = None,
+        retry: Retry | int | None = None,
     ) -> DeclaredQueue:
         """Declare a queue: it is in the database once a worker of this version has started.
 
         Limits: runs under way in the whole fleet, in one worker, of one partition, of one partition in one worker; starts
-        within a length of time, of all and of one partition. What was changed at run time with `app.queues.set` stays, until
+        within a length of time, of all and of one partition. `retry` is how its runs that fail are tried again. What was changed at run time with `app.queues.set` stays, until
         the code says something new.
         """
         limits = {
@@ -155,7 +157,7 @@ class App(Voice, Scope):
             "partition_worker_concurrency": partition_worker_concurrency,
             "partition_rate": partition_rate,
         }
-        return self._runtime.queues.add(name, limits, None)
+        return self._runtime.queues.add(name, limits, None if retry is None else stored(Retry.of(retry)))
 
     def _schedule(self, definition: Definition) -> None:
         self._runtime.declarations.add(definition)

@@ -6,13 +6,15 @@ import json
 import math
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import msgspec
 
+from mainspring.engine.retry import Retry, stored
 from mainspring.errors import InvalidInput, NotSerializable
 from mainspring.model.clock import SECOND, to_micros
 from mainspring.model.ids import check_run_id
+from mainspring.model.keys import KeyMode
 from mainspring.operations.queues import check_queue_name
 from mainspring.recurrence.durations import parse_duration
 
@@ -24,6 +26,27 @@ if TYPE_CHECKING:
 LONGEST_KEY = 512
 Duration = timedelta | float | str
 Moment = datetime | float
+KeyModeName = Literal["replace", "preserve_run_at", "unsafe_dedupe", "return_existing", "reject"]
+KEY_MODES = tuple(mode.value for mode in KeyMode if mode is not KeyMode.DEBOUNCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Debounce:
+    """Put a run off until its key has been quiet for `wait`: of all calls with that key the last one's input is used, once.
+
+    Each call begins the wait anew, but no call is put off for longer than `max_wait` after the first.
+    """
+
+    key: str
+    wait: Duration
+    max_wait: Duration | None = None
+
+    def __post_init__(self) -> None:
+        _short_text("the key of debounce", self.key)
+        if micros(self.wait) <= 0:
+            raise InvalidInput(f"Debounce: wait is a length of time, not {self.wait!r}")
+        if self.max_wait is not None and micros(self.max_wait) < micros(self.wait):
+            raise InvalidInput(f"Debounce: max_wait ({self.max_wait!r}) is shorter than wait ({self.wait!r})")
 
 
 class OptionArguments(TypedDict, total=False):
@@ -39,6 +62,10 @@ class OptionArguments(TypedDict, total=False):
     queue: str | DeclaredQueue
     priority: int
     partition: str
+    key: str
+    key_mode: KeyModeName
+    debounce: Debounce
+    retry: Retry | int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +83,10 @@ class Options:
     queue: str | None = None
     priority: int = 0
     partition: str = ""
+    key: str | None = None
+    key_mode: str | None = None
+    debounce: Debounce | None = None
+    retry: str | None = None
 
     def with_(self, given: OptionArguments) -> Options:
         """These options with others on top."""
@@ -68,6 +99,7 @@ class Options:
             values.update(_checked(name, value))
         if values["after"] is not None and values["at"] is not None:
             raise InvalidInput("options: give `after` or `at`, not both")
+        _check_keys(values)
         return Options(**values)
 
 
@@ -75,6 +107,27 @@ def _checked(name: str, value: Any) -> dict[str, Any]:
     if name == "timeout":
         return {"timeout": None if value is None else _positive(value), "no_timeout": value is None}
     return {name: _CHECKS[name](value)}
+
+
+def _check_keys(values: dict[str, Any]) -> None:
+    if values["key_mode"] is not None and values["key"] is None:
+        raise InvalidInput("options: key_mode says what to do about a run with the same key; give key= as well")
+    if values["debounce"] is not None:
+        wrong = [name for name in ("key", "after", "at") if values[name] is not None]
+        if wrong:
+            raise InvalidInput(f"options: debounce says when, and has a key of its own; leave out {', '.join(wrong)}")
+
+
+def _key_mode(value: Any) -> str:
+    if value not in KEY_MODES:
+        raise InvalidInput(f"options: key_mode is one of {', '.join(KEY_MODES)}, not {value!r}")
+    return str(value)
+
+
+def _debounce(value: Any) -> Debounce:
+    if not isinstance(value, Debounce):
+        raise InvalidInput(f"options: debounce is a Debounce(key, wait), not {value!r}")
+    return value
 
 
 def _version(value: Any) -> str:
@@ -149,4 +202,8 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "queue": lambda value: check_queue_name(getattr(value, "name", value)),
     "priority": _priority,
     "partition": _partition,
+    "key": lambda value: _short_text("key", value),
+    "key_mode": _key_mode,
+    "debounce": _debounce,
+    "retry": lambda value: stored(Retry.of(value)),
 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import msgspec
 
 from mainspring.app.dual import dual
+from mainspring.engine.retry import Retry, stored
 from mainspring.errors import AlreadyRegistered
 from mainspring.model.queues import Limits, Queue
 from mainspring.operations.queues import KEEP, QueueInfo, Queues, Rate, changed, check_queue_name
@@ -101,6 +102,7 @@ class QueueVerbs:
         partition_concurrency: int | None = KEEP,
         partition_worker_concurrency: int | None = KEEP,
         partition_rate: Rate | None = KEEP,
+        retry: Retry | int | None = KEEP,
     ) -> Coroutine[Any, Any, QueueInfo]:
         """Make a queue, or change what is named of it, at once and for all workers; the rest stays. None takes a limit away.
 
@@ -115,8 +117,10 @@ class QueueVerbs:
             "partition_worker_concurrency": partition_worker_concurrency,
             "partition_rate": partition_rate,
         }
-        changes = {key: value for key, value in named.items() if value is not KEEP}
+        changes: dict[str, Any] = {key: value for key, value in named.items() if value is not KEEP}
         changed(Limits(), changes)
+        if retry is not KEEP:
+            changes["retry"] = None if retry is None else stored(Retry.of(retry))
         return self._ask("set", QueueInfo, lambda queues: queues.set(name, partition, dict(changes)))
 
     @dual

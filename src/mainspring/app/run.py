@@ -130,9 +130,9 @@ class CurrentRun:
 
     @property
     def attempt(self) -> int:
-        """Inside a step: the number of this attempt, from 1. In a workflow: 1."""
+        """Inside a step: the number of this attempt of the step, from 1. In a workflow: that of this attempt of the run."""
         where = here()
-        return where.attempt if isinstance(where, StepScope) else 1
+        return where.attempt if isinstance(where, StepScope) else where.execution.run.attempts + 1
 
     @property
     def version(self) -> str | None:

@@ -24,9 +24,9 @@ from mainspring.engine.branches import ours
 from mainspring.engine.context import Line, StepScope, TransactionScope, current
 from mainspring.engine.drivers import drive, drive_blocking
 from mainspring.engine.flows import StepCall
-from mainspring.engine.recording import failure_of, taken_error
+from mainspring.engine.recording import failure_of, key_error, taken_error
 from mainspring.engine.registry import FOR_EVER, Bound, Registry
-from mainspring.engine.retry import Retry
+from mainspring.engine.retry import Retry, stored
 from mainspring.engine.transactions import TransactionCall, transaction
 from mainspring.errors import (
     InTransaction,
@@ -39,6 +39,7 @@ from mainspring.errors import (
 )
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
+from mainspring.model.keys import KeyMode
 from mainspring.model.records import NewRun
 from mainspring.model.states import State
 from mainspring.operations.retention import keep_of
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from mainspring.app.functions import Call
-    from mainspring.app.options import Duration
+    from mainspring.app.options import Debounce, Duration
     from mainspring.app.settings import Settings
     from mainspring.codec import ValueCodec
     from mainspring.engine.engine import Engine
@@ -166,6 +167,10 @@ class Runtime:
         function, args = call.function, call.args
         if call.options.partition and not (call.options.queue or function.queue):
             raise InvalidInput(f"{function.name!r}: a partition is a part of a queue; give queue= as well")
+        if function.at_most_once and call.options.retry is not None:
+            raise InvalidInput(
+                f"{function.name!r} is never started a second time (at_most_once), so it cannot be retried"
+            )
         if function.bound is not Bound.NOT:
             if not args:
                 raise InvalidInput(f"{function.name!r} is a method: call it on an instance")
@@ -219,6 +224,10 @@ class Runtime:
                 prepared.timeout = call.options.timeout
             position = _take_position(line)
             return flows.step(ex, position, prepared)
+        if call.options.key is not None or call.options.debounce is not None:
+            raise InvalidInput(
+                f"with a key it may be another run: write handle = await {call.name}.options(…).start(…), then its result()"
+            )
         text = self.encode(call)
         position = _take_position(line)
         run_id = call.options.id or f"{ex.id}/{position}"
@@ -253,9 +262,7 @@ class Runtime:
         run_id = call.options.id or (step.next_start() if step is not None else None)
         new = self._later(call, text, run_id, step.execution if step is not None else None, time)
         if isinstance(where, TransactionScope):
-            return self.transacting.start(
-                where, [new], lambda started: self._handle(call, new.id, created=_started(new, started[0]))
-            )
+            return self.transacting.start(where, [new], lambda started: self._handle_of(call, new, started[0]))
         return self._store_later(call, new, step)
 
     def _later(
@@ -288,7 +295,7 @@ class Runtime:
             answer: Started | BaseException = await connection.committer.commit(Start(new, asker), patient=False)
         except Exception as error:  # noqa: BLE001  (what it means is decided below)
             answer = error
-        return self._handle(call, new.id, created=_started(new, answer))
+        return self._handle_of(call, new, answer)
 
     def start_many(self, calls: Sequence[Call[Any]]) -> Coroutine[Any, Any, list[Handle[Any]]]:
         """Start many runs in one commit."""
@@ -417,15 +424,24 @@ class Runtime:
             queue=options.queue or function.queue,
             priority=options.priority,
             partition=options.partition,
+            key=options.key,
+            key_mode=options.key_mode,
+            retry=options.retry or _own_retry(function),
         )
+        if options.debounce is not None:
+            _put_off(new, options.debounce, now)
         engine = self.engine
-        here = here and due <= now and new.queue is None and options.version in {None, self.version}
+        here = here and due <= now and new.queue is None and new.key is None and options.version in {None, self.version}
         if here and engine is not None and engine.admit(function):
             new.state, new.owner = State.RUNNING, engine.worker_id
             new.version, new.fingerprint = self.version, function.fingerprint
             if timeout is not None:
                 new.deadline = min(now + timeout, new.deadline or now + timeout)
         return new
+
+    def _handle_of(self, call: Call[R], new: NewRun, answer: Started | BaseException) -> Handle[R]:
+        created = _started(new, answer)
+        return self._handle(call, new.id, created=created)
 
     def _handle(self, call: Call[R], run_id: str, *, created: bool) -> Handle[R]:
         return Handle(self, run_id, call.function.codec.result, created=created)
@@ -538,6 +554,21 @@ class Runtime:
         return Handle(self, run_id, value_codec(result, f"the result of run {run_id!r}"), created=False)
 
 
+def _own_retry(function: Function) -> str | None:
+    """How runs of a workflow are tried again, if it says so."""
+    return (
+        stored(function.retry, of_function=True)
+        if function.kind == "workflow" and function.retry.attempts > 1
+        else None
+    )
+
+
+def _put_off(new: NewRun, debounce: Debounce, now: int) -> None:
+    new.key, new.key_mode = f"debounce {new.workflow} {debounce.key}", KeyMode.DEBOUNCE
+    new.due, new.state = now + micros(debounce.wait), State.SCHEDULED
+    new.latest = None if debounce.max_wait is None else now + micros(debounce.max_wait)
+
+
 def _take_position(line: Line) -> str:
     line.execution.outstanding += 1
     return line.next_position()
@@ -548,6 +579,10 @@ def _started(new: NewRun, answer: Started | BaseException) -> bool:
         raise answer
     if isinstance(answer, BaseException):
         raise NotSerializable(f"the database refused to start {new.workflow!r}: {answer}") from answer
+    if answer.id:
+        new.id = answer.id
+    if answer.refused or (answer.id and answer.workflow != new.workflow):
+        raise key_error(new.key, answer.id)
     if answer.workflow != new.workflow:
         raise taken_error(new.id, new.workflow, answer.workflow)
     return answer.created

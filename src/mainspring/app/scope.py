@@ -87,6 +87,7 @@ class Scope(Hooks):
         name: str | None = None,
         timeout: Duration | None = None,
         queue: str | DeclaredQueue | None = None,
+        retry: Retry | int | None = None,
         at_most_once: bool = False,
         retention: Duration | None = None,
     ) -> Decorator: ...
@@ -98,12 +99,14 @@ class Scope(Hooks):
         name: str | None = None,
         timeout: Duration | None = None,
         queue: str | DeclaredQueue | None = None,
+        retry: Retry | int | None = None,
         at_most_once: bool = False,
         retention: Duration | None = None,
     ) -> Any:
         """Register a durable function: it survives any crash, and what it has done is not done again.
 
-        `queue` is where its runs wait, unless `options(queue=…)` says otherwise. `retention` says how long its ended runs are kept,
+        `queue` is where its runs wait, unless `options(queue=…)` says otherwise. `retry` says how often a run that fails is tried
+        again, and how soon; it goes on from what it has achieved. `retention` says how long its ended runs are kept,
         instead of the settings; "forever" is possible.
         """
         place = None if queue is None else check_queue_name(getattr(queue, "name", queue))
@@ -113,7 +116,7 @@ class Scope(Hooks):
                 fn,
                 "workflow",
                 name,
-                retry=None,
+                retry=retry,
                 timeout=timeout,
                 queue=place,
                 at_most_once=at_most_once,

@@ -162,6 +162,8 @@ class Engine:
             new.scheduled_by,
             new.attributes,
             None,
+            priority=new.priority,
+            retry=new.retry,
         )
         self.here(self._launch, Execution(self, run, self.registry.get(run.workflow), []))
 

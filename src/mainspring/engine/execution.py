@@ -95,7 +95,8 @@ class Execution:
         recorded = max((step.seq for step in steps if step.seq is not None), default=-1) + 1
         self.delivery = Delivery(engine.loop, recorded, set(range(recorded)) - delivered)
         self._seqs = itertools.count(recorded)
-        self.last_time = run.started if run.started is not None else run.created
+        begun = run.since if run.attempts and run.since is not None else run.started
+        self.last_time = begun if begun is not None else run.created
         self.halted: Halt | None = None
         self.disagreement: NonDeterminism | None = None
         self.quota = Quota()

@@ -17,6 +17,7 @@ from mainspring.engine.recording import (
     frontier,
     heed,
     keep,
+    key_error,
     replayed,
     stirring,
     taken_error,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from mainspring.engine.registry import Function
     from mainspring.engine.retry import Retry
     from mainspring.model.records import Ending, NewRun
+    from mainspring.store.ops import Written
 
 Make = Callable[[], "list[NewRun]"]
 """Makes the runs to start, at the moment when they are really to be started."""
@@ -256,12 +258,15 @@ def start(ex: Execution, position: str, name: str, make: Make) -> Flow:
     answer = yield from _begin(ex, Write(ex.engine.worker_id, record, starts=children), final=record)
     if answer.verdict is Verdict.TAKEN:
         ex.delivery.skip(record.seq)
-        return (yield from conclude(ex, record, None, error=_taken(children, answer.taken)))
-    if answer.taken:
-        yield from keep(ex, Write(ex.engine.worker_id, ex.new_mark(f"c:{position}", sorted(answer.taken))))
+        return (yield from conclude(ex, record, None, error=_not_started(children, answer)))
+    ids = [answer.became.get(child.id, child.id) for child in children]
+    record.output = json.dumps(ids)
+    taken = {*answer.taken, *answer.became.values()}
+    if taken:
+        yield from keep(ex, Write(ex.engine.worker_id, ex.new_mark(f"c:{position}", sorted(taken))))
     yield from turn(ex, record.seq, record)
     ex.last_time = record.completed
-    return Begun([child.id for child in children], frozenset(answer.taken))
+    return Begun(ids, frozenset(taken))
 
 
 def _begin(ex: Execution, write: Write, final: Step | None = None) -> Flow:
@@ -270,12 +275,19 @@ def _begin(ex: Execution, write: Write, final: Step | None = None) -> Flow:
     try:
         answer = yield from committed(ex, write, final)
         if answer.verdict is Verdict.DONE:
-            created = {run.id for run in write.starts} - set(answer.taken)
+            created = {run.id for run in write.starts} - set(answer.taken) - set(answer.became)
     finally:
         for run in write.starts:
             ex.engine.begin(run, created=run.id in created)
     heed(ex, answer)
     return answer
+
+
+def _not_started(starts: list[NewRun], answer: Written) -> Conflict:
+    for run in starts:
+        if run.id in answer.refused:
+            return key_error(run.key, answer.refused[run.id])
+    return _taken(starts, answer.taken)
 
 
 def _taken(starts: list[NewRun], taken: dict[str, str]) -> Conflict:

@@ -244,6 +244,10 @@ def rebuilt(text: str) -> Exception:
     return RemoteError(type(error).__qualname__, str(error), traceback=trace)
 
 
+def key_error(key: str | None, holder: str) -> Conflict:
+    return Conflict(f"the key {key!r} is taken by run {holder!r}, which has not ended; nothing was started")
+
+
 def taken_error(run_id: str, wanted: str, found: str) -> Conflict:
     return Conflict(
         f"run id {run_id!r} belongs to a run of {found!r}, so a run of {wanted!r} cannot have it; choose another id"

@@ -128,6 +128,8 @@ def make(
         raise InvalidInput(f"{fn!r} needs a name: give one with name=…")
     title = full_name(title)
     bound = Bound.CLASS if is_class_method else Bound.INSTANCE if _is_method(fn) else Bound.NOT
+    if at_most_once and kind == "workflow" and Retry.of(retry).attempts > 1:
+        raise InvalidInput(f"{title!r} is never started a second time (at_most_once), so it cannot be retried")
     place = None if kind != "transaction" else 0 if bound is Bound.NOT else 1
     if isolation is not None and isolation not in ISOLATION:
         raise InvalidInput(f"{title!r}: isolation is one of {', '.join(ISOLATION)}, not {isolation!r}")

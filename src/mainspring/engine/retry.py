@@ -7,6 +7,9 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from msgspec import Struct
+
 from mainspring.errors import InvalidInput, NotSerializable, TooLarge
 from mainspring.recurrence.durations import parse_duration
 
@@ -72,3 +75,61 @@ class Retry:
 
 
 _ONCE = Retry(1)
+
+
+class _Stored(Struct, omit_defaults=True):
+    """A policy as a run or queue keeps it: lengths in seconds, exceptions by name."""
+
+    attempts: int
+    first: float = 1.0
+    factor: float = 2.0
+    cap: float = 3600.0
+    jitter: float = 0.0
+    on: list[str] | None = None
+    unless: list[str] | None = None
+    by_code: bool = False
+    """Which exceptions are worth it is said by the function's own policy."""
+
+
+def stored(retry: Retry, *, of_function: bool = False) -> str:
+    """The policy as JSON. A test of exceptions that is a function can only be had where the function is."""
+    wanted: Any = retry.on
+    by_types = isinstance(retry.on, (tuple, type))
+    by_code = of_function and not by_types
+    if not by_code and not by_types:
+        raise InvalidInput(
+            "retry: `on` can be a function only in @app.workflow(retry=…); name types of exceptions here"
+        )
+    record = _Stored(
+        retry.attempts,
+        parse_duration(retry.first).total_seconds(),
+        retry.factor,
+        parse_duration(retry.cap).total_seconds(),
+        retry.jitter,
+        None if by_code or wanted == (Exception,) else _names(wanted),
+        _names(retry.unless) or None,
+        by_code,
+    )
+    return msgspec.json.encode(record).decode()
+
+
+def pause_of(text: str | None, own: Retry, failed: int, error: BaseException, seed: str) -> int | None:
+    """Microseconds until a run that has failed so often is tried again by its stored policy, or by its function's own; None:
+    it is not.
+    """
+    if text is None:
+        return own.pause(failed, error, seed)
+    record = msgspec.json.decode(text, type=_Stored)
+    names = _names(type(error).__mro__)
+    if record.unless and set(record.unless) & set(names):
+        return None
+    if record.on is not None and not set(record.on) & set(names):
+        return None
+    on = own.on if record.by_code else (Exception,)
+    policy = Retry(record.attempts, record.first, record.factor, record.cap, record.jitter, on)
+    return policy.pause(failed, error, seed)
+
+
+def _names(types: Any) -> list[str]:
+    each: list[type] = [types] if isinstance(types, type) else list(types)
+    return [f"{one.__module__}:{one.__qualname__}" for one in each]

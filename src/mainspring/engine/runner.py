@@ -13,13 +13,14 @@ from mainspring.engine.drivers import drive, drive_blocking, perform
 from mainspring.engine.flows import StepCall, step
 from mainspring.engine.recording import Commit
 from mainspring.engine.registry import Bound
+from mainspring.engine.retry import Retry, pause_of
 from mainspring.engine.signals import HandedBack, Lost, Parked, Stopped
 from mainspring.engine.ticks import times_of
 from mainspring.engine.transactions import TransactionCall, transaction
-from mainspring.errors import Interrupted, MainspringError, NotSerializable
+from mainspring.errors import Interrupted, MainspringError, NonDeterminism, NotSerializable
 from mainspring.model.records import Ending
 from mainspring.model.states import State
-from mainspring.store.ops import Finish, Release, Verdict
+from mainspring.store.ops import Again, Finish, Release, Verdict
 
 if TYPE_CHECKING:
     from mainspring.engine.execution import Execution
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mainspring.engine")
 
+_ONCE = Retry(1)
 _PATIENCE = 1.0
 """Seconds that tasks of a run get to end after they were cancelled."""
 
@@ -141,7 +143,13 @@ def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
             yield Commit(Release(ex.engine.worker_id, ex.id, ex.epoch, stranded=_stranding(ex)))
             return None
         error = ex.disagreement
-    return (yield from _finish(ex, _finish_of(ex, value, error)))
+    finish = _finish_of(ex, value, error)
+    due = _next_attempt(ex, finish, error)
+    if due is not None:
+        verdict = yield Commit(Again(finish.owner, ex.id, ex.epoch, due, finish.error or "{}"))
+        if verdict is not Verdict.STOPPING:
+            return None
+    return (yield from _finish(ex, finish))
 
 
 def _stranding(ex: Execution) -> str:
@@ -166,6 +174,26 @@ def _finish_of(ex: Execution, value: Any, error: BaseException | None) -> Finish
         finish.state, finish.error = State.FAILED, encode_exception(error)
         finish.reason = "interrupted" if isinstance(error, Interrupted) else f"{type(error).__name__}: {error}"[:500]
     return finish
+
+
+def _next_attempt(ex: Execution, finish: Finish, error: BaseException | None) -> int | None:
+    """When a run that has failed is to be tried again; None: it is not."""
+    beyond_help = (NonDeterminism, Interrupted)
+    if finish.state is not State.FAILED or not isinstance(error, Exception) or isinstance(error, beyond_help):
+        return None
+    function, run = ex.function, ex.run
+    if function.at_most_once:
+        return None
+    own = function.retry if function.kind == "workflow" else _ONCE
+    try:
+        pause = pause_of(run.retry, own, run.attempts + 1, error, run.uid)
+    except Exception:
+        log.exception("run %s of %s: its own test of exceptions failed, so it is not tried again", ex.id, function.name)
+        return None
+    if pause is None:
+        return None
+    log.info("run %s of %s failed (%s) and is tried again in %g s", ex.id, function.name, finish.reason, pause / 1e6)
+    return finish.completed + pause
 
 
 def _finish(ex: Execution, finish: Finish) -> Flow:

@@ -43,7 +43,9 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.RUNNING: frozenset(
         {State.WAITING, State.QUEUED, State.SCHEDULED, State.CANCELLING, State.SUCCEEDED, State.FAILED, State.CANCELLED}
     ),
-    State.WAITING: frozenset({State.RUNNING, State.QUEUED, State.CANCELLING, State.CANCELLED, State.FAILED}),
+    State.WAITING: frozenset(
+        {State.RUNNING, State.QUEUED, State.SCHEDULED, State.CANCELLING, State.CANCELLED, State.FAILED}
+    ),
     State.CANCELLING: frozenset({State.CANCELLED, State.SUCCEEDED, State.FAILED, State.QUEUED}),
     State.SUCCEEDED: frozenset(),
     State.FAILED: frozenset({State.QUEUED}),

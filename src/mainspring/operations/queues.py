@@ -132,7 +132,7 @@ class Queues:
         else:
             if there is None:
                 raise NotFound(f"there is no queue {name!r}; make it before giving a partition limits of its own")
-            wrong = [key for key in changes if not key.startswith("partition_")]
+            wrong = sorted(key for key in changes if not key.startswith("partition_"))
             if wrong:
                 raise InvalidInput(
                     f"a partition has no {', '.join(wrong)}; there are the limits that begin with partition_"

@@ -18,6 +18,7 @@ import msgspec
 
 from mainspring.model.states import State
 from mainspring.store import sql
+from mainspring.store.keyed import KeyTexts, meet_holder
 from mainspring.store.messages import Post, heard_by
 from mainspring.store.ops import Started
 from mainspring.store.protocol import Signal
@@ -61,6 +62,7 @@ class Texts:
     wake: str
     notify: str | None
     ids: Callable[[Sequence[str]], Any]
+    keys: KeyTexts
     says: Callable[[Sequence[Say]], list[Asked]]
     listeners: Callable[[Iterable[Heard]], Asked]
 
@@ -137,21 +139,42 @@ class Joining:
         if askers:
             rows = yield self.texts.askers, {"ids": self.texts.ids(askers)}
             stopped = {run for run, state in rows if state in STOPPED}
-        values = [dict(zip(sql.NEW_RUN_COLUMNS, sql.run_values(op.run), strict=True)) for op in ops]
-        rows = yield self.texts.start, {"rows": msgspec.json.encode(values).decode()}
-        made = {row[0] for row in rows}
+        made = yield from self._insert(ops)
+        met: dict[str, Started] = {}
+        for op in ops:
+            if op.run.key is not None and op.run.uid not in made:
+                met |= yield from self._keyed(op, made, now)
         there: dict[str, tuple[Any, ...]] = {}
         if len(made) < len(ops):
-            old = [op.run.id for op in ops if op.run.uid not in made]
+            old = [op.run.id for op in ops if op.run.uid not in made and op.run.uid not in met]
             rows = yield self.texts.there, {"ids": self.texts.ids(old)}
             there = {row[0]: row for row in rows}
         cancelled = [op.run.id for op in ops if op.run.uid in made and op.asker in stopped]
         if cancelled:
             yield from self._cancel_born(cancelled, now)
         self.born += [op.run.id for op in ops if op.run.uid in made]
-        self.ready = self.ready or len(made) > len(cancelled)
+        self.ready = self.ready or bool(met) or len(made) > len(cancelled)
         yield from self._notify()
-        return [_started(op, made, there) for op in ops]
+        return [met.get(op.run.uid) or _started(op, made, there) for op in ops]
+
+    def _insert(self, ops: Sequence[Start]) -> Talk[set[str]]:
+        """The uids of the runs that could be stored."""
+        values = [dict(zip(sql.NEW_RUN_COLUMNS, sql.run_values(op.run), strict=True)) for op in ops]
+        rows = yield self.texts.start, {"rows": msgspec.json.encode(values).decode()}
+        return {row[0] for row in rows}
+
+    def _keyed(self, op: Start, made: set[str], now: int) -> Talk[dict[str, Started]]:
+        """What a run became whose key is taken; nothing if it is its id that is taken, or if the key is free by now."""
+        while True:
+            rows = yield self.texts.there, {"ids": self.texts.ids([op.run.id])}
+            if rows:
+                return {}
+            met = yield from meet_holder(op.run, now, self.texts.keys)
+            if met is not None:
+                return {op.run.uid: met}
+            made |= yield from self._insert([op])
+            if op.run.uid in made:
+                return {}
 
     def _cancel_born(self, ids: list[str], now: int) -> Talk[None]:
         yield self.texts.born_cancelled, {"ids": self.texts.ids(ids), "now": now, "reason": WITH_ITS_STARTER}

@@ -245,12 +245,12 @@ def _retry(desk: Desk, run: Run, now: int) -> bool:
     first = forgotten_from(steps, run.error)
     for step in steps:
         if first is not None and step.seq is not None and step.seq >= first:
-            _forget(desk, run, step, now)
+            forget(desk, run, step, now)
     _again(desk, run, now, as_it_was=False)
     return True
 
 
-def _forget(desk: Desk, run: Run, step: Step, now: int) -> None:
+def forget(desk: Desk, run: Run, step: Step, now: int) -> None:
     """Undo what was recorded with an operation, so that it can be made anew. What it told others stays told."""
     for statement in (_FORGET, _UNTAKE, *_UNSAY):
         desk.rows(statement, id=run.id, position=step.position)

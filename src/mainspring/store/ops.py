@@ -52,6 +52,10 @@ class Started(Struct, frozen=True):
     created: bool
     workflow: str
     state: State
+    id: str = ""
+    """The run that it is, if that is another one than was asked for: the one that has its key."""
+    refused: bool = False
+    """That run has the key, and so nothing was done."""
 
 
 class Write(Struct):
@@ -97,6 +101,10 @@ class Written(Struct):
     taken: dict[str, str] = field(default_factory=dict[str, str])
     unknown: list[str] = field(default_factory=list[str])
     """Runs that were to be told something and do not exist."""
+    became: dict[str, str] = field(default_factory=dict[str, str])
+    """Started runs that are other ones than were asked for: the ones that had their keys."""
+    refused: dict[str, str] = field(default_factory=dict[str, str])
+    """Runs that were not started because of their keys, with the runs that have these."""
     ending: Ending | None = None
     missing: bool = False
     """There is no run of the id that was to be watched."""
@@ -150,7 +158,21 @@ class Finish(Struct):
     error: str | None = None
 
 
-Op = Start | Write | Tell | Void | Rest | Release | Finish
+class Again(Struct):
+    """An attempt of a run has failed, and it is to be tried again when it is due: from what it has achieved.
+
+    The recorded exception that ended the attempt is forgotten, with what was recorded after it. Refused as STOPPING when the run is
+    being cancelled.
+    """
+
+    owner: str
+    run: str
+    epoch: int
+    due: int
+    error: str
+
+
+Op = Again | Start | Write | Tell | Void | Rest | Release | Finish
 
 
 def run_of(op: Op) -> str:

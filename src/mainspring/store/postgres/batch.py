@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainspring.model.clock import SystemClock
-from mainspring.store.ops import Release, Rest, Verdict, Written, run_of
+from mainspring.store.ops import Release, Rest, Verdict, run_of
 from mainspring.store.postgres.bulk import Bulk
 from mainspring.store.postgres.claims import wait_for
 from mainspring.store.postgres.database import BAD_DATA, LOCKED, roll_back
@@ -95,7 +95,7 @@ class _Batch:
                     answer = One(self._db, self._sql, self._now, news).apply(op)
                     news.notify(self._db, self._sql, self._origin)
             except Taken as taken:
-                return Written(Verdict.TAKEN, taken.taken)
+                return taken.answer
             except (Held, *LOCKED) as held:
                 if _CLOCK.monotonic() > give_up:
                     return Verdict.HELD

@@ -52,7 +52,7 @@ def start(*, lone: bool, tell: bool) -> str:
   INSERT INTO runs ({_RUN})
   SELECT {_values(sql.NEW_RUN_COLUMNS, "a")}
   FROM set_config('lock_timeout', :patience, true), ({_rows(_typed(sql.NEW_RUN_COLUMNS), lone=lone)}) a
-  ON CONFLICT (id) DO NOTHING RETURNING uid{f", {NOTIFY}" if tell else ""}
+  ON CONFLICT DO NOTHING RETURNING uid{f", {NOTIFY}" if tell else ""}
 """
 
 

@@ -16,6 +16,7 @@ from psycopg.types.string import TextLoader
 
 from mainspring.store import sql
 from mainspring.store.joining import Texts
+from mainspring.store.keyed import HOLDER, KeyTexts
 from mainspring.store.postgres import messages, news, stops
 from mainspring.store.postgres.one import Held
 from mainspring.store.postgres.schedules import PostgresSchedules
@@ -40,7 +41,7 @@ TEXTS = Texts(
   INSERT INTO runs ({", ".join(sql.NEW_RUN_COLUMNS)})
   SELECT {", ".join(f"a.{column}::{cast(column)}" for column in sql.NEW_RUN_COLUMNS)}
   FROM json_to_recordset(:rows::json) AS a ({", ".join(f"{column} {_travels(column)}" for column in sql.NEW_RUN_COLUMNS)})
-  ON CONFLICT (id) DO NOTHING RETURNING uid
+  ON CONFLICT DO NOTHING RETURNING uid
 """,
     there="SELECT id, uid, workflow, state FROM runs WHERE id = ANY(:ids)",
     askers="SELECT id, state FROM runs WHERE id = ANY(:ids) ORDER BY id FOR SHARE",
@@ -75,6 +76,7 @@ TEXTS = Texts(
 """,
     notify=news.NOTIFY,
     ids=list,
+    keys=KeyTexts(lambda column: f":{column}::{cast(column)}", f"{HOLDER} FOR NO KEY UPDATE"),
     says=messages.statements,
     listeners=lambda said: (messages.LISTENERS, {"said": messages.listening(said)}),
 )

@@ -11,9 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.model.states import State
 from mainspring.store import sql
-from mainspring.store.joining import STOPPED, WITH_ITS_STARTER
+from mainspring.store.attempts import try_again
+from mainspring.store.joining import STOPPED, WITH_ITS_STARTER, carry
+from mainspring.store.keyed import HOLDER, RECORDED, KeyTexts, begin_all, meet_holder, renamed
 from mainspring.store.messages import heard_by
-from mainspring.store.ops import Finish, Release, Rest, Speak, Start, Started, Tell, Verdict, Void, Write, Written
+from mainspring.store.ops import (
+    Again,
+    Finish,
+    Release,
+    Rest,
+    Speak,
+    Start,
+    Started,
+    Tell,
+    Verdict,
+    Void,
+    Write,
+    Written,
+)
 from mainspring.store.postgres import messages
 from mainspring.store.postgres import statements as text
 from mainspring.store.postgres.wire import to_json
@@ -21,11 +36,15 @@ from mainspring.store.postgres.wire import to_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from mainspring.model.records import NewRun
     from mainspring.store.messages import Say
     from mainspring.store.ops import Op, Result
     from mainspring.store.postgres.database import Connection
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.postgres.news import News
+
+
+KEY_TEXTS = KeyTexts(lambda column: f":{column}::{text.cast(column)}", f"{HOLDER} FOR NO KEY UPDATE SKIP LOCKED")
 
 
 class Held(Exception):
@@ -52,6 +71,7 @@ class One:
             Speak: self._write,
             Tell: self._tell,
             Void: self._void,
+            Again: self._again,
             Rest: self._rest,
             Release: self._release,
             Finish: self._finish,
@@ -97,11 +117,29 @@ class One:
                 self._news.ready = self._news.ready or run.owner is None
                 return Started(created=True, workflow=run.workflow, state=run.state)
             rows = self._all("SELECT uid, workflow, state FROM runs WHERE id = :id", id=run.id)
+            met = self._keyed(run) if not rows and run.key is not None else None
+            if met is not None:
+                return met
             if rows:
                 uid, workflow, state = rows[0]
                 mine = uid == run.uid  # made before, and only the acknowledgement was lost
                 self._news.ready = self._news.ready or (mine and run.owner is None)
                 return Started(created=mine, workflow=workflow, state=State(state))
+
+    def _keyed(self, run: NewRun) -> Started | None:
+        """The key is taken, unless this answers None. Raises `Held` when somebody is busy with the run that has it."""
+        met = carry(meet_holder(run, self._now, KEY_TEXTS), self)
+        if met is None:
+            held = self._all(HOLDER, key=run.key)
+            if held:
+                raise Held([held[0][0]])
+        else:
+            self._news.ready = True
+        return met
+
+    def ask(self, text: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        done = self._db.execute(self._sql(text), values)
+        return done.fetchall() if done.description else []
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def _write(self, op: Write) -> Written:
@@ -128,12 +166,10 @@ class One:
         """What goes with a step that is written: the runs it starts, the one it watches, the run's own mood."""
         if answer.verdict is not Verdict.DONE:
             return answer
-        for run in op.starts:
-            started = self._start(Start(run))
-            if not started.created:
-                answer.taken[run.id] = started.workflow
-                if started.workflow != run.workflow:
-                    raise Taken(answer.taken)
+        if op.starts and not begin_all(op, self._recorded(op), lambda run: self._start(Start(run)), answer):
+            raise Taken(answer)
+        if answer.became:
+            self.ask(text.RENAME, renamed(op.step, answer.became))
         if op.watch is not None:
             if op.watch not in rows:  # perhaps it has begun just now
                 rows |= self._locked([op.watch], text.SHARE)
@@ -143,6 +179,13 @@ class One:
         if op.mood is not None and answer.ending is None:
             self._all(text.MOOD_ONE, run=op.step.run, mood=op.mood, due=op.due)
         return answer
+
+    def _recorded(self, op: Write) -> str | None:
+        """What the step has recorded, if it can differ from what is being written."""
+        if all(run.key is None for run in op.starts):
+            return None
+        found: str | None = self._all(RECORDED, run=op.step.run, position=op.step.position)[0][0]
+        return found
 
     # -- what is said ----------------------------------------------------------------------------------------------------
     def _speak(self, op: Write) -> None:
@@ -221,6 +264,25 @@ class One:
         self._news.ready = True
         return Verdict.DONE
 
+    def _again(self, op: Again) -> Verdict:
+        row = self._locked([op.run], text.LOCK).get(op.run)
+        verdict = self._fence(row, op.owner, op.epoch)
+        if verdict is Verdict.DONE:
+            self.ask("SELECT set_config('lock_timeout', :patience, true)", {"patience": text.PATIENCE})
+            try_again(self, op, self._now, error=":error::json")
+            return verdict
+        return self._let_go_before(row, op.epoch) if verdict is Verdict.FENCED else verdict
+
+    def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        """For those who work at this as at a desk."""
+        return self.ask(statement, values)
+
+    def ready(self) -> None:
+        self._news.ready = True
+
+    def ended(self, run: str) -> None:
+        self._news.ended.add(run)
+
     def _let_go_before(self, row: tuple[Any, ...] | None, epoch: int) -> Verdict:
         """DONE when nobody has had the run in hand since: this had been written, and the acknowledgement was lost."""
         if row is not None and row[1] is None and row[2] == epoch and not State(row[3]).ended:
@@ -261,8 +323,8 @@ class One:
 
 
 class Taken(Exception):
-    """A run that a write was to start is another workflow's. Raised, so that nothing of the write stays."""
+    """A run that a write was to start is another workflow's, or has a key that is taken. Raised, so that nothing of the write stays."""
 
-    def __init__(self, taken: dict[str, str]) -> None:
+    def __init__(self, answer: Written) -> None:
         super().__init__()
-        self.taken = taken
+        self.answer = Written(Verdict.TAKEN, taken=answer.taken, refused=answer.refused)

@@ -53,7 +53,7 @@ START_ONE = f"""
   INSERT INTO runs ({", ".join(sql.NEW_RUN_COLUMNS)})
   SELECT {", ".join(f":{column}::{cast(column)}" for column in sql.NEW_RUN_COLUMNS)}
   FROM set_config('lock_timeout', :patience, true)
-  ON CONFLICT (id) DO NOTHING RETURNING uid
+  ON CONFLICT DO NOTHING RETURNING uid
 """
 
 BORN_CANCELLED = """
@@ -120,4 +120,5 @@ WAKE = """
          (state IN ('running', 'waiting', 'cancelling') AND owner <> ALL(:told)))
   RETURNING owner
 """
+RENAME = "UPDATE steps SET output = :output::json, child = :child WHERE run = :run AND position = :position"
 ENDINGS = "SELECT id, state, reason, output, error FROM runs WHERE id = ANY(:ids)"

@@ -12,10 +12,25 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from mainspring.model.states import State
 from mainspring.store import sql
-from mainspring.store.joining import WITH_ITS_STARTER
+from mainspring.store.attempts import try_again
+from mainspring.store.joining import WITH_ITS_STARTER, carry
+from mainspring.store.keyed import RECORDED, RENAME, KeyTexts, begin_all, meet_holder, renamed
 from mainspring.store.message_sql import heard
 from mainspring.store.messages import heard_by
-from mainspring.store.ops import Finish, Release, Rest, Speak, Start, Started, Tell, Verdict, Void, Write, Written
+from mainspring.store.ops import (
+    Again,
+    Finish,
+    Release,
+    Rest,
+    Speak,
+    Start,
+    Started,
+    Tell,
+    Verdict,
+    Void,
+    Write,
+    Written,
+)
 from mainspring.store.protocol import Signal
 from mainspring.store.sqlite import messages
 from mainspring.store.sqlite.bulk import Bulk
@@ -36,7 +51,9 @@ BAD_DATA = (
 )
 """What SQLite says to values that it cannot take."""
 
-T = TypeVar("T", Start, Write, Speak, Tell, Void, Rest, Release, Finish)
+KEY_TEXTS = KeyTexts(lambda column: f":{column}")
+
+T = TypeVar("T", Start, Write, Speak, Tell, Void, Rest, Release, Finish, Again)
 
 _FENCE = "id = ? AND owner = ? AND epoch = ?"
 
@@ -61,7 +78,7 @@ BORN_CANCELLED = """
   WHERE id IN (SELECT value FROM json_each(?)) AND state IN ('scheduled', 'queued', 'running')
 """
 INSERT_RUNS = Bulk(
-    f"INSERT INTO runs ({', '.join(sql.NEW_RUN_COLUMNS)}) VALUES {{rows}} ON CONFLICT (id) DO NOTHING",
+    f"INSERT INTO runs ({', '.join(sql.NEW_RUN_COLUMNS)}) VALUES {{rows}} ON CONFLICT DO NOTHING",
     len(sql.NEW_RUN_COLUMNS),
 )
 UPSERT_STEPS = Bulk(
@@ -157,6 +174,7 @@ class Batch:
             self._kind(Void, wave, answers, self._voids, self._void)
             self._kind(Rest, wave, answers, self._rests, self._rest)
             self._kind(Release, wave, answers, None, self._release)
+            self._kind(Again, wave, answers, None, self._again)
             self._kind(Finish, wave, answers, self._finishes, self._finish)
         if self.ended:
             # A worker hears of what it finished itself in memory, before any poke could reach it.
@@ -239,10 +257,23 @@ class Batch:
             state = State.CANCELLED if self._born_cancelled([op]) else run.state
             return Started(created=True, workflow=run.workflow, state=state)
         row = self._db.execute("SELECT uid, workflow, state FROM runs WHERE id = ?", (run.id,)).fetchone()
+        if row is None:
+            return self._keyed(op)
         mine = row[0] == run.uid  # made before, and only the acknowledgement was lost
         if mine:
             self._note_new((run.owner,))
         return Started(created=mine, workflow=row[1], state=State(row[2]))
+
+    def _keyed(self, op: Start) -> Started:
+        """The key is taken."""
+        met = carry(meet_holder(op.run, self._now, KEY_TEXTS), self)
+        if met is None:
+            return self._start(op)
+        self.ready = True
+        return met
+
+    def ask(self, text: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return self._db.execute(text, values).fetchall()
 
     def _note_new(self, owners: Iterable[str | None]) -> None:
         self.ready = self.ready or any(owner is None for owner in owners)
@@ -296,14 +327,10 @@ class Batch:
         """What goes with a step that is written: the runs it starts, the one it watches, the run's own mood."""
         if answer.verdict is not Verdict.DONE:
             return answer
-        for run in op.starts:
-            started = self._start(Start(run))
-            if not started.created:
-                answer.taken[run.id] = started.workflow
-                if started.workflow != run.workflow:
-                    answer.verdict = Verdict.TAKEN
-        if answer.verdict is Verdict.TAKEN:
+        if op.starts and not begin_all(op, self._recorded(op), lambda run: self._start(Start(run)), answer):
             return answer
+        if answer.became:
+            self._db.execute(RENAME, renamed(op.step, answer.became))
         if op.watch is not None:
             row = self._db.execute(ENDING, (json.dumps([op.watch]),)).fetchone()
             answer.ending = sql.to_ending(row) if row else None
@@ -311,6 +338,13 @@ class Batch:
         if op.mood is not None and answer.ending is None:
             MOOD.run(self._db, [_mood_values(op)])
         return answer
+
+    def _recorded(self, op: Write) -> str | None:
+        """What the step has recorded, if it can differ from what is being written."""
+        if all(run.key is None for run in op.starts):
+            return None
+        found: str | None = self.ask(RECORDED, {"run": op.step.run, "position": op.step.position})[0][0]
+        return found
 
     def _speak(self, op: Speak) -> Written:
         unknown = messages.unknown(self._db, op.says)
@@ -394,7 +428,14 @@ class Batch:
             return Verdict.DONE
         return self._let_go_before(op)
 
-    def _let_go_before(self, op: Rest | Release) -> Verdict:
+    def _again(self, op: Again) -> Verdict:
+        verdict = self._fence(op.run, op.owner, op.epoch)
+        if verdict is Verdict.DONE:
+            try_again(SqliteDesk(self, self._db), op, self._now)
+            return verdict
+        return self._let_go_before(op) if verdict is Verdict.FENCED else verdict
+
+    def _let_go_before(self, op: Rest | Release | Again) -> Verdict:
         """DONE when nobody has had the run in hand since: this had been written, and the acknowledgement was lost."""
         verdict = self._fence(op.run, op.owner, op.epoch)
         row = self._db.execute("SELECT owner, epoch, state FROM runs WHERE id = ?", (op.run,)).fetchone()
@@ -448,6 +489,24 @@ def is_checkpoint(op: Op) -> TypeGuard[Write]:
 def checkpoint(connection: sqlite3.Connection, op: Write) -> bool:
     """Make such a write, outside any transaction. False means that nothing was written, for a reason that `Batch` finds."""
     return UPSERT_STEPS.run(connection, [write_values(op)]) == 1
+
+
+class SqliteDesk:
+    """See `mainspring.store.management.Desk`."""
+
+    def __init__(self, batch: Batch, connection: sqlite3.Connection) -> None:
+        self._batch = batch
+        self._db = connection
+
+    def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        return self._db.execute(statement, values).fetchall()
+
+    def ready(self) -> None:
+        self._batch.ready = True
+
+    def ended(self, run: str) -> None:
+        self._batch.ended.add(run)
+        self._batch.due = True
 
 
 def write_values(op: Write, *, stopping: bool = False) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from mainspring.store import sql
 from mainspring.store.joining import Texts
 from mainspring.store.sqlite import messages
-from mainspring.store.sqlite.batch import ON_STEP
+from mainspring.store.sqlite.batch import KEY_TEXTS, ON_STEP
 from mainspring.store.sqlite.schedules import SqliteSchedules
 from mainspring.store.sqlite.stops import CANCEL_AT_ONCE, CANCEL_IN_HAND, CANCEL_UNDOABLE, TREE
 
@@ -27,7 +27,7 @@ TEXTS = Texts(
     start=f"""
   INSERT INTO runs ({", ".join(sql.NEW_RUN_COLUMNS)})
   SELECT {", ".join(f"json_extract(value, '$.{column}')" for column in sql.NEW_RUN_COLUMNS)} FROM json_each(:rows)
-  WHERE true ON CONFLICT (id) DO NOTHING RETURNING uid
+  WHERE true ON CONFLICT DO NOTHING RETURNING uid
 """,
     there=f"SELECT id, uid, workflow, state FROM runs WHERE id IN {_IDS}",
     askers=f"SELECT id, state FROM runs WHERE id IN {_IDS}",
@@ -59,6 +59,7 @@ TEXTS = Texts(
 """,
     notify=None,
     ids=lambda ids: json.dumps(list(ids)),
+    keys=KEY_TEXTS,
     says=lambda says: [messages.statement(say) for say in says],
     listeners=messages.listening,
 )

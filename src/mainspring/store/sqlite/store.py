@@ -18,7 +18,7 @@ from mainspring.store.ops import Written
 from mainspring.store.protocol import Poke, Signal
 from mainspring.store.run_filters import SQLITE_ATTRIBUTES, Filters
 from mainspring.store.sqlite import stops
-from mainspring.store.sqlite.batch import BAD_DATA, ENDING, Batch, checkpoint, is_checkpoint
+from mainspring.store.sqlite.batch import BAD_DATA, ENDING, Batch, SqliteDesk, checkpoint, is_checkpoint
 from mainspring.store.sqlite.claims import Claiming
 from mainspring.store.sqlite.database import Database
 from mainspring.store.sqlite.queues import SqliteQueues
@@ -54,24 +54,6 @@ _STRAND = """
     AND NOT EXISTS (
       SELECT 1 FROM workers, json_each(workers.functions) f WHERE f.key = workflow AND f.value = fingerprint)
 """
-
-
-class SqliteDesk:
-    """See `mainspring.store.management.Desk`."""
-
-    def __init__(self, batch: Batch, connection: sqlite3.Connection) -> None:
-        self._batch = batch
-        self._db = connection
-
-    def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
-        return self._db.execute(statement, values).fetchall()
-
-    def ready(self) -> None:
-        self._batch.ready = True
-
-    def ended(self, run: str) -> None:
-        self._batch.ended.add(run)
-        self._batch.due = True
 
 
 class SqliteStore:

@@ -33,6 +33,7 @@ ALTER TABLE runs ADD COLUMN attempts bigint NOT NULL DEFAULT 0;     -- attempts 
 ALTER TABLE runs ADD COLUMN retry json;                              -- JSON object: how often and how soon it is tried again
 ALTER TABLE runs ADD COLUMN since bigint;                           -- first claim of this attempt: from then on it has a place in its queue
 ALTER TABLE runs ADD COLUMN latest bigint;                          -- debounced: further calls put it off until then at most
+ALTER TABLE runs ADD COLUMN asked text COLLATE "C";                            -- the request that last shaped it, if that was not its own
 
 DROP INDEX runs_ready;
 CREATE INDEX runs_ready ON runs (priority, due, uid) WHERE state = 'queued' AND queue IS NULL;

@@ -1,0 +1,33 @@
+"""An attempt of a run has failed, and there is another one: what is kept, what is forgotten."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainspring.model.forgetting import forgotten_from
+from mainspring.model.states import State
+from mainspring.store import sql
+from mainspring.store.management import forget, steps_of
+
+if TYPE_CHECKING:
+    from mainspring.store.management import Desk
+    from mainspring.store.ops import Again
+
+_AGAIN = """
+  UPDATE runs SET state = :state, due = :due, error = {error}, attempts = attempts + 1, since = NULL, owner = NULL, poked = :no,
+    stranded = NULL
+  WHERE id = :id
+"""
+
+
+def try_again(desk: Desk, op: Again, now: int, error: str = ":error") -> None:
+    """Put a run that is still in its worker's hand back, to be claimed when it is due. `error` is how its record is written."""
+    run = sql.to_run(desk.rows(sql.RUN, id=op.run)[0])
+    steps = steps_of(desk, run.id)
+    first = forgotten_from(steps, op.error)
+    for step in steps:
+        if first is not None and step.seq is not None and step.seq >= first:
+            forget(desk, run, step, now)
+    state = State.SCHEDULED if op.due > now else State.QUEUED
+    desk.rows(_AGAIN.format(error=error), id=run.id, state=str(state), due=op.due, error=op.error, no=False)
+    desk.ready()

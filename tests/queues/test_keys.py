@@ -1,0 +1,269 @@
+"""Keys: at most one unfinished run has one, and what becomes of requests for it is up to the mode."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mainspring import App, Client, Debounce, Settings, Tx, run
+from mainspring.errors import Conflict, InvalidInput
+from mainspring.testing import world
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from datetime import datetime
+
+    from mainspring import Handle
+    from mainspring.testing import World
+
+
+class Shop:
+    """An app whose job records what it was given and when, and takes as long as it is told."""
+
+    def __init__(self, url: str) -> None:
+        self.app = App(url, settings=Settings(poll=0.05))
+        self.seen: list[str] = []
+        self.times: list[datetime] = []
+        self.world: World
+
+        @self.app.workflow
+        async def job(value: str, length: float = 0) -> str:
+            self.seen.append(value)
+            self.times.append(run.now())
+            if length:
+                await run.sleep(length)
+            return value
+
+        self.job = job
+
+
+@asynccontextmanager
+async def shop_at(url: str) -> AsyncGenerator[Shop]:
+    made = Shop(url)
+    async with world(made.app, url=url) as made.world:
+        yield made
+
+
+async def test_a_pending_run_becomes_what_is_asked_for_under_its_key(store_url: str) -> None:
+    async with shop_at(store_url) as shop:
+        first = await shop.job.options(key="k", after=60, priority=4, queue="q").start("a")
+        second = await shop.job.options(key="k", after=30).start("b")
+        assert (second.id, second.created) == (first.id, False)
+        info = await first.describe()
+        assert (info.queue, info.priority, info.input["value"]) == (None, 0, "b")
+        await shop.world.advance(31)
+        assert await first.result() == "b"
+    assert shop.seen == ["b"]
+
+
+async def test_preserve_run_at_keeps_the_time_and_replace_changes_it(store_url: str) -> None:
+    async with shop_at(store_url) as shop:
+        kept = await shop.job.options(key="k", after=60).start("a")
+        due = (await kept.describe()).due
+        await shop.job.options(key="k", key_mode="preserve_run_at", after=10).start("b")
+        assert (await kept.describe()).due == due
+        assert (await kept.describe()).input["value"] == "b"
+        await shop.job.options(key="k", key_mode="unsafe_dedupe", after=10).start("c")
+        assert (await kept.describe()).input["value"] == "b"
+        await shop.job.options(key="k", after=10).start("d")
+        assert (await kept.describe()).due != due
+
+
+async def test_a_key_is_free_again_when_its_run_has_ended(store_url: str) -> None:
+    async with shop_at(store_url) as shop:
+        first = await shop.job.options(key="k").start("a")
+        await first.result()
+        second = await shop.job.options(key="k", key_mode="reject").start("b")
+        assert second.id != first.id
+        assert await second.result() == "b"
+
+
+async def test_a_run_that_has_begun_goes_on_without_the_key_beside_the_new_one(store_url: str) -> None:
+    async with shop_at(store_url) as shop:
+        first = await shop.job.options(key="k").start("a", 60)
+        await shop.world.advance(1)
+        second = await shop.job.options(key="k").start("b")
+        assert second.id != first.id
+        assert await second.result() == "b"
+        assert (await first.describe()).key is None
+        assert await first.result() == "a"
+
+
+@pytest.mark.parametrize("mode", ["return_existing", "unsafe_dedupe"])
+async def test_who_asks_for_what_is_under_way_gets_that(store_url: str, mode: Any) -> None:
+    async with shop_at(store_url) as shop:
+        first = await shop.job.options(key="k").start("a", 60)
+        await shop.world.advance(1)
+        again = await shop.job.options(key="k", key_mode=mode).start("b")
+        assert (again.id, again.created) == (first.id, False)
+        assert await again.result() == "a"
+
+
+async def test_a_duplicate_is_rejected_until_its_run_is_cancelled(store_url: str) -> None:
+    async with shop_at(store_url) as shop:
+        first = await shop.job.options(key="k", after=60).start("a")
+        with pytest.raises(Conflict, match=f"key 'k' is taken by run '{first.id}'"):
+            await shop.job.options(key="k", key_mode="reject").start("b")
+        await first.cancel()
+        assert await (await shop.job.options(key="k", key_mode="reject").start("c")).result() == "c"
+
+
+async def test_a_key_of_another_function_is_given_to_this_one_or_refused(store_url: str) -> None:
+    async with shop_at(store_url) as shop:
+
+        @shop.app.workflow
+        async def other() -> str:
+            return "other"
+
+        first = await shop.job.options(key="k", after=60).start("a")
+        with pytest.raises(Conflict, match="taken"):
+            await other.options(key="k", key_mode="return_existing").start()
+        second = await other.options(key="k").start()
+        assert second.id == first.id
+        assert await second.result() == "other"
+
+
+async def test_keys_inside_a_run_are_recorded_with_what_they_led_to(store_url: str) -> None:
+    async with shop_at(store_url) as shop:
+
+        @shop.app.workflow
+        async def parent() -> list[str]:
+            first = await shop.job.options(key="k", after=60).start("a")
+            second = await shop.job.options(key="k", key_mode="return_existing").start("b")
+            refused = ""
+            try:
+                await shop.job.options(key="k", key_mode="reject").start("c")
+            except Conflict as error:
+                refused = type(error).__name__
+            await run.sleep(5)
+            many = await shop.app.start_many([shop.job.options(key="k", after=50).bind("d"), shop.job.bind("e")])
+            return [str(second.id == first.id), refused, str(many[0].id == first.id), str(many[1].created)]
+
+        handle = await parent.start()
+        await shop.world.advance(2)
+        assert await handle.result() == ["True", "Conflict", "True", "True"]
+        await shop.world.advance(60)
+    assert sorted(shop.seen) == ["d", "e"]
+
+
+async def test_a_key_can_be_part_of_a_transaction(store_url: str) -> None:
+    async with shop_at(store_url) as shop:
+
+        @shop.app.transaction
+        def order(tx: Tx, value: str, *, fails: bool = False) -> str:
+            handle = shop.job.options(key="k", after=60).start.sync(value)
+            if fails:
+                raise ValueError(value)
+            return handle.id
+
+        first = await order.aio("a")
+        assert await order.aio("b") == first
+        with pytest.raises(ValueError, match="c"):
+            await order.aio("c", fails=True)
+        await shop.world.advance(61)
+        assert await shop.app.handle(first).result() == "b"
+
+
+async def test_many_requests_for_one_key_at_once_lose_none_and_run_once(store_url: str) -> None:
+    shop = Shop(store_url)
+    clients = [Client(store_url) for _ in range(4)]
+    values = itertools.count()
+
+    async def ask(client: Client) -> set[str]:
+        found = [await client.options(key="k", after=3600).start("job", str(next(values))) for _ in range(10)]
+        return {handle.id for handle in found}
+
+    async with shop.app:
+        ids = set[str]().union(*await asyncio.gather(*(ask(client) for client in clients)))
+        assert len(ids) == 1
+        info = await shop.app.runs.get(ids.pop())
+        assert info.state == "scheduled"
+    for client in clients:
+        client.close()
+
+
+# -- debouncing ----------------------------------------------------------------------------------------------------------
+async def test_of_many_calls_the_last_ones_input_runs_once_when_all_is_quiet(store_url: str) -> None:
+    async with shop_at(store_url) as shop:
+        handles: list[Handle[str]] = []
+        for value in "abcd":
+            handles.append(await shop.job.options(debounce=Debounce("user", "1m")).start(value))
+            await shop.world.advance(40)
+        assert len({handle.id for handle in handles}) == 1
+        assert shop.seen == []
+        await shop.world.advance(21)
+        assert await handles[0].result() == "d"
+    assert shop.seen == ["d"]
+
+
+async def test_max_wait_caps_the_delay_and_the_key_can_be_used_again(store_url: str) -> None:
+    async with shop_at(store_url) as shop:
+        for value in "abcde":
+            await shop.job.options(debounce=Debounce("user", 60, max_wait=100)).start(value)
+            await shop.world.advance(40)
+        assert shop.seen == ["c"]
+        await shop.world.advance(100)
+    assert shop.seen == ["c", "e"]
+    assert [(moment - shop.times[0]).total_seconds() for moment in shop.times] == [0, 120]
+
+
+async def test_debouncing_is_per_function_and_key_and_starts_anew_after_a_cancel(store_url: str) -> None:
+    async with shop_at(store_url) as shop:
+
+        @shop.app.workflow
+        async def other(value: str) -> str:
+            return value
+
+        first = await shop.job.options(debounce=Debounce("u", 60)).start("a")
+        beside = await other.options(debounce=Debounce("u", 60)).start("x")
+        third = await shop.job.options(debounce=Debounce("v", 60)).start("b")
+        assert len({first.id, beside.id, third.id}) == 3
+        await first.cancel()
+        again = await shop.job.options(debounce=Debounce("u", 60)).start("c")
+        assert again.id != first.id
+        await shop.world.advance(61)
+        assert [await handle.result() for handle in (beside, third, again)] == ["x", "b", "c"]
+
+
+async def test_debouncing_inside_a_run_is_recorded(store_url: str) -> None:
+    async with shop_at(store_url) as shop:
+
+        @shop.app.workflow
+        async def typing() -> set[str]:
+            found: set[str] = set()
+            for value in "abc":
+                found.add((await shop.job.options(debounce=Debounce("u", 60)).start(value)).id)
+                await run.sleep(10)
+            return found
+
+        (only,) = await typing()
+        await shop.world.advance(61)
+        assert await shop.app.handle(only).result() == "c"
+    assert shop.seen == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"key": ""}, "key is a text"),
+        ({"key": "k" * 513}, "key is a text"),
+        ({"key_mode": "replace"}, "give key="),
+        ({"key": "k", "key_mode": "overwrite"}, "key_mode is one of"),
+        ({"key": "k", "debounce": Debounce("k", 1)}, "leave out key"),
+        ({"after": 5, "debounce": Debounce("k", 1)}, "leave out after"),
+        ({"debounce": "k"}, "Debounce"),
+    ],
+)
+def test_bad_keys_are_errors_at_the_call(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        Shop("sqlite://").job.options(**options)
+
+
+def test_a_bad_debounce_is_an_error() -> None:
+    for wrong in (("", 5, None), ("k", 0, None), ("k", 10, 5)):
+        with pytest.raises(InvalidInput):
+            Debounce(*wrong)
