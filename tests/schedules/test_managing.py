@@ -10,13 +10,11 @@ import pytest
 
 from mainspring import App, Calendar, Client, Declaration, Interval, Overlap, Policy, Settings, Spec, run
 from mainspring.errors import Conflict, InvalidInput, InvalidSpec, MainspringError, NotFound
-from mainspring.testing import crash
-from tests.schedules.conftest import BEGIN, at, bench_at
+from mainspring.testing import crash, world
+from tests.schedules.conftest import BEGIN, Bench, at, bench_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from tests.schedules.conftest import Bench
 
 HOURLY = Spec(intervals=["1h"])
 
@@ -168,6 +166,33 @@ async def test_what_is_asked_for_with_the_creation_happens_with_it_or_not_at_all
         ("22:00", "backfill"),
         ("23:00", "backfill"),
     ]
+
+
+async def test_a_schedule_says_in_which_queue_its_runs_wait(store_url: str) -> None:
+    bench = Bench(store_url)
+    bench.app.queue("slow", concurrency=1)
+    bench.durations = {"*": "7m"}
+    call = bench.act.options(queue="slow", priority=3, partition="acme").bind()
+    async with world(bench.app, at=BEGIN, url=store_url) as bench.world:
+        made = await bench.app.schedules.create("s", call, Spec(intervals=["5m"]), Policy(Overlap.ALLOW_ALL))
+        await bench.to("00:13")
+        ticks = await bench.ticks()
+    assert (made.action["queue"], made.action["priority"], made.action["partition"]) == ("slow", 3, "acme")
+    assert bench.starts == [("00:05", "00:05"), ("00:10", "00:12")]
+    assert [str(tick.outcome) for tick in ticks] == ["fired", "fired"]
+
+
+async def test_a_queue_that_nobody_has_made_is_refused(bench: Bench) -> None:
+    nowhere = bench.act.options(queue="nowhere").bind()
+    with pytest.raises(InvalidInput, match="there is no queue 'nowhere'"):
+        await bench.app.schedules.create("s", nowhere, HOURLY)
+    await bench.create("1h")
+    with pytest.raises(InvalidInput, match="there is no queue 'nowhere'"):
+        await bench.app.schedules.update("s", call=nowhere)
+    with pytest.raises(InvalidInput, match="there is no queue 'nowhere'"):
+        await bench.app.schedules.apply([Declaration("t", nowhere, HOURLY)])
+    assert [each.id for each in (await bench.app.schedules.list()).schedules] == ["s"]
+    assert (await bench.describe()).action["queue"] is None
 
 
 # -- apply -------------------------------------------------------------------------------------------------------------

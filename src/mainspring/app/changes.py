@@ -25,6 +25,9 @@ def columns(schedule: str, named: dict[str, Any]) -> dict[str, Any]:
             given["timeout"],
             given["run_attributes"],
             given["version"],
+            given["queue"],
+            given["priority"],
+            given["partition"],
         )
         values |= {"workflow": given["workflow"], "input": given["input"], "action": action.to_json()}
     if "spec" in named:

@@ -109,6 +109,9 @@ def call_columns(call: Call[Any]) -> dict[str, Any]:
         "timeout": None if options.no_timeout else options.timeout or own,
         "run_attributes": json.loads(options.attributes or "{}"),
         "version": options.version,
+        "queue": options.queue or function.queue,
+        "priority": options.priority,
+        "partition": options.partition,
     }
 
 
@@ -152,6 +155,7 @@ def scheduled(
         _policy(mode, policy),
         kind=function.kind,
         timeout=own,
+        queue=function.queue,
         times=times,
         note=check_note(note),
     )

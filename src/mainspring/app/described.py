@@ -17,7 +17,7 @@ from mainspring.schedules.definition import Definition, canonical_json, check_no
 from mainspring.schedules.policy import Policy
 
 _KEYS = ("id", "workflow", "args", "input", "options", "spec", "policy", "note", "attributes")
-_OPTIONS = ("id", "timeout", "attributes", "version")
+_OPTIONS = ("id", "timeout", "attributes", "version", "queue", "priority", "partition")
 
 
 def definition_of(given: object) -> Definition:
@@ -42,6 +42,9 @@ def definition_of(given: object) -> Definition:
             timeout=action.timeout,
             run_attributes=action.attributes,
             version=action.version,
+            queue=action.queue,
+            priority=action.priority,
+            partition=action.partition,
             attributes=dict(_object(found.get("attributes", {}), "attributes")),
             note=check_note(found.get("note")),
         )
@@ -112,10 +115,13 @@ def _input(found: Mapping[str, Any]) -> str:
 
 def _action(schedule: str, found: Mapping[str, Any]) -> Action:
     named = _object(found.get("options", {}), "options", _OPTIONS)
-    options = Options().with_(cast("Any", {key: value for key, value in named.items() if value is not None}))
+    options = Options().with_(cast("Any", {key: value for key, value in named.items() if value not in (None, "")}))
     return Action(
         options.id or schedule,
         timeout=options.timeout,
         attributes=json.loads(options.attributes or "{}"),
         version=options.version,
+        queue=options.queue,
+        priority=options.priority,
+        partition=options.partition,
     )

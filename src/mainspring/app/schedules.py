@@ -61,11 +61,12 @@ class AppSchedules:
         from mainspring.operations.schedules import Schedules  # noqa: PLC0415  (not every app has schedules)
 
         runtime = self._runtime
+        queues = [queue.name for queue in runtime.queues]
         return consult(
             runtime,
             f"schedules.{verb}",
             kind,
-            lambda store, origin: question(Schedules(store, runtime.clock, runtime.ids, origin)),
+            lambda store, origin: question(Schedules(store, runtime.clock, runtime.ids, origin, queues)),
         )
 
     # -- making --------------------------------------------------------------------------------------------------------

@@ -26,7 +26,9 @@ F = TypeVar("F", bound="Callable[..., Any]")
 _TIMES = ("cron", "intervals", "calendars")
 _SPEC = (*_TIMES, "exclude", "timezone", "start", "end", "jitter", "gap", "fold")
 _POLICY = ("overlap", "catchup", "pause_on_failure", "limit", "max_running", "buffer_limit", "coalesce")
-_OPTIONS = {"run_id": "id", "timeout": "timeout", "run_attribute": "attributes", "version": "version"}
+_OPTIONS = {"run_id": "id", "timeout": "timeout", "run_attribute": "attributes", "version": "version"} | {
+    name: name for name in ("queue", "priority", "partition")
+}
 _NONE = "none"
 
 _FLAGS = (
@@ -37,6 +39,9 @@ _FLAGS = (
     click.option("--timeout", metavar="DURATION", help="How long a run may take."),
     click.option("--run-attribute", multiple=True, metavar="NAME=VALUE", help="For finding its runs. Repeatable."),
     click.option("--version", metavar="TEXT", help="The version of the app that executes its runs."),
+    click.option("--queue", metavar="NAME", help="The queue that its runs wait in."),
+    click.option("--priority", type=int, metavar="N", help="Smaller first, in that queue.  [default: 0]"),
+    click.option("--partition", metavar="TEXT", help="Which part of that queue."),
     click.option("--cron", multiple=True, metavar="TEXT", help="A cron expression, dialect temporal. Repeatable."),
     click.option("--interval", "intervals", multiple=True, metavar="6h/5h", help="Every, with offset. Repeatable."),
     click.option("--calendar", "calendars", multiple=True, metavar="JSON", help="A calendar. Repeatable."),
@@ -87,7 +92,7 @@ def described(given: dict[str, Any], present: dict[str, Any] | None = None) -> d
         made["note"] = given["note"]
     if given["attribute"]:
         made["attributes"] = pairs(given["attribute"], "--attribute")
-    options = {key: given[flag] for flag, key in _OPTIONS.items() if given[flag]}
+    options = {key: given[flag] for flag, key in _OPTIONS.items() if given[flag] not in (None, ())}
     if "attributes" in options:
         options["attributes"] = pairs(options["attributes"], "--run-attribute")
     policy = {name: _policy_value(name, given[name]) for name in _POLICY if given[name] is not None}

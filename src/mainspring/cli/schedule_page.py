@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 HEAD = ("ID", "WORKFLOW", "STATE", "NEXT", "STARTS", "MISSED", "WHEN", "NOTE")
 TICK_HEAD = ("NOMINAL", "SOURCE", "OUTCOME", "LATE BY", "RUN", "REASON")
+_OPTIONS = ("id", "timeout", "attributes", "version", "queue", "priority", "partition")
 _QUIET = {"limit", "maxRunning", "bufferLimit", "coalesce", "whenActive", "pauseOnFailure"}
 
 
@@ -74,7 +75,7 @@ def _facts(schedule: ScheduleDescription, now: datetime) -> Iterator[tuple[str, 
     yield "when", schedule.description
     yield "spec", compact(schedule.spec)
     yield "input", "(scheduled_at, started_at)" if schedule.action["times"] else compact(schedule.action["input"])
-    options = {key: schedule.action[key] for key in ("id", "timeout", "attributes", "version") if schedule.action[key]}
+    options = {key: schedule.action[key] for key in _OPTIONS if schedule.action[key]}
     yield "runs", compact(options)
     yield "policy", compact({key: value for key, value in schedule.policy.items() if value or key not in _QUIET})
     for name, text in (

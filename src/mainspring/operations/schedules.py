@@ -10,13 +10,14 @@ from mainspring.model.clock import SECOND, to_datetime, to_micros
 from mainspring.model.schedules import Backfill, Outcome, Overlap, Source, Tick
 from mainspring.operations.schedule_infos import ScheduleInfo, backfill_info, schedule_values, tick_info
 from mainspring.operations.schedule_views import ScheduleViews, missing
+from mainspring.schedules.actions import action_of
 from mainspring.schedules.control import Control, just_before
 from mainspring.schedules.definition import check_note, check_schedule_id
 from mainspring.schedules.policy import policy_of, read_overlap
 from mainspring.store.schedules import ScheduleFilter, TickFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
 
     from mainspring.model.clock import Clock
@@ -35,8 +36,17 @@ _SHORT = 10
 class Schedules(ScheduleViews):
     """All verbs. `origin` names the run and operation on whose behalf they are called, if any."""
 
-    def __init__(self, store: HasSchedules, clock: Clock, ids: IdMaker, origin: str | None = None) -> None:
+    def __init__(
+        self,
+        store: HasSchedules,
+        clock: Clock,
+        ids: IdMaker,
+        origin: str | None = None,
+        queues: Collection[str] = (),
+    ) -> None:
         super().__init__(store, clock)
+        self._queues = set(queues)
+        """Those that the caller's code declares: they are there once a worker has started."""
         self._ids = ids
         self._origin = origin
 
@@ -76,7 +86,16 @@ class Schedules(ScheduleViews):
     def _row(self, definition: Definition, *, paused: bool = False) -> Schedule:
         check_schedule_id(definition.id)
         check_note(definition.note)
+        self._check_queue(definition.id, definition.queue)
         return definition.row(self._clock.now(), paused=paused, made_by=self._origin)
+
+    def _check_queue(self, schedule: str, queue: str | None) -> None:
+        if queue is not None and queue not in self._queues:
+            if not self._store.has_queue(queue):
+                raise InvalidInput(
+                    f"schedule {schedule!r}: there is no queue {queue!r}; declare it with app.queue({queue!r}) first"
+                )
+            self._queues.add(queue)
 
     def _insert(self, rows: list[Schedule], ticks: Sequence[Tick] = (), backfills: Sequence[Backfill] = ()) -> None:
         taken = self._store.create(rows, ticks, backfills)
@@ -86,6 +105,8 @@ class Schedules(ScheduleViews):
     def update(self, schedule: str, changes: Mapping[str, Any], *, revision: int | None = None) -> ScheduleInfo:
         """Change the definition: `changes` are columns of the row. A stale revision is a `Conflict`."""
         values = dict(changes)
+        if "action" in values:
+            self._check_queue(schedule, action_of(values["action"]).queue)
         plan = self._change(schedule, lambda control: control.update(values, revision))
         return ScheduleInfo(**schedule_values(plan.schedule))
 

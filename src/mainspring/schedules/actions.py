@@ -29,6 +29,9 @@ class Action(Struct, frozen=True):
     timeout: int | None = None
     attributes: dict[str, Any] = {}
     version: str | None = None
+    queue: str | None = None
+    priority: int = 0
+    partition: str = ""
     times: bool = False
     """It is called with the scheduled and the actual time instead of arguments."""
 
@@ -69,6 +72,9 @@ def beginning(schedule: Schedule, tick: Tick, spec: Spec, now: int, new_uid: Cal
             created=now,
             timeout=action.timeout,
             version=action.version,
+            queue=action.queue,
+            priority=action.priority,
+            partition=action.partition,
             attributes=msgspec.json.encode(attributes).decode(),
         ),
         _known(schedule, tick, spec, now, times=action.times),

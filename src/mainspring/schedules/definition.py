@@ -38,6 +38,9 @@ class Definition:
     timeout: int | None = None
     run_attributes: dict[str, Any] = field(default_factory=dict[str, Any])
     version: str | None = None
+    queue: str | None = None
+    priority: int = 0
+    partition: str = ""
     times: bool = False
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
     note: str | None = None
@@ -45,7 +48,15 @@ class Definition:
     def columns(self) -> dict[str, Any]:
         """What of the row is definition."""
         action = Action(
-            self.action_id or self.id, self.kind, self.timeout, self.run_attributes, self.version, self.times
+            self.action_id or self.id,
+            self.kind,
+            self.timeout,
+            self.run_attributes,
+            self.version,
+            self.queue,
+            self.priority,
+            self.partition,
+            self.times,
         )
         spec = spec_json(self.spec)
         return {

@@ -67,6 +67,7 @@ PRESENT = """
     EXISTS (SELECT 1 FROM backfills WHERE completed IS NULL), EXISTS (SELECT 1 FROM hooks)
 """
 """Whether there is any of what most schedules have none of: one question instead of three."""
+HAS_QUEUE = "SELECT EXISTS (SELECT 1 FROM queues WHERE name = :name)"
 FUNCTIONS = "SELECT functions FROM workers"
 KEEP_HOOK = f"""
   INSERT INTO hooks ({", ".join(HOOK)}) VALUES ({", ".join(f":{column}" for column in HOOK)})

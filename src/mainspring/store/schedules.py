@@ -183,6 +183,10 @@ class ScheduleStore(Protocol):
         """The backfills of a schedule, newest first."""
         ...
 
+    def has_queue(self, name: str) -> bool:
+        """Whether somebody has made this queue."""
+        ...
+
     def functions(self) -> list[str]:
         """What each worker executes, as JSON objects by name."""
         ...

@@ -161,6 +161,9 @@ class PostgresSchedules:
     def hooks(self) -> list[Hook]:
         return [Hook(*row) for row in self._rows(sql.HOOKS)]
 
+    def has_queue(self, name: str) -> bool:
+        return bool(self._rows(sql.HAS_QUEUE, name=name)[0][0])
+
     def functions(self) -> list[str]:
         return [row[0] for row in self._rows(sql.FUNCTIONS)]
 

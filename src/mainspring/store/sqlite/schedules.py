@@ -194,6 +194,10 @@ class SqliteSchedules:
         with self._db.read() as db:
             return [Hook(*row) for row in db.execute(sql.HOOKS)]
 
+    def has_queue(self, name: str) -> bool:
+        with self._db.read() as db:
+            return bool(db.execute(sql.HAS_QUEUE, {"name": name}).fetchone()[0])
+
     def functions(self) -> list[str]:
         with self._db.read() as db:
             return [row[0] for row in db.execute(sql.FUNCTIONS)]
