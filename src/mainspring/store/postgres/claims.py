@@ -37,8 +37,9 @@ _PROMOTE = """
   WITH ripe AS MATERIALIZED (
     SELECT id FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due <= :now
     ORDER BY due LIMIT :most FOR NO KEY UPDATE SKIP LOCKED)
-  UPDATE runs SET state = 'queued' FROM ripe WHERE runs.id = ripe.id
+  UPDATE runs SET state = 'queued' WHERE id = ANY(ARRAY(SELECT id FROM ripe))
 """
+"""An array, because a join with up to so many rows would make PostgreSQL read all of a table of medium size."""
 _TAKE = f"""
   WITH ready AS MATERIALIZED (
     SELECT id, priority, due, uid FROM runs WHERE state = 'queued' AND queue IS NULL AND {CLAIMABLE}
