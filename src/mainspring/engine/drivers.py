@@ -73,7 +73,7 @@ def drive_blocking(ex: Execution, flow: Flow) -> Any:
 
 def perform(ex: Execution, effect: Effect) -> Coroutine[Any, Any, Any]:
     """What performs one effect on the run's loop, to be awaited. Not a coroutine itself: runs that wait would hold one more each."""
-    return _PERFORMERS[type(effect)](ex, effect)
+    return PERFORMERS[type(effect)](ex, effect)
 
 
 def on_loop(ex: Execution, work: Coroutine[Any, Any, Any]) -> Any:
@@ -267,7 +267,7 @@ async def _consult(ex: Execution, effect: Consult) -> Any:
     return await ex.engine.consult(ex, effect.question)
 
 
-_PERFORMERS: dict[type[Effect], Callable[[Execution, Any], Coroutine[Any, Any, Any]]] = {
+PERFORMERS: dict[type[Effect], Callable[[Execution, Any], Coroutine[Any, Any, Any]]] = {
     Invoke: _invoke,
     Commit: _commit,
     Hold: _hold,
