@@ -12,6 +12,7 @@ from mainspring.app.asking import Answer
 from mainspring.app.dual import dual, refuse_blocking_on_loop, refuse_coroutine_in_def_run
 from mainspring.app.options import micros, moment
 from mainspring.app.run_talk import CloseStream, Receive, SetEvent, WriteStream
+from mainspring.app.run_timeout import DurableTimeout
 from mainspring.codec import value_codec
 from mainspring.engine import flows
 from mainspring.engine.context import Line, StepScope, here
@@ -192,6 +193,15 @@ class CurrentRun:
     def sleep_until(self, /, when: Moment) -> Coroutine[Any, Any, None]:
         """Wait until a time: an aware datetime, or seconds since 1970."""
         return _sleep(_line("sleep_until"), moment(when))
+
+    def timeout(self, duration: Duration) -> DurableTimeout:
+        """`async with run.timeout("10m"):` raises TimeoutError in the block when that much time is over, restarts or not."""
+        length = micros(duration)
+        line = _line("timeout")
+        if not line.execution.function.is_async:
+            raise NotInRun("run.timeout needs an `async def` workflow: the code of a `def` one cannot be interrupted")
+        until = line.execution.engine.clock.now() + length
+        return DurableTimeout(lambda: _sleep(_line("timeout"), until))
 
 
 def _sleep(line: Line, until: int) -> Coroutine[Any, Any, None]:

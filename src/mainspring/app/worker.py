@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from mainspring.engine import branches
+from mainspring.engine import branches, process_time
 from mainspring.engine.engine import Engine
 from mainspring.errors import StoreError
 from mainspring.model.clock import SECOND
@@ -51,6 +51,7 @@ class Worker:
 
     async def start(self) -> None:
         branches.install(self._loop)
+        process_time.install(self._loop)
         self._connection.on_signal(self._hear)
         await self._begin()
 
