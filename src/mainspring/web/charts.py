@@ -99,8 +99,8 @@ def year(days: Sequence[Day], today: datetime) -> Markup:
     for row, name in ((0, "Mon"), (2, "Wed"), (4, "Fri"), (6, "Sun")):
         shapes.append(Markup('<text x="0" y="{}" class="axis">{}</text>').format(18 + row * _CELL + 9, name))
     width = 30 + (len(days) + 6) // 7 * _CELL
-    return Markup('<svg class="year" viewBox="0 0 {} {}" width="{}" role="img" aria-label="{}">{}</svg>').format(
-        width, 18 + 7 * _CELL, width, "A year of days: what was, and what is to come", Markup("").join(shapes)
+    return Markup('<svg class="year" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
+        width, 18 + 7 * _CELL, "A year of days: what was, and what is to come", Markup("").join(shapes)
     )
 
 

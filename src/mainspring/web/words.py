@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from zoneinfo import ZoneInfo
 
 from markupsafe import Markup
 
@@ -50,6 +52,8 @@ def duration(seconds: float | timedelta | None) -> str:
 
 
 def _short(length: float) -> str:
+    if not length:
+        return "0"
     if length < 0.001:
         return f"{length * 1e6:.0f} µs"
     if length < 1:
@@ -69,8 +73,11 @@ def ago(when: datetime, now: datetime) -> str:
     return "now"
 
 
-def moment(when: datetime) -> str:
-    """A time in full, in its own zone."""
+def moment(when: datetime, zone: str | None = None) -> str:
+    """A time in full, in its own zone or in a named one."""
+    if zone is not None:
+        with suppress(ValueError, KeyError, OSError):  # a zone that a schedule carries itself may be unknown here
+            when = when.astimezone(ZoneInfo(zone))
     return f"{when:%Y-%m-%d %H:%M:%S} {when.tzname() or 'UTC'}"
 
 

@@ -86,7 +86,6 @@
       const form = event.target.closest("[data-bulk]");
       if (!form) return;
       if (event.target.matches("[data-all]")) for (const one of form.querySelectorAll("[name=ids]")) one.checked = event.target.checked;
-      form.querySelector(".bulk")?.classList.toggle("ready", Boolean(form.querySelector("[name=ids]:checked")));
     });
     document.addEventListener("submit", event => {
       const button = event.submitter;

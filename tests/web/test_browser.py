@@ -1,0 +1,301 @@
+"""The dashboard in a real Chromium, of an app whose worker is working: every page, every action, at three widths, light and dark.
+
+Skipped where there is no Chromium; `apt-get install chromium` brings one. With MAINSPRING_SCREENSHOTS=docs/images the pictures of the
+documentation are made anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from tests.support.processes import PROJECT, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here; apt-get install chromium"),
+    pytest.mark.xdist_group("browser"),
+]
+WIDTHS = {"wide": (1280, 900), "middle": (768, 1024), "phone": (390, 844)}
+PAGES = ("/", "/runs", "/schedules", "/functions", "/queues", "/queues/mail", "/workers", "/audit")
+SECONDS = 20_000
+
+
+class Site:
+    """A dashboard at work, and what it says as data."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place.rstrip("/")
+
+    def data(self, path: str) -> Any:
+        return httpx.get(f"{self.place}/api{path}", timeout=20).json()
+
+    def act(self, path: str, **body: Any) -> Any:
+        return httpx.post(f"{self.place}/api{path}", json=body, timeout=20).json()
+
+    def some_run(self, **query: str) -> str:
+        eventually(lambda: bool(self.data("/runs?" + str(httpx.QueryParams(query)))["runs"]), f"a run with {query}")
+        return str(self.data("/runs?" + str(httpx.QueryParams(query)))["runs"][0]["id"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("shop")
+    said = folder / "said"
+    with said.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mainspring", "dev", str(PROJECT / "examples" / "shop.py"), "--port", "0"],
+            cwd=folder,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        eventually(lambda: "dashboard" in said.read_text() or process.poll() is not None, "there is a dashboard")
+        place = re.search(r"http://\S+", said.read_text())
+        assert place is not None, said.read_text()
+        made = Site(place[0])
+        made.some_run(workflow="fulfil", state="succeeded")
+        made.act("/schedules/backfill", id="nightly-report", start="2026-01-01T00:00:00Z", end="2026-01-20T00:00:00Z")
+        yield made
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright: Any = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as running:
+        made = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def page(browser: Any, site: Site) -> Iterator[Any]:
+    """A page that must not complain: neither about scripts nor about what its policy forbids."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, base_url=site.place)
+    context.set_default_timeout(SECONDS)
+    made = context.new_page()
+    complaints: list[str] = []
+    made.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    made.on("pageerror", lambda error: complaints.append(str(error)))
+    made.on("dialog", lambda dialog: dialog.accept())
+    yield made
+    context.close()
+    assert complaints == []
+
+
+def paths(site: Site) -> list[str]:
+    return [
+        *PAGES,
+        f"/runs/{site.some_run(workflow='fulfil', state='succeeded')}",
+        f"/runs/{site.some_run(workflow='fulfil', state='waiting')}",
+        "/schedules/nightly-report",
+        "/schedules/stock-count",
+    ]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_page_fits_complains_of_nothing_and_can_be_used_by_everybody(
+    browser: Any, site: Site, theme: str, width: str, tmp_path: Path
+) -> None:
+    axe: Any = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    looked_at = (theme, width) in {
+        ("light", "wide"),
+        ("dark", "phone"),
+    }  # colours and layouts are two each: all are seen
+    wide, high = WIDTHS[width]
+    context = browser.new_context(viewport={"width": wide, "height": high}, color_scheme=theme, base_url=site.place)
+    context.set_default_timeout(SECONDS)
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    for path in paths(site):
+        page.goto(path)
+        page.wait_for_selector("h1")
+        name = path.strip("/").replace("/", "-") or "overview"
+        page.screenshot(path=tmp_path / f"{name}-{width}-{theme}.png")
+        assert page.evaluate("document.documentElement.scrollWidth") <= wide, f"{path} is wider than its window"
+        if not looked_at:
+            continue
+        found = [
+            f"{path}: {one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}"
+            for one in axe.run(page).response["violations"]
+        ]
+        assert found == []
+    context.close()
+    assert complaints == []
+
+
+def test_an_open_page_keeps_itself_fresh(page: Any, site: Site) -> None:
+    page.goto("/runs?workflow=take_orders&limit=5")
+    page.wait_for_selector("#live:not([hidden])")
+    first = page.locator("tbody a").first.inner_text()
+    page.wait_for_function("first => document.querySelector('tbody a').textContent !== first", arg=first)
+
+
+def test_somebody_who_writes_is_not_disturbed(page: Any, site: Site) -> None:
+    run = site.some_run(workflow="fulfil", state="waiting")
+    page.goto(f"/runs/{run}")
+    page.wait_for_selector("#live:not([hidden])")
+    page.click("#action-cancel > summary")
+    page.fill("#action-cancel input[name=reason]", "half a sent")
+    site.act("/runs/cancel", ids=[run])
+    time.sleep(3)  # longer than the page takes to hear of it
+    assert page.input_value("#action-cancel input[name=reason]") == "half a sent"
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".head .s-cancelled")
+
+
+def do(page: Any, action: str, reason: str = "", **fields: str) -> str:
+    """Open the panel of an action, fill it in, confirm, and read what the next page says."""
+    page.click(f"#action-{action} > summary")
+    form = f"#action-{action} form"
+    for name, value in fields.items():
+        field = page.locator(f"{form} [name={name}]")
+        if field.evaluate("field => field.tagName") == "SELECT":
+            field.select_option(value)
+        else:
+            field.fill(value)
+    page.fill(f"{form} [name=reason]", reason)
+    page.click(f"{form} button:not([type=button])")
+    said: str = page.locator("main > .notice[role=status]").inner_text()
+    return said
+
+
+def test_runs_are_acted_on_with_a_confirmation_and_a_reason(page: Any, site: Site) -> None:
+    run = site.some_run(workflow="archive", state="scheduled")  # due in a month: it stays as it is
+    page.goto(f"/runs/{run}")
+    assert do(page, "cancel", "by mistake") == f"{run} is cancelled"
+    assert do(page, "resume") == f"{run} is queued again"
+    run = site.some_run(workflow="archive", state="scheduled")
+    page.goto(f"/runs/{run}")
+    assert do(page, "terminate") == f"{run} is terminated"
+    run = site.some_run(workflow="fulfil", state="succeeded")
+    page.goto(f"/runs/{run}")
+    assert "forked: " in do(page, "fork", step="0")
+    assert "forked:" in page.locator(".lineage").inner_text()
+    assert do(page, "delete") == f"{run} is deleted"
+    failed = site.some_run(state="failed")
+    page.goto(f"/runs/{failed}")
+    assert do(page, "retry", "the exchange is back") == f"{failed} is queued again"
+    page.goto("/audit")
+    assert "the exchange is back" in page.locator("table").inner_text()
+
+
+def test_many_runs_are_cancelled_at_once(page: Any, site: Site) -> None:
+    site.some_run(workflow="archive", state="scheduled")
+    page.goto("/runs?state=scheduled&workflow=archive&limit=3")
+    page.check("[data-all]")
+    count = page.locator("[name=ids]:checked").count()
+    page.fill(".bulk [name=reason]", "too old")
+    page.click(".bulk button:has-text('Cancel')")
+    assert "cancelled" in page.locator("main > .notice[role=status]").inner_text()
+    assert count > 0
+    assert "state=scheduled" in page.url
+
+
+def test_a_schedule_is_steered(page: Any, site: Site) -> None:
+    page.goto("/schedules/nightly-report")
+    assert (
+        do(page, "pause", "holidays", until="2030-01-01T00:00") == "nightly-report is paused until 2030-01-01 00:00 UTC"
+    )
+    assert "holidays" in page.locator("main").inner_text()
+    assert do(page, "resume") == "nightly-report is active again"
+    assert "nightly-report was triggered" in do(page, "trigger", overlap="allow_all")
+    assert "will leave out" in do(page, "skip")
+    assert "after all" in do(page, "unskip")
+
+
+def test_backfills_and_edits_are_looked_at_before(page: Any, site: Site) -> None:
+    page.goto("/schedules/nightly-report")
+    page.click("#action-backfill > summary")
+    page.fill("#action-backfill [name=start]", "2026-02-01T00:00")
+    page.fill("#action-backfill [name=end]", "2026-02-03T23:00")
+    page.click("#action-backfill button[type=button]")
+    page.wait_for_selector("#action-backfill .preview b")
+    assert page.locator("#action-backfill .preview b").inner_text() == "3 runs"
+    page.click("#action-backfill button:not([type=button])")
+    assert "is being filled in" in page.locator("main > .notice[role=status]").inner_text()
+    page.click("#action-edit > summary")
+    page.fill("#action-edit [name=spec]", '{"cron": ["rubbish"]}')
+    page.click("#action-edit button[type=button]")
+    page.wait_for_selector("#action-edit .preview .problem")
+    page.fill("#action-edit [name=spec]", '{"cron": ["0 5 * * mon"], "timezone": "Asia/Tokyo"}')
+    page.click("#action-edit button[type=button]")
+    page.wait_for_selector("#action-edit .preview .times")
+    assert "05:00:00 JST" in page.locator("#action-edit .preview").inner_text()
+    page.click("#action-edit button:not([type=button])")
+    assert "nightly-report is now" in page.locator("main > .notice[role=status]").inner_text()
+
+
+def test_queues_and_functions_are_steered_and_schedules_deleted(page: Any, site: Site) -> None:
+    page.goto("/queues/mail")
+    assert do(page, "pause") == "queue mail is paused"
+    assert do(page, "set", concurrency="9", rate="500/1m") == "queue mail has new limits"
+    assert do(page, "resume") == "queue mail goes on"
+    site.some_run(workflow="archive", state="scheduled")
+    page.goto("/functions?name=archive")
+    assert re.fullmatch(r"\d+ pending functions? of archive cancelled", do(page, "cancel"))
+    page.goto("/schedules/newsletter")
+    assert do(page, "delete") == "newsletter is deleted; its runs go on"
+
+
+def test_pages_are_reached_by_keys_alone(page: Any, site: Site) -> None:
+    page.goto("/")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("g")
+    page.keyboard.press("r")
+    page.wait_for_url("**/runs")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.name") == "workflow"
+    page.keyboard.type("fulfil")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**workflow=fulfil**")
+
+
+def test_the_theme_is_remembered(page: Any, site: Site) -> None:
+    page.goto("/")
+    page.click("#theme")
+    page.goto("/runs")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+@pytest.mark.skipif("MAINSPRING_SCREENSHOTS" not in os.environ, reason="pictures are made when they are asked for")
+def test_the_pictures_of_the_documentation_are_made(browser: Any, site: Site) -> None:
+    folder = PROJECT / os.environ["MAINSPRING_SCREENSHOTS"]
+    folder.mkdir(parents=True, exist_ok=True)
+    time.sleep(20)  # something to see
+    run = site.some_run(workflow="fulfil", state="succeeded")
+    for theme, width, name, path in (
+        ("light", "wide", "overview", "/"),
+        ("light", "wide", "runs", "/runs"),
+        ("light", "wide", "run", f"/runs/{run}"),
+        ("light", "wide", "schedules", "/schedules"),
+        ("dark", "wide", "schedule", "/schedules/stock-count"),
+        ("dark", "phone", "phone", f"/runs/{run}"),
+    ):
+        wide, high = WIDTHS[width]
+        context = browser.new_context(viewport={"width": wide, "height": high}, color_scheme=theme, base_url=site.place)
+        page = context.new_page()
+        page.goto(path)
+        page.wait_for_selector("#live:not([hidden])")
+        page.screenshot(path=folder / f"{name}.png")
+        context.close()
