@@ -84,16 +84,34 @@ def browser() -> Iterator[Any]:
         made.close()
 
 
+def complaints_of(page: Any) -> list[str]:
+    """What the page complains about from now on."""
+    complaints: list[str] = []
+
+    def say(message: Any) -> None:
+        if message.type == "error":
+            complaints.append(message.text)
+
+    def fail(error: Any) -> None:
+        complaints.append(str(error))
+
+    page.on("console", say)
+    page.on("pageerror", fail)
+    return complaints
+
+
+def accept(dialog: Any) -> None:
+    dialog.accept()
+
+
 @pytest.fixture
 def page(browser: Any, site: Site) -> Iterator[Any]:
     """A page that must not complain: neither about scripts nor about what its policy forbids."""
     context = browser.new_context(viewport={"width": 1280, "height": 900}, base_url=site.place)
     context.set_default_timeout(SECONDS)
     made = context.new_page()
-    complaints: list[str] = []
-    made.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    made.on("pageerror", lambda error: complaints.append(str(error)))
-    made.on("dialog", lambda dialog: dialog.accept())
+    complaints = complaints_of(made)
+    made.on("dialog", accept)
     yield made
     context.close()
     assert complaints == []
@@ -123,9 +141,7 @@ def test_every_page_fits_complains_of_nothing_and_can_be_used_by_everybody(
     context = browser.new_context(viewport={"width": wide, "height": high}, color_scheme=theme, base_url=site.place)
     context.set_default_timeout(SECONDS)
     page = context.new_page()
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
+    complaints = complaints_of(page)
     for path in paths(site):
         page.goto(path)
         page.wait_for_selector("h1")
