@@ -128,42 +128,44 @@ async def _at_once(url: str, workers: int) -> float:
     bench = Bench(url)
     other: asyncio.subprocess.Process | None = None
     async with bench.app:
-        moment = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=20)
+        moment = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=25)
         once = Spec(intervals=[Interval("1d", anchor=moment)], end=moment)
         declared = [
-            Declaration(f"at{number:05}", bench.act.bind(), once, Policy(Overlap.ALLOW_ALL))
+            Declaration(f"at{workers}-{number:05}", bench.act.bind(), once, Policy(Overlap.ALLOW_ALL))
             for number in range(AT_ONCE)
         ]
-        await bench.app.schedules.apply(declared, prune=True, group="at-once")
+        await bench.app.schedules.apply(declared, group="at-once")
         if workers > 1:
             command = (sys.executable, "-m", "bench.schedules", "--help-out", url)
             other = await asyncio.create_subprocess_exec(*command, cwd=PROJECT)
         await asyncio.sleep(moment.timestamp() - time.time())
-        begun = await _begun(bench, moment)
-        if other is not None:
-            other.terminate()
-            await other.wait()
+        try:
+            begun = await _begun(bench, f"at{workers}", moment)
+        finally:
+            if other is not None:
+                other.terminate()
+                await other.wait()
     return (max(begun) - moment.timestamp()) * 1e3
 
 
-async def _begun(bench: Bench, moment: datetime) -> list[float]:
+async def _begun(bench: Bench, prefix: str, moment: datetime) -> list[float]:
     """When the runs of that moment began, once all have."""
     store = bench.app.runtime.connection().store
     stamp = f"{moment:%Y-%m-%dT%H:%M:%SZ}"
     while True:
         await asyncio.sleep(0.5)
-        runs = await asyncio.to_thread(_started, store, stamp)
+        runs = await asyncio.to_thread(_started, store, prefix, stamp)
         if len(runs) == AT_ONCE:
             return runs
         if time.time() - moment.timestamp() > 120:
             raise TimeoutError(f"only {len(runs)} of {AT_ONCE} have begun")
 
 
-def _started(store: Any, stamp: str) -> list[float]:
-    found = [store.run(f"at{number:05}-{stamp}") for number in (0, AT_ONCE // 2, AT_ONCE - 1)]
+def _started(store: Any, prefix: str, stamp: str) -> list[float]:
+    found = [store.run(f"{prefix}-{number:05}-{stamp}") for number in (0, AT_ONCE // 2, AT_ONCE - 1)]
     if not all(each is not None and each.started is not None for each in found):
         return []
-    every = [store.run(f"at{number:05}-{stamp}") for number in range(AT_ONCE)]
+    every = [store.run(f"{prefix}-{number:05}-{stamp}") for number in range(AT_ONCE)]
     return [each.started / 1e6 for each in every if each is not None and each.started is not None]
 
 
