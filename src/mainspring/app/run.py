@@ -6,18 +6,20 @@ import inspect
 import json
 import random
 import uuid
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar, overload
 
 from mainspring.app.asking import Answer
 from mainspring.app.dual import dual, refuse_blocking_on_loop, refuse_coroutine_in_def_run
 from mainspring.app.options import micros, moment
 from mainspring.app.run_talk import CloseStream, Receive, SetEvent, WriteStream
 from mainspring.app.run_timeout import DurableTimeout
+from mainspring.app.undo import Undo
 from mainspring.codec import value_codec
-from mainspring.engine import flows
+from mainspring.engine import flows, undoing
 from mainspring.engine.context import Line, StepScope, here
 from mainspring.engine.drivers import drive, drive_blocking, on_loop
 from mainspring.engine.flows import StepCall
+from mainspring.engine.registry import Bound
 from mainspring.engine.retry import Retry
 from mainspring.engine.ticks import tick_of
 from mainspring.errors import InvalidInput, NotInRun
@@ -165,6 +167,18 @@ class CurrentRun:
         position = where.position if isinstance(where, StepScope) else where.last_position()
         return f"{where.execution.run.uid}-{position}"
 
+    def patched(self, name: str) -> bool:
+        """Whether to take the path that a change of the workflow has made: True in new runs, False in those that have been past
+        here before the change. The answer is the same in every replay, and everywhere in the run.
+        """
+        if not isinstance(name, str) or not name.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"run.patched takes the name of a change, not {name!r}")
+        return _line("patched").execution.patched(name)
+
+    def undo(self) -> Undo:
+        """A block with compensations: `async with run.undo() as undo:` … `undo.push(refund.bind(receipt))`."""
+        return Undo()
+
     def now(self) -> datetime:
         """The time of the last recorded outcome: the same in every replay."""
         return to_datetime(_execution().last_time)
@@ -188,6 +202,23 @@ class CurrentRun:
         length = micros(duration)
         line = _line("sleep")
         return _sleep(line, line.execution.engine.clock.now() + length)
+
+    @dual
+    def continue_as(self, /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, NoReturn]:
+        """Begin anew with other arguments, under the same id, with nothing recorded: for workflows that never end."""
+        line = _line("continue_as")
+        ex = line.execution
+        if ex.scopes:
+            raise InvalidInput(
+                "run.continue_as inside a run.undo block would forget what there is to undo; leave the block first"
+            )
+        if ex.function.at_most_once:
+            raise InvalidInput(f"{ex.function.name!r} is started at most once, so it cannot begin anew")
+        if ex.function.bound is not Bound.NOT:
+            args = (ex.function.codec.decode(ex.run.input)[0][0], *args)
+        text = ex.engine.check_size(ex.function.codec.bind_and_encode(args, kwargs), "the input")
+        ex.outstanding += 1
+        return drive(ex, undoing.continue_as(ex, line.next_position(), text))
 
     @dual
     def sleep_until(self, /, when: Moment) -> Coroutine[Any, Any, None]:

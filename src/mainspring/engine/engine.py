@@ -175,7 +175,9 @@ class Engine:
     def _launch(self, ex: Execution) -> None:
         self.executions[ex.id] = ex
         self._count_place(ex, 1)
-        if ex.run.deadline is not None:
+        if ex.unwinding is not None:
+            self.loop.call_later(_PATIENCE, self._press_on, ex)
+        elif ex.run.deadline is not None:
             ex.deadline = self.timers.at(ex.run.deadline, lambda: self._out_of_time(ex))
         if not ex.function.is_async:
             self._blocking += 1
@@ -206,11 +208,39 @@ class Engine:
             await self._give_up(ex, defect)
         finally:
             self._forget(ex)
+        if isinstance(ex.halted, Stopped) and ex.undoable:
+            await self._unwind(ex)
         if ending is not None:
             self.on_concluded(ex.run, ending)
             self.settle(await self._with_reason(ending))
             if ex.run.schedule is not None:
                 self.on_scheduled_end()
+
+    async def _unwind(self, ex: Execution) -> None:
+        """Execute a run that was stopped once more, as far as it is recorded, so that it undoes what it did."""
+        while self.accepting:
+            try:
+                steps = await self.in_thread(self.store.steps, ex.id)
+            except StoreError as error:
+                log.warning("run %s has something to undo, and waits for the database: %s", ex.id, error)
+                await asyncio.sleep(_PATIENCE)
+            else:
+                again = Execution(self, ex.run, ex.function, steps)
+                again.unwinding = Stopped(*ex.halted.args) if ex.halted is not None else Stopped()
+                self._launch(again)
+                return
+
+    def _press_on(self, ex: Execution) -> None:
+        """A run that is to undo what it did waits for something that is no operation, and will not come: cancel it."""
+        if self.executions.get(ex.id) is not ex or ex.halted is not None or ex.unwound or ex.root is None:
+            return
+        if ex.delivery.replaying or ex.active or not ex.function.is_async:
+            self.loop.call_later(_PATIENCE, self._press_on, ex)
+            return
+        ex.unwound = True
+        for task in ex.tasks:
+            task.cancel()
+        ex.root.cancel()
 
     async def _with_reason(self, ending: Ending) -> Ending:
         """A run that was stopped at its very end does not know why; the store does, when it can be asked."""
@@ -303,6 +333,8 @@ class Engine:
         self.here(self._halt, ex, signal)
 
     def _halt(self, ex: Execution, signal: Halt) -> None:
+        if ex.unwinding is not None and isinstance(signal, Stopped):
+            return  # it is being stopped
         ex.halt(signal)
         self.loop.call_later(_PATIENCE, self._press, ex.id, ex.epoch)
 

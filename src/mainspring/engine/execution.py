@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.engine.context import Quota
 from mainspring.engine.delivery import Delivery
+from mainspring.engine.recording import MARK
+from mainspring.engine.signals import Stopped
 from mainspring.errors import NonDeterminism
 from mainspring.model.records import Step
-from mainspring.store.ops import FAR
+from mainspring.store.ops import FAR, Write
 
 if TYPE_CHECKING:
     import asyncio
@@ -59,6 +61,7 @@ class Execution:
     __slots__ = (
         "_seqs",
         "active",
+        "complaints",
         "deadline",
         "delivery",
         "disagreement",
@@ -73,31 +76,54 @@ class Execution:
         "last_time",
         "outstanding",
         "parking",
+        "patches",
         "quota",
         "reserved",
         "rest_due",
         "resting",
         "root",
         "run",
+        "scopes",
         "servants",
         "tasks",
+        "undoable",
+        "unwinding",
+        "unwound",
         "waits",
     )
 
-    def __init__(self, engine: Engine, run: Run, function: Function, steps: list[Step]) -> None:
+    def __init__(  # noqa: PLR0915  (what there is to know of a run, one line each)
+        self, engine: Engine, run: Run, function: Function, steps: list[Step]
+    ) -> None:
         self.engine = engine
         self.run = run
         self.id = run.id
         self.epoch = run.epoch
         self.function = function
         self.journal = {step.position: step for step in steps}
-        delivered = {step.seq for step in steps if step.seq is not None and not step.interrupted}
+        delivered = {
+            step.seq
+            for step in steps
+            if step.seq is not None and not step.interrupted and not step.position.startswith(MARK)
+        }
         recorded = max((step.seq for step in steps if step.seq is not None), default=-1) + 1
         self.delivery = Delivery(engine.loop, recorded, set(range(recorded)) - delivered)
         self._seqs = itertools.count(recorded)
         begun = run.since if run.attempts and run.since is not None else run.started
         self.last_time = begun if begun is not None else run.created
         self.halted: Halt | None = None
+        self.undoable = any(step.kind == "undo" for step in steps)
+        """It has entered a scope, so there may be something to undo when it is stopped."""
+        self.scopes = 0
+        """Scopes that it is in."""
+        self.unwinding: Stopped | None = Stopped(run.stopping or None) if run.stopping is not None else None
+        """It was stopped, and is executed only to undo what it did."""
+        self.unwound = False
+        """An operation was stopped for that."""
+        self.complaints: list[str] = []
+        """What could not be undone."""
+        self.patches: dict[str, bool] = {}
+        """Which patches the run's code has asked for, and what it was told."""
         self.disagreement: NonDeterminism | None = None
         self.quota = Quota()
         """What the workflow's body has scheduled."""
@@ -145,6 +171,32 @@ class Execution:
             )
         return step
 
+    def patched(self, name: str) -> bool:
+        """Whether the run is to take the path of a patch: a new one does, one that has been past here without it does not."""
+        if self.halted is not None:
+            raise self.halted
+        told = self.patches.get(name)
+        if told is None:
+            told = self.patches[name] = self._take_patch(name)
+        return told
+
+    def _take_patch(self, name: str) -> bool:
+        position = f"p:{name}"
+        if self.mark(position):
+            return True
+        if self.delivery.replaying or any(
+            not step.position.startswith(("p:", "c:", MARK)) for step in self.journal.values()
+        ):
+            return False
+        if self.unwinding is None:
+            write = Write(self.engine.worker_id, self.new_mark(position, value=True, kind="patch", name=name))
+            if self.function.is_async:  # it is stored before whatever this run writes next; nobody has to wait for it
+                stored = self.engine.committer.commit(write)
+                stored.add_done_callback(lambda done: done.cancelled() or done.exception())
+            else:
+                self.engine.committer.commit_sync(write)
+        return True
+
     def mark(self, position: str) -> Any:
         """What was noted beside the operations, at a place of its own; None if nothing was."""
         step = self.journal.pop(position, None)
@@ -178,7 +230,7 @@ class Execution:
         left = [
             step
             for step in self.journal.values()
-            if step.seq is not None and not step.interrupted and not step.position.startswith(serving)
+            if step.seq is not None and not step.interrupted and not step.position.startswith((MARK, *serving))
         ]
         return min(left, key=lambda step: step.seq or 0, default=None)
 

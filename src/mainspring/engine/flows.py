@@ -264,7 +264,7 @@ def start(ex: Execution, position: str, name: str, make: Make) -> Flow:
     taken = {*answer.taken, *answer.became.values()}
     if taken:
         yield from keep(ex, Write(ex.engine.worker_id, ex.new_mark(f"c:{position}", sorted(taken))))
-    yield from turn(ex, record.seq, record)
+    yield from turn(ex, record, record)
     ex.last_time = record.completed
     return Begun(ids, frozenset(taken))
 

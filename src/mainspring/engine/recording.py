@@ -83,6 +83,9 @@ class Nap(Struct):
     seconds: float
 
 
+MARK = "u:"
+"""How the positions of compensations begin."""
+
 Effect = Commit | Invoke | Pause | Hold | Forever | Consult | Transact | Nap
 Flow = Generator[Effect, Any, Any]
 
@@ -92,6 +95,8 @@ def frontier(ex: Execution, position: str, *, together: bool = False) -> Flow:
 
     A `def` run makes one operation after the other, except those that are made `together`.
     """
+    if position.startswith(MARK):
+        return
     hold = ex.delivery.frontier() if ex.function.is_async or together else None
     if hold is not None:
         watch_for_disagreement(ex, position)
@@ -100,12 +105,20 @@ def frontier(ex: Execution, position: str, *, together: bool = False) -> Flow:
         raise ex.disagree(f"position {position} is new, but the record goes on")
     if ex.halted is not None:
         raise ex.halted
+    if ex.unwinding is not None:
+        ex.unwound = True
+        raise ex.unwinding
 
 
-def turn(ex: Execution, seq: int, final: Step | None = None) -> Flow:
+def turn(ex: Execution, record: Step, final: Step | None = None) -> Flow:
+    """Wait until an outcome may be handed over. Compensations are beside the order of the others."""
     if ex.halted is not None:
         raise ex.halted
-    hold = ex.delivery.turn(seq, alone=ex.alone)
+    assert record.seq is not None  # noqa: S101
+    if record.position.startswith(MARK):
+        ex.delivery.skip(record.seq)
+        return
+    hold = ex.delivery.turn(record.seq, alone=ex.alone)
     if hold is not None:
         yield Hold(hold, final)
 
@@ -115,7 +128,7 @@ def replayed(ex: Execution, recorded: Step, codec: ValueCodec | None) -> Flow:
     if recorded.interrupted or recorded.seq is None:
         yield Forever()
     else:
-        yield from turn(ex, recorded.seq)
+        yield from turn(ex, recorded)
     return outcome(ex, recorded, codec)
 
 
@@ -153,7 +166,7 @@ def conclude(
         if isinstance(error, NotSerializable):  # not even that it cannot be stored can be stored
             raise
         return (yield from conclude(ex, record, codec, error=refused))
-    yield from turn(ex, record.seq, record)
+    yield from turn(ex, record, record)
     return outcome(ex, record, codec)
 
 
@@ -205,7 +218,7 @@ def committed(ex: Execution, write: Write, final: Step | None = None) -> Flow:
 
 def heed(ex: Execution, answer: Written) -> None:
     """Stop here if the run was asked to stop: what it did last is recorded, and nothing more begins."""
-    if answer.stopping:
+    if answer.stopping and ex.unwinding is None:
         _stop(ex)
 
 

@@ -14,13 +14,13 @@ from mainspring.engine.flows import StepCall, step
 from mainspring.engine.recording import Commit
 from mainspring.engine.registry import Bound
 from mainspring.engine.retry import Retry, pause_of
-from mainspring.engine.signals import HandedBack, Lost, Parked, Stopped
+from mainspring.engine.signals import Continued, HandedBack, Lost, Parked, Stopped
 from mainspring.engine.ticks import times_of
 from mainspring.engine.transactions import TransactionCall, transaction
 from mainspring.errors import Interrupted, MainspringError, NonDeterminism, NotSerializable
 from mainspring.model.records import Ending
 from mainspring.model.states import State
-from mainspring.store.ops import Again, Finish, Release, Verdict
+from mainspring.store.ops import Again, Continue, Finish, Release, Unwind, Verdict
 
 if TYPE_CHECKING:
     from mainspring.engine.execution import Execution
@@ -39,7 +39,7 @@ async def run_async(ex: Execution) -> Ending | None:
     error: BaseException | None = None
     try:
         args, kwargs = _arguments(ex)
-        current.set(Line(ex))
+        current.set(Line(ex, _prefix(ex)))
         value = await _body(ex, args, kwargs)
     except GeneratorExit:
         raise  # the loop itself is gone
@@ -62,7 +62,7 @@ def run_blocking(ex: Execution) -> Ending | None:
     error: BaseException | None = None
     try:
         args, kwargs = _arguments(ex)
-        current.set(Line(ex))
+        current.set(Line(ex, _prefix(ex)))
         value = _body(ex, args, kwargs)
     except BaseException as caught:  # noqa: BLE001
         error = caught
@@ -76,12 +76,17 @@ def run_blocking(ex: Execution) -> Ending | None:
         return done.value  # type: ignore[no-any-return]
 
 
+def _prefix(ex: Execution) -> str:
+    """How the positions of a run that has begun anew begin: its children and keys are not those of the time before."""
+    return f"g{ex.run.generation}." if ex.run.generation else ""
+
+
 def _arguments(ex: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if ex.function.at_most_once and ex.epoch > 1:
         raise Interrupted(
             f"run {ex.id} was cut off in the middle, and {ex.function.name!r} is not to be started a second time"
         )
-    times = times_of(ex.run)
+    times = times_of(ex.run) if ex.run.generation == 0 else None
     if times is not None:
         return times, {}
     args, kwargs = ex.function.codec.decode(ex.run.input)
@@ -138,6 +143,8 @@ def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
             ex.disagree(f"the function came to its end, but the record goes on with {what}")
     if ex.halted is not None:
         return (yield from _let_go(ex))
+    if ex.unwinding is not None:
+        return (yield from _finish_unwound(ex))
     if ex.disagreement is not None:
         if ex.run.fingerprint != ex.function.fingerprint:
             yield Commit(Release(ex.engine.worker_id, ex.id, ex.epoch, stranded=_stranding(ex)))
@@ -212,9 +219,36 @@ def _finish(ex: Execution, finish: Finish) -> Flow:
     return Ending(ex.id, finish.state, finish.reason, finish.output, finish.error)
 
 
+def _finish_unwound(ex: Execution) -> Flow:
+    """The end of a run that was stopped, and has undone what it could."""
+    assert ex.unwinding is not None  # noqa: S101
+    reason = ex.unwinding.args[0] if ex.unwinding.args else None
+    if ex.disagreement is not None:
+        ex.complaints.append(str(ex.disagreement))
+    if ex.complaints:
+        log.error("run %s of %s: %s", ex.id, ex.function.name, "; ".join(ex.complaints))
+        if reason != "timeout":
+            reason = "; ".join([*([reason] if reason else []), *ex.complaints])[:500]
+    verdict = yield Commit(
+        Finish(ex.engine.worker_id, ex.id, ex.epoch, State.CANCELLED, ex.engine.clock.now(), reason=reason)
+    )
+    return Ending(ex.id, State.CANCELLED, reason, None, None) if verdict is Verdict.DONE else None
+
+
 def _let_go(ex: Execution) -> Flow:
     signal = ex.halted
     owner, now = ex.engine.worker_id, ex.engine.clock.now()
+    if isinstance(signal, Stopped) and ex.undoable:
+        return None  # the engine has it unwound
+    if isinstance(signal, Continued):
+        verdict = yield Commit(Continue(owner, ex.id, ex.epoch, input=signal.args[0]))
+        if verdict is Verdict.STOPPING:
+            yield Commit(Finish(owner, ex.id, ex.epoch, State.CANCELLED, now))
+        return None
+    if isinstance(signal, HandedBack) and ex.unwinding is not None:
+        reason = ex.unwinding.args[0] if ex.unwinding.args else None
+        yield Commit(Unwind(owner, ex.id, ex.epoch, stopping=reason or ""))
+        return None
     if isinstance(signal, Stopped):
         reason = signal.args[0] if signal.args else None
         verdict = yield Commit(Finish(owner, ex.id, ex.epoch, State.CANCELLED, now, reason=reason))

@@ -20,6 +20,10 @@ class Stopped(Halt):
     """It was asked to stop: cancelled, or out of time."""
 
 
+class Continued(Halt):
+    """It begins anew, with the input that this carries."""
+
+
 class Lost(Halt):
     """It is somebody else's now: taken over, terminated or deleted."""
 

@@ -81,7 +81,7 @@ def say(ex: Execution, position: str, kind: str, name: str, make: Callable[[], l
     if answer.verdict is Verdict.UNKNOWN:
         ex.delivery.skip(record.seq)
         return (yield from conclude(ex, record, None, error=unknown_error(answer.unknown)))
-    yield from turn(ex, record.seq, record)
+    yield from turn(ex, record, record)
     ex.last_time = record.completed
     return None
 

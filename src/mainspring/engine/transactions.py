@@ -109,7 +109,7 @@ def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
         ex.set_resting(resting=False)
     assert record.seq is not None  # noqa: S101
     heed(ex, Written(stopping=effect.stopping))
-    yield from turn(ex, record.seq, record)
+    yield from turn(ex, record, record)
     return outcome(ex, record, call.result)
 
 

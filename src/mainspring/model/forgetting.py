@@ -16,8 +16,11 @@ def forgotten_from(steps: Sequence[Step], error: str | None) -> int | None:
 
     That is the last one that says what the run's own exception says. A run that made another exception of it (`raise … from`)
     ended with the last outcome it recorded, if that is an exception. One that was caught, and after which the run went on
-    and failed by itself, stays: to forget it would not help.
+    and failed by itself, stays: to forget it would not help. What was undone has to be done again.
     """
+    undone = undone_from(steps)
+    if undone is not None:
+        return undone
     recorded = sorted((step for step in steps if step.seq is not None), key=lambda step: step.seq or 0)
     failed = [step for step in recorded if step.error is not None]
     said = _said(error)
@@ -27,6 +30,12 @@ def forgotten_from(steps: Sequence[Step], error: str | None) -> int | None:
     if failed and failed[-1] is recorded[-1]:
         return failed[-1].seq
     return None
+
+
+def undone_from(steps: Sequence[Step]) -> int | None:
+    """The seq of the first scope whose compensations were made: what was done in it is not there any more. None: there is none."""
+    scopes = {step.position.removeprefix("u:").rpartition(".")[0] for step in steps if step.position.startswith("u:")}
+    return min((step.seq for step in steps if step.position in scopes and step.seq is not None), default=None)
 
 
 def last_recorded(steps: Sequence[Step]) -> int | None:

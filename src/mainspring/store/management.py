@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from msgspec import Struct
 
 from mainspring.errors import Conflict, NotFound
-from mainspring.model.forgetting import forgotten_from, last_recorded
+from mainspring.model.forgetting import forgotten_from, last_recorded, undone_from
 from mainspring.model.states import LIVE, State
 from mainspring.store import sql
 from mainspring.store.exports import dump, load
@@ -229,6 +229,8 @@ def _again(desk: Desk, run: Run, now: int, *, as_it_was: bool) -> None:
 def _resume(desk: Desk, run: Run, now: int) -> bool:
     if run.state is not State.CANCELLED and not (run.state is State.FAILED and run.reason == EXHAUSTED):
         return False
+    steps = steps_of(desk, run.id)
+    _forget_from(desk, run, steps, undone_from(steps), now)
     seen = {row[0] for row in desk.rows(_SEEN_TO_END, id=run.id)}
     for row in desk.rows(_CHILDREN, id=run.id):
         child = sql.to_run(row)
@@ -242,12 +244,16 @@ def _retry(desk: Desk, run: Run, now: int) -> bool:
     if run.state is not State.FAILED:
         return False
     steps = steps_of(desk, run.id)
-    first = forgotten_from(steps, run.error)
-    for step in steps:
-        if first is not None and step.seq is not None and step.seq >= first:
-            forget(desk, run, step, now)
+    _forget_from(desk, run, steps, forgotten_from(steps, run.error), now)
     _again(desk, run, now, as_it_was=False)
     return True
+
+
+def _forget_from(desk: Desk, run: Run, steps: list[Step], first: int | None, now: int) -> None:
+    """Forget what was recorded from a seq on, and what has begun since."""
+    for step in steps:
+        if first is not None and ((step.seq is not None and step.seq >= first) or step.completed is None):
+            forget(desk, run, step, now)
 
 
 def forget(desk: Desk, run: Run, step: Step, now: int) -> None:

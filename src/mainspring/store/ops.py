@@ -145,6 +145,18 @@ class Release(Struct):
     stranded: str | None = None
 
 
+class Continue(Release):
+    """Hand a run back to begin anew with another input: what it has recorded is forgotten, its id and what it said stay."""
+
+    input: str = "{}"
+
+
+class Unwind(Release):
+    """Hand a run back that was stopped, and has yet to undo what it did. `stopping` is why it was."""
+
+    stopping: str = ""
+
+
 class Finish(Struct):
     """Record how a run ended. Refused as STOPPING when it is being cancelled and this is another end than that."""
 

@@ -33,6 +33,26 @@ COUNTS = """
 """
 
 
+CONTINUE = (
+    """
+  UPDATE runs SET owner = NULL, poked = :no, stranded = NULL, state = 'queued', due = :now, input = :input,
+    generation = generation + 1, recoveries = 0, version = NULL, fingerprint = ''
+  WHERE id = :run
+""",
+    "DELETE FROM steps WHERE run = :run",
+    "DELETE FROM messages WHERE run = :run AND received IS NOT NULL AND (kind = 'message' OR answered < :long_ago)",
+    """
+  DELETE FROM events WHERE run = :run AND number < (
+    SELECT max(e.number) FROM events e WHERE e.run = events.run AND e.key = events.key)
+""",
+)
+"""A run begins anew: what it recorded is forgotten, what it said last stays, and so does an answer that somebody may be waiting for."""
+LONG_AGO = 3_600_000_000
+UNWIND = """
+  UPDATE runs SET owner = NULL, poked = :no, state = 'queued', due = :now, stopping = :stopping WHERE id = :run
+"""
+
+
 def run_values(run: NewRun) -> tuple[Any, ...]:
     """The row of a new run, in the order of NEW_RUN_COLUMNS. One that begins in hand has been claimed once."""
     in_hand = run.owner is not None

@@ -17,6 +17,7 @@ from mainspring.store.keyed import HOLDER, RECORDED, KeyTexts, begin_all, meet_h
 from mainspring.store.messages import heard_by
 from mainspring.store.ops import (
     Again,
+    Continue,
     Finish,
     Release,
     Rest,
@@ -24,6 +25,7 @@ from mainspring.store.ops import (
     Start,
     Started,
     Tell,
+    Unwind,
     Verdict,
     Void,
     Write,
@@ -74,12 +76,17 @@ class One:
             Again: self._again,
             Rest: self._rest,
             Release: self._release,
+            Continue: self._set_back,
+            Unwind: self._set_back,
             Finish: self._finish,
         }
         return appliers[type(op)](op)
 
     def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
         return self._db.execute(self._sql(statement), values).fetchall()
+
+    def _do(self, statement: str, **values: object) -> None:
+        self._db.execute(self._sql(statement), values)
 
     # -- locks ---------------------------------------------------------------------------------------------------------
     def _locked(self, runs: Sequence[str], how: str) -> dict[str, tuple[Any, ...]]:
@@ -282,6 +289,22 @@ class One:
 
     def ended(self, run: str) -> None:
         self._news.ended.add(run)
+
+    def _set_back(self, op: Continue | Unwind) -> Verdict:
+        row = self._locked([op.run], text.LOCK).get(op.run)
+        verdict = self._fence(row, op.owner, op.epoch)
+        if verdict is Verdict.FENCED:
+            return self._let_go_before(row, op.epoch)
+        if verdict is Verdict.STOPPING and isinstance(op, Continue):
+            return verdict
+        values = {"run": op.run, "now": self._now, "no": False, "long_ago": self._now - sql.LONG_AGO}
+        if isinstance(op, Unwind):
+            self._do(sql.UNWIND, stopping=op.stopping, **values)
+        else:
+            for statement in (*sql.CONTINUE, text.FORGET_CHILDREN):
+                self._do(statement, input=op.input, **values)
+        self._news.ready = True
+        return Verdict.DONE
 
     def _let_go_before(self, row: tuple[Any, ...] | None, epoch: int) -> Verdict:
         """DONE when nobody has had the run in hand since: this had been written, and the acknowledgement was lost."""

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from mainspring.store.queues import Recent
 
 CLAIMABLE = """workflow = ANY(:names)
-      AND (:compatible OR fingerprint = '' OR fingerprint = :functions::jsonb ->> workflow)
+      AND (:compatible OR fingerprint = '' OR fingerprint = :functions::jsonb ->> workflow
+        OR :functions::jsonb ->> workflow LIKE 'patched-%')
       AND (version IS NULL OR version = :version OR fingerprint <> '')
       AND (stranded IS NULL OR NOT coalesce(jsonb_exists(stranded::jsonb -> 'versions', :version), false))
 """

@@ -50,7 +50,9 @@ _STRAND = """
   WITH lost AS MATERIALIZED (
     SELECT id FROM runs r
     WHERE state = 'queued' AND stranded IS NULL AND fingerprint <> ''
-      AND NOT EXISTS (SELECT 1 FROM workers w WHERE w.functions ->> r.workflow = r.fingerprint)
+      AND NOT EXISTS (
+        SELECT 1 FROM workers w
+        WHERE w.functions ->> r.workflow = r.fingerprint OR w.functions ->> r.workflow LIKE 'patched-%')
     ORDER BY id FOR NO KEY UPDATE OF r SKIP LOCKED)
   UPDATE runs r SET stranded = json_build_object('versions', json_build_array(), 'reason',
     CASE WHEN workflow = ANY(:names)

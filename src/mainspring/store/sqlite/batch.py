@@ -19,6 +19,7 @@ from mainspring.store.message_sql import heard
 from mainspring.store.messages import heard_by
 from mainspring.store.ops import (
     Again,
+    Continue,
     Finish,
     Release,
     Rest,
@@ -26,6 +27,7 @@ from mainspring.store.ops import (
     Start,
     Started,
     Tell,
+    Unwind,
     Verdict,
     Void,
     Write,
@@ -53,7 +55,7 @@ BAD_DATA = (
 
 KEY_TEXTS = KeyTexts(lambda column: f":{column}")
 
-T = TypeVar("T", Start, Write, Speak, Tell, Void, Rest, Release, Finish, Again)
+T = TypeVar("T", Start, Write, Speak, Tell, Void, Rest, Release, Continue, Unwind, Finish, Again)
 
 _FENCE = "id = ? AND owner = ? AND epoch = ?"
 
@@ -127,6 +129,10 @@ FINISH_RUNS = Bulk(
 """,
     8,
 )
+FORGET_CHILDREN = """
+  UPDATE runs SET parent = NULL, scheduled_by = :run
+  WHERE parent = :run AND state IN ('succeeded', 'failed', 'cancelled')
+"""
 WAITERS = """
   SELECT DISTINCT run FROM steps WHERE completed IS NULL AND child IN (SELECT value FROM json_each(?))
 """
@@ -175,6 +181,8 @@ class Batch:
             self._kind(Rest, wave, answers, self._rests, self._rest)
             self._kind(Release, wave, answers, None, self._release)
             self._kind(Again, wave, answers, None, self._again)
+            self._kind(Continue, wave, answers, None, self._set_back)
+            self._kind(Unwind, wave, answers, None, self._set_back)
             self._kind(Finish, wave, answers, self._finishes, self._finish)
         if self.ended:
             # A worker hears of what it finished itself in memory, before any poke could reach it.
@@ -434,6 +442,21 @@ class Batch:
             try_again(SqliteDesk(self, self._db), op, self._now)
             return verdict
         return self._let_go_before(op) if verdict is Verdict.FENCED else verdict
+
+    def _set_back(self, op: Continue | Unwind) -> Verdict:
+        verdict = self._fence(op.run, op.owner, op.epoch)
+        if verdict is Verdict.FENCED:
+            return self._let_go_before(op)
+        if verdict is Verdict.STOPPING and isinstance(op, Continue):
+            return verdict
+        values = {"run": op.run, "now": self._now, "no": False, "long_ago": self._now - sql.LONG_AGO}
+        if isinstance(op, Unwind):
+            self._db.execute(sql.UNWIND, {**values, "stopping": op.stopping})
+        else:
+            for statement in (*sql.CONTINUE, FORGET_CHILDREN):
+                self._db.execute(statement, {**values, "input": op.input})
+        self.ready = True
+        return Verdict.DONE
 
     def _let_go_before(self, op: Rest | Release | Again) -> Verdict:
         """DONE when nobody has had the run in hand since: this had been written, and the acknowledgement was lost."""

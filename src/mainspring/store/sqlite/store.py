@@ -52,7 +52,7 @@ _STRAND = """
       ELSE 'no live worker knows ' || workflow END)
   WHERE state = 'queued' AND stranded IS NULL AND fingerprint <> ''
     AND NOT EXISTS (
-      SELECT 1 FROM workers, json_each(workers.functions) f WHERE f.key = workflow AND f.value = fingerprint)
+      SELECT 1 FROM workers, json_each(workers.functions) f WHERE f.key = workflow AND (f.value = fingerprint OR f.value LIKE 'patched-%'))
 """
 
 

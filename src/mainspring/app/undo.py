@@ -1,0 +1,101 @@
+"""`async with run.undo() as undo:` … `undo.push(refund.bind(receipt))`: what is to be done if the rest does not come to a good end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from mainspring.app.functions import as_call
+from mainspring.engine import undoing
+from mainspring.engine.context import Line, StepScope, here
+from mainspring.engine.drivers import drive, drive_blocking
+from mainspring.engine.signals import Halt
+from mainspring.errors import InvalidInput, NotInRun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mainspring.app.functions import Call
+    from mainspring.engine.recording import Flow
+
+
+class Undo:
+    """A block with compensations. If an exception leaves the block, or the run is cancelled or out of time while it is in it, what was
+    pushed is called, the last first, each once. After a good end of the block nothing is.
+    """
+
+    def __init__(self) -> None:
+        where = here()
+        if isinstance(where, StepScope):
+            raise NotInRun("run.undo belongs in a workflow; a step that fails has nothing recorded to undo")
+        self._line: Line = where
+        self._calls: list[Call[Any]] = []
+        self._position = ""
+
+    def push(self, call: Call[Any]) -> None:
+        """If this does not end well, call a step or transaction: `undo.push(refund.bind(receipt))`."""
+        made = as_call(call)
+        if made.function.kind == "workflow":
+            raise InvalidInput(
+                f"{made.name!r} is a workflow; what undoes something is a step or a transaction, so that it cannot be stopped half-way"
+            )
+        made.function.codec.bind_and_encode(made.args, made.kwargs)  # what is wrong with the arguments is an error now
+        self._calls.append(made)
+
+    # -- entering ------------------------------------------------------------------------------------------------------
+    def _enter(self) -> Flow:
+        self._position = self._line.next_position()
+        self._line.execution.outstanding += 1
+        self._line.execution.scopes += 1
+        return undoing.enter(self._line.execution, self._position)
+
+    async def __aenter__(self) -> Self:
+        await drive(self._line.execution, self._enter())
+        return self
+
+    def __enter__(self) -> Self:
+        drive_blocking(self._line.execution, self._enter())
+        return self
+
+    # -- leaving -------------------------------------------------------------------------------------------------------
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        failures: list[str] = []
+        for flow in self._compensations(error, failures):
+            try:
+                await drive(self._line.execution, flow)
+            except Exception as failed:  # noqa: BLE001  (the others have their turn all the same)
+                failures.append(f"{type(failed).__name__}: {failed}")
+        self._tell(error, failures)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        failures: list[str] = []
+        for flow in self._compensations(error, failures):
+            try:
+                drive_blocking(self._line.execution, flow)
+            except Exception as failed:  # noqa: BLE001
+                failures.append(f"{type(failed).__name__}: {failed}")
+        self._tell(error, failures)
+
+    def _compensations(self, error: BaseException | None, failures: list[str]) -> Iterator[Flow]:
+        """What is to be done now, the last that was pushed first."""
+        ex = self._line.execution
+        ex.scopes -= 1
+        unwinding = ex.unwinding is not None and ex.unwound
+        if (error is None and not unwinding) or ex.halted is not None or ex.disagreement is not None:
+            return
+        if isinstance(error, Halt) and not unwinding:
+            return
+        until = ex.engine.clock.now() + undoing.BUDGET
+        for number, call in reversed(list(enumerate(self._calls))):
+            if ex.engine.clock.now() >= until:
+                failures.append(f"no time was left for {call.name}")
+                continue
+            ex.outstanding += 1
+            yield undoing.compensation(ex, self._position, number, call.function, call.args, call.kwargs, until)
+
+    def _tell(self, error: BaseException | None, failures: list[str]) -> None:
+        if not failures:
+            return
+        text = f"could not undo everything: {'; '.join(failures)}"
+        self._line.execution.complaints.append(text)
+        if error is not None:
+            error.add_note(text)

@@ -1,0 +1,87 @@
+"""Compensations: what a run does to undo what it did, when it fails, is cancelled or runs out of time.
+
+Entering a scope is recorded, so that everybody knows that the run is not simply to be dropped. What is pushed is not: a replay pushes
+it again. A run that is stopped is therefore unwound by a replay, in which the first operation that has no record stops instead of
+beginning; the scopes that this leaves make their compensations, each of which is recorded once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mainspring.engine.flows import StepCall, step
+from mainspring.engine.recording import MARK, committed, frontier, heed, replayed, stirring, turn
+from mainspring.engine.signals import Continued
+from mainspring.engine.transactions import TransactionCall, transaction
+from mainspring.model.records import Step
+
+if TYPE_CHECKING:
+    from mainspring.engine.execution import Execution
+    from mainspring.engine.recording import Flow
+    from mainspring.engine.registry import Function
+    from mainspring.engine.retry import Retry
+    from mainspring.model.clock import Clock
+
+KIND = "undo"
+BUDGET = 300_000_000
+"""Microseconds that the compensations of one scope may take in all; those that have not begun by then are left."""
+
+
+def enter(ex: Execution, position: str) -> Flow:
+    """Note that from here on there may be something to undo."""
+    ex.undoable = True
+    recorded = ex.recall(position, KIND, KIND)
+    if recorded is not None and recorded.completed is not None:
+        return (yield from replayed(ex, recorded, None))
+    yield from frontier(ex, position)
+    now = ex.engine.clock.now()
+    record = Step(ex.id, position, KIND, KIND, started=now, completed=now, epoch=ex.epoch, output="null")
+    record.seq = ex.take_seq()
+    answer = yield from committed(ex, stirring(ex, record), final=record)
+    heed(ex, answer)
+    yield from turn(ex, record, record)
+    return None
+
+
+def compensation(  # noqa: PLR0917  (a call and where it stands)
+    ex: Execution,
+    scope: str,
+    number: int,
+    function: Function,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    until: int,
+) -> Flow:
+    """Make one compensation of a scope. It has a place of its own beside the operations of the run."""
+    position = f"{MARK}{scope}.{number}"
+    if function.kind == "transaction":
+        return (yield from transaction(ex, position, TransactionCall.of(function, args, kwargs)))
+    call = StepCall.of(function, args, kwargs)
+    left = max(1, until - ex.engine.clock.now())
+    call.timeout = left if call.timeout is None else min(call.timeout, left)
+    call.retry = _Bounded(call.retry, ex.engine.clock, until)  # type: ignore[assignment]
+    return (yield from step(ex, position, call))
+
+
+class _Bounded:
+    """A policy of retrying that comes to an end in time."""
+
+    def __init__(self, retry: Retry, clock: Clock, until: int) -> None:
+        self._retry = retry
+        self._clock = clock
+        self._until = until
+        self.attempts = retry.attempts
+
+    def pause(self, failed: int, error: BaseException, seed: str) -> int | None:
+        pause = self._retry.pause(failed, error, seed)
+        return pause if pause is not None and self._clock.now() + pause < self._until else None
+
+
+def continue_as(ex: Execution, position: str, text: str) -> Flow:
+    """Come to an end here and begin anew with another input. Never comes back."""
+    if ex.halted is not None:
+        raise ex.halted
+    yield from frontier(ex, position)
+    signal = ex.halted = Continued(text)
+    ex.engine.halt(ex, signal)
+    raise signal

@@ -1,0 +1,213 @@
+"""Compensations run in reverse order when a run fails, is cancelled or out of time: each once, also across crashes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+
+import pytest
+
+from mainspring import App, State, run
+from mainspring.engine import engine
+from mainspring.errors import InvalidInput, RunCancelled, RunTimedOut
+from mainspring.testing import crash, world
+from tests.engine import lives
+from tests.support.crashing import calls
+
+app = App("sqlite://")
+done: list[str] = []
+
+
+@app.step
+async def book(what: str) -> str:
+    done.append(f"book {what}")
+    if what == "nothing":
+        raise OSError("there is nothing")
+    return f"a {what}"
+
+
+@app.step
+async def cancel_booking(what: str) -> None:
+    done.append(f"cancel {what}")
+    if what == "a stubborn hotel":
+        raise OSError("it does not answer")
+
+
+@app.workflow
+async def trip(*wishes: str, sleep: float = 0) -> list[str]:
+    async with run.undo() as undo:
+        booked: list[str] = []
+        for wish in wishes:
+            thing = await book(wish)
+            undo.push(cancel_booking.bind(thing))
+            booked.append(thing)
+        if sleep:
+            await run.sleep(sleep)
+        return booked
+
+
+@app.workflow
+def blocking_trip(*wishes: str) -> list[str]:
+    with run.undo() as undo:
+        booked: list[str] = []
+        for wish in wishes:
+            booked.append(book.sync(wish))
+            undo.push(cancel_booking.bind(booked[-1]))
+        run.sleep.sync("1d")
+        return booked
+
+
+@app.workflow
+async def caught(*wishes: str) -> str:
+    try:
+        async with run.undo() as undo:
+            undo.push(cancel_booking.bind(await book("car")))
+            await book(wishes[0])
+    except OSError:
+        await book("bus")
+    return "went by bus"
+
+
+@app.workflow
+async def idle() -> None:
+    async with run.undo() as undo:
+        undo.push(cancel_booking.bind(await book("flight")))
+        await asyncio.Event().wait()
+
+
+@app.workflow
+async def wrong() -> None:
+    async with run.undo() as undo:
+        undo.push(trip.bind("x"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    done.clear()
+    monkeypatch.setattr(engine, "_PATIENCE", 0.02)
+
+
+async def test_a_good_end_undoes_nothing(store_url: str) -> None:
+    async with world(app, url=store_url):
+        assert await trip("flight", "hotel") == ["a flight", "a hotel"]
+        assert done == ["book flight", "book hotel"]
+
+
+async def test_a_failure_undoes_in_reverse_order(store_url: str) -> None:
+    async with world(app, url=store_url):
+        with pytest.raises(OSError, match="nothing"):
+            await trip("flight", "hotel", "nothing")
+        assert done == ["book flight", "book hotel", "book nothing", "cancel a hotel", "cancel a flight"]
+
+
+async def test_what_is_caught_outside_goes_on(store_url: str) -> None:
+    async with world(app, url=store_url):
+        assert await caught("nothing") == "went by bus"
+        assert done == ["book car", "book nothing", "cancel a car", "book bus"]
+
+
+@pytest.mark.parametrize("parked", [False, True])
+@pytest.mark.parametrize("blocking", [False, True])
+async def test_a_cancelled_run_undoes(store_url: str, *, parked: bool, blocking: bool) -> None:
+    async with world(app, url=store_url) as w:
+        handle = (
+            await blocking_trip.options(id="a").start("flight", "hotel")
+            if blocking
+            else await trip.options(id="a").start("flight", "hotel", sleep=86400)
+        )
+        await w.advance("1m")
+        if parked:
+            await w.app.__aexit__()
+            await lives.enter_again(w)
+            assert lives.info(app, "a").worker is None
+        assert await handle.cancel("no holiday")
+        with pytest.raises(RunCancelled, match="no holiday"):
+            await handle.result()
+        assert done == ["book flight", "book hotel", "cancel a hotel", "cancel a flight"]
+        assert (await app.runs.get("a")).reason == "no holiday"
+        assert not await handle.cancel()
+
+
+async def test_a_run_out_of_time_undoes(store_url: str) -> None:
+    async with world(app, url=store_url):
+        with pytest.raises(RunTimedOut):
+            await trip.options(timeout="1h")("flight", sleep=86400)
+        assert done == ["book flight", "cancel a flight"]
+
+
+async def test_a_run_that_waits_for_nothing_of_ours_undoes(store_url: str) -> None:
+    async with world(app, url=store_url):
+        handle = await idle.start()
+        while not done:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await handle.cancel()
+        with pytest.raises(RunCancelled):
+            await handle.result()
+        assert done == ["book flight", "cancel a flight"]
+
+
+async def test_a_compensation_that_fails_does_not_keep_the_others(store_url: str) -> None:
+    async with world(app, url=store_url) as w:
+        handle = await trip.options(id="a").start("flight", "stubborn hotel", sleep=86400)
+        await w.advance("1m")
+        await handle.cancel("no holiday")
+        with pytest.raises(RunCancelled):
+            await handle.result()
+        assert done[2:] == ["cancel a stubborn hotel", "cancel a flight"]
+        assert (await app.runs.get("a")).reason == (
+            "no holiday; could not undo everything: OSError: it does not answer"
+        )
+
+
+async def test_what_was_undone_is_done_again_by_a_retry(store_url: str) -> None:
+    async with world(app, url=store_url) as w:
+        handle = await trip.options(id="a").start("flight", sleep=60)
+        await w.advance("1s")
+        await handle.cancel()
+        with pytest.raises(RunCancelled):
+            await handle.result()
+        assert await app.runs.resume("a") == {"a": True}
+        assert await handle.result() == ["a flight"]
+        assert done == ["book flight", "cancel a flight", "book flight"]
+
+
+async def test_a_workflow_undoes_nothing(store_url: str) -> None:
+    async with world(app, url=store_url):
+        with pytest.raises(InvalidInput, match="is a workflow"):
+            await wrong()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_crash_at_any_call_undoes_once(store_url: str, when: Literal["before", "after"]) -> None:
+    for at in calls(when):
+        done.clear()
+
+        async def work(at: int = at) -> Any:
+            await app.start_many(
+                [
+                    trip.options(id=f"c{at}").bind("hotel", "car", sleep=86400),
+                    trip.options(id=f"f{at}").bind("flight", "nothing"),
+                ]
+            )
+            while (await app.runs.get(f"c{at}")).state in {State.QUEUED, State.RUNNING}:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await app.runs.cancel(f"c{at}")
+            ends: list[str] = []
+            for run_id in (f"c{at}", f"f{at}"):
+                try:
+                    await app.handle(run_id).result()
+                except (OSError, RunCancelled) as error:
+                    ends.append(type(error).__name__)
+            steps = [[step.name for step in await app.runs.steps(run_id)] for run_id in (f"c{at}", f"f{at}")]
+            return [ends, steps]
+
+        outcome = await crash(app, work, at=at, when=when, url=store_url)
+        ends, (cancelled, failed) = outcome.result
+        assert ends == ["RunCancelled", "OSError"]
+        assert cancelled == ["undo", "book", "book", "cancel_booking", "cancel_booking", "sleep"]
+        assert failed == ["undo", "book", "book", "cancel_booking"]
+        assert done.index("cancel a car") < done.index("cancel a hotel")
+        if not outcome.crashed:
+            assert at > 10
+            return
+    raise AssertionError("it never came to its end without a crash")
