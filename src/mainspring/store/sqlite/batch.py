@@ -55,7 +55,7 @@ BAD_DATA = (
 
 KEY_TEXTS = KeyTexts(lambda column: f":{column}")
 
-T = TypeVar("T", Start, Write, Speak, Tell, Void, Rest, Release, Continue, Unwind, Finish, Again)
+T = TypeVar("T", Start, Write, Speak, Tell, Void, Rest, Continue, Unwind, Release, Finish, Again)
 
 _FENCE = "id = ? AND owner = ? AND epoch = ?"
 
@@ -443,7 +443,7 @@ class Batch:
             return verdict
         return self._let_go_before(op) if verdict is Verdict.FENCED else verdict
 
-    def _set_back(self, op: Continue | Unwind) -> Verdict:
+    def _set_back(self, op: Release) -> Verdict:
         verdict = self._fence(op.run, op.owner, op.epoch)
         if verdict is Verdict.FENCED:
             return self._let_go_before(op)
@@ -452,7 +452,7 @@ class Batch:
         values = {"run": op.run, "now": self._now, "no": False, "long_ago": self._now - sql.LONG_AGO}
         if isinstance(op, Unwind):
             self._db.execute(sql.UNWIND, {**values, "stopping": op.stopping})
-        else:
+        elif isinstance(op, Continue):
             for statement in (*sql.CONTINUE, FORGET_CHILDREN):
                 self._db.execute(statement, {**values, "input": op.input})
         self.ready = True
