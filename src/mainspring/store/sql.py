@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from sys import intern
 from typing import TYPE_CHECKING, Any
 
 from mainspring.model.records import Ending, NewRun, Run, Step, Worker
@@ -106,9 +107,16 @@ def step_values(step: Step) -> tuple[Any, ...]:
 
 
 def to_run(row: Sequence[Any]) -> Run:
-    values = dict(zip(RUN_COLUMNS, row, strict=True))
-    values["state"] = State(values["state"])
-    return Run(**values)
+    """A run from its row. The columns are the fields of `Run`, in their order; what many runs have in common is kept once."""
+    run = Run(*row)
+    run.state = State(run.state)
+    run.workflow, run.kind = intern(run.workflow), intern(run.kind)
+    if run.version is not None:
+        run.version = intern(run.version)
+    if run.owner is not None:
+        run.owner = intern(run.owner)
+    run.fingerprint = intern(run.fingerprint)
+    return run
 
 
 def to_step(row: Sequence[Any]) -> Step:
