@@ -77,6 +77,8 @@ class Budget:
     against: tuple[str, str] | None
     at_most: float | None = None
     at_least: float | None = None
+    database: Kind | None = None
+    """For one kind of database alone."""
 
     def kept_by(self, ratio: float) -> bool:
         return (self.at_most is None or ratio <= self.at_most) and (self.at_least is None or ratio >= self.at_least)
@@ -148,6 +150,8 @@ def print_ratios(figures: Sequence[Figure], budgets: Sequence[Budget]) -> bool:
         table.add_column(column, justify="right" if column in {"ours", "theirs", "ratio", "budget"} else "left")
     kept = True
     for budget, ours in ((b, f) for b in budgets for f in figures if (f.who, f.what) == ("mainspring", b.what)):
+        if budget.database not in {None, ours.database}:
+            continue
         theirs = known.get((*budget.against, ours.database)) if budget.against else None
         if budget.against and theirs is None:
             continue

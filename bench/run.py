@@ -34,11 +34,21 @@ from bench.harness import (
 )
 from bench.history import with_past
 from bench.schedules import schedules
+from bench.transactions import transactions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SECTIONS: Final = ("footprint", "sequential", "roundtrip", "concurrent", "queued", "recovery", "schedules")
+SECTIONS: Final = (
+    "footprint",
+    "sequential",
+    "roundtrip",
+    "concurrent",
+    "queued",
+    "recovery",
+    "schedules",
+    "transactions",
+)
 KINDS: Final[tuple[Kind, ...]] = ("sqlite", "postgres")
 PEER_PYTHON: Final = PROJECT / ".bench-venv" / "bin" / "python"
 
@@ -60,6 +70,12 @@ BUDGETS: Final = (
     Budget("10,000 due at once", None, at_most=5_000),
     Budget("10,000 due at once, two processes", None, at_most=5_000),
     Budget("a year of five minutes", None, at_most=60_000),
+    Budget("transaction, def run", ("bare", "transaction"), at_most=1.5),
+    Budget("run_after(0) to first instruction", None, at_most=10),
+    Budget("run_after(0) in another process", None, at_most=10),
+    Budget("functions scheduled", ("bare", "batched rows"), at_least=0.15, database="sqlite"),
+    Budget("functions scheduled", ("bare", "batched rows"), at_least=0.30, database="postgres"),
+    Budget("picking up, many pending", ("mainspring", "picking up, few pending"), at_most=1.5),
 )
 
 
@@ -98,6 +114,8 @@ def _measure(target: Target, past: Target, sections: tuple[str, ...], peer_pytho
             yield from core.SECTIONS[name](past)
     if "schedules" in sections:
         yield from schedules(target)
+    if "transactions" in sections:
+        yield from transactions(target)
     if peer_python is not None:
         yield from _dbos(target, sections, peer_python)
 

@@ -1,0 +1,248 @@
+"""Transactions and scheduled functions.
+
+| what it yields                           | of what                                                                      |
+|------------------------------------------|------------------------------------------------------------------------------|
+| transaction, def run                     | ms per transaction of one `def` run: an update and an insert of the user's   |
+| bare: transaction                        | ms for the same two statements and one insert more, in a bare transaction    |
+| run_after(0) to first instruction        | ms, p50, from the last instruction of the transaction that schedules: its commit is included |
+| … in another process                     | the same, PostgreSQL only                                                    |
+| functions scheduled                      | per second, with `start_many`, a thousand at a time                          |
+| picking up, many pending · few pending   | ms to take a run that is due, with PENDING functions waiting and with none    |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import statistics
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from bench.bare import PAYLOAD
+from bench.harness import PROJECT, Figure, Target, median_of_three, p50_ms, seconds
+from mainspring import App, Tx
+from mainspring.store.open import open_store
+from mainspring.store.protocol import ClaimRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TRANSACTIONS = 300
+HANDOVERS = 60
+SCHEDULED = 20_000
+PENDING = int(os.environ.get("BENCH_PENDING", "200000"))
+_UPDATE = "UPDATE accounts SET balance = balance + ? WHERE id = ?"
+_INSERT = "INSERT INTO entries (account, amount) VALUES (?, ?)"
+_RECORD = "INSERT INTO bare VALUES (?, ?, ?, ?)"
+_TABLES = (
+    "CREATE TABLE accounts (id integer PRIMARY KEY, balance bigint NOT NULL)",
+    "INSERT INTO accounts VALUES (1, 0), (2, 0), (3, 0)",
+    "CREATE TABLE entries (account integer, amount integer)",
+    "CREATE TABLE bare (run text, position text, output text, at bigint, PRIMARY KEY (run, position))",
+)
+
+
+class Bank:
+    """An app with tables of its user's."""
+
+    def __init__(self, url: str) -> None:
+        self.app = app = App(url, version="bench")
+        self.times: list[float] = []
+
+        @app.transaction
+        def post(tx: Tx, number: int) -> dict[str, int]:
+            tx.execute(_UPDATE, (1, number % 3 + 1))
+            tx.execute(_INSERT, (number % 3 + 1, 1))
+            return {"number": number}
+
+        @app.workflow
+        def posts(count: int) -> float:
+            numbers = iter(range(count))
+            return p50_ms(lambda: post(next(numbers)), count)
+
+        @app.step
+        async def first_instruction() -> float:
+            return time.monotonic()
+
+        @app.transaction
+        def hand_over(tx: Tx) -> list[Any]:
+            tx.execute(_UPDATE, (1, 1))
+            handle = app.run_after.sync(0, first_instruction.bind())
+            return [handle.id, time.monotonic()]
+
+        self.posts, self.first_instruction, self.hand_over = posts, first_instruction, hand_over
+
+
+def transactions(target: Target) -> Iterator[Figure]:
+    yield Figure("bare", "transaction", target.kind, _bare(target), "ms", "two statements and an insert, p50")
+    own = median_of_three(lambda: _posts(_prepared(target)))
+    yield Figure("mainspring", "transaction, def run", target.kind, own, "ms", "the same two, recorded; p50")
+    here = asyncio.run(_handed_over(_prepared(target), work=True))
+    yield Figure("mainspring", "run_after(0) to first instruction", target.kind, here, "ms", "same process, p50")
+    if target.kind == "postgres":
+        there = _in_another_process(_prepared(target))
+        yield Figure("mainspring", "run_after(0) in another process", target.kind, there, "ms", "p50")
+    url = target.fresh()
+    rate = asyncio.run(_scheduled(url))
+    yield Figure("mainspring", "functions scheduled", target.kind, rate, "/s", "start_many, 1,000 at a time")
+    for name, count in (("few", 0), ("many", PENDING)):
+        took = _picked_up(target.fresh(), count)
+        yield Figure("mainspring", f"picking up, {name} pending", target.kind, took, "ms", f"{count:,} pending, p50")
+
+
+def _execute(url: str, *statements: str) -> None:
+    if url.startswith("sqlite"):
+        with sqlite3.connect(url.removeprefix("sqlite:///")) as database:
+            for statement in statements:
+                database.execute(statement)
+        database.close()
+    else:
+        with psycopg.connect(url, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+
+def _prepared(target: Target) -> str:
+    url = target.fresh()
+    _execute(url, *_TABLES)
+    return url
+
+
+def _bare(target: Target) -> float:
+    url = _prepared(target)
+    numbers = iter(range(10**9))
+    made: Callable[[], None]
+    if target.kind == "sqlite":
+        database = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = FULL")
+
+        def on_sqlite() -> None:
+            number = next(numbers)
+            database.execute("BEGIN IMMEDIATE")
+            database.execute(_UPDATE, (1, number % 3 + 1))
+            database.execute(_INSERT, (number % 3 + 1, 1))
+            database.execute(_RECORD, (f"run-{number}", "0", PAYLOAD, number))
+            database.execute("COMMIT")
+
+        made, close = on_sqlite, database.close
+    else:
+        connection = psycopg.connect(url, autocommit=True)
+
+        def on_postgres() -> None:
+            number = next(numbers)
+            with connection.transaction():
+                connection.execute(_UPDATE.replace("?", "%s").encode(), (1, number % 3 + 1))
+                connection.execute(_INSERT.replace("?", "%s").encode(), (number % 3 + 1, 1))
+                connection.execute(_RECORD.replace("?", "%s").encode(), (f"run-{number}", "0", PAYLOAD, number))
+
+        made, close = on_postgres, connection.close
+    try:
+        for _ in range(20):
+            made()
+        return median_of_three(lambda: p50_ms(made, TRANSACTIONS))
+    finally:
+        close()
+
+
+def _posts(url: str) -> float:
+    bank = Bank(url)
+    with bank.app:
+        bank.posts(20)
+        return bank.posts(TRANSACTIONS)
+
+
+async def _handed_over(url: str, *, work: bool) -> float:
+    bank = Bank(url)
+    if work:
+        async with bank.app:
+            return await _p50(bank)
+    found = await _p50(bank)
+    await asyncio.to_thread(bank.app.close)
+    return found
+
+
+async def _p50(bank: Bank) -> float:
+    took: list[float] = []
+    for _ in range(HANDOVERS):
+        run_id, committed = await bank.hand_over.aio()
+        begun: float = await bank.app.handle(run_id).result()
+        took.append(begun - committed)
+        await asyncio.sleep(0.005)
+    return statistics.median(took[5:]) * 1e3
+
+
+def _in_another_process(url: str) -> float:
+    """`time.monotonic` is one clock for all processes of a machine."""
+    words = [sys.executable, "-m", "bench.transactions", url]
+    with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        worker.stdout.readline()
+        try:
+            return asyncio.run(_handed_over(url, work=False))
+        finally:
+            worker.terminate()
+
+
+async def _scheduled(url: str) -> float:
+    bank = Bank(url)
+    app = bank.app
+    await app.start_many([bank.first_instruction.options(after="30d").bind() for _ in range(1_000)])
+    begin = time.perf_counter()
+    for _ in range(SCHEDULED // 1_000):
+        await app.start_many([bank.first_instruction.options(after="30d").bind() for _ in range(1_000)])
+    rate = SCHEDULED / (time.perf_counter() - begin)
+    await asyncio.to_thread(app.close)
+    return rate
+
+
+def _picked_up(url: str, pending: int) -> float:
+    """A claim of one run that is due, from the store itself."""
+    now, later = 1_800_000_000_000_000, 1_900_000_000_000_000
+    app = App(url)
+    store: Any = open_store(url, app.settings)
+    store.open()
+    sqlite = url.startswith("sqlite")
+    table = "runs" if sqlite else "mainspring.runs"
+
+    def fill(prefix: str, count: int, due: int) -> None:
+        numbers = (
+            f"WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count})"
+            if sqlite
+            else f"WITH numbers AS (SELECT n FROM generate_series(1, {count}) n)"
+        )
+        _execute(
+            url,
+            f"INSERT INTO {table} (id, uid, workflow, kind, state, input, due, created, scheduled_time) {numbers} "
+            f"SELECT '{prefix}' || n, '{prefix}' || n, 'f', 'step', 'scheduled', '{{}}', {due} + n, {now}, {due} + n FROM numbers",
+        )
+
+    if pending:
+        fill("later", pending, later)
+        _execute(url, "ANALYZE")
+    fill("due", 100, now - 1_000)
+    numbers = iter(range(10**6))
+    request = ClaimRequest(worker="w", version="v", functions={"f": "x"}, limit=1, now=now)
+
+    def claim() -> None:
+        next(numbers)
+        assert len(store.claim(request).claims) == 1
+
+    took = statistics.median(seconds(claim) for _ in range(50)) * 1e3
+    store.close()
+    return took
+
+
+async def _work(url: str) -> None:
+    async with Bank(url).app:
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_work(sys.argv[1]))
