@@ -8,6 +8,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+from mainspring.app.crontab import Crontab
 from mainspring.app.declared import Declaration
 from mainspring.app.dual import dual, refuse_blocking_on_loop
 from mainspring.app.forks import survive_forks
@@ -25,6 +26,7 @@ from mainspring.errors import InvalidInput, NotStarted
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from mainspring.app.functions import Call
     from mainspring.app.handle import Handle
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.model.schedules import Hook
     from mainspring.operations.queues import Rate
-    from mainspring.recurrence import Spec
+    from mainspring.recurrence import CronItem, ParsedCronItem, Spec
     from mainspring.schedules.definition import Definition
     from mainspring.schedules.policy import Policy
 
@@ -158,6 +160,20 @@ class App(Voice, Scope):
             "partition_rate": partition_rate,
         }
         return self._runtime.queues.add(name, limits, None if retry is None else stored(Retry.of(retry)))
+
+    def crontab(
+        self,
+        *,
+        text: str | None = None,
+        file: str | Path | None = None,
+        items: Iterable[CronItem] | Iterable[ParsedCronItem] | None = None,
+    ) -> None:
+        """Bring the entries of a crontab along: exactly one of its text, its file, or items made in code.
+
+        Whatever is wrong with it is one error, here or, for tasks that do not exist, when the app is entered. A file is read
+        again when it changes while a worker runs; if it is wrong then, the one that was read before stays in force.
+        """
+        self._runtime.crontab = Crontab(text, file, items)
 
     def _schedule(self, definition: Definition) -> None:
         self._runtime.declarations.add(definition)

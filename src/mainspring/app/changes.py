@@ -25,9 +25,7 @@ def columns(schedule: str, named: dict[str, Any]) -> dict[str, Any]:
             given["timeout"],
             given["run_attributes"],
             given["version"],
-            given["queue"],
-            given["priority"],
-            given["partition"],
+            **{name: given[name] for name in ("queue", "priority", "partition", "key", "key_mode", "retry")},
         )
         values |= {"workflow": given["workflow"], "input": given["input"], "action": action.to_json()}
     if "spec" in named:

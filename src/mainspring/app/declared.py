@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from mainspring.app.options import Options
 from mainspring.engine.registry import Bound
+from mainspring.engine.retry import stored
 from mainspring.errors import AlreadyRegistered, InvalidInput
 
 if TYPE_CHECKING:
@@ -100,6 +102,8 @@ def call_columns(call: Call[Any]) -> dict[str, Any]:
     function, options = call.function, call.options
     if options.after is not None or options.at is not None or options.detached:
         raise InvalidInput(f"a schedule says when {function.name!r} starts; leave out after, at and detached")
+    if options.debounce is not None:
+        raise InvalidInput(f"a schedule says when {function.name!r} starts; leave out debounce")
     own = function.timeout if function.kind == "workflow" else None
     return {
         "workflow": function.name,
@@ -109,9 +113,24 @@ def call_columns(call: Call[Any]) -> dict[str, Any]:
         "timeout": None if options.no_timeout else options.timeout or own,
         "run_attributes": json.loads(options.attributes or "{}"),
         "version": options.version,
+        **how_queued(function, options),
+    }
+
+
+def how_queued(function: Function, options: Options) -> dict[str, Any]:
+    """Where runs of a call wait, in which order, and how they are tried again."""
+    own = (
+        stored(function.retry, of_function=True)
+        if function.kind == "workflow" and function.retry.attempts > 1
+        else None
+    )
+    return {
         "queue": options.queue or function.queue,
         "priority": options.priority,
         "partition": options.partition,
+        "key": options.key,
+        "key_mode": options.key_mode,
+        "retry": options.retry or own,
     }
 
 
@@ -155,9 +174,9 @@ def scheduled(
         _policy(mode, policy),
         kind=function.kind,
         timeout=own,
-        queue=function.queue,
         times=times,
         note=check_note(note),
+        **how_queued(function, Options()),
     )
 
 

@@ -49,6 +49,7 @@ from mainspring.store.ops import Release, Start
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
+    from mainspring.app.crontab import Crontab
     from mainspring.app.functions import Call
     from mainspring.app.options import Debounce, Duration
     from mainspring.app.settings import Settings
@@ -81,6 +82,7 @@ class Runtime:
         self.version = ""
         self.declarations = Declarations()
         self.queues = QueueDeclarations()
+        self.crontab: Crontab | None = None
         self.engine: Engine | None = None
         self.instances: dict[str, Any] = {}
         self.transacting = Transacting(self)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from mainspring.app.crontab import WorkerCrontab
 from mainspring.engine import branches, process_time
 from mainspring.engine.engine import Engine
 from mainspring.errors import StoreError
@@ -47,6 +48,7 @@ class Worker:
         self.paused = False
         self._review_at = runtime.clock.monotonic() + _REVIEW
         self.tally = Tally(runtime.clock)
+        self._crontab = WorkerCrontab(runtime, connection.store)
         self._make()
 
     async def start(self) -> None:
@@ -121,6 +123,7 @@ class Worker:
         declared = Declared(store, runtime.clock, runtime.ids, app=runtime.name, version=runtime.version)
         alone = all(worker.id == self._me.id for worker in store.workers())
         declared.apply(list(runtime.declarations), alone=alone)
+        self._crontab.bring()
         declared.apply_hooks(list(runtime.declarations.hooks.values()))
 
     def _record(self) -> WorkerRecord:
@@ -137,6 +140,7 @@ class Worker:
             started=now,
             beat=0,
             seen=now,
+            crontab=self._crontab.listing(),
         )
 
     def pause(self, *, paused: bool) -> None:
@@ -221,6 +225,7 @@ class Worker:
         if stranded:
             log.warning("%d runs are stranded: see `mainspring runs list --stranded`", stranded)
         self._review_unknown()
+        self._crontab.review(self._me.id)
 
     def _review_unknown(self) -> None:
         """Now and then: runs of functions that nobody knows are marked, and fail after a while."""

@@ -37,6 +37,15 @@ def load_app(target: str) -> App:
     return app
 
 
+def beside(target: str, name: str) -> Path | None:
+    """The file of that name in the folder of a target that was loaded, if there is one."""
+    place = target.partition(":")[0]
+    is_file = place.endswith(".py") or "/" in place
+    where = place if is_file else getattr(sys.modules.get(place), "__file__", None) or ""
+    found = Path(where).parent / name
+    return found if where and found.is_file() else None
+
+
 def _importable(folder: Path) -> None:
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))

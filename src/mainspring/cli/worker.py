@@ -10,13 +10,14 @@ import sys
 import threading
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 import mainspring
 from mainspring.cli.commands import Command, note
-from mainspring.cli.target import load_app
+from mainspring.cli.target import beside, load_app
 from mainspring.errors import StoreFull, StoreUnavailable
 from mainspring.operations.connect import shown
 
@@ -38,6 +39,12 @@ _MOST_NAMED = 5
 @click.option(
     "--concurrency", type=click.IntRange(min=1), metavar="N", help="Runs at once, instead of the app's setting."
 )
+@click.option(
+    "--crontab",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Bring the entries of this file along.",
+)
+@click.option("--no-crontab", is_flag=True, help="Not even those of the file `crontab` beside the target.")
 @click.option("--queues", metavar="NAMES", help="Take runs from these queues only, separated by commas.")
 @click.option("--url", metavar="URL", help="A database instead of the app's own.")
 @click.option("--fail-fast", is_flag=True, help="Give up if the database cannot be reached at the start.")
@@ -53,11 +60,13 @@ def worker(
     target: str,
     concurrency: int | None,
     queues: str | None,
+    crontab: Path | None,
     url: str | None,
     *,
     fail_fast: bool,
     log_level: str,
     quiet: bool,
+    no_crontab: bool,
 ) -> None:
     """Execute the runs of an app until stopped.
 
@@ -77,10 +86,17 @@ def worker(
     listened = settings.queues if queues is None else frozenset(name.strip() for name in queues.split(","))
     runtime.settings = replace(settings, work=True, concurrency=concurrency or settings.concurrency, queues=listened)
     runtime.url = url or runtime.url
+    _take_crontab(app, None if no_crontab else crontab or beside(target, "crontab"), named=crontab is not None)
     if not quiet:
         _introduce(app, target)
     asyncio.run(_serve(app, fail_fast=fail_fast, say=_nothing if quiet else note))
     _leave_stuck_threads()
+
+
+def _take_crontab(app: App, file: Path | None, *, named: bool) -> None:
+    """What the code says of a crontab stays, unless a file is named."""
+    if file is not None and (named or app.runtime.crontab is None):
+        app.crontab(file=file)
 
 
 def _log_to_stderr(level: str) -> None:
@@ -96,6 +112,8 @@ def _introduce(app: App, target: str) -> None:
     note(f"mainspring {mainspring.__version__}, worker of {target}")
     note(f"  database   {shown(app.url)}")
     note(f"  version    {app.version}")
+    if app.runtime.crontab is not None and app.runtime.crontab.file is not None:
+        note(f"  crontab    {app.runtime.crontab.file}")
     if app.settings.queues is not None:
         note(f"  queues     {', '.join(sorted(app.settings.queues))}, and runs without one")
     for kind in ("workflow", "step"):

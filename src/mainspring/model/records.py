@@ -132,6 +132,8 @@ class Worker(Struct, frozen=True):
     started: int
     beat: int
     seen: int
+    crontab: str = "{}"
+    """The crontab entries it lists, with their patterns."""
 
 
 class Claim(Struct, frozen=True):

@@ -190,6 +190,7 @@ def schedule_values(schedule: Schedule) -> dict[str, Any]:
             "queue": action.queue,
             "priority": action.priority,
             "partition": action.partition,
+            "key": action.key,
             "times": action.times,
         },
         "attributes": json.loads(schedule.attributes),

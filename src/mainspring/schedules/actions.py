@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from mainspring.recurrence import Spec
 
 
+LATE = 60.0
+"""Seconds after which a tick of a crontab counts as made up for."""
+
+
 class Action(Struct, frozen=True):
     """How a schedule's function is started, beside its name and arguments."""
 
@@ -32,6 +37,11 @@ class Action(Struct, frozen=True):
     queue: str | None = None
     priority: int = 0
     partition: str = ""
+    key: str | None = None
+    key_mode: str | None = None
+    retry: str | None = None
+    cron: str | None = None
+    """The parameter whose `_cron` says which tick it is: an entry of a crontab."""
     times: bool = False
     """It is called with the scheduled and the actual time instead of arguments."""
 
@@ -66,7 +76,7 @@ def beginning(schedule: Schedule, tick: Tick, spec: Spec, now: int, new_uid: Cal
             uid=new_uid(),
             workflow=schedule.workflow,
             kind=action.kind,
-            input=schedule.input,
+            input=schedule.input if action.cron is None else _with_cron(schedule.input, action.cron, tick, now),
             state=State.QUEUED,
             due=min(tick.due, now),  # what should have begun first is taken first
             created=now,
@@ -75,10 +85,22 @@ def beginning(schedule: Schedule, tick: Tick, spec: Spec, now: int, new_uid: Cal
             queue=action.queue,
             priority=action.priority,
             partition=action.partition,
+            key=action.key,
+            key_mode=action.key_mode,
+            retry=action.retry,
             attributes=msgspec.json.encode(attributes).decode(),
         ),
         _known(schedule, tick, spec, now, times=action.times),
     )
+
+
+def _with_cron(text: str, parameter: str, tick: Tick, now: int) -> str:
+    """The payload of a crontab entry, with the time it was due and whether that is made up for."""
+    values: dict[str, Any] = json.loads(text)
+    late = now - tick.nominal > LATE * SECOND
+    ts = to_datetime(tick.nominal).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    values[parameter]["_cron"] = {"ts": ts, "backfilled": late}
+    return json.dumps(values)
 
 
 def _known(schedule: Schedule, tick: Tick, spec: Spec, now: int, *, times: bool) -> str:

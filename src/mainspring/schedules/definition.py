@@ -38,10 +38,15 @@ class Definition:
     timeout: int | None = None
     run_attributes: dict[str, Any] = field(default_factory=dict[str, Any])
     version: str | None = None
+    times: bool = False
     queue: str | None = None
     priority: int = 0
     partition: str = ""
-    times: bool = False
+    key: str | None = None
+    key_mode: str | None = None
+    retry: str | None = None
+    cron: str | None = None
+    """The parameter that is given the payload of a crontab entry."""
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
     note: str | None = None
 
@@ -56,6 +61,10 @@ class Definition:
             self.queue,
             self.priority,
             self.partition,
+            self.key,
+            self.key_mode,
+            self.retry,
+            self.cron,
             self.times,
         )
         spec = spec_json(self.spec)

@@ -219,6 +219,10 @@ class Store(Protocol):
         """Enter a worker into the fleet."""
         ...
 
+    def list_crontab(self, worker: str, entries: str) -> None:
+        """Say which crontab entries a worker lists now."""
+        ...
+
     def beat(self, worker: str, now: int) -> list[Worker] | None:
         """Show that a worker lives. Answers with the fleet, or None when the worker was declared dead meanwhile."""
         ...

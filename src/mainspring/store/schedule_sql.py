@@ -11,7 +11,7 @@ from mainspring.store.sql import NEW_RUN_COLUMNS, run_values
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mainspring.store.schedules import Beginning, ScheduleFilter, TickFilter
+    from mainspring.store.schedules import Beginning, Plan, ScheduleFilter, TickFilter
 
 SCHEDULE = Schedule.__struct_fields__
 TICK = Tick.__struct_fields__
@@ -114,6 +114,13 @@ def backfill_values(backfill: Backfill) -> tuple[Any, ...]:
 def beginning_values(schedule: str, beginning: Beginning) -> tuple[Any, ...]:
     """The row of a run that a tick starts, in the order of SCHEDULED_RUN."""
     return (*run_values(beginning.run), schedule, beginning.tick, True)
+
+
+def became(plan: Plan, asked: str, run: str) -> None:
+    """A start has become the run that had its key: the tick points to that one."""
+    for tick in plan.ticks:
+        if run and tick.run == asked:
+            tick.run = run
 
 
 def to_schedule(row: Sequence[Any]) -> Schedule:

@@ -16,7 +16,19 @@ if TYPE_CHECKING:
 RUN_COLUMNS = Run.__struct_fields__
 STEP_COLUMNS = Step.__struct_fields__
 NEW_RUN_COLUMNS = (*(name for name in NewRun.__struct_fields__ if name != "key_mode"), "started", "epoch")
-WORKER_COLUMNS = ("id", "host", "boot", "pid", "pid_start", "version", "functions", "started", "beat", "seen")
+WORKER_COLUMNS = (
+    "id",
+    "host",
+    "boot",
+    "pid",
+    "pid_start",
+    "version",
+    "functions",
+    "started",
+    "beat",
+    "seen",
+    "crontab",
+)
 
 RUN = f"SELECT {', '.join(RUN_COLUMNS)} FROM runs WHERE id = :id"
 STEP = f"SELECT {', '.join(STEP_COLUMNS)} FROM steps WHERE run = :run AND position = :position"

@@ -68,7 +68,7 @@ class One:
 
     def apply(self, op: Op) -> Result:
         appliers: dict[type, Callable[[Any], Result]] = {
-            Start: self._start,
+            Start: self.start,
             Write: self._write,
             Speak: self._write,
             Tell: self._tell,
@@ -109,7 +109,7 @@ class One:
         return Verdict.STOPPING if state == State.CANCELLING else Verdict.DONE
 
     # -- starts --------------------------------------------------------------------------------------------------------
-    def _start(self, op: Start) -> Started:
+    def start(self, op: Start) -> Started:
         run = op.run
         stopped = False
         if op.asker is not None:
@@ -173,7 +173,7 @@ class One:
         """What goes with a step that is written: the runs it starts, the one it watches, the run's own mood."""
         if answer.verdict is not Verdict.DONE:
             return answer
-        if op.starts and not begin_all(op, self._recorded(op), lambda run: self._start(Start(run)), answer):
+        if op.starts and not begin_all(op, self._recorded(op), lambda run: self.start(Start(run)), answer):
             raise Taken(answer)
         if answer.became:
             self.ask(text.RENAME, renamed(op.step, answer.became))

@@ -99,6 +99,7 @@ FORGET = """
 """
 CREATE = f"{_insert(sql.SCHEDULE, 'schedules')} ON CONFLICT (id) DO NOTHING RETURNING id"
 RELEASE = "UPDATE runs SET state = 'queued', due = :due, tick = :tick::json WHERE id = :id AND state = 'scheduled'"
+OF_SCHEDULE = "UPDATE runs SET schedule = :schedule, tick = :tick::json, unsettled = true WHERE id = :id"
 START = _insert(sql.SCHEDULED_RUN, "runs")
 ALERT = f"{_insert(runs_sql.NEW_RUN_COLUMNS, 'runs')} ON CONFLICT (id) DO NOTHING"
 TICKS = f"""

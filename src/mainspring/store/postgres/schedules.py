@@ -13,6 +13,7 @@ from psycopg import errors as pg
 
 from mainspring.model.schedules import Hook
 from mainspring.store import schedule_sql as sql
+from mainspring.store.ops import Start
 from mainspring.store.postgres import schedule_statements as text
 from mainspring.store.postgres import stops
 from mainspring.store.postgres.claims import wait_for
@@ -239,7 +240,9 @@ class _Work:
             dict(zip(sql.SCHEDULED_RUN, sql.beginning_values(plan.schedule.id, start), strict=True))
             for plan in plans
             for start in plan.starts
+            if start.run.key is None
         ]
+        self._start_keyed(plans)
         alerts = [dict(zip(NEW_RUN_COLUMNS, run_values(run), strict=True)) for plan in plans for run in plan.alerts]
         ticks = _tick_rows(tick for plan in plans for tick in plan.ticks)
         backfills = _backfill_rows(each for plan in plans for each in plan.backfills)
@@ -266,6 +269,17 @@ class _Work:
                 self._db.execute(self._sql(text.RELEASE), values)
                 self.news.ready = True
         self.news.ready = self.news.ready or bool(starts or alerts)
+
+    def _start_keyed(self, plans: Sequence[Plan]) -> None:
+        """Runs with keys may become others, which have these."""
+        one = One(self._db, self._sql, self._now, self.news)
+        for plan in plans:
+            for start in plan.starts:
+                if start.run.key is not None:
+                    started = one.start(Start(start.run))
+                    sql.became(plan, start.run.id, started.id)
+                    values = {"schedule": plan.schedule.id, "tick": start.tick, "id": started.id or start.run.id}
+                    self._db.execute(self._sql(text.OF_SCHEDULE), values)
 
     def _stop(self, plan: Plan) -> None:
         if not plan.cancels and not plan.terminates:

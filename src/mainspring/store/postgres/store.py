@@ -141,6 +141,9 @@ class PostgresStore:
     def register(self, worker: Worker) -> None:
         self._do(_REGISTER, **{name: getattr(worker, name) for name in sql.WORKER_COLUMNS})
 
+    def list_crontab(self, worker: str, entries: str) -> None:
+        self._do("UPDATE workers SET crontab = :entries WHERE id = :id", entries=entries, id=worker)
+
     def beat(self, worker: str, now: int) -> list[Worker] | None:
         if not self._do("UPDATE workers SET beat = beat + 1, seen = :now WHERE id = :id", now=now, id=worker):
             return None

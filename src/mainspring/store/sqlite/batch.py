@@ -173,7 +173,7 @@ class Batch:
         self._lonely = len(ops) == 1
         answers: dict[int, Result | Exception] = {}
         for wave in waves(ops):
-            self._kind(Start, wave, answers, self._starts, self._start)
+            self._kind(Start, wave, answers, self._starts, self.start)
             self._kind(Write, wave, answers, self._writes, self._write)
             self._kind(Speak, wave, answers, None, self._speak)
             self._kind(Tell, wave, answers, None, self._tell)
@@ -258,7 +258,7 @@ class Batch:
             self._db.execute(BORN_CANCELLED, (WITH_ITS_STARTER, self._now, json.dumps(list(born))))
         return born
 
-    def _start(self, op: Start) -> Started:
+    def start(self, op: Start) -> Started:
         run = op.run
         if INSERT_RUNS.run(self._db, [sql.run_values(run)]) == 1:
             self._note_new((run.owner,))
@@ -276,7 +276,7 @@ class Batch:
         """The key is taken."""
         met = carry(meet_holder(op.run, self._now, KEY_TEXTS), self)
         if met is None:
-            return self._start(op)
+            return self.start(op)
         self.ready = True
         return met
 
@@ -335,7 +335,7 @@ class Batch:
         """What goes with a step that is written: the runs it starts, the one it watches, the run's own mood."""
         if answer.verdict is not Verdict.DONE:
             return answer
-        if op.starts and not begin_all(op, self._recorded(op), lambda run: self._start(Start(run)), answer):
+        if op.starts and not begin_all(op, self._recorded(op), lambda run: self.start(Start(run)), answer):
             return answer
         if answer.became:
             self._db.execute(RENAME, renamed(op.step, answer.became))

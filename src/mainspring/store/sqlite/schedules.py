@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.model.schedules import Hook
 from mainspring.store import schedule_sql as sql
+from mainspring.store.ops import Start
 from mainspring.store.schedules import MOST_TAKEN, Passed, Situation
 from mainspring.store.sql import run_values
 from mainspring.store.sqlite import stops
@@ -53,6 +54,7 @@ _MADE = """
     AND source <> 'trigger' AND (run IS NOT NULL OR outcome IN ('pending', 'buffered')) ORDER BY nominal LIMIT ?
 """
 _THERE = f"SELECT id FROM runs WHERE id IN {_LIST}"
+_OF_SCHEDULE = "UPDATE runs SET schedule = ?, tick = ?, unsettled = 1 WHERE id = ?"
 _RELEASE = "UPDATE runs SET state = 'queued', due = ?, tick = ? WHERE id = ? AND state = 'scheduled'"
 _SETTLE = f"UPDATE runs SET unsettled = 0 WHERE id IN {_LIST}"
 _HAS = """NOT EXISTS (
@@ -281,7 +283,21 @@ def _apply(db: sqlite3.Connection, plans: Sequence[Plan], now: int) -> Batch:
 
 
 def _begin(db: sqlite3.Connection, batch: Batch, plans: Sequence[Plan]) -> None:
-    _START.run(db, [sql.beginning_values(plan.schedule.id, start) for plan in plans for start in plan.starts])
+    _START.run(
+        db,
+        [
+            sql.beginning_values(plan.schedule.id, start)
+            for plan in plans
+            for start in plan.starts
+            if start.run.key is None
+        ],
+    )
+    for plan in plans:
+        for start in plan.starts:
+            if start.run.key is not None:
+                started = batch.start(Start(start.run))
+                sql.became(plan, start.run.id, started.id)
+                db.execute(_OF_SCHEDULE, (plan.schedule.id, start.tick, started.id or start.run.id))
     for plan in plans:
         for start in plan.releases:
             db.execute(_RELEASE, (start.run.due, start.tick, start.run.id))

@@ -172,6 +172,10 @@ class SqliteStore:
                 {name: getattr(worker, name) for name in columns},
             )
 
+    def list_crontab(self, worker: str, entries: str) -> None:
+        with self._db.write() as db:
+            db.execute("UPDATE workers SET crontab = ? WHERE id = ?", (entries, worker))
+
     def beat(self, worker: str, now: int) -> list[Worker] | None:
         with self._db.write() as db:
             if not db.execute("UPDATE workers SET beat = beat + 1, seen = ? WHERE id = ?", (now, worker)).rowcount:

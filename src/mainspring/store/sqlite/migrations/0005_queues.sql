@@ -35,6 +35,8 @@ ALTER TABLE runs ADD COLUMN since INTEGER;                           -- first cl
 ALTER TABLE runs ADD COLUMN latest INTEGER;                          -- debounced: further calls put it off until then at most
 ALTER TABLE runs ADD COLUMN asked TEXT;                               -- the request that last shaped it, if that was not its own
 
+ALTER TABLE workers ADD COLUMN crontab TEXT NOT NULL DEFAULT '{}'; -- JSON object: the crontab entries it lists, with their patterns
+
 DROP INDEX runs_ready;
 CREATE INDEX runs_ready ON runs (priority, due, uid) WHERE state = 'queued' AND queue IS NULL;
 CREATE INDEX runs_queue ON runs (queue, partition, priority, due, uid)

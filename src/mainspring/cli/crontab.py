@@ -1,0 +1,79 @@
+"""`mainspring crontab`: looking at crontab files."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainspring.cli import display
+from mainspring.cli.commands import FAILED, Group, note, output_option
+from mainspring.errors import InvalidCron
+from mainspring.model.clock import SystemClock, to_datetime
+
+if TYPE_CHECKING:
+    from mainspring.recurrence.crontab_items import ParsedCronItem
+
+
+@click.group(cls=Group)
+def crontab() -> None:
+    """Look at crontab files."""
+
+
+@crontab.command
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--count", type=click.IntRange(min=0), default=3, show_default=True, help="Next times of each entry.")
+@click.option("--after", type=click.DateTime(), help="Show times after this one, UTC, instead of now.")
+@output_option("table", "json")
+@click.pass_context
+def check(ctx: click.Context, file: Path, count: int, after: datetime | None, output: str) -> None:
+    """Read a crontab file and say when each of its entries fires. Needs no database.
+
+    All that is wrong with it is listed with line and column, and the exit code is 1.
+
+    \b
+      mainspring crontab check crontab --count 5
+    """
+    from mainspring.recurrence import parse_crontab  # noqa: PLC0415  (slow to import)
+
+    try:
+        items = parse_crontab(file.read_text("utf-8"))
+    except InvalidCron as error:
+        for fault in error.faults:
+            click.echo(f"{file}: {fault}", err=True)
+        ctx.exit(FAILED)
+    since = after.replace(tzinfo=UTC) if after is not None else to_datetime(SystemClock().now())
+    entries = [_entry(item, since, count) for item in items]
+    if output == "json":
+        display.as_json(entries)
+        return
+    rows = [
+        (entry["identifier"], entry["task"], entry["pattern"], entry["words"], ", ".join(entry["upcoming"]))
+        for entry in entries
+    ]
+    if rows:
+        display.table(("ENTRY", "TASK", "PATTERN", "MEANING", "NEXT (UTC)"), rows)
+    note(f"{file}: {len(items)} entries, nothing wrong")
+
+
+def _entry(item: ParsedCronItem, since: datetime, count: int) -> dict[str, Any]:
+    spec = item.spec()
+    options = item.options
+    return {
+        "identifier": item.identifier,
+        "task": item.task,
+        "pattern": item.cron.text,
+        "words": spec.describe(),
+        "payload": item.payload,
+        "options": {
+            "fill": item.backfill_period.total_seconds(),
+            "max": options.max_attempts,
+            "queue": options.queue_name,
+            "jobKey": options.job_key,
+            "jobKeyMode": options.job_key_mode,
+            "priority": options.priority,
+        },
+        "upcoming": [f"{moment:%Y-%m-%d %H:%M}" for moment in spec.upcoming(since, count)] if count else [],
+    }

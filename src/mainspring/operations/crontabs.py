@@ -1,0 +1,137 @@
+"""Crontab entries as schedules that workers bring along.
+
+Each worker says in its own row which entries it lists, so that what it listed goes with it. An entry that several list with
+different patterns fires for all of them; one that no live worker has listed for a while is stopped, and says so.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from mainspring.model.queues import Limits, Queue
+from mainspring.recurrence import Cron, Spec
+from mainspring.schedules.control import Control
+from mainspring.store.schedules import ScheduleFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mainspring.model.clock import Clock
+    from mainspring.model.ids import IdMaker
+    from mainspring.model.schedules import Schedule
+    from mainspring.schedules.definition import Definition
+    from mainspring.store.protocol import Store
+
+log = logging.getLogger("mainspring.operations")
+
+GROUP = "crontab"
+"""What such schedules have as their app: they belong to no version of the code."""
+_PATIENCE = 60.0
+_PAGE = 1_000
+_UNLISTED = "no live worker lists it in its crontab"
+
+
+def listing(definitions: Sequence[Definition]) -> str:
+    """What a worker says in its row: the pattern of each entry."""
+    return json.dumps({each.id: each.spec.to_dict()["cron"] for each in definitions})
+
+
+class Crontabs:
+    """Brings entries into the database, and stops those that nobody lists any more."""
+
+    def __init__(self, store: Store, clock: Clock, ids: IdMaker) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._unlisted: dict[str, float] = {}
+
+    def bring(self, definitions: Sequence[Definition]) -> None:
+        """Make schedules of the entries that this process lists. They are in its worker's row already."""
+        listed = self._listed()
+        for definition in definitions:
+            if definition.queue is not None and self._store.queues.get(definition.queue) is None:
+                self._store.queues.set(Queue(definition.queue, Limits(concurrency=1), created=self._clock.now()))
+            self._bring(replace(definition, spec=_union(definition.id, listed.get(definition.id, []), definition.spec)))
+
+    def _bring(self, definition: Definition) -> None:
+        row = self._store.schedules.get(definition.id)
+        if row is None:
+            new = definition.row(self._clock.now())
+            new.app = GROUP
+            if not self._store.schedules.create([new]):
+                return
+            row = self._store.schedules.get(definition.id)
+        if row is None:
+            return
+        if row.app != GROUP:
+            log.warning("schedule %s was no crontab entry; from now on the crontab defines it", row.id)
+        values: dict[str, Any] = {**definition.columns(), "app": GROUP, "version": None, "stopped": None}
+        if any(getattr(row, name) != value for name, value in values.items()):
+            self._update(row.id, values)
+
+    def review(self) -> None:
+        """Stop entries that no live worker has listed for a minute; forget patterns that none lists any more."""
+        rows = self._store.schedules.page(ScheduleFilter(app=GROUP, limit=_PAGE))
+        if not rows:
+            return
+        listed = self._listed()
+        for row in rows:
+            if row.id in listed:
+                self._unlisted.pop(row.id, None)
+                self._narrow(row, listed[row.id])
+            elif row.stopped is None:
+                since = self._unlisted.setdefault(row.id, self._clock.monotonic())
+                if self._clock.monotonic() - since >= _PATIENCE:
+                    log.warning("crontab entry %s is stopped: %s", row.id, _UNLISTED)
+                    self._update(row.id, {"stopped": _UNLISTED})
+
+    def _narrow(self, row: Schedule, patterns: list[Any]) -> None:
+        there = json.loads(row.spec)["cron"]
+        if row.stopped is None and len(there) > len(patterns):
+            definition = _spec_columns(_spec(patterns))
+            self._update(row.id, definition)
+
+    def _listed(self) -> Mapping[str, list[Any]]:
+        """The patterns of each entry that a live worker lists."""
+        found: dict[str, list[Any]] = {}
+        for worker in self._store.workers():
+            for entry, patterns in json.loads(worker.crontab).items():
+                mine = found.setdefault(entry, [])
+                mine += [pattern for pattern in patterns if pattern not in mine]
+        return found
+
+    def _update(self, schedule: str, values: dict[str, object]) -> None:
+        decide = Control(self._clock.now(), self._ids.new).update(values, None)
+        while (plan := self._store.schedules.change(schedule, decide, self._clock.now())) and plan.unfinished:
+            pass
+
+
+def _union(entry: str, patterns: list[Any], own: Spec) -> Spec:
+    """The times of all patterns that workers list for an entry."""
+    mine = own.to_dict()["cron"]
+    every = sorted([*patterns, *(each for each in mine if each not in patterns)], key=json.dumps)
+    if len(every) > 1:
+        shown = ", ".join(map(_shown, every))
+        log.warning(
+            "crontab entry %s has several patterns (%s): it fires for each; give entries ids of their own", entry, shown
+        )
+    return _spec(every)
+
+
+def _shown(pattern: Any) -> str:
+    return pattern if isinstance(pattern, str) else str(pattern["cron"])
+
+
+def _spec(patterns: list[Any]) -> Spec:
+    crons = [each if isinstance(each, str) else Cron(each["cron"], dialect=each["dialect"]) for each in patterns]
+    return Spec(cron=crons)
+
+
+def _spec_columns(spec: Spec) -> dict[str, object]:
+    from mainspring.schedules.definition import canonical_json, spec_json  # noqa: PLC0415
+
+    text = spec_json(spec)
+    return {"spec": text, "canonical": canonical_json(text)}

@@ -1,0 +1,275 @@
+"""Crontabs: entries that workers bring along, each time once, made up for as far as they say."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mainspring import App, Settings, run
+from mainspring.errors import InvalidCron, InvalidInput
+from mainspring.recurrence import CronItem, CronOptions, parse_crontab
+from mainspring.testing import world
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+    from mainspring.testing import World
+
+
+class Shop:
+    """An app with tasks that note what they were given."""
+
+    def __init__(self, url: str) -> None:
+        self.app = App(url, settings=Settings(poll=0.05))
+        self.seen: list[dict[str, Any]] = []
+        self.failures = 0
+        self.attempts: list[int] = []
+        self.world: World
+
+        @self.app.workflow
+        async def rollup(payload: dict[str, Any]) -> None:
+            self.attempts.append(run.attempt)
+            if self.failures:
+                self.failures -= 1
+                raise ValueError("not now")
+            self.seen.append(payload)
+
+        @self.app.step
+        async def email(payload: dict[str, Any]) -> None:
+            self.seen.append(payload)
+
+    @property
+    def times(self) -> list[str]:
+        return [each["_cron"]["ts"][11:16] for each in self.seen]
+
+
+@asynccontextmanager
+async def at(url: str, crontab: str, when: str) -> AsyncGenerator[Shop]:
+    shop = Shop(url)
+    shop.app.crontab(text=crontab)
+    async with world(shop.app, url=url, at=f"2021-01-01T{when}Z" if len(when) < 10 else when) as shop.world:
+        yield shop
+
+
+async def test_an_entry_fires_when_it_is_due_with_its_payload_and_time(store_url: str) -> None:
+    async with at(store_url, "0 */4 * * * rollup {a: 1, _cron: 'mine'}", "03:59:00") as shop:
+        await shop.world.advance("30s")
+        assert shop.seen == []
+        await shop.world.advance("9h")
+    stamps = [{"ts": f"2021-01-01T{hour}:00:00.000Z", "backfilled": False} for hour in ("04", "08", "12")]
+    assert shop.seen == [{"a": 1, "_cron": stamp} for stamp in stamps]
+
+
+async def test_a_task_can_be_a_step_and_an_entry_can_have_an_id(store_url: str) -> None:
+    async with at(store_url, "0 4 * * * email ?id=early\n30 4 * * * email ?id=late {x: 1}", "03:00:00") as shop:
+        await shop.world.advance("2h")
+        names = [each.id for each in (await shop.app.schedules.list()).schedules]
+    assert names == ["early", "late"]
+    assert [each.get("x") for each in shop.seen] == [None, 1]
+
+
+async def test_downtime_is_made_up_for_within_fill_oldest_first(store_url: str) -> None:
+    text = "0 */4 * * * rollup ?fill=1d"
+    async with at(store_url, text, "01:00:00") as first:
+        await first.world.advance("4h")
+    async with at(store_url, text, "10:30:00") as shop:
+        await shop.world.settle()
+        await shop.world.advance("2h")
+    assert first.times == ["04:00"]
+    assert [(each["_cron"]["ts"][11:16], each["_cron"]["backfilled"]) for each in shop.seen] == [
+        ("08:00", True),
+        ("12:00", False),
+    ]
+    async with at(store_url, text, "2021-01-02T13:00:00Z") as later:
+        await later.world.settle()
+    assert later.times == ["16:00", "20:00", "00:00", "04:00", "08:00", "12:00"]
+
+
+async def test_without_fill_and_for_new_entries_nothing_is_made_up_for(store_url: str) -> None:
+    async with at(store_url, "0 * * * * rollup", "01:30:00") as first:
+        await first.world.settle()
+    async with at(store_url, "0 * * * * rollup\n0 * * * * email ?id=new&fill=1d", "05:30:00") as shop:
+        await shop.world.settle()
+    assert shop.seen == []
+
+
+async def test_a_minute_late_is_in_time(store_url: str) -> None:
+    async with at(store_url, "0 * * * * rollup", "01:30:00") as first:
+        await first.world.settle()
+    async with at(store_url, "0 * * * * rollup", "02:00:50") as shop:
+        await shop.world.settle()
+    assert [each["_cron"]["backfilled"] for each in shop.seen] == [False]
+
+
+async def test_a_failing_job_backs_off_exponentially_up_to_its_attempts(store_url: str) -> None:
+    async with at(store_url, "0 4 * * * rollup ?max=3", "03:59:00") as shop:
+        shop.failures = 99
+        await shop.world.advance("1h")
+        assert shop.attempts == [1, 2, 3]
+        (info,) = (await shop.app.runs.list()).runs
+        assert (info.state, info.id) == ("failed", "rollup-2021-01-01T04:00:00Z")
+    async with at(store_url, "0 4 * * * rollup", "2021-01-02T03:59:00Z") as shop:
+        shop.failures = 2
+        await shop.world.advance("62s")
+        assert shop.attempts == [1]
+        await shop.world.advance("1s")
+        assert shop.attempts == [1, 2]
+        await shop.world.advance("8s")
+        assert shop.times == ["04:00"]
+
+
+async def test_an_unknown_queue_is_made_serial_and_a_declared_one_stays(store_url: str) -> None:
+    shop = Shop(store_url)
+    shop.app.queue("declared", concurrency=7)
+    shop.app.crontab(text="0 4 * * * rollup ?queue=made&priority=-3\n0 4 * * * email ?queue=declared")
+    async with world(shop.app, url=store_url, at="2021-01-01T03:59:00Z") as w:
+        await w.advance("2m")
+        queues = {each.name: each.limits.concurrency for each in await shop.app.queues.list()}
+        infos = {each.workflow: each for each in (await shop.app.runs.list()).runs}
+    assert queues == {"declared": 7, "made": 1}
+    assert (infos["rollup"].queue, infos["rollup"].priority, infos["email"].queue) == ("made", -3, "declared")
+
+
+async def test_with_a_key_a_run_that_waits_is_replaced_and_both_ticks_point_to_it(store_url: str) -> None:
+    async with at(store_url, "*/10 * * * * rollup ?jobKey=one&queue=q", "03:59:00") as shop:
+        await shop.world.settle()
+        await shop.app.queues.pause("q")
+        await shop.world.advance("25m")
+        ticks = (await shop.app.schedules.ticks("rollup")).ticks
+        await shop.app.queues.resume("q")
+        await shop.world.settle()
+    assert len(ticks) == 3
+    assert len({tick.run for tick in ticks}) == 1
+    assert shop.times == ["04:20"]
+
+
+async def test_four_workers_with_one_file_fire_each_time_once(store_url: str) -> None:
+    text = "* * * * * rollup"
+    shops = [Shop(store_url) for _ in range(4)]
+    for shop in shops:
+        shop.app.crontab(text=text)
+    first, *others = shops
+    async with world(first.app, url=store_url, at="2021-01-01T00:00:30Z") as w:
+        for other in others:
+            other.app.runtime.clock = w.clock
+        async with others[0].app, others[1].app, others[2].app:
+            await w.advance("5m")
+            await w.settle()
+    together = sorted(stamp for shop in shops for stamp in shop.times)
+    assert together == ["00:01", "00:02", "00:03", "00:04", "00:05"]
+
+
+async def test_one_identifier_with_two_patterns_fires_for_both_with_a_warning(
+    store_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = Shop(store_url), Shop(store_url)
+    first.app.crontab(text="*/2 * * * * rollup")
+    second.app.crontab(text="*/3 * * * * rollup")
+    async with world(first.app, url=store_url, at="2021-01-01T00:00:30Z") as w:
+        second.app.runtime.clock = w.clock
+        with caplog.at_level(logging.WARNING):
+            async with second.app:
+                await w.advance("6m")
+                await w.settle()
+    assert sorted(first.times + second.times) == ["00:02", "00:03", "00:04", "00:06"]
+    assert "several patterns" in caplog.text
+
+
+async def test_a_file_that_changes_is_taken_over_and_a_bad_one_is_not(
+    store_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "crontab"
+    file.write_text("0 4 * * * rollup\n")
+    shop = Shop(store_url)
+    shop.app.crontab(file=file)
+
+    async def replaced(text: str, number: int) -> None:
+        file.write_text(text)
+        os.utime(file, ns=(number, number))
+        worker: Any = shop.app._worker
+        worker._crontab.review(worker._me.id)
+
+    async with world(shop.app, url=store_url, at="2021-01-01T03:00:00Z") as w:
+        await replaced("nonsense\n0 5 * * * unknown\n", 1)
+        assert "line 1" in caplog.text
+        await replaced("0 5 * * * unknown\n", 2)
+        assert "no function is called 'unknown'" in caplog.text
+        await w.advance("61m")
+        assert shop.times == ["04:00"]
+        await replaced("30 4 * * * rollup\n", 3)
+        await w.advance("30m")
+    assert shop.times == ["04:00", "04:30"]
+
+
+async def test_an_entry_that_no_live_worker_lists_is_stopped_and_goes_on_when_one_does(store_url: str) -> None:
+    first, second = Shop(store_url), Shop(store_url)
+    first.app.crontab(text="* * * * * rollup")
+    async with world(second.app, url=store_url, at="2021-01-01T00:00:30Z") as w:
+        first.app.runtime.clock = w.clock
+        async with first.app:
+            await w.advance("1m")
+        worker: Any = second.app._worker
+        crontabs = worker._crontab._crontabs()
+        crontabs.review()
+        crontabs._unlisted["rollup"] -= 61
+        crontabs.review()
+        info = await second.app.schedules.describe("rollup")
+        assert info.stopped is not None
+        assert "no live worker lists it" in info.stopped
+        async with first.app:
+            assert (await second.app.schedules.describe("rollup")).stopped is None
+
+
+def test_exactly_one_source_is_given_and_its_faults_are_all_told(tmp_path: Path) -> None:
+    app = App("sqlite://")
+    with pytest.raises(InvalidInput, match="exactly one"):
+        app.crontab()
+    with pytest.raises(InvalidInput, match="exactly one"):
+        app.crontab(text="", items=[])
+    with pytest.raises(InvalidCron) as caught:
+        app.crontab(text="61 * * * * a\n* * * * * b ?max=0")
+    assert [fault.line for fault in caught.value.faults] == [1, 2]
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        app.crontab(file=tmp_path / "nowhere")
+
+
+async def test_an_unknown_task_or_a_wrong_signature_refuses_all_of_it() -> None:
+    app = App("sqlite://", settings=Settings(poll=0.05))
+
+    @app.workflow
+    async def two(a: int, b: int) -> int:
+        return a + b
+
+    @app.workflow
+    async def number(a: int) -> int:
+        return a
+
+    app.crontab(text="* * * * * two\n* * * * * number\n* * * * * nobody")
+    with pytest.raises(InvalidCron) as caught:
+        async with app:
+            pass
+    assert [(fault.line, fault.field) for fault in caught.value.faults] == [(1, "two"), (2, "number"), (3, "nobody")]
+
+
+async def test_items_made_in_code_are_entries_too(store_url: str) -> None:
+    shop = Shop(store_url)
+    shop.app.crontab(items=[CronItem("rollup", "0 4 * * *", CronOptions(max_attempts=2), {"n": 1}, identifier="mine")])
+    async with world(shop.app, url=store_url, at="2021-01-01T03:59:00Z") as w:
+        await w.advance("2m")
+    assert [each["n"] for each in shop.seen] == [1]
+    shop.app.crontab(items=parse_crontab("0 4 * * * rollup"))
+
+
+def test_listings_are_json() -> None:
+    shop = Shop("sqlite://")
+    shop.app.crontab(text="0 4 * * * rollup")
+    crontab = shop.app.runtime.crontab
+    assert crontab is not None
+    (definition,) = crontab.definitions(shop.app.runtime.registry)
+    assert json.loads(definition.columns()["action"])["cron"] == "payload"
