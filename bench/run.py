@@ -35,6 +35,7 @@ from bench.harness import (
 from bench.history import with_past
 from bench.schedules import schedules
 from bench.transactions import transactions
+from bench.web import PAGES, web
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +49,7 @@ SECTIONS: Final = (
     "recovery",
     "schedules",
     "transactions",
+    "web",
 )
 KINDS: Final[tuple[Kind, ...]] = ("sqlite", "postgres")
 PEER_PYTHON: Final = PROJECT / ".bench-venv" / "bin" / "python"
@@ -76,6 +78,8 @@ BUDGETS: Final = (
     Budget("functions scheduled", ("bare", "batched rows"), at_least=0.15, database="sqlite"),
     Budget("functions scheduled", ("bare", "batched rows"), at_least=0.30, database="postgres"),
     Budget("picking up, many pending", ("mainspring", "picking up, few pending"), at_most=1.5),
+    *(Budget(f"page: {name}", None, at_most=100) for name in PAGES if name != "runs of a rare workflow"),
+    Budget("open page", None, at_most=10),
 )
 
 
@@ -116,6 +120,8 @@ def _measure(target: Target, past: Target, sections: tuple[str, ...], peer_pytho
         yield from schedules(target)
     if "transactions" in sections:
         yield from transactions(target)
+    if "web" in sections:
+        yield from web(target)
     if peer_python is not None:
         yield from _dbos(target, sections, peer_python)
 

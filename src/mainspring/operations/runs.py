@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003  (a run that asks for a RunInfo records it, and reads it back by its annotations)
 from typing import TYPE_CHECKING, Any, Unpack
 
+from msgspec.structs import replace
+
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
-from mainspring.model.states import State
+from mainspring.model.states import LIVE, State
 from mainspring.operations.functions import ScheduledFunctions
 from mainspring.operations.managing import Managing
 from mainspring.operations.run_filters import RunFilters, run_filter
 from mainspring.store.ops import FAR
+from mainspring.store.watching import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,10 +120,18 @@ class Runs(Managing):
         """A page of runs, newest first. Runs that come or change meanwhile do not shift the pages that follow."""
         if limit < 1:
             raise InvalidInput(f"a page has at least one run, not {limit}")
-        page = self._store.runs(run_filter(filters, before=after, limit=limit + 1))
+        wanted = run_filter(filters, before=after, limit=limit + 1)
+        page = self._store.runs(replace(wanted, few=self._are_few(wanted.states)))
         more = len(page) > limit
         page = page[:limit]
         return RunPage([run_info(run) for run in page], page[-1].uid if more else None)
+
+    def _are_few(self, states: Sequence[str]) -> bool:
+        """Whether the runs in these states are soon counted. Those that have ended are not."""
+        if not states or not set(states) <= LIVE:
+            return False
+        counts = self._store.watching.live()
+        return sum(counts[state] for state in states) < MOST
 
     def counts(self) -> dict[str, int]:
         """How many runs are in each state that is not an end."""

@@ -152,8 +152,12 @@ COUNT_RECENT = """
 SWEEP_STARTS = "DELETE FROM queue_starts WHERE queue = :queue AND at <= :before"
 EXCEPTIONS = "SELECT queue, partition, limits FROM queue_partitions"
 QUEUES = f"SELECT {', '.join(QUEUE_COLUMNS)} FROM queues"
-COUNTS = """
-  SELECT queue, partition, state, since IS NOT NULL, count(*) FROM runs
-  WHERE queue IS NOT NULL AND state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling')
-  GROUP BY 1, 2, 3, 4
-"""
+COUNTS = " UNION ALL ".join(
+    f"SELECT queue, partition, state, since IS NOT NULL, count(*) FROM runs WHERE {condition} GROUP BY 1, 2, 3, 4"
+    for condition in (
+        WAITS,
+        PLACED,
+        "queue IS NOT NULL AND state = 'scheduled' AND owner IS NULL AND state IN ('scheduled', 'waiting')",
+    )
+)
+"""One part for each index: what has ended is not looked at, however much of it there is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mainspring.model.states import State
+from mainspring.store.queues import RESUMES, WAITS
 from mainspring.store.sql import RUN_COLUMNS
 
 if TYPE_CHECKING:
@@ -16,6 +17,18 @@ _EQUAL = ("workflow", "kind", "parent", "queue", "schedule", "version", "forked_
 _SPANS = ("created", "started", "completed", "due")
 _STRANDED = "(stranded IS NOT NULL AND state = 'queued')"
 """In hand it goes on after all; which versions could not follow it is remembered until it has ended or is handed back."""
+
+_OWNED = "owner IS NOT NULL"
+_READY = "state = 'queued' AND queue IS NULL"
+_LATER = "owner IS NULL AND state IN ('scheduled', 'waiting')"
+_PLACES = {
+    "running": (_OWNED,),
+    "cancelling": (_OWNED,),
+    "waiting": (_OWNED, _LATER),
+    "scheduled": (_LATER,),
+    "queued": (_READY, WAITS, RESUMES),
+}
+"""Where runs in a state that is no end are found: each is word for word the condition of an index."""
 
 SQLITE_ATTRIBUTES = """NOT EXISTS (
     SELECT 1 FROM json_each(:attributes) w WHERE NOT EXISTS (
@@ -40,6 +53,10 @@ class Filters:
         """The statement and its parameters for a page of runs."""
         where, values = self._where(wanted)
         values["limit"] = wanted.limit
+        if wanted.few:
+            places = dict.fromkeys(place for state in wanted.states for place in _PLACES[state])
+            found = " UNION ALL ".join(f"SELECT uid FROM runs WHERE {place}" for place in places)
+            where += f" AND uid IN ({found})"
         return f"SELECT {', '.join(RUN_COLUMNS)} FROM runs {where} ORDER BY uid DESC LIMIT :limit", values
 
     def aggregate(self, wanted: RunFilter, by: Sequence[str], bucket: int | None) -> tuple[str, dict[str, Any]]:

@@ -1,0 +1,126 @@
+"""How long the pages of the dashboard take with a million runs and ten thousand schedules.
+
+| what it yields | of what |
+|---|---|
+| page … | ms, p95 of 40: from the request to the last byte, without a network between |
+| open page | ms of processor time per second for one page that is open and changes |
+
+    python -m bench.web [sqlite|postgres]      alone, without the rest of the benchmarks
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import statistics
+import sys
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+import httpx
+
+from bench.harness import Figure, Kind, console, targets
+from bench.history import with_past
+from mainspring import App, Declaration, Spec
+from mainspring.web import dashboard, live
+from mainspring.web.desk import Desk
+from mainspring.web.pages import runs
+from mainspring.web.redaction import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.harness import Target
+
+RUNS = int(os.environ.get("BENCH_RUNS", "1000000"))
+SCHEDULES = int(os.environ.get("BENCH_PAGE_SCHEDULES", "10000"))
+TIMES = 40
+WATCHED = 10.0
+PAGES = {
+    "overview": "/",
+    "runs": "/runs",
+    "runs, far back": "/runs?after=past-500000",
+    "failed runs": "/runs?state=failed",
+    "running runs": "/runs?state=running",
+    "scheduled runs": "/runs?state=scheduled",
+    "runs of one workflow": "/runs?workflow=trivial",
+    "runs of a rare workflow": "/runs?workflow=rare",
+    "run": "/runs/past-400001",
+    "schedules": "/schedules",
+    "schedule": "/schedules/s-05000",
+    "functions": "/functions",
+    "queues": "/queues",
+    "workers": "/workers",
+    "metrics": "/metrics",
+}
+
+
+def web(target: Target) -> Iterator[Figure]:
+    """All pages, on a database with a past."""
+    url = with_past(target, RUNS).fresh()
+    app = App(url, version="bench")
+
+    @app.workflow
+    async def act() -> None: ...
+
+    @app.workflow
+    async def rare() -> None: ...
+
+    try:
+        yield from asyncio.run(_measure(app, act, rare, target.kind))
+    finally:
+        app.close()
+
+
+async def _measure(app: App, act: Any, rare: Any, kind: Kind) -> list[Figure]:
+    made = [Declaration(f"s-{n:05}", act.bind(), Spec(cron=[f"{n % 60} {n % 24} * * *"])) for n in range(SCHEDULES)]
+    for first in range(0, SCHEDULES, 1_000):
+        await app.schedules.apply(made[first : first + 1_000])
+    await rare.options(id="rare-one", after="5d").start()
+    figures: list[Figure] = []
+    transport = httpx.ASGITransport(cast("Any", dashboard(app)), client=("127.0.0.1", 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=120) as asking:
+        for name, path in PAGES.items():
+            took: list[float] = []
+            for _ in range(TIMES):
+                begin = time.perf_counter()
+                answer = await asking.get(path)
+                took.append((time.perf_counter() - begin) * 1e3)
+                assert answer.status_code == 200, (path, answer.text[:500])
+            p95 = statistics.quantiles(took, n=20)[-1]
+            note = f"{RUNS:,} runs, {SCHEDULES:,} schedules"
+            figures.append(Figure("mainspring", f"page: {name}", kind, p95, "ms", note))
+    figures.append(Figure("mainspring", "open page", kind, await _open_page(app), "ms", "of processor time per second"))
+    return figures
+
+
+async def _open_page(app: App) -> float:
+    """What a page of runs that is open costs, per second."""
+    desk = Desk(app, Redactor(None))
+    query = runs.RunQuery()
+
+    async def look() -> object:
+        return await desk.ask(lambda scene: runs.runs(scene, query))
+
+    async def watch() -> None:
+        async for _ in live.stream(desk, look).body_iterator:
+            pass
+
+    await look()
+    begin = time.process_time()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(watch(), WATCHED)
+    return (time.process_time() - begin) / WATCHED * 1e3
+
+
+def main() -> None:
+    kinds = cast("list[Kind]", sys.argv[1:] or ["sqlite", "postgres"])
+    with targets(kinds) as found:
+        for target in found:
+            for figure in web(target):
+                console().print(f"{figure.database:<9} {figure.what:<32} {figure}")
+
+
+if __name__ == "__main__":
+    main()
