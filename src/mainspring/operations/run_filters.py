@@ -69,6 +69,7 @@ def run_filter(given: RunFilters, *, before: str | None = None, limit: int = 50)
         stranded=given.get("stranded"),
         before=before,
         limit=limit,
+        few=False,
         **{name: (_time(given, f"{name}_after"), _time(given, f"{name}_before")) for name in _TIMES},
     )
 
