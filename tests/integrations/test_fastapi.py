@@ -17,7 +17,7 @@ from mainspring.integrations.fastapi import lifespan, mount
 from tests.support.processes import PROJECT, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncGenerator, Iterator
     from pathlib import Path
 
 WORKERS = 4
@@ -73,7 +73,7 @@ async def test_the_lifespan_enters_the_app_and_ones_own_inside_it(tmp_path: Path
         return "hello"
 
     @asynccontextmanager
-    async def own(site: Any) -> Any:
+    async def own(site: Any) -> AsyncGenerator[dict[str, Any]]:
         yield {"said": await hello(), "site": site}
 
     async with lifespan(app, own)("the site") as state:

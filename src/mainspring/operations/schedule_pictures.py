@@ -66,46 +66,71 @@ class Pictures:
 
     def cards(self, schedules: Iterable[str]) -> list[ScheduleCard]:
         """Schedules at a glance; one that is gone meanwhile is left out."""
-        rows = [self._store.schedules.get(schedule) for schedule in schedules]
-        return [self._card(row) for row in rows if row is not None]
+        rows = [row for row in map(self._store.schedules.get, schedules) if row is not None]
+        calendars = {row.id: _Calendar(row, self._clock.now(), MONTH) for row in rows}
+        outcomes = self._outcomes(list(calendars.values()))
+        return [self._card(row, calendars[row.id].days(outcomes[row.id], coming=False)) for row in rows]
 
-    def _card(self, row: Schedule) -> ScheduleCard:
-        spec, now = spec_of(row.spec), self._clock.now()
+    def _card(self, row: Schedule, days: list[Day]) -> ScheduleCard:
         last = self._store.schedules.ticks(TickFilter(row.id, limit=1))
-        today = _day_of(now, spec)
         return ScheduleCard(
             ScheduleInfo(**schedule_values(row)),
-            spec.timezone,
-            upcoming(row, now, 5),
+            spec_of(row.spec).timezone,
+            upcoming(row, self._clock.now(), 5),
             tick_info(last[0]) if last else None,
-            self._days(row, spec, today - timedelta(days=MONTH - 1), MONTH, coming=False),
+            days,
         )
 
     def year(self, schedule: str) -> list[Day]:
-        """Half a year of what was and half a year of what is to come."""
+        """Half a year of what was and half a year of what is to come, whole weeks."""
         row = self._store.schedules.get(schedule)
         if row is None:
             raise NotFound(f"there is no schedule {schedule!r}, or no longer")
-        spec = spec_of(row.spec)
-        first = _day_of(self._clock.now(), spec) - timedelta(days=HALF_A_YEAR - 1)
-        first -= timedelta(days=first.weekday())
-        return self._days(row, spec, first, 53 * 7, coming=True)
+        calendar = _Calendar(row, self._clock.now(), HALF_A_YEAR, weeks=53)
+        return calendar.days(self._outcomes([calendar])[row.id], coming=True)
 
-    def _days(self, row: Schedule, spec: Spec, first: date, count: int, *, coming: bool) -> list[Day]:
-        now = self._clock.now()
-        edges = [_midnight(first + timedelta(days=number), spec) for number in range(count + 1)]
-        past = [(start, end) for start, end in pairwise(edges) if start <= now]
-        outcomes = self._outcomes(row.id, past)
+    def _outcomes(self, calendars: list[_Calendar]) -> dict[str, dict[int, dict[str, int]]]:
+        """What became of the ticks of each schedule's days, by the beginning of the day."""
+        watching = self._store.watching
+        found: dict[str, dict[int, dict[str, int]]] = {calendar.row.id: {} for calendar in calendars}
+        spans = [(calendar.row.id, start, end) for calendar in calendars for start, end in calendar.past]
+        for schedule, start in watching.started_in(spans):
+            found[schedule][start] = {"fired": 1}
+        for calendar in calendars:
+            mine = found[calendar.row.id]
+            for nominal, until, outcome, count in watching.unhappy(calendar.row.id, calendar.past[0][0], _MOST_UNHAPPY):
+                for start, end in calendar.past:
+                    if nominal < end and (until or nominal) >= start:
+                        there = mine.setdefault(start, {})
+                        there[outcome] = there.get(outcome, 0) + count
+        return found
+
+
+class _Calendar:
+    """The days of a schedule, in its own zone: so many up to today, or whole weeks from there on."""
+
+    def __init__(self, row: Schedule, now: int, back: int, weeks: int | None = None) -> None:
+        self.row = row
+        self._now = now
+        self._spec = spec_of(row.spec)
+        self._first = _day_of(now, self._spec) - timedelta(days=back - 1)
+        if weeks is not None:
+            self._first -= timedelta(days=self._first.weekday())
+        count = back if weeks is None else 7 * weeks
+        self._edges = [_midnight(self._first + timedelta(days=number), self._spec) for number in range(count + 1)]
+        self.past = [(start, end) for start, end in pairwise(self._edges) if start <= now]
+
+    def days(self, outcomes: dict[int, dict[str, int]], *, coming: bool) -> list[Day]:
+        row, zone = self.row, self._spec.zone
         active = coming and not row.paused and row.stopped is None
         skips = set(json.loads(row.skips))
-        times = Times(spec, row.id)
+        times = Times(self._spec, row.id)
         days: list[Day] = []
-        for number, (start, end) in enumerate(pairwise(edges)):
-            ahead = _times(times, max(start, now), end, skips) if active and end > now else []
-            zone = spec.zone
+        for number, (start, end) in enumerate(pairwise(self._edges)):
+            ahead = _times(times, max(start, self._now), end, skips) if active and end > self._now else []
             days.append(
                 Day(
-                    first + timedelta(days=number),
+                    self._first + timedelta(days=number),
                     outcomes.get(start, {}),
                     len(ahead),
                     to_datetime(ahead[0]) if ahead else None,
@@ -113,19 +138,6 @@ class Pictures:
                 )
             )
         return days
-
-    def _outcomes(self, schedule: str, spans: list[tuple[int, int]]) -> dict[int, dict[str, int]]:
-        """What became of the ticks within each span, by its start."""
-        if not spans:
-            return {}
-        watching = self._store.watching
-        found: dict[int, dict[str, int]] = {start: {"fired": 1} for start in watching.started_in(schedule, spans)}
-        for nominal, until, outcome, count in watching.unhappy(schedule, spans[0][0], _MOST_UNHAPPY):
-            for start, end in spans:
-                if nominal < end and (until or nominal) >= start:
-                    there = found.setdefault(start, {})
-                    there[outcome] = there.get(outcome, 0) + count
-        return found
 
 
 def _times(times: Times, start: int, end: int, skips: set[int]) -> list[int]:

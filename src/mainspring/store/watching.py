@@ -6,6 +6,7 @@ in `activity` by the workers as it happened.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
@@ -88,10 +89,18 @@ _UNHAPPY = """
   ORDER BY nominal DESC LIMIT :limit
 """
 _STARTED_IN = """
-  WITH spans (low, high) AS (VALUES {spans})
-  SELECT low FROM spans WHERE EXISTS (
-    SELECT 1 FROM ticks WHERE schedule = :schedule AND nominal >= low AND nominal < high AND outcome IN ('fired', 'late'))
+  WITH spans (schedule, low, high) AS ({spans})
+  SELECT spans.schedule, spans.low FROM spans WHERE EXISTS (
+    SELECT 1 FROM ticks
+    WHERE ticks.schedule = spans.schedule AND nominal >= low AND nominal < high AND outcome IN ('fired', 'late'))
 """
+SQLITE_SPANS = """
+  SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(:spans)
+"""
+POSTGRES_SPANS = """
+  SELECT e ->> 0, CAST(e ->> 1 AS bigint), CAST(e ->> 2 AS bigint) FROM json_array_elements(CAST(:spans AS json)) e
+"""
+"""How a list of lists comes into a statement, of whatever length, as one parameter."""
 
 _QUEUE_AGES = f"""
   WITH RECURSIVE names (name) AS (
@@ -197,9 +206,10 @@ class Do(Protocol):
 class Watching:
     """What the dashboard and the metrics read, and the two tables that are kept for them."""
 
-    def __init__(self, rows: Rows, do: Do) -> None:
+    def __init__(self, rows: Rows, do: Do, spans: str) -> None:
         self._rows = rows
         self._do = do
+        self._started_in = _STARTED_IN.replace("{spans}", spans)
 
     # -- what is alive -------------------------------------------------------------------------------------------------
     def live(self) -> dict[str, int]:
@@ -249,15 +259,10 @@ class Watching:
         rows = self._rows(_UNHAPPY, schedule=schedule, since=since, limit=limit)
         return [(nominal, until, outcome, count) for nominal, until, outcome, count in rows]
 
-    def started_in(self, schedule: str, spans: Sequence[tuple[int, int]]) -> list[int]:
-        """The beginnings of those spans of time in which a tick of a schedule started a run."""
-        listed = ", ".join(
-            f"(CAST(:low{number} AS BIGINT), CAST(:high{number} AS BIGINT))" for number in range(len(spans))
-        )
-        values = {f"low{number}": low for number, (low, _) in enumerate(spans)}
-        values |= {f"high{number}": high for number, (_, high) in enumerate(spans)}
-        found = self._rows(_STARTED_IN.replace("{spans}", listed), schedule=schedule, **values)
-        return [row[0] for row in found]
+    def started_in(self, spans: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
+        """Of schedules with spans of time, those with their beginnings in which a tick started a run."""
+        found = self._rows(self._started_in, spans=json.dumps(list(spans)))
+        return [(schedule, low) for schedule, low in found]
 
     def queue_ages(self) -> dict[str, int]:
         """Since when the run that waits longest in each queue is ready."""

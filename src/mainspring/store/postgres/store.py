@@ -27,7 +27,7 @@ from mainspring.store.postgres.transactions import PostgresTransactions
 from mainspring.store.postgres.whole import Whole
 from mainspring.store.run_filters import POSTGRES_ATTRIBUTES, Filters
 from mainspring.store.unknown import Unknown
-from mainspring.store.watching import Watching
+from mainspring.store.watching import POSTGRES_SPANS, Watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -86,7 +86,7 @@ class PostgresStore:
         self._filters = Filters(POSTGRES_ATTRIBUTES)
         self.management = Management(self._manage, self._rows, self._filters)
         self.unknown = Unknown(self._manage, self._rows)
-        self.watching = Watching(self._rows, self._do_all)
+        self.watching = Watching(self._rows, self._do_all, POSTGRES_SPANS)
 
     # -- life ----------------------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True) -> None:

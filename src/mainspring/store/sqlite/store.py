@@ -26,7 +26,7 @@ from mainspring.store.sqlite.retention import SqliteRetention
 from mainspring.store.sqlite.schedules import SqliteSchedules
 from mainspring.store.sqlite.transactions import SqliteTransactions
 from mainspring.store.unknown import Unknown
-from mainspring.store.watching import Watching
+from mainspring.store.watching import SQLITE_SPANS, Watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -76,7 +76,7 @@ class SqliteStore:
         self._filters = Filters(SQLITE_ATTRIBUTES)
         self.management = Management(self._manage, self._rows, self._filters)
         self.unknown = Unknown(self._manage, self._rows)
-        self.watching = Watching(self._rows, self._do)
+        self.watching = Watching(self._rows, self._do, SQLITE_SPANS)
 
     # -- life ----------------------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True) -> None:
