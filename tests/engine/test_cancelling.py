@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from mainspring import App, State, run
-from mainspring.errors import RunCancelled
+from mainspring.errors import InvalidInput, RunCancelled
 from mainspring.testing import world
 from tests.engine.lives import another_process, info, names, record, restart, until_halted
 
@@ -388,3 +388,12 @@ async def test_a_step_at_top_level_runs_on_and_its_record_is_cancelled(store_url
         go.set()
         await done.wait()
     assert done.is_set()
+
+
+async def test_a_cancelled_run_is_not_taken_for_one_that_is_out_of_time(store_url: str) -> None:
+    app = App()
+    async with world(app, url=store_url):
+        with pytest.raises(InvalidInput, match="in other words"):
+            await app.handle("any").cancel("timeout")
+        with pytest.raises(InvalidInput, match="in other words"):
+            await app.runs.cancel("any", reason="timeout")

@@ -10,6 +10,7 @@ from mainspring.app.options import micros
 from mainspring.engine.branches import ours
 from mainspring.operations.managing import Figures, Loaded
 from mainspring.operations.runs import RunInfo, RunPage, StepInfo
+from mainspring.operations.versions import PatchInfo, VersionInfo, Versions
 from mainspring.operations.workers import WorkerInfo, Workers
 
 if TYPE_CHECKING:
@@ -170,4 +171,31 @@ class WorkerVerbs(_Noun):
         """The fleet, oldest first."""
         return self._runtime.ask_store(
             "workers.list", list[WorkerInfo], lambda store: Workers(store, self._runtime.clock).list()
+        )
+
+
+class VersionVerbs(_Noun):
+    """Seeing versions of the app, and helping runs that no worker can continue."""
+
+    _spelled: ClassVar[str] = "versions"
+
+    @dual
+    def patches(self, /) -> Coroutine[Any, Any, list[PatchInfo]]:
+        """The patches that unfinished runs have asked for. One whose `old` is 0 can be retired."""
+        return self._runtime.ask_store(
+            "versions.patches", list[PatchInfo], lambda store: Versions(store, self._runtime.clock).patches()
+        )
+
+    @dual
+    def force(self, /, *ids: str, version: str | None = None) -> Coroutine[Any, Any, dict[str, bool]]:
+        """Let stranded runs be continued by whatever source there is, or by that of one version. False: it is not stranded."""
+        return self._runtime.ask_store(
+            "versions.force", dict[str, bool], lambda store: Versions(store, self._runtime.clock).force(ids, version)
+        )
+
+    @dual
+    def list(self, /) -> Coroutine[Any, Any, list[VersionInfo]]:
+        """The versions, newest first, with their workers, unfinished runs, and why some of them are stranded."""
+        return self._runtime.ask_store(
+            "versions.list", list[VersionInfo], lambda store: Versions(store, self._runtime.clock).list()
         )

@@ -43,7 +43,7 @@ from mainspring.model.keys import KeyMode
 from mainspring.model.records import NewRun
 from mainspring.model.states import State
 from mainspring.operations.retention import keep_of
-from mainspring.operations.runs import Runs
+from mainspring.operations.runs import Runs, check_reason
 from mainspring.store.ops import Release, Start
 
 if TYPE_CHECKING:
@@ -505,6 +505,7 @@ class Runtime:
     # -- asking --------------------------------------------------------------------------------------------------------
     def cancel(self, run_id: str, reason: str | None) -> Coroutine[Any, Any, bool]:
         """Cancel a run, as part of the transaction that is open here, if any. A function that cancels itself goes on."""
+        check_reason(reason)
         where = current.get()
         place = where.step if isinstance(where, TransactionScope) else where
         if (
@@ -519,6 +520,7 @@ class Runtime:
 
     def cancel_many(self, ids: Sequence[str], reason: str | None) -> Coroutine[Any, Any, dict[str, bool]]:
         """Cancel runs, as part of the transaction that is open here, if any."""
+        check_reason(reason)
         where = current.get()
         if isinstance(where, TransactionScope):
             return self.transacting.cancel(where, ids, reason)

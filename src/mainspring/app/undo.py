@@ -79,6 +79,8 @@ class Undo:
         """What is to be done now, the last that was pushed first."""
         ex = self._line.execution
         ex.scopes -= 1
+        if ex.dry:
+            return
         unwinding = ex.unwinding is not None and ex.unwound
         if (error is None and not unwinding) or ex.halted is not None or ex.disagreement is not None:
             return

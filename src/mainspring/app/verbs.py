@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 from mainspring.app.asking import Ask
 from mainspring.app.joined import JoinedBlock
 from mainspring.app.later import FunctionVerbs
-from mainspring.app.nouns import RunVerbs, WorkerVerbs
+from mainspring.app.nouns import RunVerbs, VersionVerbs, WorkerVerbs
 from mainspring.app.queues import QueueVerbs
 from mainspring.app.several import First, Gather
 from mainspring.app.talk import Message, Talk
@@ -121,6 +121,11 @@ class Voice:
     def runs(self) -> RunVerbs:
         """Seeing and stopping runs."""
         return RunVerbs(self._talk.runtime)
+
+    @property
+    def versions(self) -> VersionVerbs:
+        """Seeing versions of the app, and helping runs that no worker can continue."""
+        return VersionVerbs(self._talk.runtime)
 
     @property
     def workers(self) -> WorkerVerbs:

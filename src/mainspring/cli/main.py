@@ -5,7 +5,20 @@ from __future__ import annotations
 import click
 
 import mainspring
-from mainspring.cli import crontab, database, dev, doctor, queues, run, runs, schedules, ui, worker
+from mainspring.cli import (
+    crontab,
+    database,
+    dev,
+    doctor,
+    queues,
+    replay,
+    run,
+    runs,
+    schedules,
+    ui,
+    versions,
+    worker,
+)
 from mainspring.cli.commands import Group, colour_wanted
 
 _HELP = """Durable workflows and the schedules that start them.
@@ -47,6 +60,8 @@ main.add_command(runs.runs)
 main.add_command(queues.queues)
 main.add_command(crontab.crontab)
 main.add_command(schedules.schedules)
+main.add_command(versions.versions)
+main.add_command(replay.replay)
 main.add_command(database.db)
 main.add_command(doctor.doctor)
 main.add_command(ui.ui)

@@ -176,7 +176,7 @@ class Engine:
         self.executions[ex.id] = ex
         self._count_place(ex, 1)
         if ex.unwinding is not None:
-            self.loop.call_later(_PATIENCE, self._press_on, ex)
+            self.press_on_later(ex)
         elif ex.run.deadline is not None:
             ex.deadline = self.timers.at(ex.run.deadline, lambda: self._out_of_time(ex))
         if not ex.function.is_async:
@@ -230,12 +230,16 @@ class Engine:
                 self._launch(again)
                 return
 
+    def press_on_later(self, ex: Execution) -> None:
+        """See to it that a run which is executed as far as it is recorded comes to an end."""
+        self.loop.call_later(_PATIENCE, self._press_on, ex)
+
     def _press_on(self, ex: Execution) -> None:
         """A run that is to undo what it did waits for something that is no operation, and will not come: cancel it."""
         if self.executions.get(ex.id) is not ex or ex.halted is not None or ex.unwound or ex.root is None:
             return
         if ex.delivery.replaying or ex.active or not ex.function.is_async:
-            self.loop.call_later(_PATIENCE, self._press_on, ex)
+            self.press_on_later(ex)
             return
         ex.unwound = True
         for task in ex.tasks:

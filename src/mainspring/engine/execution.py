@@ -65,6 +65,7 @@ class Execution:
         "deadline",
         "delivery",
         "disagreement",
+        "dry",
         "engine",
         "epoch",
         "function",
@@ -74,6 +75,7 @@ class Execution:
         "invoking",
         "journal",
         "last_time",
+        "outcome",
         "outstanding",
         "parking",
         "patches",
@@ -120,6 +122,10 @@ class Execution:
         """It was stopped, and is executed only to undo what it did."""
         self.unwound = False
         """An operation was stopped for that."""
+        self.dry = False
+        """It is only compared with its record: nothing is undone."""
+        self.outcome: tuple[Any, BaseException | None] = (None, None)
+        """What came out of its code."""
         self.complaints: list[str] = []
         """What could not be undone."""
         self.patches: dict[str, bool] = {}

@@ -47,6 +47,7 @@ async def run_async(ex: Execution) -> Ending | None:
         error = caught
     current.set(None)
     await _clear_tasks(ex)
+    ex.outcome = value, error
     flow = _conclude(ex, value, error)
     try:
         effect = next(flow)
@@ -67,6 +68,7 @@ def run_blocking(ex: Execution) -> Ending | None:
     except BaseException as caught:  # noqa: BLE001
         error = caught
     current.set(None)
+    ex.outcome = value, error
     flow = _conclude(ex, value, error)
     try:
         effect = next(flow)

@@ -10,6 +10,8 @@ from mainspring.engine.context import current
 if TYPE_CHECKING:
     from mainspring.engine.execution import Execution
 
+DRY_SECONDS = 2.0
+"""The same for a run that is only compared with its record: there somebody waits for the answer, and nothing is lost by it."""
 STUCK_SECONDS = 30.0
 """How long a replay may ask for nothing that is recorded, twice in a row. Long, because what the workflow's own code waits for is not known here,
 and because being wrong about it ends a run that could have gone on.
@@ -24,7 +26,8 @@ def watch_for_disagreement(ex: Execution, position: str) -> None:
 def _look_later(ex: Execution, position: str, *, suspicious: bool) -> None:
     cursor = ex.delivery.cursor
     context = contextvars.Context()  # it is not the workflow's own timer
-    ex.engine.loop.call_later(STUCK_SECONDS, _perhaps_stuck, ex, position, cursor, suspicious, context=context)
+    patience = DRY_SECONDS if ex.dry else STUCK_SECONDS
+    ex.engine.loop.call_later(patience, _perhaps_stuck, ex, position, cursor, suspicious, context=context)
 
 
 def _perhaps_stuck(ex: Execution, position: str, cursor: int, suspicious: bool) -> None:  # noqa: FBT001  (called by a timer)

@@ -16,6 +16,7 @@ from mainspring.operations.queues import Queues
 from mainspring.operations.retention import Pruning
 from mainspring.operations.runs import Runs
 from mainspring.operations.talk import Conversation, conversation
+from mainspring.operations.versions import Versions
 from mainspring.operations.watch import Watch
 from mainspring.operations.workers import Workers
 from mainspring.store.open import open_store, shown, sqlite_path
@@ -46,6 +47,7 @@ class Operations:
         self.runs = Runs(store, clock)
         self.workers = Workers(store, clock)
         self.queues = Queues(store, clock)
+        self.versions = Versions(store, clock)
         self.pruning = Pruning(store, clock)
 
     @property

@@ -138,19 +138,27 @@ class Runs(Managing):
         return self._store.counts()
 
     def cancel(self, ids: Sequence[str], reason: str | None = None) -> dict[str, bool]:
-        return self._store.cancel(ids, reason, self._clock.now())
+        return self._store.cancel(ids, check_reason(reason), self._clock.now())
 
     def terminate(self, ids: Sequence[str], reason: str | None = None) -> dict[str, bool]:
-        return self._store.terminate(ids, reason, self._clock.now())
+        return self._store.terminate(ids, check_reason(reason), self._clock.now())
+
+
+def check_reason(reason: str | None) -> str | None:
+    """A reason that somebody gives. One of them is the library's own: whoever waits is told by it that a run's time was over."""
+    if reason == "timeout":
+        raise InvalidInput("the reason 'timeout' is that of runs whose time is over; say it in other words")
+    return reason
 
 
 def run_info(run: Run) -> RunInfo:
+    stopping = run.stopping is not None and not run.state.ended
     return RunInfo(
         id=run.id,
         workflow=run.workflow,
         kind=run.kind,
-        state=run.state if run.stopping is None or run.state.ended else State.CANCELLING,
-        reason=run.reason if run.stopping is None else run.stopping or None,
+        state=State.CANCELLING if stopping else run.state,
+        reason=run.stopping or None if stopping else run.reason,
         input=json.loads(run.input),
         output=_value(run.output),
         error=_value(run.error),

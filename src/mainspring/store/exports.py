@@ -16,6 +16,7 @@ from mainspring.store.message_sql import MESSAGE_COLUMNS, SPOKEN_COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from mainspring.model.records import Run, Step
     from mainspring.store.management import Desk
     from mainspring.store.message_sql import Rows
 
@@ -86,6 +87,16 @@ def load(desk: Desk, records: Iterable[dict[str, Any]]) -> tuple[int, int]:
         elif values["run"] not in there:
             raise InvalidInput(f"a record of {table} comes before its run {values['run']!r}; nothing was loaded")
     return len(new), len(there)
+
+
+def run_of_record(record: dict[str, Any]) -> Run:
+    """The run that a record of an export stands for."""
+    return sql.to_run([_values("runs", record)[column] for column in sql.RUN_COLUMNS])
+
+
+def step_of_record(record: dict[str, Any]) -> Step:
+    """The step that a record of an export stands for."""
+    return sql.to_step([_values("steps", record)[column] for column in sql.STEP_COLUMNS])
 
 
 def _record(table: str, row: Sequence[Any]) -> dict[str, Any]:

@@ -68,6 +68,23 @@ _KEY_TAKEN = f"""
 _UNSETTLED = "SELECT id FROM runs WHERE id = :id AND unsettled = :yes"
 
 
+_LIVE = ", ".join(f"'{state}'" for state in sorted(LIVE))
+_LIVE_BY_VERSION = f"""
+  SELECT version, CASE WHEN state = 'queued' THEN CAST(stranded AS text) END, count(*) FROM runs
+  WHERE version IS NOT NULL AND state IN ({_LIVE}) GROUP BY 1, 2 ORDER BY 1, 2
+"""
+_PATCHES = f"""
+  WITH taken AS (
+    SELECT s.name AS name, r.workflow AS workflow, count(*) AS new FROM steps s JOIN runs r ON r.id = s.run
+    WHERE s.kind = 'patch' AND r.state IN ({_LIVE}) GROUP BY s.name, r.workflow)
+  SELECT name, workflow, new, (
+    SELECT count(*) FROM runs r WHERE r.workflow = taken.workflow AND r.state IN ({_LIVE}) AND r.started IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.run = r.id AND s.kind = 'patch' AND s.name = taken.name))
+  FROM taken ORDER BY name, workflow
+"""
+_FORCE = "UPDATE runs SET fingerprint = '', stranded = NULL, version = :version WHERE id = :id"
+
+
 class Fork(Struct, frozen=True):
     """A new run that begins where another one was. `step` is the position of the first operation to be made anew.
 
@@ -123,6 +140,32 @@ class Management:
         """
         statement, values = self._filters.aggregate(wanted, by, bucket)
         return self._rows(statement, **values)
+
+    def versions(self) -> dict[str, int]:
+        """The versions that have executed, and when each was first seen."""
+        return dict(self._rows("SELECT version, first_seen FROM versions"))
+
+    def live_by_version(self) -> list[tuple[str, str | None, int]]:
+        """Unfinished runs that have begun: their version, why they are stranded, how many."""
+        return [(version, reason, count) for version, reason, count in self._rows(_LIVE_BY_VERSION)]
+
+    def patches(self) -> list[tuple[str, str, int, int]]:
+        """Patches that unfinished runs have asked for: name, workflow, how many took the new path, how many began without it."""
+        return [(name, workflow, new, old) for name, workflow, new, old in self._rows(_PATCHES)]
+
+    def force(self, ids: Sequence[str], version: str | None, now: int) -> dict[str, bool]:
+        """Let stranded runs be continued by any source, or by that of a version. False: it is not stranded."""
+
+        def act(desk: Desk) -> dict[str, bool]:
+            done: dict[str, bool] = {}
+            for run in _all(desk, ids):
+                done[run.id] = run.stranded is not None and run.state is State.QUEUED
+                if done[run.id]:
+                    desk.rows(_FORCE, id=run.id, version=version)
+                    desk.ready()
+            return done
+
+        return self._change(ids, now, act)
 
     def dump(self, run_id: str) -> Iterator[dict[str, Any]]:
         """A run with its children and everything they recorded, as records for `load`."""

@@ -1,0 +1,79 @@
+"""`mainspring versions`: versions of the app, the runs they began, and helping those that are stranded."""
+
+from __future__ import annotations
+
+import click
+
+from mainspring.app.settings import Settings
+from mainspring.cli import display
+from mainspring.cli.commands import Group, ids_from, note, output_option, url_option
+from mainspring.model.clock import to_datetime
+from mainspring.operations.connect import connect
+
+
+@click.group(cls=Group)
+def versions() -> None:
+    """See versions of the app, and help runs that no worker can continue."""
+
+
+@versions.command(name="list")
+@url_option
+@output_option("table", "json")
+def list_(url: str, output: str) -> None:
+    """List versions, newest first: workers, unfinished runs, and why some of them are stranded.
+
+    \b
+      mainspring versions list
+    """
+    with connect(url, Settings()) as operations:
+        found = operations.versions.list()
+        now = to_datetime(operations.clock.now())
+    if output == "json":
+        display.as_json(found)
+        return
+    rows: list[list[str]] = []
+    for each in found:
+        seen = display.ago(each.first_seen, now) if each.first_seen else ""
+        row = [each.version, seen, str(each.workers), str(each.live), str(sum(each.stranded.values()))]
+        reasons = [f"{count}: {reason}" for reason, count in each.stranded.items()] or [""]
+        rows += [[*row, reasons[0]], *(["", "", "", "", "", reason] for reason in reasons[1:])]
+    display.table(("VERSION", "FIRST SEEN", "WORKERS", "UNFINISHED", "STRANDED", "WHY"), rows)
+
+
+@versions.command
+@url_option
+@output_option("table", "json")
+def patches(url: str, output: str) -> None:
+    """List the patches that unfinished runs have asked for. The old path of one is needed while there are old runs.
+
+    \b
+      mainspring versions patches
+    """
+    with connect(url, Settings()) as operations:
+        found = operations.versions.patches()
+    if output == "json":
+        display.as_json(found)
+    else:
+        rows = ([each.name, each.workflow, str(each.new), str(each.old)] for each in found)
+        display.table(("PATCH", "WORKFLOW", "NEW RUNS", "OLD RUNS"), rows)
+
+
+@versions.command
+@click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
+@url_option
+@click.option("--version", metavar="VERSION", help="Only workers of this version may continue them.")
+def force(run_ids: tuple[str, ...], url: str, version: str | None) -> None:
+    """Let stranded runs be continued by whatever source there is. An ID of - reads ids from stdin.
+
+    If the source asks for what is recorded a run goes on, else it fails. `mainspring replay` tells beforehand.
+
+    \b
+      mainspring runs list --stranded -o ids | mainspring versions force -
+      mainspring runs list --stranded -o ids | mainspring runs fork - --failed
+    """
+    with connect(url, Settings()) as operations:
+        for run_id, done in operations.versions.force(ids_from(run_ids), version).items():
+            if done:
+                click.echo(run_id)
+            else:
+                note(f"{run_id} is not stranded")

@@ -1,0 +1,88 @@
+"""Seeing versions of the app, the runs that they began, and those that nobody can continue; helping the latter."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime  # noqa: TC003  (a run that asks for one records it, and reads it back by its annotations)
+from typing import TYPE_CHECKING
+
+from mainspring.model.clock import to_datetime
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mainspring.model.clock import Clock
+    from mainspring.store.protocol import Store
+
+
+@dataclass(frozen=True, slots=True)
+class VersionInfo:
+    """A version of the app."""
+
+    version: str
+    first_seen: datetime | None
+    workers: int
+    """Workers that execute it now."""
+    live: int
+    """Runs that it began and that have not ended."""
+    stranded: dict[str, int]
+    """Those of them that no worker can continue: how many, by the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatchInfo:
+    """A patch that unfinished runs have asked for."""
+
+    name: str
+    workflow: str
+    new: int
+    """Unfinished runs that took its path."""
+    old: int
+    """Unfinished runs of the workflow that have not: while there are any, the old path is needed."""
+
+
+class Versions:
+    """The verbs. All of them block."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def patches(self) -> list[PatchInfo]:
+        """The patches that unfinished runs have asked for. One whose `old` is 0 can be retired."""
+        return [PatchInfo(*row) for row in self._store.management.patches()]
+
+    def force(self, ids: Sequence[str], version: str | None = None) -> dict[str, bool]:
+        """Let stranded runs be continued by whatever source there is, or by that of one version. False: it is not stranded.
+
+        Replay decides: if the code asks for what is recorded the run goes on, else it fails with `NonDeterminism`.
+        """
+        return self._store.management.force(list(dict.fromkeys(ids)), version, self._clock.now())
+
+    def list(self) -> list[VersionInfo]:
+        """The versions that have ever executed, and those that runs ask for; the newest first."""
+        management = self._store.management
+        seen = management.versions()
+        working: dict[str, int] = {}
+        for worker in self._store.workers():
+            working[worker.version] = working.get(worker.version, 0) + 1
+        live: dict[str, int] = {}
+        stranded: dict[str, dict[str, int]] = {}
+        for version, reason, count in management.live_by_version():
+            live[version] = live.get(version, 0) + count
+            if reason is not None:
+                why = json.loads(reason)["reason"]
+                reasons = stranded.setdefault(version, {})
+                reasons[why] = reasons.get(why, 0) + count
+        names = sorted({*seen, *working, *live}, key=lambda name: (-seen.get(name, 2**62), name))
+        return [
+            VersionInfo(
+                version=name,
+                first_seen=to_datetime(seen[name]) if name in seen else None,
+                workers=working.get(name, 0),
+                live=live.get(name, 0),
+                stranded=stranded.get(name, {}),
+            )
+            for name in names
+        ]
