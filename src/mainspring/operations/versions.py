@@ -75,7 +75,7 @@ class Versions:
                 why = json.loads(reason)["reason"]
                 reasons = stranded.setdefault(version, {})
                 reasons[why] = reasons.get(why, 0) + count
-        names = sorted({*seen, *working, *live}, key=lambda name: (-seen.get(name, 2**62), name))
+        names = sorted({*seen, *working, *live}, key=lambda name: (-(seen[name] if name in seen else 2**62), name))
         return [
             VersionInfo(
                 version=name,
