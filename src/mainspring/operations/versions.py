@@ -63,7 +63,7 @@ class Versions:
     def list(self) -> list[VersionInfo]:
         """The versions that have ever executed, and those that runs ask for; the newest first."""
         management = self._store.management
-        seen = management.versions()
+        seen: dict[str, int] = management.versions()
         working: dict[str, int] = {}
         for worker in self._store.workers():
             working[worker.version] = working.get(worker.version, 0) + 1
@@ -75,7 +75,7 @@ class Versions:
                 why = json.loads(reason)["reason"]
                 reasons = stranded.setdefault(version, {})
                 reasons[why] = reasons.get(why, 0) + count
-        names = sorted({*seen, *working, *live}, key=lambda name: (-(seen[name] if name in seen else 2**62), name))
+        names = sorted({*seen, *working, *live}, key=lambda name: (-_since(seen, name), name))
         return [
             VersionInfo(
                 version=name,
@@ -86,3 +86,8 @@ class Versions:
             )
             for name in names
         ]
+
+
+def _since(seen: dict[str, int], version: str) -> int:
+    """When a version was first seen. One that only runs ask for is newer than all that were."""
+    return seen.get(version, 2**62)
