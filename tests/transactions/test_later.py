@@ -184,6 +184,41 @@ async def test_a_function_that_schedules_itself_makes_a_chain(url: str) -> None:
         assert seen == [3, 2, 1, 0]
 
 
+@app.transaction
+def sees_its_own(tx: Tx, *, good: bool) -> list[str]:
+    del tx
+    handle = app.run_after.sync("1h", note.options(id=f"own {good}").bind("own"))
+    other = app.run_after.sync("1h", note.options(id=f"other {good}").bind("other"))
+    handle.cancel.sync()
+    states = [app.scheduled_functions.get.sync(each.id).state for each in (handle, other)]
+    assert len(app.scheduled_functions.list.sync(name="note", state="pending")) == 1
+    if not good:
+        raise RuntimeError(",".join(states))
+    return states
+
+
+async def test_a_transaction_sees_what_it_has_scheduled_and_cancelled_itself(url: str) -> None:
+    async with world(app, url=url):
+        with pytest.raises(RuntimeError, match="canceled,pending"):
+            await sees_its_own.aio(good=False)
+        assert await app.scheduled_functions.list() == []
+        assert await sees_its_own.aio(good=True) == ["canceled", "pending"]
+
+
+async def test_of_a_cancel_and_a_start_that_race_one_wins(url: str) -> None:
+    """Each is either canceled without effect, or has run."""
+    async with world(app, url=url) as w:
+        handles = [await app.run_after(0.001, note.bind(number)) for number in range(12)]
+        going = asyncio.create_task(w.advance(1))
+        cancelled = await asyncio.gather(*[handle.cancel() for handle in handles])
+        await going
+        for number, (handle, stopped) in enumerate(zip(handles, cancelled, strict=True)):
+            found = await state(handle.id)
+            assert found == ("canceled" if stopped else "success")
+            assert seen.count(number) <= 1
+            assert stopped or number in seen
+
+
 # -- records -----------------------------------------------------------------------------------------------------------
 async def test_the_record_tells_how_it_ended(url: str) -> None:
     async with world(app, url=url) as w:

@@ -17,16 +17,8 @@ if TYPE_CHECKING:
 
     from mainspring.app.runtime import Runtime
     from mainspring.operations.schedule_views import HasSchedules
-    from mainspring.store.schedules import ScheduleStore
 
 R = TypeVar("R")
-
-
-class _Inside:
-    """The part of a store that works inside a transaction."""
-
-    def __init__(self, schedules: ScheduleStore) -> None:
-        self.schedules = schedules
 
 
 def consult(
@@ -40,7 +32,7 @@ def consult(
     where = current.get()
     if isinstance(where, TransactionScope):
         asker = where.step.next_start() if where.step is not None else None
-        return runtime.transacting.with_schedules(where, lambda inside: question(_Inside(inside), asker))
+        return runtime.transacting.within(where, lambda inside: question(inside, asker))
     if not isinstance(where, Line):
         origin = where.next_start() if isinstance(where, StepScope) else None
         return _ask(runtime, question, origin)

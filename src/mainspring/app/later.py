@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from mainspring.app.dual import dual
 from mainspring.app.options import micros, moment
-from mainspring.engine.context import current
+from mainspring.engine.context import TransactionScope, current
 from mainspring.errors import InvalidInput, TooLarge
 from mainspring.model.clock import SECOND
-from mainspring.operations.functions import ScheduledFunction
+from mainspring.operations.functions import FunctionViews, ScheduledFunction
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from mainspring.app.functions import Call
     from mainspring.app.options import Duration, Moment
@@ -98,10 +98,14 @@ class FunctionVerbs:
 
     @dual
     def get(self, /, function_id: str) -> Coroutine[Any, Any, ScheduledFunction]:
-        """One function. `NotFound` when there is none of that id, or no longer."""
-        return self._runtime.ask(
-            "scheduled_functions.get", ScheduledFunction, lambda runs: runs.functions.get(function_id), reads=True
-        )
+        """One function. `NotFound` when there is none of that id, or no longer. A transaction sees what it has done itself."""
+        return self._look("get", ScheduledFunction, lambda functions: functions.get(function_id))
+
+    def _look(self, verb: str, kind: Any, question: Callable[[FunctionViews], R]) -> Coroutine[Any, Any, R]:
+        where, runtime = current.get(), self._runtime
+        if isinstance(where, TransactionScope) and where.elsewhere is None:
+            return runtime.transacting.within(where, lambda inside: question(FunctionViews(inside, runtime.clock)))
+        return runtime.ask(f"scheduled_functions.{verb}", kind, lambda runs: question(runs.functions), reads=True)
 
     @dual
     def list(
@@ -116,11 +120,10 @@ class FunctionVerbs:
         """Functions, first due first: of a name, in a state (pending, in_progress, success, failed, canceled), due in a span."""
         before = None if due_before is None else moment(due_before)
         after = None if due_after is None else moment(due_after)
-        return self._runtime.ask(
-            "scheduled_functions.list",
+        return self._look(
+            "list",
             list[ScheduledFunction],
-            lambda runs: runs.functions.list(name=name, state=state, due_before=before, due_after=after, limit=limit),
-            reads=True,
+            lambda functions: functions.list(name=name, state=state, due_before=before, due_after=after, limit=limit),
         )
 
     @dual

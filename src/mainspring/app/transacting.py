@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from mainspring.app.runtime import Runtime
     from mainspring.model.records import NewRun
     from mainspring.store.deferred import Deferred
-    from mainspring.store.joining import Fence, Talk
+    from mainspring.store.joining import Fence, Inside, Talk
     from mainspring.store.messages import Say
     from mainspring.store.places import ElsewhereSession
-    from mainspring.store.schedules import ScheduleStore
     from mainspring.store.transactions import Session
 
 R = TypeVar("R")
@@ -193,16 +192,17 @@ class Transacting:
         talk = scope.joined.joining.say(says, self._runtime.clock.now(), fence)
         return self._join(scope, talk, _all_known)
 
-    def with_schedules(self, scope: TransactionScope, work: Callable[[ScheduleStore], R]) -> Coroutine[Any, Any, R]:
-        """Do something with the schedules as part of the transaction."""
+    def within(self, scope: TransactionScope, work: Callable[[Inside], R]) -> Coroutine[Any, Any, R]:
+        """Do something with the schedules or scheduled functions as part of the transaction."""
         _refuse_over(scope)
         if scope.elsewhere is not None:
             raise InTransaction(
-                "the schedules are in the app's own database, and this transaction is in another one; do it before or after"
+                "schedules and scheduled functions are in the app's own database, and this transaction is in another one; "
+                "do it before or after"
             )
         if scope.joined.is_async:
-            return _then(scope.joined.awith_schedules(work), lambda done: done)
-        return ready(scope.joined.with_schedules(work))
+            return _then(scope.joined.awithin(work), lambda done: done)
+        return ready(scope.joined.within(work))
 
     def _join(self, scope: TransactionScope, talk: Talk[T], then: Callable[[T], R]) -> Coroutine[Any, Any, R]:
         """At once on a blocking connection, when awaited on another one."""

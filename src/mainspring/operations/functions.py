@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003  (a run that asks for one records it, and reads it back by its annotations)
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import to_datetime
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mainspring.model.clock import Clock
-    from mainspring.store.functions import FunctionRow
+    from mainspring.store.functions import FunctionRow, Functions
     from mainspring.store.protocol import Store
 
 STATES = {
@@ -49,15 +49,22 @@ class ScheduledFunction:
     """What went wrong, if it failed."""
 
 
-class ScheduledFunctions:
-    """The verbs. All of them block."""
+class HasFunctions(Protocol):
+    """A store, or the part of it that works inside somebody's transaction."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
+    @property
+    def functions(self) -> Functions: ...
+
+
+class FunctionViews:
+    """The verbs that see them. All of them block."""
+
+    def __init__(self, store: HasFunctions, clock: Clock) -> None:
+        self._functions = store.functions
         self._clock = clock
 
     def get(self, function_id: str) -> ScheduledFunction:
-        row = self._store.functions.get(function_id)
+        row = self._functions.get(function_id)
         if row is None:
             raise NotFound(f"there is no scheduled function {function_id!r}, or no longer")
         return _info(row)
@@ -80,7 +87,15 @@ class ScheduledFunctions:
             raise InvalidInput(f"a page has at least one function, not {limit}")
         states = tuple(each for kind in names for each in STATES[kind])
         wanted = FunctionFilter(name=name, states=states, due_before=due_before, due_after=due_after, limit=limit)
-        return [_info(row) for row in self._store.functions.page(wanted)]
+        return [_info(row) for row in self._functions.page(wanted)]
+
+
+class ScheduledFunctions(FunctionViews):
+    """All verbs, of a whole store."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        super().__init__(store, clock)
+        self._store = store
 
     def cancel_all(
         self,
@@ -93,7 +108,7 @@ class ScheduledFunctions:
         """Cancel the pending functions of a name or of a span of time, a batch at a time; how many."""
         wanted = FunctionFilter(name=name, states=STATES["pending"], due_before=before, due_after=after, limit=_BATCH)
         count = 0
-        while rows := self._store.functions.page(wanted):
+        while rows := self._functions.page(wanted):
             done = self._store.cancel([row.id for row in rows], reason, self._clock.now())
             count += sum(done.values())
         return count

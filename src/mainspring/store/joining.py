@@ -18,6 +18,7 @@ import msgspec
 
 from mainspring.model.states import State
 from mainspring.store import sql
+from mainspring.store.functions import Functions
 from mainspring.store.keyed import KeyTexts, meet_holder
 from mainspring.store.messages import Post, heard_by
 from mainspring.store.ops import Started
@@ -283,6 +284,14 @@ class Blocking:
         return asyncio.run_coroutine_threadsafe(self._tongue.ask(text, values), self._loop).result()
 
 
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """The part of a store that works inside somebody's transaction."""
+
+    schedules: ScheduleStore
+    functions: Functions
+
+
 class Joined:
     """A conversation partner: somebody's open transaction, and what was made part of it.
 
@@ -324,13 +333,14 @@ class Joined:
         assert self._async is not None  # noqa: S101
         return await carry_async(talk, self._async)
 
-    def with_schedules(self, work: Callable[[ScheduleStore], T]) -> T:
-        """Do something with the schedules, inside the transaction."""
-        assert self._tongue is not None  # noqa: S101
-        return work(self._schedules(self._tongue, self.joining))
+    def within(self, work: Callable[[Inside], T]) -> T:
+        """Do something that blocks with what a store has, inside the transaction."""
+        return work(self._inside(self.tongue))
 
-    async def awith_schedules(self, work: Callable[[ScheduleStore], T]) -> T:
+    async def awithin(self, work: Callable[[Inside], T]) -> T:
         """The same where the connection is an asynchronous one."""
         assert self._async is not None  # noqa: S101
-        tongue = Blocking(self._async, asyncio.get_running_loop())
-        return await asyncio.to_thread(work, self._schedules(tongue, self.joining))
+        return await asyncio.to_thread(work, self._inside(Blocking(self._async, asyncio.get_running_loop())))
+
+    def _inside(self, tongue: Tongue) -> Inside:
+        return Inside(self._schedules(tongue, self.joining), Functions(tongue.ask))
