@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from mainspring.app.app import App
+from mainspring.app.events import RunEvent
 from mainspring.app.functions import AsyncFn, Call, SyncFn
 from mainspring.app.handle import Handle
 from mainspring.app.names import Event, Question, Stream, Topic
@@ -53,6 +54,7 @@ __all__ = [
     "Rate",
     "Resource",
     "Retry",
+    "RunEvent",
     "RunInfo",
     "RunTick",
     "ScheduleAudit",

@@ -25,9 +25,10 @@ from mainspring.engine.retry import Retry, stored
 from mainspring.errors import InvalidInput, NotStarted
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from mainspring.app.events import RunEvent
     from mainspring.app.functions import Call
     from mainspring.app.handle import Handle
     from mainspring.app.options import Duration, Moment
@@ -160,6 +161,15 @@ class App(Voice, Scope):
             "partition_rate": partition_rate,
         }
         return self._runtime.queues.add(name, limits, None if retry is None else stored(Retry.of(retry)))
+
+    def on(self, event: str, fn: Callable[[RunEvent], Any]) -> Callable[[RunEvent], Any]:
+        """Have a function called when something happens to a run in this process: `app.on("run.failed", fn)`, or "*" for all.
+
+        Events: run.started, run.resumed, run.waiting, run.retrying, run.succeeded, run.failed, run.cancelled. The function is
+        given a `RunEvent`, on the loop; it may be a coroutine function. Nothing waits for it, and what it raises is logged.
+        """
+        self._runtime.listeners.add(event, fn)
+        return fn
 
     def crontab(
         self,

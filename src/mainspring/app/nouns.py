@@ -6,8 +6,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, Unpack
 
 from mainspring.app.dual import dual
-from mainspring.app.options import micros
+from mainspring.app.options import micros, moment
 from mainspring.engine.branches import ours
+from mainspring.errors import InvalidInput
 from mainspring.operations.managing import Figures, Loaded
 from mainspring.operations.runs import RunInfo, RunPage, StepInfo
 from mainspring.operations.versions import PatchInfo, VersionInfo, Versions
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence
 
     from mainspring.app.handle import Handle
-    from mainspring.app.options import Duration
+    from mainspring.app.options import Duration, Moment
     from mainspring.app.runtime import Runtime
     from mainspring.operations.run_filters import RunFilters
 
@@ -87,6 +88,36 @@ class RunVerbs(_Noun):
         after it. False where a run has not failed; `NotFound` for an unknown id, and then nothing is done.
         """
         return self._runtime.ask("runs.retry", dict[str, bool], lambda runs: runs.retry(ids))
+
+    @dual
+    def complete(self, /, *ids: str) -> Coroutine[Any, Any, dict[str, bool]]:
+        """End runs that no worker has in hand as if they had succeeded, without a result. False where there was nothing to end."""
+        return self._runtime.ask("runs.complete", dict[str, bool], lambda runs: runs.complete(ids))
+
+    @dual
+    def fail(self, /, *ids: str, reason: str | None = None) -> Coroutine[Any, Any, dict[str, bool]]:
+        """End runs that no worker has in hand as failed, without further attempts. False where there was nothing to end."""
+        return self._runtime.ask("runs.fail", dict[str, bool], lambda runs: runs.fail(ids, reason))
+
+    @dual
+    def reschedule(
+        self,
+        /,
+        *ids: str,
+        at: Moment | None = None,
+        after: Duration | None = None,
+        priority: int | None = None,
+        attempts: int | None = None,
+    ) -> Coroutine[Any, Any, dict[str, bool]]:
+        """Change when runs begin that have not begun, or are to be tried again; what is not named stays. False for others."""
+        if at is not None and after is not None:
+            raise InvalidInput("reschedule: give `after` or `at`, not both")
+        due = moment(at) if at is not None else None if after is None else self._runtime.clock.now() + micros(after)
+        return self._runtime.ask(
+            "runs.reschedule",
+            dict[str, bool],
+            lambda runs: runs.reschedule(ids, due=due, priority=priority, attempts=attempts),
+        )
 
     @dual
     def fork(

@@ -12,6 +12,7 @@ from mainspring.app.backstage import Backstage
 from mainspring.app.connection import Connection
 from mainspring.app.declared import Declarations
 from mainspring.app.dual import refuse_blocking_on_loop
+from mainspring.app.events import Listeners
 from mainspring.app.handle import Handle
 from mainspring.app.later import check_call, spend
 from mainspring.app.options import micros
@@ -83,6 +84,7 @@ class Runtime:
         self.declarations = Declarations()
         self.queues = QueueDeclarations()
         self.crontab: Crontab | None = None
+        self.listeners = Listeners()
         self.engine: Engine | None = None
         self.instances: dict[str, Any] = {}
         self.transacting = Transacting(self)

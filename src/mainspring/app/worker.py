@@ -92,6 +92,7 @@ class Worker:
             retention=None if kept is None else round(kept * 1_000_000),
         )
         self._pruner = Pruner(clock, store=store, engine=self.engine, keep=runtime.keep)
+        self.engine.on_change = lambda name, run, reason: runtime.listeners.tell(name, run, reason, clock)
         self.engine.on_scheduled_end = self._scheduler.kick
         self.engine.on_concluded = self.tally.count
         self._heartbeat = runtime.backstage.heartbeat(

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from mainspring.operations.managing import Figures
 
 
+_NOT_ENDED = "has ended or is in a worker's hand, or there is no such run"
+
+
 @click.command(cls=Command)
 @click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
 @url_option
@@ -205,4 +208,49 @@ def _row(figures: Figures, keys: Iterable[str]) -> list[str]:
     ]
 
 
-COMMANDS = (resume, retry, fork, delete, export, load, count)
+@click.command(cls=Command)
+@click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
+@url_option
+def complete(run_ids: tuple[str, ...], url: str) -> None:
+    """End runs that no worker has in hand as if they had succeeded. An ID of - reads ids from stdin.
+
+    Prints the ids of those that ended.
+    """
+    with connect(url, Settings()) as operations:
+        _told(operations.runs.complete(ids_from(run_ids)), _NOT_ENDED)
+
+
+@click.command(cls=Command)
+@click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
+@url_option
+@click.option("--reason", help="Recorded with each run.")
+def fail(run_ids: tuple[str, ...], url: str, reason: str | None) -> None:
+    """End runs that no worker has in hand as failed, without further attempts. An ID of - reads ids from stdin.
+
+    Prints the ids of those that ended.
+    """
+    with connect(url, Settings()) as operations:
+        _told(operations.runs.fail(ids_from(run_ids), reason), _NOT_ENDED)
+
+
+@click.command(cls=Command)
+@click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
+@url_option
+@click.option("--after", metavar="DURATION", help="Begin so long from now, such as 1h30m; 0s is at once.")
+@click.option("--priority", type=int, help="Smaller first.")
+@click.option("--attempts", type=click.IntRange(min=0), help="How many attempts count as made.")
+def reschedule(
+    run_ids: tuple[str, ...], url: str, after: str | None, priority: int | None, attempts: int | None
+) -> None:
+    """Change when runs begin that have not begun, or are to be tried again. An ID of - reads ids from stdin.
+
+    \b
+      mainspring runs list --state scheduled --queue emails -o ids | mainspring runs reschedule - --after 0s
+    """
+    with connect(url, Settings()) as operations:
+        due = None if after is None else operations.clock.now() + micros(after)
+        done = operations.runs.reschedule(ids_from(run_ids), due=due, priority=priority, attempts=attempts)
+        _told(done, "has begun or ended, or there is no such run")
+
+
+COMMANDS = (resume, retry, complete, fail, reschedule, fork, delete, export, load, count)

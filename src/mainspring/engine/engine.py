@@ -73,6 +73,8 @@ class Engine:
         self.on_scheduled_end: Callable[[], None] = lambda: None
         self.on_concluded: Callable[[Run, Ending], None] = lambda _run, _ending: None
         """Called when a run that a schedule started has ended here."""
+        self.on_change: Callable[[str, Run, str | None], None] = lambda _name, _run, _reason: None
+        """Called on the loop when something has happened to a run here."""
         self.home = home
         """The runtime that this engine executes for: what its runs call and start goes through it."""
         self.loop = asyncio.get_running_loop()
@@ -175,6 +177,7 @@ class Engine:
     def _launch(self, ex: Execution) -> None:
         self.executions[ex.id] = ex
         self._count_place(ex, 1)
+        self.changed(ex, "run.started" if ex.epoch == 1 else "run.resumed")
         if ex.unwinding is not None:
             self.press_on_later(ex)
         elif ex.run.deadline is not None:
@@ -212,7 +215,9 @@ class Engine:
             await self._unwind(ex)
         if ending is not None:
             self.on_concluded(ex.run, ending)
-            self.settle(await self._with_reason(ending))
+            ending = await self._with_reason(ending)
+            self.settle(ending)
+            self.changed(ex, f"run.{ending.state}", ending.reason)
             if ex.run.schedule is not None:
                 self.on_scheduled_end()
 
@@ -245,6 +250,10 @@ class Engine:
         for task in ex.tasks:
             task.cancel()
         ex.root.cancel()
+
+    def changed(self, ex: Execution, name: str, reason: str | None = None) -> None:
+        """Something has happened to a run that others may want to know. From any thread."""
+        self.here(self.on_change, name, ex.run, reason)
 
     async def _with_reason(self, ending: Ending) -> Ending:
         """A run that was stopped at its very end does not know why; the store does, when it can be asked."""

@@ -260,6 +260,8 @@ class Execution:
         if self.resting != resting:
             self.resting = resting
             self.engine.parking.count(1 if resting else -1)
+            if resting:
+                self.engine.changed(self, "run.waiting")
 
     def adopt(self, task: asyncio.Future[Any], site: str) -> None:
         """A task that the workflow created at `site` is part of the run until it is done."""

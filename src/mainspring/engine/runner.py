@@ -156,6 +156,8 @@ def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
     due = _next_attempt(ex, finish, error)
     if due is not None:
         verdict = yield Commit(Again(finish.owner, ex.id, ex.epoch, due, finish.error or "{}"))
+        if verdict is Verdict.DONE:
+            ex.engine.changed(ex, "run.retrying", finish.reason)
         if verdict is not Verdict.STOPPING:
             return None
     return (yield from _finish(ex, finish))

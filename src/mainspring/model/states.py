@@ -38,13 +38,13 @@ ENDED = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED})
 LIVE = frozenset(State) - ENDED
 
 TRANSITIONS: dict[State, frozenset[State]] = {
-    State.SCHEDULED: frozenset({State.QUEUED, State.RUNNING, State.CANCELLED, State.FAILED}),
-    State.QUEUED: frozenset({State.RUNNING, State.SCHEDULED, State.CANCELLED, State.FAILED}),
+    State.SCHEDULED: frozenset({State.SUCCEEDED, State.QUEUED, State.RUNNING, State.CANCELLED, State.FAILED}),
+    State.QUEUED: frozenset({State.SUCCEEDED, State.RUNNING, State.SCHEDULED, State.CANCELLED, State.FAILED}),
     State.RUNNING: frozenset(
         {State.WAITING, State.QUEUED, State.SCHEDULED, State.CANCELLING, State.SUCCEEDED, State.FAILED, State.CANCELLED}
     ),
     State.WAITING: frozenset(
-        {State.RUNNING, State.QUEUED, State.SCHEDULED, State.CANCELLING, State.CANCELLED, State.FAILED}
+        {State.RUNNING, State.QUEUED, State.SCHEDULED, State.CANCELLING, State.CANCELLED, State.SUCCEEDED, State.FAILED}
     ),
     State.CANCELLING: frozenset({State.CANCELLED, State.SUCCEEDED, State.FAILED, State.QUEUED}),
     State.SUCCEEDED: frozenset(),

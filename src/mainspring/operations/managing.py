@@ -11,6 +11,7 @@ from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.ids import IdMaker, check_run_id
 from mainspring.operations.run_filters import run_filter
+from mainspring.store.by_hand import Move
 from mainspring.store.exports import FORMAT
 from mainspring.store.management import Fork
 
@@ -65,6 +66,20 @@ class Managing:
     def retry(self, ids: Sequence[str]) -> dict[str, bool]:
         """Let failed runs go on from what they have achieved. False: it has not failed."""
         return self._store.management.retry(_unique(ids), self._clock.now())
+
+    def complete(self, ids: Sequence[str]) -> dict[str, bool]:
+        """End runs that no worker has in hand as if they had succeeded, without a result. False: ended, in hand, or unknown."""
+        return self._store.management.complete(_unique(ids), self._clock.now())
+
+    def fail(self, ids: Sequence[str], reason: str | None = None) -> dict[str, bool]:
+        """End runs that no worker has in hand as failed, for good. False: ended, in hand, or unknown."""
+        return self._store.management.fail(_unique(ids), reason or "marked as failed by hand", self._clock.now())
+
+    def reschedule(
+        self, ids: Sequence[str], *, due: int | None = None, priority: int | None = None, attempts: int | None = None
+    ) -> dict[str, bool]:
+        """Change when runs begin that have not begun, or are to be tried again. False: begun, ended, or unknown."""
+        return self._store.management.reschedule(_unique(ids), Move(due, priority, attempts), self._clock.now())
 
     def fork(
         self,

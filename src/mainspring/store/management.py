@@ -13,13 +13,14 @@ from msgspec import Struct
 from mainspring.errors import Conflict, NotFound
 from mainspring.model.forgetting import forgotten_from, last_recorded, undone_from
 from mainspring.model.states import LIVE, State
-from mainspring.store import sql
+from mainspring.store import by_hand, sql
 from mainspring.store.exports import dump, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from mainspring.model.records import Run, Step
+    from mainspring.store.by_hand import Move
     from mainspring.store.message_sql import Rows
     from mainspring.store.protocol import RunFilter
     from mainspring.store.run_filters import Filters
@@ -201,6 +202,30 @@ class Management:
 
         return self._change(ids, now, act)
 
+    def complete(self, ids: Sequence[str], now: int) -> dict[str, bool]:
+        """End runs that nobody has in hand as if they had succeeded. False: ended already, in hand, or unknown."""
+
+        def act(desk: Desk) -> dict[str, bool]:
+            return by_hand.each(ids, _there(desk, ids), lambda run: by_hand.complete(desk, run, now))
+
+        return self._change(ids, now, act)
+
+    def fail(self, ids: Sequence[str], reason: str, now: int) -> dict[str, bool]:
+        """End runs that nobody has in hand as failed. False: ended already, in hand, or unknown."""
+
+        def act(desk: Desk) -> dict[str, bool]:
+            return by_hand.each(ids, _there(desk, ids), lambda run: by_hand.fail(desk, run, reason, now))
+
+        return self._change(ids, now, act)
+
+    def reschedule(self, ids: Sequence[str], move: Move, now: int) -> dict[str, bool]:
+        """Change when runs begin that have not, or are to be tried again. False: begun, ended, or unknown."""
+
+        def act(desk: Desk) -> dict[str, bool]:
+            return by_hand.each(ids, _there(desk, ids), lambda run: by_hand.reschedule(desk, run, move, now))
+
+        return self._change(ids, now, act)
+
     def fork(self, forks: Sequence[Fork], now: int) -> None:
         """Make new runs that have done what others had done up to a point. All of them, or none."""
 
@@ -246,6 +271,11 @@ def steps_of(desk: Desk, run_id: str) -> list[Step]:
 def _run(desk: Desk, run_id: str) -> Run | None:
     rows = desk.rows(sql.RUN, id=run_id)
     return sql.to_run(rows[0]) if rows else None
+
+
+def _there(desk: Desk, ids: Sequence[str]) -> dict[str, Run]:
+    found = {run_id: _run(desk, run_id) for run_id in ids}
+    return {run_id: run for run_id, run in found.items() if run is not None}
 
 
 def _all(desk: Desk, ids: Sequence[str]) -> list[Run]:

@@ -41,7 +41,7 @@ _NOUNS = {
     "transactions": {"transact"},
     "retention": {"prune"},
     "messages": {"next", "asked", "event", "events", "stream"},
-    "management": {"resume", "retry", "fork", "delete", "load"},
+    "management": {"resume", "retry", "complete", "fail", "reschedule", "fork", "delete", "load"},
 }
 """Parts of a store, and those of their verbs at which a process can die."""
 

@@ -1,0 +1,79 @@
+"""Telling functions of the user's about changes of runs: `app.on("run.failed", fn)`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mainspring.errors import InvalidInput
+from mainspring.model.clock import to_datetime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from mainspring.model.clock import Clock
+    from mainspring.model.records import Run
+
+log = logging.getLogger("mainspring.app")
+
+EVENTS = ("run.started", "run.resumed", "run.waiting", "run.retrying", "run.succeeded", "run.failed", "run.cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """Something that happened to a run in this process."""
+
+    name: str
+    run: str
+    """Its id."""
+    workflow: str
+    reason: str | None
+    attempt: int
+    """The number of the attempt, from 1."""
+    queue: str | None
+    time: datetime
+
+
+class Listeners:
+    """Who wants to be told what. Whatever they raise is logged and concerns nobody else."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, list[Callable[[RunEvent], Any]]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def add(self, name: str, fn: Callable[[RunEvent], Any]) -> None:
+        if name != "*" and name not in EVENTS:
+            raise InvalidInput(f"there is no event {name!r}; there are {', '.join(EVENTS)}, and * for all of them")
+        if not callable(fn):
+            raise InvalidInput(f"app.on takes a function that is given the event, not {fn!r}")
+        self._all.setdefault(name, []).append(fn)
+
+    def tell(self, name: str, run: Run, reason: str | None, clock: Clock) -> None:
+        """Tell those who want to know, on the loop: nobody waits for them."""
+        interested = [*self._all.get(name, ()), *self._all.get("*", ())]
+        if not interested:
+            return
+        event = RunEvent(name, run.id, run.workflow, reason, run.attempts + 1, run.queue, to_datetime(clock.now()))
+        for fn in interested:
+            try:
+                answer = fn(event)
+            except Exception:
+                log.exception("a listener of %s failed", name)
+            else:
+                if inspect.iscoroutine(answer):
+                    self._follow(answer, name)
+
+    def _follow(self, answer: Any, name: str) -> None:
+        async def followed() -> None:
+            try:
+                await answer
+            except Exception:
+                log.exception("a listener of %s failed", name)
+
+        task = asyncio.get_running_loop().create_task(followed())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
