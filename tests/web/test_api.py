@@ -1,0 +1,132 @@
+"""The description of the API is true: whatever it allows is answered as it says, and nothing breaks."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mainspring.web.site import ACTIONS, VIEWS
+
+if TYPE_CHECKING:
+    from tests.web.conftest import Shop
+
+EXAMPLES = int(os.environ.get("API_EXAMPLES", "40"))
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much, HealthCheck.large_base_example]
+ODD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=50),
+    st.sampled_from(["", "order-4", "nightly", "mail", "\x00", "\ud800", "🪤" * 100, "x" * 5_000, "1/1m", "[]", "{}"]),
+    st.lists(st.text(max_size=5), max_size=3),
+    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+)
+
+
+async def test_every_view_and_action_is_described_with_its_parameters(one_shop: Shop) -> None:
+    async with one_shop.asking(prefix="/ops") as asking:
+        found = (await asking.get("/ops/api/openapi.json")).json()
+    assert found["servers"] == [{"url": "/ops"}]
+    for view in VIEWS:
+        path = view.path.replace(":path", "")
+        described = found["paths"][f"/api{path}"]["get"]
+        names = {each["name"] for each in described["parameters"]}
+        assert names == set(view.query.__struct_fields__), path
+    for action in ACTIONS:
+        described = found["paths"][f"/api{action.path}"]["post"]
+        reference = described["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        assert set(found["components"]["schemas"][reference]["properties"]) == set(action.body.__struct_fields__)
+    operations = [each["operationId"] for path in found["paths"].values() for each in path.values()]
+    assert len(set(operations)) == len(operations)
+
+
+async def test_answers_are_what_the_description_says(one_shop: Shop) -> None:
+    places = {
+        "/runs/{id:path}": "/runs/order-2",
+        "/schedules/{id:path}": "/schedules/nightly",
+        "/queues/{name:path}": "/queues/mail",
+    }
+    extra = {
+        "/schedules/preview": '?spec={"cron":["0 9 * * *"]}',
+        "/schedules/backfill-preview": "?id=nightly&start=2026-01-01T00:00:00Z&end=2026-01-02T00:00:00Z",
+    }
+    async with one_shop.asking() as asking:
+        for view in VIEWS:
+            path = places.get(view.path, view.path) + extra.get(view.path, "")
+            answer = await asking.get(f"/api{path}")
+            assert answer.status_code == 200, (path, answer.text)
+            msgspec.json.decode(answer.content, type=view.answer)
+
+
+async def test_whatever_is_sent_is_answered_with_a_sentence(one_shop: Shop) -> None:
+    """Every parameter and every field, with values that nobody expects."""
+    requests: list[tuple[str, str, Any]] = []
+
+    @settings(max_examples=EXAMPLES, database=None, deadline=None, suppress_health_check=SLOW)
+    @given(st.data())
+    def collect(data: st.DataObject) -> None:
+        view = data.draw(st.sampled_from(VIEWS))
+        query = {name: data.draw(ODD) for name in view.query.__struct_fields__ if data.draw(st.booleans())}
+        requests.append(("GET", view.path.replace("{id:path}", "order-1").replace("{name:path}", "mail"), query))
+        action = data.draw(st.sampled_from(ACTIONS))
+        fields = data.draw(st.sets(st.sampled_from(action.body.__struct_fields__)))
+        requests.append(("POST", action.path, {name: data.draw(ODD) for name in fields}))
+
+    collect()
+    async with one_shop.asking() as asking:
+        for method, path, values in requests:
+            if method == "GET":
+                query = {name: str(value).encode("utf-8", "replace").decode() for name, value in values.items()}
+                answers = [await asking.get(f"/api{path}", params=query), await asking.get(path, params=query)]
+            else:
+                body = json.dumps(values).encode("utf-8", "replace")
+                answers = [await asking.post(f"/api{path}", content=body, headers={"content-type": "application/json"})]
+            for answer in answers:
+                assert answer.status_code in {200, 400, 404, 409}, (method, path, values, answer.text[:300])
+
+
+async def test_a_reader_of_openapi_finds_nothing_wrong(one_shop: Shop) -> None:
+    """schemathesis reads the description and makes requests of its own from it."""
+    schemathesis: Any = pytest.importorskip("schemathesis")
+    async with one_shop.asking() as asking:
+        raw = (await asking.get("/api/openapi.json")).json()
+        schema = schemathesis.openapi.from_dict(raw)
+        operations = [each.ok() for each in schema.get_all_operations()]
+        assert len(operations) == len(VIEWS) + len(ACTIONS)
+        cases: list[Any] = []
+        for operation in operations:
+
+            @settings(
+                max_examples=max(2, EXAMPLES // 10),
+                database=None,
+                deadline=None,
+                suppress_health_check=SLOW,
+            )
+            @given(operation.as_strategy())
+            def collect(case: Any) -> None:
+                cases.append(case)
+
+            collect()
+        for case in cases:
+            made = case.as_transport_kwargs(base_url="http://localhost")
+            made.pop("cookies", None)
+            made["headers"] = {
+                name: value for name, value in dict(made.get("headers") or {}).items() if isinstance(value, str)
+            }
+            sent = await asking.request(
+                made["method"], made["url"], params=made.get("params"), json=made.get("json"), headers=made["headers"]
+            )
+            assert sent.status_code < 500, (
+                made["method"],
+                made["url"],
+                made.get("params"),
+                made.get("json"),
+                sent.text[:300],
+            )
