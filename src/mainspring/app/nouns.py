@@ -10,7 +10,7 @@ from mainspring.app.options import micros, moment
 from mainspring.engine.branches import ours
 from mainspring.errors import InvalidInput
 from mainspring.operations.managing import Figures, Loaded
-from mainspring.operations.runs import RunInfo, RunPage, StepInfo
+from mainspring.operations.runs import Lines, RunInfo, RunPage, StepInfo
 from mainspring.operations.versions import PatchInfo, VersionInfo, Versions
 from mainspring.operations.workers import WorkerInfo, Workers
 
@@ -59,6 +59,11 @@ class RunVerbs(_Noun):
         return self._runtime.ask(
             "runs.list", RunPage, lambda runs: runs.list(after=after, limit=limit, **filters), reads=True
         )
+
+    @dual
+    def logs(self, /, run_id: str, limit: int = 1_000) -> Coroutine[Any, Any, Lines]:
+        """The last lines that were logged inside a run, if they are kept (setting `keep_logs`)."""
+        return self._runtime.ask("runs.logs", Lines, lambda runs: runs.logs(run_id, limit), reads=True)
 
     @dual
     def counts(self, /) -> Coroutine[Any, Any, dict[str, int]]:

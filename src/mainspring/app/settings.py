@@ -64,6 +64,12 @@ class Settings:
     schema: str = _setting(
         "mainspring", "str", "PostgreSQL: the schema with the tables; two apps share a database by two schemas"
     )
+    keep_logs: str = _setting(
+        "off",
+        "str",
+        "what is logged inside runs is kept from this level on, and shown with them",
+        choices=("off", "debug", "info", "warning", "error"),
+    )
     migrate: bool = _setting(
         "yes", "bool", "bring the tables up to date when connecting, instead of only checking them"
     )

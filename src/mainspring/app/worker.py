@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from mainspring.app.crontab import WorkerCrontab
+from mainspring.app.logs import Keeper, carry_runs
 from mainspring.engine import branches, process_time
 from mainspring.engine.engine import Engine
 from mainspring.errors import StoreError
@@ -49,10 +50,12 @@ class Worker:
         self._review_at = runtime.clock.monotonic() + _REVIEW
         self.tally = Tally(runtime.clock)
         self._crontab = WorkerCrontab(runtime, connection.store)
+        self._keeper: Keeper | None = None
         self._make()
 
     async def start(self) -> None:
         branches.install(self._loop)
+        carry_runs()
         process_time.install(self._loop)
         self._connection.on_signal(self._hear)
         await self._begin()
@@ -112,6 +115,9 @@ class Worker:
         await self.engine.in_thread(self._heartbeat.start)
         await self.engine.in_thread(self._declare)
         runtime.engine = self.engine
+        if runtime.settings.keep_logs != "off":
+            self._keeper = Keeper(runtime.settings.keep_logs, self.engine.worker_id, clock)
+            self._keeper.begin()
         services = (self._claimer, self._attendant, self._scheduler, self._pruner)
         self._tasks = [self._loop.create_task(service.run()) for service in services]
 
@@ -158,6 +164,7 @@ class Worker:
         self._connection.off_signal(self._hear)
         await self._stop_services()
         await self.engine.stop(self._runtime.settings.grace)
+        await self._end_logs()
         self._runtime.engine = None
         await asyncio.to_thread(self._leave)
 
@@ -179,6 +186,8 @@ class Worker:
     def _leave(self) -> None:
         self._heartbeat.stop()
         self.tally.flush(self._connection.store)
+        if self._keeper is not None:
+            self._keeper.store(self._connection.store)
         with contextlib.suppress(Exception):
             self._connection.store.retire(
                 self.engine.worker_id, self._runtime.clock.now(), self._runtime.settings.max_recoveries
@@ -218,6 +227,11 @@ class Worker:
         if poked:
             self._attendant.kick()
 
+    async def _end_logs(self) -> None:
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            await asyncio.to_thread(keeper.end, self._connection.store)
+
     def _round(self) -> None:
         """Once per heartbeat, on its thread: write down what has ended, mark runs that nobody alive can continue."""
         self.tally.flush(self._connection.store)
@@ -247,6 +261,7 @@ class Worker:
     async def _begin_anew(self) -> None:
         """Everything in hand belongs to others now: let go of it and enter the fleet again, as soon as the database lets us."""
         await self._stop_services()
+        await self._end_logs()
         self._runtime.engine = None
         self.engine.accepting = False
         self.engine.abandon()

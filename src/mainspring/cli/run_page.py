@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from mainspring.operations.runs import RunInfo, RunPage, StepInfo
+    from mainspring.operations.runs import LogLine, RunInfo, RunPage, StepInfo
 
 MOST_CHILDREN = 100
 _LONGEST_VALUE = 60
@@ -47,6 +47,14 @@ def show(run: RunInfo, steps: list[StepInfo], children: RunPage, now: datetime, 
         display.table(("CHILD", "WORKFLOW", "STATE", "NOTE"), rows)
         if children.next:
             click.echo(f"… and more: mainspring runs list --id-prefix {run.id}/")
+
+
+def show_logs(logs: list[LogLine]) -> None:
+    """Print what was logged inside a run, if that is kept."""
+    if logs:
+        click.echo("")
+        rows = [(f"{line.at:%H:%M:%S.%f}"[:-3], line.level, line.step or "", line.message) for line in logs]
+        display.table(("LOGGED", "LEVEL", "STEP", "MESSAGE"), rows)
 
 
 def _facts(run: RunInfo, now: datetime) -> Iterator[tuple[str, str]]:

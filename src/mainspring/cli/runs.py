@@ -84,11 +84,14 @@ def show(ctx: click.Context, run_id: str, url: str, output: str) -> None:
         run = operations.runs.get(run_id)
         steps = operations.runs.steps(run_id)
         children = operations.runs.list(parent=run_id, limit=run_page.MOST_CHILDREN)
+        logs = operations.runs.logs(run_id)
         now = to_datetime(operations.clock.now())
     if output == "json":
-        display.as_json({"run": run, "steps": steps, "children": [child.id for child in children.runs]})
+        ids = [child.id for child in children.runs]
+        display.as_json({"run": run, "steps": steps, "children": ids, "logs": logs})
     else:
         run_page.show(run, steps, children, now, whole_traceback=bool(ctx.find_root().meta.get("verbose")))
+        run_page.show_logs(logs)
 
 
 @runs.command

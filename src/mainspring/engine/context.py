@@ -84,12 +84,13 @@ class Line:
 class StepScope:
     """Inside a step: operations are plain calls here, and what is started gets an id of the step's own."""
 
-    __slots__ = ("_draws", "_said", "_started", "attempt", "execution", "position", "quota")
+    __slots__ = ("_draws", "_said", "_started", "attempt", "execution", "name", "position", "quota")
 
-    def __init__(self, execution: Execution, position: str, attempt: int) -> None:
+    def __init__(self, execution: Execution, position: str, attempt: int, name: str) -> None:
         self.execution = execution
         self.position = position
         self.attempt = attempt
+        self.name = name
         self.quota = Quota()
         self._started = 0
         self._said = 0

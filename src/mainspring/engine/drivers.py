@@ -182,7 +182,7 @@ async def _nap(ex: Execution, effect: Nap) -> None:
 async def _invoke(ex: Execution, effect: Invoke) -> Any:
     call = effect.call
     clock = ex.engine.clock
-    token = current.set(StepScope(ex, effect.position, effect.attempt))
+    token = current.set(StepScope(ex, effect.position, effect.attempt, call.name))
     clock.busy()
     ex.invoking += 1
     try:
@@ -239,7 +239,7 @@ def _invoke_blocking(ex: Execution, effect: Invoke) -> Any:
     call = effect.call
     if call.is_async:
         return on_loop(ex, _invoke(ex, effect))
-    token = current.set(StepScope(ex, effect.position, effect.attempt))
+    token = current.set(StepScope(ex, effect.position, effect.attempt, call.name))
     try:
         if call.timeout is None:
             return _plainly(call)

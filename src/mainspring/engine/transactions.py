@@ -182,7 +182,7 @@ def _make_elsewhere(ex: Execution, effect: Transact, database: Elsewhere) -> Non
     key = Key(ex.run.uid, f"{ex.run.generation}.{ex.run.attempts}", record.position)
 
     def there(session: ElsewhereSession) -> Outcome:
-        step = StepScope(ex, record.position, record.attempts)
+        step = StepScope(ex, record.position, record.attempts, record.name)
         scope = TransactionScope(ex.engine.home, None, elsewhere=session, place=database, step=step, recorded=True)
         text = _called(ex, effect, scope, session)
         assert scope.deferred is not None  # noqa: S101
@@ -225,7 +225,7 @@ async def make_async(ex: Execution, effect: Transact) -> None:
 
 
 def _scope(ex: Execution, effect: Transact, session: Session) -> TransactionScope:
-    step = StepScope(ex, effect.record.position, effect.record.attempts)
+    step = StepScope(ex, effect.record.position, effect.record.attempts, effect.record.name)
     return TransactionScope(ex.engine.home, session.joined, session=session, step=step, recorded=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003  (a run that asks for a RunInfo records it, and reads it back by its annotations)
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from msgspec.structs import replace
 
@@ -89,11 +89,28 @@ class StepInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class LogLine:
+    """What was logged inside a run."""
+
+    at: datetime
+    level: str
+    logger: str
+    message: str
+    step: str | None
+    position: str | None
+    attempt: int | None
+    worker: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class RunPage:
     """A page of runs. Hand `next` back for the page after it; None is the last."""
 
     runs: list[RunInfo]
     next: str | None
+
+
+Lines: TypeAlias = list[LogLine]
 
 
 class Runs(Managing):
@@ -132,6 +149,10 @@ class Runs(Managing):
             return False
         counts = self._store.watching.live()
         return sum(counts[state] for state in states) < MOST
+
+    def logs(self, run_id: str, limit: int = 1_000) -> Lines:
+        """The last lines that were logged inside a run, if they are kept (setting keep_logs)."""
+        return [LogLine(to_datetime(at), *rest) for _, at, *rest in self._store.management.logs(run_id, limit)]
 
     def counts(self) -> dict[str, int]:
         """How many runs are in each state that is not an end."""

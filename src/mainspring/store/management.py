@@ -14,7 +14,7 @@ from mainspring.errors import Conflict, NotFound
 from mainspring.model.forgetting import forgotten_from, last_recorded, undone_from
 from mainspring.model.states import LIVE, State
 from mainspring.store import by_hand, sql
-from mainspring.store.exports import dump, load
+from mainspring.store.exports import LOG_COLUMNS, dump, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -83,6 +83,10 @@ _PATCHES = f"""
       AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.run = r.id AND s.kind = 'patch' AND s.name = taken.name))
   FROM taken ORDER BY name, workflow
 """
+_LOG = f"""
+  INSERT INTO logs ({", ".join(LOG_COLUMNS)}) VALUES ({", ".join(f":{column}" for column in LOG_COLUMNS)})
+"""
+_LOGS = f"SELECT {', '.join(LOG_COLUMNS)} FROM logs WHERE run = :run ORDER BY number DESC LIMIT :limit"
 _FORCE = "UPDATE runs SET fingerprint = '', stranded = NULL, version = :version WHERE id = :id"
 
 
@@ -141,6 +145,19 @@ class Management:
         """
         statement, values = self._filters.aggregate(wanted, by, bucket)
         return self._rows(statement, **values)
+
+    def keep_logs(self, lines: Sequence[dict[str, Any]], now: int) -> None:
+        """Store lines that were logged inside runs."""
+
+        def act(desk: Desk) -> None:
+            for line in lines:
+                desk.rows(_LOG, **line)
+
+        self._change((), now, act)
+
+    def logs(self, run_id: str, limit: int) -> list[tuple[Any, ...]]:
+        """The last lines that were logged inside a run, in their order, as the columns of an export."""
+        return self._rows(_LOGS, run=run_id, limit=limit)[::-1]
 
     def versions(self) -> dict[str, int]:
         """The versions that have executed, and when each was first seen."""

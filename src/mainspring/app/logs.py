@@ -1,0 +1,95 @@
+"""What is logged inside runs: records say which run, step and attempt they come from, and are kept where the setting says so."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from mainspring.engine.context import Line, StepScope, TransactionScope, current
+from mainspring.errors import StoreError
+
+if TYPE_CHECKING:
+    from mainspring.model.clock import Clock
+    from mainspring.store.protocol import Store
+
+_MARK = "_mainspring_runs"
+_MOST = 10_000
+"""Lines that wait to be stored; beyond that the oldest are dropped."""
+_LONGEST = 10_000
+_OURS = "mainspring."
+log = logging.getLogger("mainspring.app")
+
+
+def carry_runs() -> None:
+    """Have every log record that is made inside a run carry `mainspring_run`, `_workflow`, `_step` and `_attempt`. Once is enough."""
+    previous = logging.getLogRecordFactory()
+    if getattr(previous, _MARK, False):
+        return
+
+    def factory(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = previous(*args, **kwargs)
+        place = _place()
+        record.mainspring_run = place.execution.id if place is not None else None
+        record.mainspring_workflow = place.execution.function.name if place is not None else None
+        record.mainspring_step = place.name if isinstance(place, StepScope) else None
+        record.mainspring_attempt = place.attempt if isinstance(place, StepScope) else None
+        return record
+
+    setattr(factory, _MARK, True)
+    logging.setLogRecordFactory(factory)
+
+
+def _place() -> Line | StepScope | None:
+    where = current.get()
+    return where.step if isinstance(where, TransactionScope) else where
+
+
+class Keeper(logging.Handler):
+    """Keeps what is logged inside runs in the database, some at a time."""
+
+    def __init__(self, level: str, worker: str, clock: Clock) -> None:
+        super().__init__(level.upper())
+        self._worker = worker
+        self._clock = clock
+        self._lines: deque[dict[str, Any]] = deque(maxlen=_MOST)
+        self._flushing = threading.Lock()
+        self.setFormatter(logging.Formatter("%(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        place = _place()
+        if place is None or record.name.startswith(_OURS):
+            return
+        self._lines.append(
+            {
+                "run": place.execution.id,
+                "at": self._clock.now(),
+                "level": record.levelname,
+                "logger": record.name,
+                "message": self.format(record)[:_LONGEST].replace("\0", ""),
+                "step": place.name if isinstance(place, StepScope) else None,
+                "position": place.position if isinstance(place, StepScope) else place.last_position(),
+                "attempt": place.attempt if isinstance(place, StepScope) else None,
+                "worker": self._worker,
+            }
+        )
+
+    def begin(self) -> None:
+        logging.getLogger().addHandler(self)
+
+    def end(self, store: Store) -> None:
+        logging.getLogger().removeHandler(self)
+        self.store(store)
+
+    def store(self, store: Store) -> None:
+        """Store what has gathered. On a thread where blocking is fine."""
+        with self._flushing:
+            lines = [self._lines.popleft() for _ in range(len(self._lines))]
+            if not lines:
+                return
+            try:
+                store.management.keep_logs(lines, self._clock.now())
+            except StoreError as error:
+                self._lines.extendleft(reversed(lines))
+                log.warning("%d lines of runs' logs wait for the database: %s", len(lines), error)
