@@ -261,3 +261,35 @@ async def test_the_isolation_that_is_asked_for_is_had_and_does_not_stay(postgres
         for _ in range(2):
             assert await level.aio() == "repeatable read"
             assert await default_level.aio() == "read committed"
+
+
+talking = App("sqlite://")
+looked, sent = threading.Event(), threading.Event()
+looks: list[int] = []
+
+
+@talking.workflow
+async def two_messages() -> list[str]:
+    await run.sleep("1h")  # whoever sends does not wake it, so its row stays as it is
+    return sorted([await run.receive("news") for _ in range(2)])
+
+
+@talking.transaction(isolation="repeatable read")
+def send_late(tx: Tx) -> None:
+    looks.append(tx.execute("SELECT 1").fetchone()[0])
+    looked.set()
+    assert sent.wait(20)
+    talking.send.sync("listener", "news", "late")
+
+
+async def test_a_message_from_an_old_snapshot_gets_a_number_of_its_own(postgres_url: str) -> None:
+    async with world(talking, url=postgres_url) as w:
+        listener = await two_messages.options(id="listener").start()
+        await w.settle()
+        late = asyncio.create_task(send_late.aio())
+        await asyncio.to_thread(looked.wait, 20)
+        await talking.send("listener", "news", "early")
+        sent.set()
+        await late
+        assert await listener.result() == ["early", "late"]
+        assert len(looks) == 2

@@ -38,6 +38,7 @@ _LEVELS = {
     "serializable": psycopg.IsolationLevel.SERIALIZABLE,
 }
 _ROLLED_BACK = {"40001", "40P01"}  # serialization failure, deadlock
+_NUMBERS = {"messages_pkey", "events_pkey", "streams_pkey"}
 EVERYBODY = "-"
 """The sender of what a user's own commit tells: this process has to hear of it as the others do."""
 
@@ -166,11 +167,19 @@ class PostgresTransactions:
         """What an exception that left a transaction means: rolled back for others, or perhaps committed, or the function's own."""
         found = getattr(error, "orig", None) or error
         state = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
-        if state in _ROLLED_BACK:
+        if state in _ROLLED_BACK or self._numbered_twice(found):
             return Again(str(error))
         if closed and isinstance(found, psycopg.Error):
             return StoreUnavailable(f"the connection to {self._db.where} was lost: {error}")
         return error
+
+    def _numbered_twice(self, error: object) -> bool:
+        """Whether what was said got the number of something that an older snapshot does not show: a new one will."""
+        return (
+            isinstance(error, psycopg.errors.UniqueViolation)
+            and error.diag.schema_name == self._sql.name
+            and error.diag.constraint_name in _NUMBERS
+        )
 
     @contextlib.contextmanager
     def _lent(self) -> Generator[Sync]:
