@@ -75,7 +75,7 @@ class _Spans:
     def of(self, info: RunInfo, steps: list[StepInfo], above: int | None) -> list[Any]:
         """The span of a run, below another one, and those of its operations. What started a child is told by the child."""
         mine = _span_id(info.id)
-        about = {
+        about: dict[str, Any] = {
             "mainspring.run": info.id,
             "mainspring.state": str(info.state),
             "mainspring.queue": info.queue,
