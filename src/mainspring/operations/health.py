@@ -29,6 +29,7 @@ _MOST_QUEUED = 500
 _MOST_STRANDED = 10
 _READY = ("queued", "running", "cancelling")
 _FAR_OFF = 0.5
+_LONG_LAG = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ def examine(url: str, settings: StoreSettings, lease: float) -> Iterator[Finding
         yield Finding(
             "runs", OK, ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none unfinished"
         )
+        yield _lag(operations)
         yield from _unknown_functions(operations, fleet)
         yield from _stranded(operations)
 
@@ -105,6 +107,16 @@ def _clock(operations: Operations) -> Finding:
         else "that of the database"
     )
     return Finding("clock", verdict, text, hint)
+
+
+def _lag(operations: Operations) -> Finding:
+    """How long runs wait although they could begin."""
+    lag = operations.runs.lag()
+    if lag is None:
+        return Finding("lag", OK, "nothing waits for a worker")
+    verdict = LOOK if lag > _LONG_LAG else OK
+    hint = "more workers, or a higher concurrency; perhaps a queue is full or paused" if verdict == LOOK else None
+    return Finding("lag", verdict, f"the longest wait for a worker is {lag:.1f} s", hint)
 
 
 def _workers(fleet: list[WorkerInfo], counts: dict[str, int], lease: float) -> Iterator[Finding]:

@@ -135,6 +135,11 @@ class Managing:
         new, there = self._store.management.load(records_of(lines), self._clock.now())
         return Loaded(new, there)
 
+    def lag(self) -> float | None:
+        """Seconds for which the run that has waited longest for a worker has been ready; None: none waits."""
+        since = self._store.management.oldest_ready()
+        return None if since is None else max(0, self._clock.now() - since) / SECOND
+
     # -- figures -------------------------------------------------------------------------------------------------------
     def aggregate(
         self, by: Sequence[str] = ("state",), bucket: timedelta | None = None, filters: RunFilters | None = None

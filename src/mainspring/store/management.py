@@ -83,6 +83,7 @@ _PATCHES = f"""
       AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.run = r.id AND s.kind = 'patch' AND s.name = taken.name))
   FROM taken ORDER BY name, workflow
 """
+_OLDEST_READY = "SELECT min(due) FROM runs WHERE state = 'queued' AND stranded IS NULL"
 _LOG = f"""
   INSERT INTO logs ({", ".join(LOG_COLUMNS)}) VALUES ({", ".join(f":{column}" for column in LOG_COLUMNS)})
 """
@@ -145,6 +146,11 @@ class Management:
         """
         statement, values = self._filters.aggregate(wanted, by, bucket)
         return self._rows(statement, **values)
+
+    def oldest_ready(self) -> int | None:
+        """Since when the run that has waited longest for a worker has been ready; None: none waits."""
+        found: int | None = self._rows(_OLDEST_READY)[0][0]
+        return found
 
     def keep_logs(self, lines: Sequence[dict[str, Any]], now: int) -> None:
         """Store lines that were logged inside runs."""
