@@ -33,6 +33,7 @@ from bench.harness import (
     write_results,
 )
 from bench.history import with_past
+from bench.queues import queues
 from bench.schedules import schedules
 from bench.transactions import transactions
 from bench.web import PAGES, web
@@ -49,6 +50,7 @@ SECTIONS: Final = (
     "recovery",
     "schedules",
     "transactions",
+    "queues",
     "web",
 )
 KINDS: Final[tuple[Kind, ...]] = ("sqlite", "postgres")
@@ -77,6 +79,7 @@ BUDGETS: Final = (
     Budget("run_after(0) in another process", None, at_most=10),
     Budget("functions scheduled", ("bare", "batched rows"), at_least=0.15, database="sqlite"),
     Budget("functions scheduled", ("bare", "batched rows"), at_least=0.30, database="postgres"),
+    Budget("claims, many waiting", ("mainspring", "claims, few waiting"), at_most=2),
     Budget("picking up, many pending", ("mainspring", "picking up, few pending"), at_most=1.5),
     *(Budget(f"page: {name}", None, at_most=100) for name in PAGES if name != "runs of a rare workflow"),
     Budget("open page", None, at_most=10),
@@ -120,6 +123,8 @@ def _measure(target: Target, past: Target, sections: tuple[str, ...], peer_pytho
         yield from schedules(target)
     if "transactions" in sections:
         yield from transactions(target)
+    if "queues" in sections:
+        yield from queues(target)
     if "web" in sections:
         yield from web(target)
     if peer_python is not None:
