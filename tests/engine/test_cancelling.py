@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from mainspring import App, State, run
+from mainspring.engine import engine
 from mainspring.errors import InvalidInput, RunCancelled
 from mainspring.testing import world
 from tests.engine.lives import another_process, info, names, record, restart, until_halted
@@ -260,6 +261,34 @@ async def test_a_cancelled_parent_that_handles_its_childs_cancellation_goes_on(s
         await w.advance("1m")
         assert await app.handle("p/0").cancel("only you")
         assert await handle.result() == "child: only you"
+
+
+async def test_an_impatient_worker_does_not_cut_off_the_end_of_a_run(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that holds on when it was stopped is cancelled after a while; while its end is being recorded it must not be."""
+    monkeypatch.setattr(engine, "_PATIENCE", 0)
+    app = App()
+
+    @app.workflow
+    async def child() -> None:
+        await run.sleep("1h")
+
+    @app.workflow
+    async def parent() -> str:
+        try:
+            await child()
+        except RunCancelled as error:
+            return f"child: {error.reason}"
+        return "?"
+
+    async with world(app, url=store_url) as w:
+        for number in range(5):
+            handle = await parent.options(id=f"p{number}").start()
+            await w.settle()
+            assert await app.handle(f"p{number}/0").cancel("only you")
+            async with asyncio.timeout(20):
+                assert await handle.result() == "child: only you"
 
 
 async def test_terminating_ends_the_record_at_once_and_fences_the_worker_out(store_url: str) -> None:

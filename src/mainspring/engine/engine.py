@@ -354,7 +354,7 @@ class Engine:
     def _press(self, run_id: str, epoch: int) -> None:
         """A run that was halted still holds on, in something that is not an operation: cancel it, as long as no step is cut off."""
         ex = self.executions.get(run_id)
-        if ex is None or ex.epoch != epoch or not ex.function.is_async or ex.root is None:
+        if ex is None or ex.epoch != epoch or ex.over or not ex.function.is_async or ex.root is None:
             return
         if ex.invoking and not isinstance(ex.halted, Lost):
             self.loop.call_later(_PATIENCE, self._press, run_id, epoch)

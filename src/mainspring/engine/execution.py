@@ -77,6 +77,7 @@ class Execution:
         "last_time",
         "outcome",
         "outstanding",
+        "over",
         "parking",
         "patches",
         "quota",
@@ -141,6 +142,8 @@ class Execution:
         """Those of them that may be cut off in the middle."""
         self.outstanding = 0
         """Operations that were called and are not over."""
+        self.over = False
+        """The function has come to its end; what is left to do is the library's own and must not be cut off."""
         self.waits: set[Wait] = set()
         self.tasks: dict[asyncio.Future[Any], str] = {}
         """Tasks that the workflow created, with the place that did."""

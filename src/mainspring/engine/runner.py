@@ -45,6 +45,7 @@ async def run_async(ex: Execution) -> Ending | None:
         raise  # the loop itself is gone
     except BaseException as caught:  # noqa: BLE001  (a signal, a cancellation or the user's own: the flags decide)
         error = caught
+    ex.over = True
     current.set(None)
     await _clear_tasks(ex)
     ex.outcome = value, error
