@@ -235,6 +235,8 @@ class Worker:
     def _round(self) -> None:
         """Once per heartbeat, on its thread: write down what has ended, mark runs that nobody alive can continue."""
         self.tally.flush(self._connection.store)
+        if self._keeper is not None:
+            self._keeper.store(self._connection.store)
         functions = {function.name: function.fingerprint for function in self._runtime.registry}
         stranded = self._connection.store.strand(self.engine.worker_id, functions, self._runtime.clock.now())
         if stranded:

@@ -110,6 +110,7 @@ class Heartbeat:
             try:
                 self.run_once()
             except StoreError as error:
-                log.warning("heartbeat: %s", error)
+                if not self._stopping.is_set():  # else the connection was closed while it was beating for the last time
+                    log.warning("heartbeat: %s", error)
             except Exception:
                 log.exception("heartbeat failed")

@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.operations.functions import ScheduledFunction
-    from mainspring.operations.runs import RunInfo, StepInfo
+    from mainspring.operations.runs import LogLine, RunInfo, StepInfo
     from mainspring.operations.schedule_infos import ScheduleInfo
     from mainspring.operations.talk import Conversation
 
-What: TypeAlias = Literal["input", "output", "error", "attributes", "step", "message", "event", "stream"]
+What: TypeAlias = Literal["input", "output", "error", "attributes", "step", "message", "event", "stream", "log"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,11 @@ class Redactor:
             error=self._value(step.error, "error", run.workflow, run.id),
             tried=[self._value(each, "error", run.workflow, run.id) for each in step.tried],
         )
+
+    def line(self, line: LogLine, run: RunInfo) -> LogLine:
+        if self._redact is None:
+            return line
+        return replace(line, message=self._value(line.message, "log", run.workflow, run.id))
 
     def conversation(self, found: Conversation, run: RunInfo) -> Conversation:
         if self._redact is None:

@@ -100,10 +100,10 @@ class FaultyStore:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
-        if name in {"schedules", "messages", "queues", "watching"}:
-            return FaultyStore(self._process, found)
         if name in _SILENT:
             return found
+        if not callable(found):  # a noun of the store's, with verbs of its own
+            return FaultyStore(self._process, found)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             return self._process.say(name, lambda: found(*args, **kwargs))

@@ -9,12 +9,13 @@ from msgspec import Meta, Struct, field
 
 from mainspring.errors import InvalidInput
 from mainspring.model.states import State
-from mainspring.operations.runs import RunInfo, StepInfo
+from mainspring.operations.runs import LogLine, RunInfo, StepInfo
 from mainspring.operations.talk import Conversation
 from mainspring.web.views import After, Body, Done, Id, Moment, Pages, PageSize, Reason, Scene
 
 pages = Pages()
 MOST_CHILDREN = 50
+MOST_LINES = 300
 Text = Annotated[str, Meta(max_length=600)]
 StateName = Literal[
     "scheduled", "queued", "running", "waiting", "cancelling", "succeeded", "failed", "cancelled"
@@ -65,6 +66,8 @@ class RunAnswer(Struct):
     forks: list[RunInfo]
     """The latest runs that were forked from it."""
     conversation: Conversation
+    logs: list[LogLine]
+    """The last lines that it logged, if they are kept (setting keep_logs)."""
     helps: str | None
     """If it is stranded: the command that helps."""
 
@@ -118,6 +121,7 @@ def run(scene: Scene, query: RunId) -> RunAnswer:
         [scene.redactor.run(child) for child in children],
         [scene.redactor.run(fork) for fork in operations.runs.list(forked_from=query.id, limit=MOST_CHILDREN).runs],
         scene.redactor.conversation(operations.conversation(query.id), found),
+        [scene.redactor.line(line, found) for line in operations.runs.logs(query.id, MOST_LINES)],
         "MAINSPRING_CONTINUE_ON=compatible mainspring worker MODULE:APP" if found.stranded else None,
     )
 
