@@ -90,17 +90,20 @@ class Options:
 
     def with_(self, given: OptionArguments) -> Options:
         """These options with others on top."""
-        unknown = set(given) - {*OptionArguments.__annotations__}
+        unknown = given.keys() - OptionArguments.__annotations__.keys()
         if unknown:
             known = ", ".join(sorted(OptionArguments.__annotations__))
             raise InvalidInput(f"options: there is no option {', '.join(sorted(unknown))}; there are {known}")
-        values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
+        values: dict[str, Any] = {name: getattr(self, name) for name in _NAMES}
         for name, value in given.items():
             values.update(_checked(name, value))
         if values["after"] is not None and values["at"] is not None:
             raise InvalidInput("options: give `after` or `at`, not both")
         _check_keys(values)
         return Options(**values)
+
+
+_NAMES = tuple(one.name for one in fields(Options))
 
 
 def _checked(name: str, value: Any) -> dict[str, Any]:
