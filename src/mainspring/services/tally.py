@@ -60,11 +60,13 @@ class Tally:
         """Write down what has gathered. What the database does not take now is kept for the next time."""
         with self._lock:
             taken, self._amounts = self._amounts, {}
+        minutes: dict[int, list[Amount]] = {}
+        for (minute, workflow, measure, state, bucket), (count, micros) in taken.items():
+            minutes.setdefault(minute, []).append(Amount(workflow, measure, state, bucket, count, micros))
         try:
-            for minute in sorted({key[0] for key in taken}):
-                amounts = [Amount(*key[1:], *value) for key, value in taken.items() if key[0] == minute]
-                store.watching.add(minute, amounts)
-                taken = {key: value for key, value in taken.items() if key[0] != minute}
+            if minutes:
+                store.watching.add(minutes)
+                taken = {}
             self._forget(store)
         except StoreError as error:
             log.warning("figures of ended runs could not be written down, they are kept for the next time: %s", error)

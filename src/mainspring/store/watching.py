@@ -272,11 +272,18 @@ class Watching:
         return ScheduleTotals(*(int(value) for value in self._rows(_SCHEDULE_TOTALS)[0]))
 
     # -- what is over --------------------------------------------------------------------------------------------------
-    def add(self, minute: int, amounts: Sequence[Amount]) -> None:
-        """Count runs that have ended, in their minute and in all time."""
+    def add(self, minutes: Mapping[int, Sequence[Amount]]) -> None:
+        """Count runs that have ended, in their minutes and in all time."""
+        ever: dict[tuple[str, str, str, int], Amount] = {}
+        for amount in (each for amounts in minutes.values() for each in amounts):
+            key = amount.workflow, amount.measure, amount.state, amount.bucket
+            before = ever.get(key)
+            ever[key] = (
+                amount if before is None else Amount(*key, before.count + amount.count, before.micros + amount.micros)
+            )
         values = [
-            {"minute": when, **{name: getattr(amount, name) for name in Amount.__struct_fields__}}
-            for when in (minute, ALL_TIME)
+            {"minute": minute, **{name: getattr(amount, name) for name in Amount.__struct_fields__}}
+            for minute, amounts in (*minutes.items(), (ALL_TIME, ever.values()))
             for amount in amounts
         ]
         values.sort(
