@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from mainspring import App, State, run
+from mainspring import App, AsyncFn, State, run
 from mainspring.engine import engine
 from mainspring.errors import InvalidInput, RunCancelled
 from mainspring.testing import world
@@ -241,7 +241,7 @@ async def test_finished_and_unknown_runs_are_not_affected(store_url: str) -> Non
         assert await one() == "done"
 
 
-async def test_a_cancelled_parent_that_handles_its_childs_cancellation_goes_on(store_url: str) -> None:
+def _family() -> tuple[App, AsyncFn[[], str]]:
     app = App()
 
     @app.workflow
@@ -256,6 +256,11 @@ async def test_a_cancelled_parent_that_handles_its_childs_cancellation_goes_on(s
             return f"child: {error.reason}"
         return "?"
 
+    return app, parent
+
+
+async def test_a_cancelled_parent_that_handles_its_childs_cancellation_goes_on(store_url: str) -> None:
+    app, parent = _family()
     async with world(app, url=store_url) as w:
         handle = await parent.options(id="p").start()
         await w.advance("1m")
@@ -268,20 +273,7 @@ async def test_an_impatient_worker_does_not_cut_off_the_end_of_a_run(
 ) -> None:
     """A run that holds on when it was stopped is cancelled after a while; while its end is being recorded it must not be."""
     monkeypatch.setattr(engine, "_PATIENCE", 0)
-    app = App()
-
-    @app.workflow
-    async def child() -> None:
-        await run.sleep("1h")
-
-    @app.workflow
-    async def parent() -> str:
-        try:
-            await child()
-        except RunCancelled as error:
-            return f"child: {error.reason}"
-        return "?"
-
+    app, parent = _family()
     async with world(app, url=store_url) as w:
         for number in range(5):
             handle = await parent.options(id=f"p{number}").start()
