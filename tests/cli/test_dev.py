@@ -82,6 +82,7 @@ def test_one_command_executes_shows_and_reloads_and_broken_code_stops_nothing(de
     assert re.search(r"schedule +hello: Every second; next \d{4}-", dev.said)
     assert re.search(r"queues +slow", dev.said)
     eventually(lambda: "first" in dev.results(), "the schedule has started a run")
+    dev.says("succeeded  greet  hello-")
     assert "devshop" in dev.get("/").text
 
     (tmp_path / "shop.py").write_text(CODE.format(word="broken") + "\ndef broken(:\n")

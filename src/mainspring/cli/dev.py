@@ -119,6 +119,7 @@ class Developing:
             "--log-level",
             "warning",
             "--quiet",
+            "--show-runs",
             start_new_session=True,  # ^C in the terminal is for this process, which stops its worker in order
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )

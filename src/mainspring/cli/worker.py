@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 import mainspring
+from mainspring.cli import showing
 from mainspring.cli.commands import Command, note
 from mainspring.cli.target import beside, load_app
 from mainspring.errors import StoreFull, StoreUnavailable
@@ -56,6 +57,7 @@ _MOST_NAMED = 5
     help="What to log, on stderr.",
 )
 @click.option("--quiet", is_flag=True, help="Say nothing but what is logged.")
+@click.option("--show-runs", is_flag=True, help="Say of each run how it ended.")
 def worker(
     target: str,
     concurrency: int | None,
@@ -66,6 +68,7 @@ def worker(
     fail_fast: bool,
     log_level: str,
     quiet: bool,
+    show_runs: bool,
     no_crontab: bool,
 ) -> None:
     """Execute the runs of an app until stopped.
@@ -87,6 +90,8 @@ def worker(
     runtime.settings = replace(settings, work=True, concurrency=concurrency or settings.concurrency, queues=listened)
     runtime.url = url or runtime.url
     _take_crontab(app, None if no_crontab else crontab or beside(target, "crontab"), named=crontab is not None)
+    if show_runs:
+        showing.show_runs(app)
     if not quiet:
         _introduce(app, target)
     asyncio.run(_serve(app, fail_fast=fail_fast, say=_nothing if quiet else note))

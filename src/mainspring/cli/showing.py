@@ -1,0 +1,44 @@
+"""Saying in the terminal what becomes of runs, as it happens; a busy app is summed up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainspring.cli.commands import note
+
+if TYPE_CHECKING:
+    from mainspring.app.app import App
+    from mainspring.app.events import RunEvent
+
+_TOLD = ("run.retrying", "run.succeeded", "run.failed", "run.cancelled")
+_MOST_PER_SECOND = 8
+
+
+class Showing:
+    """One line for each run that ends or is tried again, so many in a second at most; those left out are counted."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._said = 0
+        self._left_out = 0
+
+    def tell(self, event: RunEvent) -> None:
+        now = int(event.time.timestamp())
+        if now != self._second:
+            if self._left_out:
+                note(f"          … and {self._left_out} more")
+            self._second, self._said, self._left_out = now, 0, 0
+        if self._said == _MOST_PER_SECOND and event.name == "run.succeeded":
+            self._left_out += 1
+            return
+        self._said += event.name == "run.succeeded"
+        reason = f": {event.reason}" if event.reason else ""
+        what = event.name.removeprefix("run.")
+        note(f"{event.time.astimezone():%H:%M:%S}  {what:<9}  {event.workflow}  {event.run}{reason}")
+
+
+def show_runs(app: App) -> None:
+    """Say what becomes of the runs that this process executes."""
+    showing = Showing()
+    for event in _TOLD:
+        app.on(event, showing.tell)
