@@ -383,7 +383,6 @@ def _managed(url: str) -> tuple[App, Any]:
             result == handle.id,
             filled.end == BEGIN + timedelta(hours=4),
             described.note,
-            described.starts,
         ]
 
     return app, manage
@@ -399,11 +398,12 @@ async def test_verbs_inside_a_run_happen_once_wherever_it_crashes(store_url: str
             return await manage.options(id=f"m{number}")()
 
         outcome = await crash(app, work, at=at_call, when="after" if at_call % 2 else "before", url=store_url)
-        assert outcome.result == ["s", True, True, "by a run", 6]
+        assert outcome.result == ["s", True, True, "by a run"]
         async with App(store_url, settings=Settings(work=False)) as app:
             ticks = (await app.schedules.ticks("s")).ticks
-            assert len(ticks) == 6
-            assert len({tick.run for tick in ticks}) == 6
+            # What the clock fires until the run has paused the schedule depends on how long that takes.
+            asked = [tick for tick in ticks if tick.source in {"trigger", "backfill"}]
+            assert len(asked) == len({tick.run for tick in asked}) == 6
             await app.schedules.delete("s")
         if not outcome.crashed:
             break
