@@ -116,6 +116,26 @@ class Schedule(Struct):
     """Why it could not be planned."""
 
 
+MOVED = (
+    "revision",
+    "cursor",
+    "due",
+    "upcoming",
+    "paused",
+    "resume_at",
+    "note",
+    "remaining",
+    "stopped",
+    "skips",
+    "starts",
+    "missed",
+    "skipped",
+    "dropped",
+    "fault",
+)
+"""The fields of a schedule that acting on it changes: what is planned for it, and what is written back."""
+
+
 class Tick(Struct):
     """One nominal time of a schedule and what became of it; with `until`, all `count` times from `nominal` to there.
 

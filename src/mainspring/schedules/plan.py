@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from mainspring.model.schedules import Outcome, Overlap, Source, Tick
+from mainspring.model.schedules import MOVED, Outcome, Overlap, Source, Tick
 from mainspring.model.states import State
 from mainspring.schedules import actions
 from mainspring.schedules.alerts import alerts
@@ -79,7 +79,7 @@ class Planning:
     def finished(self) -> Plan:
         """The plan, which knows what of the schedule has changed, and whom to tell."""
         plan, before, after = self.plan, self.before, self.schedule
-        plan.moved = any(getattr(before, name) != getattr(after, name) for name in _STATE)
+        plan.moved = any(getattr(before, name) != getattr(after, name) for name in MOVED)
         if self.situation.hooks:
             plan.alerts = alerts(plan, self.situation.hooks, self.now, self._new_uid, paused_by=self._paused_by)
         return plan
@@ -314,22 +314,3 @@ def _why_late(tick: Tick, waited: int) -> str:
     if tick.source is Source.CATCHUP:
         return "made up for: nothing was there to act on it at its time"
     return f"waited {waited // 1_000_000} s for its turn"
-
-
-_STATE = (
-    "revision",
-    "cursor",
-    "due",
-    "upcoming",
-    "paused",
-    "resume_at",
-    "note",
-    "remaining",
-    "stopped",
-    "skips",
-    "starts",
-    "missed",
-    "skipped",
-    "dropped",
-    "fault",
-)

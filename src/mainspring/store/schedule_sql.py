@@ -19,23 +19,6 @@ BACKFILL = Backfill.__struct_fields__
 HOOK = Hook.__struct_fields__
 SCHEDULED_RUN = (*NEW_RUN_COLUMNS, "schedule", "tick", "unsettled")
 
-MOVED = (
-    "revision",
-    "cursor",
-    "due",
-    "upcoming",
-    "paused",
-    "resume_at",
-    "note",
-    "remaining",
-    "stopped",
-    "skips",
-    "starts",
-    "missed",
-    "skipped",
-    "dropped",
-    "fault",
-)
 LEARNED = ("failures", "last_result", "last_failure")
 REDEFINED = (
     "spec",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainspring.model.schedules import MOVED
 from mainspring.store import schedule_sql as sql
 from mainspring.store import sql as runs_sql
 from mainspring.store.postgres.statements import cast
@@ -114,7 +115,7 @@ KEEP_BACKFILLS = f"""
   ON CONFLICT (id) DO UPDATE SET cursor = excluded.cursor, completed = excluded.completed, stopped = excluded.stopped,
     started = excluded.started, skipped = excluded.skipped
 """
-MOVE, LEARN, REDEFINE = _update(sql.MOVED), _update(sql.LEARNED), _update(sql.REDEFINED)
+MOVE, LEARN, REDEFINE = _update(MOVED), _update(sql.LEARNED), _update(sql.REDEFINED)
 DELETE = (
     "DELETE FROM schedules WHERE id = ANY(:ids)",
     "DELETE FROM ticks WHERE schedule = ANY(:ids)",

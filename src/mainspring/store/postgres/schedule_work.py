@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from mainspring.model.schedules import Hook
+from mainspring.model.schedules import MOVED, Hook
 from mainspring.store import schedule_sql as sql
 from mainspring.store.ops import Start
 from mainspring.store.postgres import schedule_statements as text
@@ -135,7 +135,7 @@ class Work:
             (text.ALERT, alerts),
             (text.TICKS, ticks),
             (text.KEEP_BACKFILLS, backfills),
-            (text.MOVE, [_part(plan.schedule, sql.MOVED) for plan in plans if plan.moved]),
+            (text.MOVE, [_part(plan.schedule, MOVED) for plan in plans if plan.moved]),
             (text.LEARN, [_part(plan.schedule, sql.LEARNED) for plan in plans if plan.learned]),
             (text.REDEFINE, [_part(plan.schedule, sql.REDEFINED) for plan in plans if plan.redefined]),
         ):

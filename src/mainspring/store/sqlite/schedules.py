@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from mainspring.model.schedules import Hook
+from mainspring.model.schedules import MOVED, Hook
 from mainspring.store import schedule_sql as sql
 from mainspring.store.ops import Start
 from mainspring.store.schedules import MOST_TAKEN, Passed, Situation
@@ -82,7 +82,7 @@ def _update(columns: Sequence[str]) -> Bulk:
     return Bulk(f"UPDATE schedules SET {values} FROM (VALUES {{rows}}) v WHERE id = v.column1", len(columns) + 1)
 
 
-_MOVE, _LEARN, _REDEFINE = _update(sql.MOVED), _update(sql.LEARNED), _update(sql.REDEFINED)
+_MOVE, _LEARN, _REDEFINE = _update(MOVED), _update(sql.LEARNED), _update(sql.REDEFINED)
 _KEEP_BACKFILL = f"""
   INSERT INTO backfills ({", ".join(sql.BACKFILL)}) VALUES ({", ".join("?" * len(sql.BACKFILL))})
   ON CONFLICT (id) DO UPDATE SET cursor = excluded.cursor, completed = excluded.completed, stopped = excluded.stopped,
@@ -269,7 +269,7 @@ def _apply(db: sqlite3.Connection, plans: Sequence[Plan], now: int) -> Batch:
         for backfill in plan.backfills:
             db.execute(_KEEP_BACKFILL, sql.backfill_values(backfill))
     for statement, columns, concerned in (
-        (_MOVE, sql.MOVED, [plan for plan in plans if plan.moved]),
+        (_MOVE, MOVED, [plan for plan in plans if plan.moved]),
         (_LEARN, sql.LEARNED, [plan for plan in plans if plan.learned]),
         (_REDEFINE, sql.REDEFINED, [plan for plan in plans if plan.redefined]),
     ):
