@@ -6,13 +6,12 @@ import itertools
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
-from mainspring.model.clock import SystemClock
 from mainspring.model.states import State
 from mainspring.store.ops import FAR, Write
 from mainspring.store.postgres.store import PostgresStore
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
 PARENTS = 6
 CHILDREN = 4
 ROUNDS = 25
-SLOWEST = 4.0
-"""Seconds that a verb may take on a busy machine; a knot would take longer than that to be cut, or would not be."""
+PATIENCE = 60.0
+"""Seconds until a verb that does not come back is taken for one that waits for ever: PostgreSQL cuts its own knots after one."""
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +151,14 @@ PAIRS = [
 ]
 
 
+@contextmanager
+def no_knots(server: PostgresServer, url: str) -> Iterator[None]:
+    """PostgreSQL cuts no knot meanwhile. If it does, its log says which statements were in it."""
+    before = deadlocks(url)
+    yield
+    assert deadlocks(url) == before, server.end_of_log()
+
+
 def deadlocks(url: str) -> int:
     with psycopg.connect(url, autocommit=True) as connection:
         row = connection.execute(
@@ -161,40 +168,32 @@ def deadlocks(url: str) -> int:
     return int(row[0])
 
 
-def take_turns(stores: list[Store], verbs: list[str], families: list[Family], seed: int) -> float:
-    """Each thread its own verb on every family, all at the same time. The longest that any of them took."""
-    clock = SystemClock()
+def take_turns(stores: list[Store], verbs: list[str], families: list[Family], seed: int) -> None:
+    """Each thread its own verb on every family, all at the same time."""
     barrier = threading.Barrier(len(stores))
 
-    def work(number: int) -> float:
-        longest = 0.0
+    def work(number: int) -> None:
         for turn, family in enumerate(families):
-            barrier.wait(30)
-            begun = clock.monotonic()
+            barrier.wait(PATIENCE)
             answers = VERBS[verbs[number]](stores[number], family, seed + turn)
-            longest = max(longest, clock.monotonic() - begun)
-            assert "HELD" not in repr(answers)
-            assert "Error" not in repr(answers)
-        return longest
+            assert "HELD" not in repr(answers), verbs[number]
+            assert "Error" not in repr(answers), verbs[number]
 
     with ThreadPoolExecutor(len(stores)) as pool:
-        return max(pool.map(work, range(len(stores))))
+        list(pool.map(work, range(len(stores))))
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
-def test_no_two_verbs_wait_for_each_other(url: str, first: str, second: str) -> None:
-    before = deadlocks(url)
-    with closing(open_at(url)) as one, closing(open_at(url)) as two:
+def test_no_two_verbs_wait_for_each_other(shared_postgres: PostgresServer, url: str, first: str, second: str) -> None:
+    with no_knots(shared_postgres, url), closing(open_at(url)) as one, closing(open_at(url)) as two:
         one.register(worker("w1"))
         families = [Family(one) for _ in range(ROUNDS)]
-        assert take_turns([one, two], [first, second], families, 0) < SLOWEST
+        take_turns([one, two], [first, second], families, 0)
         for each in families:
             one.terminate(each.parents, None, NOW)
-    assert deadlocks(url) == before
 
 
-def test_no_crowd_of_verbs_ties_a_knot(url: str) -> None:
-    before = deadlocks(url)
+def test_no_crowd_of_verbs_ties_a_knot(shared_postgres: PostgresServer, url: str) -> None:
     names = [
         "finish children",
         "write parents",
@@ -205,11 +204,7 @@ def test_no_crowd_of_verbs_ties_a_knot(url: str) -> None:
         "claim",
         "retire",
     ]
-    stores = [open_at(url) for _ in names]
-    try:
+    with no_knots(shared_postgres, url), ExitStack() as stack:
+        stores = [stack.enter_context(closing(open_at(url))) for _ in names]
         families = [Family(stores[0]) for _ in range(ROUNDS)]
-        assert take_turns(stores, names, families, 1) < 2 * SLOWEST
-    finally:
-        for each in stores:
-            each.close()
-    assert deadlocks(url) == before
+        take_turns(stores, names, families, 1)

@@ -174,7 +174,7 @@ class PostgresServer:
             *("--auth=trust", "--locale=C", "--no-sync", "--no-instructions"),
         )
         if initdb.wait(_PATIENCE):
-            raise RuntimeError(f"initdb failed; its log ends:\n{self._end_of_log()}")
+            raise RuntimeError(f"initdb failed; its log ends:\n{self.end_of_log()}")
 
     def _spawn(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         account = self._account
@@ -201,7 +201,7 @@ class PostgresServer:
                 return
             time.sleep(0.01)
         self.stop("immediate")
-        raise RuntimeError(f"PostgreSQL did not start; its log ends:\n{self._end_of_log()}")
+        raise RuntimeError(f"PostgreSQL did not start; its log ends:\n{self.end_of_log()}")
 
     def _reports_ready(self, pid: int) -> bool:
         try:
@@ -210,7 +210,8 @@ class PostgresServer:
             return False
         return len(lines) > 7 and lines[0] == str(pid) and lines[7].strip() == "ready"
 
-    def _end_of_log(self) -> str:
+    def end_of_log(self) -> str:
+        """The last that the server has said."""
         return self._log.read_text(errors="replace")[-2000:]
 
 

@@ -162,11 +162,15 @@ class Worker:
             self._rebirth.cancel()
             await asyncio.gather(self._rebirth, return_exceptions=True)
         self._connection.off_signal(self._hear)
-        await self._stop_services()
-        await self.engine.stop(self._runtime.settings.grace)
-        await self._end_logs()
-        self._runtime.engine = None
-        await asyncio.to_thread(self._leave)
+        try:
+            await self._stop_services()
+            await self.engine.stop(self._runtime.settings.grace)
+            await self._end_logs()
+            self._runtime.engine = None
+            await asyncio.to_thread(self._leave)
+        except BaseException:  # also when nobody waits for the end of this: who does no work shows no life
+            self._heartbeat.cease()
+            raise
 
     async def vanish(self) -> None:
         """Let go of everything without a word to the database, as a process that dies does. For tests."""
