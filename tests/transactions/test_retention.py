@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from mainspring import App, Settings, State, run
 from mainspring.cli.main import main
 from mainspring.errors import InvalidInput, NotFound
-from mainspring.store.management import TABLES_OF_RUN
+from mainspring.store.deleting import TABLES_OF_RUN
 from mainspring.store.retention import Keep
 from mainspring.testing import world
 from tests.transactions import bank

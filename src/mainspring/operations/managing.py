@@ -13,7 +13,7 @@ from mainspring.model.ids import IdMaker, check_run_id
 from mainspring.operations.run_filters import run_filter
 from mainspring.store.by_hand import Move
 from mainspring.store.exports import FORMAT
-from mainspring.store.management import Fork
+from mainspring.store.forking import Fork
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from mainspring.model.forgetting import forgotten_from
 from mainspring.model.states import State
 from mainspring.store import sql
-from mainspring.store.management import forget, steps_of
+from mainspring.store.desk import steps_of
+from mainspring.store.reviving import forget
 
 if TYPE_CHECKING:
-    from mainspring.store.management import Desk
+    from mainspring.store.desk import Desk
     from mainspring.store.ops import Again
 
 _AGAIN = """

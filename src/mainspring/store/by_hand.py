@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mainspring.model.records import Run
-    from mainspring.store.management import Desk
+    from mainspring.store.desk import Desk
 
 _END = """
   UPDATE runs SET state = :state, reason = :reason, output = {output}, error = {error}, completed = :now, poked = :no, stranded = NULL

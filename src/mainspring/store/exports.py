@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from mainspring.model.records import Run, Step
-    from mainspring.store.management import Desk
+    from mainspring.store.desk import Desk
     from mainspring.store.message_sql import Rows
 
 FORMAT = 1

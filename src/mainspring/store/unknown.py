@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from mainspring.store.management import Change, Desk
+    from mainspring.store.desk import Change, Desk
     from mainspring.store.message_sql import Rows
 
 _AT_ONCE = 200

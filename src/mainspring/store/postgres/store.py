@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mainspring.model.records import Ending, Run, Step, Worker
-    from mainspring.store.management import Desk
+    from mainspring.store.desk import Desk
     from mainspring.store.ops import Op, Result
     from mainspring.store.postgres.whole import Change
     from mainspring.store.protocol import Claimed, ClaimRequest, Poke, RunFilter, SchemaReport, Signal

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 
 from mainspring.store import retention as sql
-from mainspring.store.management import TABLES_OF_RUN
+from mainspring.store.deleting import TABLES_OF_RUN
 from mainspring.store.retention import Pruned
 
 if TYPE_CHECKING:

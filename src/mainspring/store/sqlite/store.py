@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mainspring.model.records import Ending, Run, Step, Worker
-    from mainspring.store.management import Desk
+    from mainspring.store.desk import Desk
     from mainspring.store.ops import Op, Result
     from mainspring.store.protocol import Claimed, ClaimRequest, RunFilter, SchemaReport
 

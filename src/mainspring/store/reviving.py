@@ -1,0 +1,86 @@
+"""Giving ended runs another life: which of what they recorded is forgotten, and how they become live again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainspring.errors import Conflict
+from mainspring.model.forgetting import forgotten_from, undone_from
+from mainspring.model.states import LIVE, State
+from mainspring.store.desk import children, find, steps_of
+
+if TYPE_CHECKING:
+    from mainspring.model.records import Run, Step
+    from mainspring.store.desk import Desk
+
+_EXHAUSTED = "recovery exhausted"
+
+_AGAIN = """
+  UPDATE runs SET state = :state, reason = NULL, output = NULL, error = NULL, completed = NULL, owner = NULL, poked = :no,
+    due = :due, since = NULL, attempts = 0, recoveries = 0, stranded = NULL, stopping = NULL, unsettled = (schedule IS NOT NULL),
+    deadline = CAST(:now AS bigint) + timeout
+  WHERE id = :id
+"""
+_SEEN_TO_END = "SELECT child FROM steps WHERE run = :id AND kind IN ('call', 'result') AND completed IS NOT NULL"
+_FORGET = "DELETE FROM steps WHERE run = :id AND position = :position"
+_UNTAKE = """
+  UPDATE messages SET received = NULL, position = NULL WHERE run = :id AND position = :position AND answered IS NULL
+"""
+_UNSAY = tuple(f"DELETE FROM {table} WHERE run = :id AND position = :position" for table in ("events", "streams"))
+_KEY_TAKEN = f"""
+  SELECT id FROM runs WHERE key = :key AND id <> :id AND state IN ({", ".join(f"'{state}'" for state in sorted(LIVE))})
+"""
+
+
+def resume(desk: Desk, run: Run, now: int) -> bool:
+    """Let a run that was stopped go on where it stopped, and the children that were stopped with it."""
+    if run.state is not State.CANCELLED and not (run.state is State.FAILED and run.reason == _EXHAUSTED):
+        return False
+    steps = steps_of(desk, run.id)
+    _forget_from(desk, run, steps, undone_from(steps), now)
+    seen = {row[0] for row in desk.rows(_SEEN_TO_END, id=run.id)}
+    for child in children(desk, run):
+        if child.state is State.CANCELLED and child.reason == run.reason and child.id not in seen:
+            resume(desk, child, now)
+    _again(desk, run, now, as_it_was=True)
+    return True
+
+
+def retry(desk: Desk, run: Run, now: int) -> bool:
+    """Let a failed run go on from what it has achieved: the exception that ended it is forgotten, with what came after."""
+    if run.state is not State.FAILED:
+        return False
+    steps = steps_of(desk, run.id)
+    _forget_from(desk, run, steps, forgotten_from(steps, run.error), now)
+    _again(desk, run, now, as_it_was=False)
+    return True
+
+
+def _again(desk: Desk, run: Run, now: int, *, as_it_was: bool) -> None:
+    """Make an ended run live again: at once, or at its time if it never began and that has not come."""
+    taken = desk.rows(_KEY_TAKEN, key=run.key, id=run.id) if run.key is not None else []
+    if taken:
+        raise Conflict(
+            f"run {run.id!r} has the key {run.key!r}, which run {taken[0][0]!r} has now; wait for its end, or cancel it"
+        )
+    later = as_it_was and run.started is None and run.due > now
+    state = State.SCHEDULED if later else State.QUEUED
+    desk.rows(_AGAIN, id=run.id, state=str(state), due=run.due if later else now, now=now, no=False)
+    desk.ready()
+
+
+def _forget_from(desk: Desk, run: Run, steps: list[Step], first: int | None, now: int) -> None:
+    """Forget what was recorded from a seq on, and what has begun since."""
+    for step in steps:
+        if first is not None and ((step.seq is not None and step.seq >= first) or step.completed is None):
+            forget(desk, run, step, now)
+
+
+def forget(desk: Desk, run: Run, step: Step, now: int) -> None:
+    """Undo what was recorded with an operation, so that it can be made anew. What it told others stays told."""
+    for statement in (_FORGET, _UNTAKE, *_UNSAY):
+        desk.rows(statement, id=run.id, position=step.position)
+    child = find(desk, step.child) if step.child is not None and step.kind in {"call", "result"} else None
+    if child is not None and child.parent == run.id:
+        retry(desk, child, now)
+        resume(desk, child, now)
