@@ -120,7 +120,7 @@ def store_of(an_app: App) -> Store:
 async def test_pruning_goes_in_batches_and_says_when_there_will_be_more(store_url: str) -> None:
     async with world(app, url=store_url) as w:
         handles = await app.start_many([long.bind() for _ in range(7)])
-        await app.runtime.result(handles[-1].id, long._function.codec.result, None)
+        await app.runtime.results.of(handles[-1].id, long._function.codec.result, None)
         await w.settle()
         store = store_of(app)
         now = app.runtime.clock.now()

@@ -197,10 +197,10 @@ class App(Voice, Scope):
 
     def instance(self, name: str, obj: T) -> T:
         """Name an object whose methods are workflows, so that they can be continued after a restart."""
-        there = self._runtime.instances.get(name, obj)
+        there = self._runtime.calls.instances.get(name, obj)
         if there is not obj:
             raise InvalidInput(f"the instance name {name!r} is taken by {there!r}")
-        self._runtime.instances[name] = obj
+        self._runtime.calls.instances[name] = obj
         return obj
 
     def import_all(self) -> None:
@@ -283,7 +283,7 @@ class App(Voice, Scope):
     @dual
     def start_many(self, /, calls: Iterable[Call[Any]]) -> Coroutine[Any, Any, list[Handle[Any]]]:
         """Start many runs in one commit: `app.start_many(enrich.bind(item) for item in items)`."""
-        return self._runtime.start_many([as_call(call) for call in calls])
+        return self._runtime.starting.many([as_call(call) for call in calls])
 
     @dual
     def send_many(self, /, messages: Iterable[Message]) -> Coroutine[Any, Any, None]:
@@ -299,13 +299,13 @@ class App(Voice, Scope):
     def run_after(self, /, delay: Duration, call: Call[R]) -> Coroutine[Any, Any, Handle[R]]:
         """Schedule a function to run after a delay; 0 is as soon as this commits. Inside a transaction it is part of it."""
         length = delay_of(delay)
-        return self._runtime.run_later(as_call(call), lambda now: now + length)
+        return self._runtime.starting.later(as_call(call), lambda now: now + length)
 
     @dual
     def run_at(self, /, when: Moment, call: Call[R]) -> Coroutine[Any, Any, Handle[R]]:
         """Schedule a function to run at a time: an aware datetime, or seconds since 1970. The past means at once."""
         time = time_of(when, self._runtime.clock.now())
-        return self._runtime.run_later(as_call(call), lambda _: time)
+        return self._runtime.starting.later(as_call(call), lambda _: time)
 
     def handle(self, run_id: str) -> Handle[Any]:
         """A handle for a run by its id. Whether there is one is found out when something is asked of it."""

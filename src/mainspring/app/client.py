@@ -64,7 +64,7 @@ class Starter:
     @dual
     def start(self, /, name: str, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Handle[Any]]:
         """Start a workflow by its name. If no worker knows the name, the run waits, visibly, until one does."""
-        return self._runtime.start(self.bind(name, *args, **kwargs))
+        return self._runtime.starting.one(self.bind(name, *args, **kwargs))
 
 
 class Client(Voice):

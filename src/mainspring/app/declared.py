@@ -107,7 +107,7 @@ def call_columns(call: Call[Any]) -> dict[str, Any]:
     own = function.timeout if function.kind == "workflow" else None
     return {
         "workflow": function.name,
-        "input": call.runtime.encode(call),
+        "input": call.runtime.calls.encode(call),
         "kind": function.kind,
         "action_id": options.id,
         "timeout": None if options.no_timeout else options.timeout or own,

@@ -58,7 +58,7 @@ class Call(Generic[R_co]):
     @property
     def start(self) -> Dual[[], Handle[R_co]]:
         """Start it in the background."""
-        return Dual(self, lambda: self.runtime.start(self), f"{self.name}.bind(…).start")
+        return Dual(self, lambda: self.runtime.starting.one(self), f"{self.name}.bind(…).start")
 
 
 class _Fn(Generic[P, R]):
@@ -98,7 +98,7 @@ class _Fn(Generic[P, R]):
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """The call as a value. The arguments are checked now."""
         call = self._call(args, kwargs)
-        self._runtime.encode(call)
+        self._runtime.calls.encode(call)
         return call
 
     @property
@@ -106,7 +106,7 @@ class _Fn(Generic[P, R]):
         """Start it in the background and get a handle."""
 
         def make(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Handle[R]]:
-            return self._runtime.start(self._call(args, kwargs))
+            return self._runtime.starting.one(self._call(args, kwargs))
 
         return Dual(self, make, f"{self.name}.start")
 
@@ -153,21 +153,21 @@ class AsyncFn(_Fn[P, R]):
     def _made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, R]:
         line = self._in_run()
         if line is not None:
-            return self._runtime.operation(line, self._call(args, kwargs))
+            return self._runtime.calls.operation(line, self._call(args, kwargs))
         if self._function.kind == "transaction":
             return self._runtime.transacting.await_outside(self._call(args, kwargs))
         if self._function.kind != "workflow":
             self._warn_if_lost()
             plain: Coroutine[Any, Any, R] = self._function.fn(*self._all(args), **kwargs)
             return plain
-        return self._runtime.call(self._call(args, kwargs))
+        return self._runtime.results.call(self._call(args, kwargs))
 
     def sync(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call it from blocking code and wait for the result."""
         refuse_blocking_on_loop(f"await {self.name}(…)")
         line = self._in_run()
         if line is not None:
-            found: R = self._runtime.blocking_operation(line, self._call(args, kwargs))
+            found: R = self._runtime.calls.blocking_operation(line, self._call(args, kwargs))
             return found
         result: R = self._runtime.block(self._made(args, kwargs), self.name)
         return result
@@ -190,7 +190,7 @@ class SyncFn(_Fn[P, R]):
                 raise WrongColour(
                     f"{self.name!r} is a `def` {self._function.kind} and this is a coroutine; write `await {self.name}.aio(…)`"
                 )
-            found: R = self._runtime.blocking_operation(line, self._call(args, kwargs))
+            found: R = self._runtime.calls.blocking_operation(line, self._call(args, kwargs))
             return found
         if self._function.kind == "transaction":
             refuse_blocking_on_loop(f"await {self.name}.aio(…)")
@@ -201,7 +201,7 @@ class SyncFn(_Fn[P, R]):
             plain: R = self._function.fn(*self._all(args), **kwargs)
             return plain
         refuse_blocking_on_loop(f"await {self.name}.aio(…)")
-        result: R = self._runtime.block(self._runtime.call(self._call(args, kwargs)), self.name)
+        result: R = self._runtime.block(self._runtime.results.call(self._call(args, kwargs)), self.name)
         return result
 
     def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
@@ -209,12 +209,12 @@ class SyncFn(_Fn[P, R]):
         refuse_coroutine_in_def_run(f"{self.name}(…)")
         line = self._in_run()
         if line is not None:
-            return self._runtime.operation(line, self._call(args, kwargs))
+            return self._runtime.calls.operation(line, self._call(args, kwargs))
         if self._function.kind == "transaction":
             return asyncio.to_thread(self._runtime.transacting.outside, self._call(args, kwargs))
         if self._function.kind != "workflow":
             return asyncio.to_thread(self._function.fn, *self._all(args), **kwargs)
-        return self._runtime.call(self._call(args, kwargs))
+        return self._runtime.results.call(self._call(args, kwargs))
 
     @overload
     def __get__(self, obj: None, owner: type[Any]) -> Self: ...

@@ -41,7 +41,7 @@ class Handle(Generic[R_co]):
 
         Inside a run, this is recorded and durable.
         """
-        return self._runtime.result(self.id, self._codec, timeout)
+        return self._runtime.results.of(self.id, self._codec, timeout)
 
     @dual
     def describe(self, /) -> Coroutine[Any, Any, RunInfo]:

@@ -116,7 +116,7 @@ def _engine(app: App) -> Engine:
         settings=runtime.settings,
         worker_id="replay",
         version=app.version,
-        receiver=runtime.receiver,
+        receiver=runtime.calls.receiver,
         on_end=lambda _: None,
         on_room=lambda: None,
         on_poke=lambda: None,

@@ -56,7 +56,7 @@ def _gather(runtime: Runtime, handles: tuple[Handle[T], ...]) -> Future[list[T]]
     where = current.get()
     if not isinstance(where, Line):
         refuse_waiting("gather(…)")
-        return _all([runtime.result(handle.id, handle._codec, None) for handle in handles], None)  # noqa: SLF001
+        return _all([runtime.results.of(handle.id, handle._codec, None) for handle in handles], None)  # noqa: SLF001
     ex = where.execution
     ex.outstanding += len(handles)
     results = [
@@ -72,7 +72,7 @@ def _first(runtime: Runtime, handles: tuple[Handle[T], ...]) -> Future[Handle[T]
     where = current.get()
     if not isinstance(where, Line):
         refuse_waiting("first(…)")
-        return _fastest([runtime.ended(handle.id) for handle in handles], handles, None)
+        return _fastest([runtime.results.ended(handle.id) for handle in handles], handles, None)
     ex = where.execution
     ex.outstanding += len(handles)
     waits = [flows.ended(ex, where.next_position(), handle.id) for handle in handles]

@@ -145,7 +145,7 @@ class Transacting:
         return value
 
     def _prepared(self, call: Call[Any]) -> TransactionCall:
-        self._runtime.encode(call)
+        self._runtime.calls.encode(call)
         return TransactionCall.of(call.function, call.args, call.kwargs)
 
     def _scope(self, call: TransactionCall, session: Any) -> TransactionScope:

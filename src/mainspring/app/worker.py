@@ -73,7 +73,7 @@ class Worker:
             settings=settings,
             worker_id=record.id,
             version=runtime.version,
-            receiver=runtime.receiver,
+            receiver=runtime.calls.receiver,
             on_end=self._ended,
             on_room=self._room,
             on_poke=self._poke,

@@ -57,6 +57,11 @@ class Line:
         self._operations = number + 1
         return f"{self.prefix}{number}"
 
+    def take_position(self) -> str:
+        """The position of an operation that is called now and, from now on, is owed to the run."""
+        self.execution.outstanding += 1
+        return self.next_position()
+
     def next_draw(self) -> str:
         """A number for something drawn by chance: the same in every replay."""
         self._draws += 1

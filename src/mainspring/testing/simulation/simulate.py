@@ -190,7 +190,7 @@ class _World:
         while True:
             client.alive = True
             try:
-                handle = await client.app.runtime.start(mine)
+                handle = await client.app.runtime.starting.one(mine)
             except StoreError:
                 await asyncio.sleep(chance.uniform(0.1, 5))
             else:
