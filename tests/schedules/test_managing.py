@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mainspring import App, Calendar, Client, Declaration, Interval, Overlap, Policy, Settings, Spec, run
+from mainspring import App, Calendar, Client, Declaration, Interval, Overlap, Policy, Settings, Spec
 from mainspring.errors import Conflict, InvalidInput, InvalidSpec, MainspringError, NotFound
-from mainspring.testing import crash, world
+from mainspring.testing import world
 from tests.schedules.conftest import BEGIN, Bench, at, bench_at
 
 if TYPE_CHECKING:
@@ -351,61 +351,3 @@ async def test_a_client_manages_schedules_without_the_code(store_url: str) -> No
             assert await handle.result() == "00:06"
             await client.schedules.pause("s", "enough")
         assert (await bench.describe()).note == "enough"
-
-
-def _managed(url: str) -> tuple[App, Any]:
-    app = App(url, settings=Settings(poll=0.05))
-
-    @app.workflow
-    async def act() -> str:
-        return run.id
-
-    @app.workflow
-    async def manage() -> list[Any]:
-        schedules = app.schedules
-        made = await schedules.create(
-            "s",
-            act.bind(),
-            HOURLY,
-            Policy(Overlap.ALLOW_ALL),
-            trigger=True,
-            backfill=[(BEGIN, BEGIN + timedelta(hours=1))],
-        )
-        handle = await schedules.trigger("s")
-        assert handle is not None
-        result = await handle.result()
-        await schedules.pause("s", "by a run")
-        filled = await schedules.backfill("s", BEGIN + timedelta(hours=3), BEGIN + timedelta(hours=4))
-        await run.sleep(1)
-        described = await schedules.describe("s")
-        return [
-            made.id,
-            result == handle.id,
-            filled.end == BEGIN + timedelta(hours=4),
-            described.note,
-        ]
-
-    return app, manage
-
-
-async def test_verbs_inside_a_run_happen_once_wherever_it_crashes(store_url: str) -> None:
-    at_call = 1
-    stride = 5 if store_url.startswith("sqlite") else 9
-    while True:
-        app, manage = _managed(store_url)
-
-        async def work(manage: Any = manage, number: int = at_call) -> Any:
-            return await manage.options(id=f"m{number}")()
-
-        outcome = await crash(app, work, at=at_call, when="after" if at_call % 2 else "before", url=store_url)
-        assert outcome.result == ["s", True, True, "by a run"]
-        async with App(store_url, settings=Settings(work=False)) as app:
-            ticks = (await app.schedules.ticks("s")).ticks
-            # What the clock fires until the run has paused the schedule depends on how long that takes.
-            asked = [tick for tick in ticks if tick.source in {"trigger", "backfill"}]
-            assert len(asked) == len({tick.run for tick in asked}) == 6
-            await app.schedules.delete("s")
-        if not outcome.crashed:
-            break
-        at_call += stride
-    assert at_call > 10

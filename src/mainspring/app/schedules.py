@@ -35,6 +35,12 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 _KEEP: Any = object()
+_CHANGING = frozenset(
+    {"create", "update", "delete", "pause", "resume", "trigger", "skip", "unskip", "backfill", "stop_backfill"}
+)
+"""Verbs that inside a run are one transaction with the record of their answer. `apply` is not one of them: it may be large, and
+asked again it finds done what is done.
+"""
 
 
 class AppSchedules:
@@ -67,6 +73,7 @@ class AppSchedules:
             f"schedules.{verb}",
             kind,
             lambda store, origin: question(Schedules(store, runtime.clock, runtime.ids, origin, queues)),
+            changes=verb in _CHANGING,
         )
 
     # -- making --------------------------------------------------------------------------------------------------------

@@ -52,8 +52,10 @@ class TransactionCall:
     wants: Wants
     place: int
     isolation: str | None
-    database: Elsewhere | None
+    database: Elsewhere | None = None
     """Where it is made, if not in the app's own database."""
+    kind: str = "transaction"
+    """As what it is recorded."""
 
     @classmethod
     def of(cls, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TransactionCall:
@@ -79,11 +81,11 @@ class TransactionCall:
 
 def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
     """Make a transaction, once, and hand over its outcome."""
-    recorded = ex.recall(position, "transaction", call.name)
+    recorded = ex.recall(position, call.kind, call.name)
     if recorded is not None and recorded.completed is not None:
         return (yield from replayed(ex, recorded, call.result))
     yield from frontier(ex, position)
-    record = recorded or Step(ex.id, position, "transaction", call.name, started=ex.engine.clock.now())
+    record = recorded or Step(ex.id, position, call.kind, call.name, started=ex.engine.clock.now())
     record.epoch = ex.epoch
     failed = 0
     effect = Transact(call, record)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from mainspring.app.app import App
     from mainspring.app.settings import Settings
+    from mainspring.model.clock import Clock
     from mainspring.store.protocol import Store
 
 T = TypeVar("T")
@@ -190,13 +191,11 @@ async def _one_life(app: App, work: Callable[[], Awaitable[T]], stores: list[Doo
             return await work()
 
     entering = loop.create_task(live())
-    watching = loop.create_task(_death(stores, died))
+    watching = loop.create_task(_death(stores, died, app.runtime.clock))
     await asyncio.wait({entering, watching}, return_when=asyncio.FIRST_COMPLETED)
     if not died.is_set():
         watching.cancel()
         return (await entering,)
-    if isinstance(app.runtime.clock, VirtualClock):  # which the death throes would let run on
-        stores[0].time_of_death = app.runtime.clock.time
     await app.vanish()
     entering.cancel()
     await asyncio.wait({entering})
@@ -206,11 +205,17 @@ async def _one_life(app: App, work: Callable[[], Awaitable[T]], stores: list[Doo
     return None
 
 
-async def _death(stores: list[DoomedStore], died: asyncio.Event) -> None:
+async def _death(stores: list[DoomedStore], died: asyncio.Event, clock: Clock) -> None:
     loop = asyncio.get_running_loop()
+
+    def die() -> None:
+        if isinstance(clock, VirtualClock):  # which the death throes would let run on
+            stores[0].time_of_death = clock.time
+        loop.call_soon_threadsafe(died.set)
+
     while not stores:  # noqa: ASYNC110  (made on another thread, within milliseconds)
         await asyncio.sleep(0)
-    stores[0].on_death = lambda: loop.call_soon_threadsafe(died.set)
+    stores[0].on_death = die
     if stores[0].died.is_set():
         died.set()
     await died.wait()
