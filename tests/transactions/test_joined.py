@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from typing import Any, cast
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 import pytest
 
-from mainspring import App, Client, Spec, State, run
-from mainspring.errors import InTransaction, InvalidInput, NotFound, RunCancelled
+from mainspring import App, Client, Overlap, Policy, Spec, State, run
+from mainspring.app.declared import Declaration
+from mainspring.errors import Conflict, InTransaction, InvalidInput, NotFound, RunCancelled
 from mainspring.recurrence import Interval
 from mainspring.store.open import sqlite_path
 from mainspring.testing import world
 from tests.transactions import bank, own
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.postgres import PostgresServer
 
 pytest.importorskip("greenlet")
 app = App("sqlite://")
@@ -209,6 +216,89 @@ async def test_what_cannot_be_joined_is_an_error_that_says_so(store_url: str, tm
                 with bare_postgres.transaction(), app.joined(bare_postgres):
                     handle = await echo.start("in a block")
                 assert await handle.result() == "in a block"
+
+
+@pytest.mark.parametrize("kind", [*own.POSTGRES, *own.ALCHEMY])
+async def test_a_connection_to_another_database_is_an_error_before_anything_is_said(
+    postgres_url: str, shared_postgres: PostgresServer, kind: str
+) -> None:
+    """Also where that database has tables of the same names."""
+    async with world(app, url=postgres_url):
+        with shared_postgres.database() as other_url:
+            for _ in range(2):
+                async with own.opened(other_url, kind) as other:
+                    with pytest.raises(InvalidInput, match="only what is in one database commits together"):
+                        await app.joined(other.given).__aenter__()
+                    if "async" in kind:
+                        with app.joined(other.given), pytest.raises(InvalidInput, match="one database"):
+                            await echo.start("lost")
+                    await other.rollback()
+                async with world(App("sqlite://"), url=other_url):
+                    pass  # now there are
+        async with own.opened(postgres_url, kind) as mine:
+            async with app.joined(mine.given):
+                handle = await echo.start("here")
+            await mine.commit()
+        assert await handle.result() == "here"
+
+
+@pytest.mark.parametrize("kind", ["async connection", "async session"])
+async def test_an_asynchronous_connection_to_another_file_is_an_error(
+    sqlite_url: str, kind: str, tmp_path: Path
+) -> None:
+    async with world(app, url=sqlite_url), own.opened(f"sqlite:///{tmp_path / 'other.db'}", kind) as other:
+        with pytest.raises(InvalidInput, match="one file"):
+            await app.joined(other.given).__aenter__()
+        with app.joined(other.given), pytest.raises(InvalidInput, match="one file"):
+            await echo.start("lost")
+
+
+async def test_every_verb_of_the_schedules_takes_part(place: tuple[str, str]) -> None:
+    url, kind = place
+    async with world(app, url=url) as w:
+        for end in ("rollback", "commit"):
+            async with own.opened(url, kind) as mine:
+                async with app.joined(mine.given):
+                    await steer_schedules(w.now)
+                await getattr(mine, end)()
+            if end == "rollback":
+                assert (await app.schedules.list()).schedules == []
+                assert (await app.runs.list(workflow="echo")).runs == []
+        found = await app.schedules.describe("steered")
+        assert (found.paused, found.note, found.action["input"]) == (False, "on", {"what": "other"})
+        assert "trigger" in {tick.source for tick in found.recent}
+        assert [each.start for each in found.backfills] == [midnight(w.now) - timedelta(days=2)]
+        assert sorted(each.id for each in (await app.schedules.list()).schedules) == ["applied", "steered"]
+
+
+def midnight(now: datetime) -> datetime:
+    return now.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+async def steer_schedules(now: datetime) -> None:
+    schedules = app.schedules
+    await schedules.create("steered", echo.bind("tick"), EVERY_DAY, Policy(overlap=Overlap.ALLOW_ALL))
+    await schedules.update("steered", call=echo.bind("other"))
+    await schedules.apply([Declaration("applied", echo.bind("tick"), EVERY_DAY)])
+    await schedules.create("gone", echo.bind("tick"), EVERY_DAY)
+    await schedules.pause("steered", note="off")
+    assert (await schedules.describe("steered")).paused
+    await schedules.resume("steered", note="on")
+    assert await schedules.trigger("steered") is not None
+    skipped = await schedules.skip("steered")
+    assert await schedules.unskip("steered") == skipped
+    two_days_ago = midnight(now) - timedelta(days=2)
+    await schedules.backfill("steered", two_days_ago, two_days_ago + timedelta(days=1))
+    assert len(await schedules.backfills("steered")) == 1
+    stopped = await schedules.backfill("gone", two_days_ago, two_days_ago)
+    await schedules.stop_backfill(stopped.id)
+    await schedules.delete("gone")
+    assert [each.id for each in (await schedules.list()).schedules] == ["applied", "steered"]
+    assert (await schedules.ticks("steered")).ticks
+    with pytest.raises(NotFound):
+        await schedules.pause("gone")
+    with pytest.raises(Conflict):
+        await schedules.create("steered", echo.bind("tick"), EVERY_DAY)
 
 
 async def test_waiting_inside_the_block_is_refused_and_after_it_verbs_are_plain_again(store_url: str) -> None:

@@ -13,7 +13,6 @@ from mainspring.app.declared import Declaration
 from mainspring.app.dual import dual, refuse_blocking_on_loop
 from mainspring.app.forks import survive_forks
 from mainspring.app.functions import as_call
-from mainspring.app.later import delay_of, time_of
 from mainspring.app.portal import Portal
 from mainspring.app.runtime import Runtime
 from mainspring.app.schedules import AppSchedules
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from mainspring.app.events import RunEvent
     from mainspring.app.functions import Call
     from mainspring.app.handle import Handle
-    from mainspring.app.options import Duration, Moment
     from mainspring.app.queues import DeclaredQueue
     from mainspring.app.scope import Blueprint
     from mainspring.app.worker import Worker
@@ -294,18 +292,6 @@ class App(Voice, Scope):
     def get_events(self, /, run_id: str) -> Coroutine[Any, Any, dict[str, Any]]:
         """All events of a run, by key."""
         return self._talk.get_events(run_id)
-
-    @dual
-    def run_after(self, /, delay: Duration, call: Call[R]) -> Coroutine[Any, Any, Handle[R]]:
-        """Schedule a function to run after a delay; 0 is as soon as this commits. Inside a transaction it is part of it."""
-        length = delay_of(delay)
-        return self._runtime.starting.later(as_call(call), lambda now: now + length)
-
-    @dual
-    def run_at(self, /, when: Moment, call: Call[R]) -> Coroutine[Any, Any, Handle[R]]:
-        """Schedule a function to run at a time: an aware datetime, or seconds since 1970. The past means at once."""
-        time = time_of(when, self._runtime.clock.now())
-        return self._runtime.starting.later(as_call(call), lambda _: time)
 
     def handle(self, run_id: str) -> Handle[Any]:
         """A handle for a run by its id. Whether there is one is found out when something is asked of it."""

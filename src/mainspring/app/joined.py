@@ -32,6 +32,7 @@ class JoinedBlock:
         if isinstance(where, TransactionScope):
             raise InTransaction("a transaction is open here already, and everything inside is part of it")
         joined = self._runtime.connection().store.transactions.join(self._connection)
+        joined.check()
         step = where if isinstance(where, StepScope) else None
         self._scope = TransactionScope(self._runtime, joined, step=step)
         self._token = current.set(self._scope)
@@ -44,7 +45,14 @@ class JoinedBlock:
 
     async def __aenter__(self) -> Self:
         await self._runtime.connected()
-        return self.__enter__()
+        self.__enter__()
+        if self._scope is not None:
+            try:
+                await self._scope.joined.acheck()
+            except BaseException:
+                self.__exit__()
+                raise
+        return self
 
     async def __aexit__(self, *exc: object) -> None:
         self.__exit__(*exc)

@@ -6,8 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from mainspring.app.asking import Ask
+from mainspring.app.dual import dual
+from mainspring.app.functions import as_call
 from mainspring.app.joined import JoinedBlock
-from mainspring.app.later import FunctionVerbs
+from mainspring.app.later import FunctionVerbs, delay_of, time_of
 from mainspring.app.nouns import RunVerbs, VersionVerbs, WorkerVerbs
 from mainspring.app.queues import QueueVerbs
 from mainspring.app.several import First, Gather
@@ -17,10 +19,13 @@ from mainspring.app.verb import Verb
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterator
 
+    from mainspring.app.functions import Call
+    from mainspring.app.handle import Handle
     from mainspring.app.names import Event, Stream, Topic
-    from mainspring.app.options import Duration
+    from mainspring.app.options import Duration, Moment
     from mainspring.app.verb import Future
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -141,6 +146,19 @@ class Voice:
     def scheduled_functions(self) -> FunctionVerbs:
         """What was scheduled with run_after and run_at: get, list, cancel_all."""
         return FunctionVerbs(self._talk.runtime)
+
+    @dual
+    def run_after(self, /, delay: Duration, call: Call[R]) -> Coroutine[Any, Any, Handle[R]]:
+        """Schedule a function to run after a delay; 0 is as soon as this commits. Inside a transaction it is part of it."""
+        length = delay_of(delay)
+        return self._talk.runtime.starting.later(as_call(call), lambda now: now + length)
+
+    @dual
+    def run_at(self, /, when: Moment, call: Call[R]) -> Coroutine[Any, Any, Handle[R]]:
+        """Schedule a function to run at a time: an aware datetime, or seconds since 1970. The past means at once."""
+        runtime = self._talk.runtime
+        time = time_of(when, runtime.clock.now())
+        return runtime.starting.later(as_call(call), lambda _: time)
 
     def joined(self, connection: Any) -> JoinedBlock:
         """Make every verb inside the block part of the transaction that is open on `connection`.

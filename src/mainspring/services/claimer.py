@@ -79,6 +79,10 @@ class Claimer(Service):
             if function.is_async is not blocking
         }
 
+    def _kinds(self, functions: dict[str, str]) -> dict[str, str]:
+        known = self._engine.registry
+        return {each.name: each.kind for each in known if each.kind != "workflow" and each.name in functions}
+
     def _room(self, *, blocking: bool) -> int:
         """How many runs to ask for: `def` runs take a thread each, others only a place."""
         room = min(self._engine.room(), _LARGEST_BATCH)
@@ -94,6 +98,7 @@ class Claimer(Service):
             now,
             compatible=self._compatible,
             queues=self.queues,
+            kinds=self._kinds(functions),
             mine={queue: dict(partitions) for queue, partitions in engine.placed.items()},
             admit=admit,
         )

@@ -295,10 +295,11 @@ class Inside:
 class Joined:
     """A conversation partner: somebody's open transaction, and what was made part of it.
 
-    `schedules` makes a store of schedules that works inside the transaction.
+    `schedules` makes a store of schedules that works inside the transaction. `check` is a conversation before all others, which
+    raises an error if somebody's connection is not to the database that the app has its tables in.
     """
 
-    __slots__ = ("_async", "_schedules", "_tongue", "joining")
+    __slots__ = ("_async", "_check", "_schedules", "_tongue", "joining")
 
     def __init__(
         self,
@@ -307,8 +308,10 @@ class Joined:
         *,
         tongue: Tongue | None = None,
         async_tongue: AsyncTongue | None = None,
+        check: Callable[[], Talk[None]] | None = None,
     ) -> None:
         self.joining = joining
+        self._check = check
         self._schedules = schedules
         self._tongue = tongue
         self._async = async_tongue
@@ -323,6 +326,19 @@ class Joined:
         assert self._tongue is not None  # noqa: S101
         return self._tongue
 
+    def check(self) -> None:
+        """See that it is the right database, if the connection can be asked without awaiting. Others are asked before the first verb."""
+        if self._check is not None and self._tongue is not None:
+            check, self._check = self._check, None
+            carry(check(), self._tongue)
+
+    async def acheck(self) -> None:
+        """The same for every connection."""
+        self.check()
+        if self._check is not None and self._async is not None:
+            check, self._check = self._check, None
+            await carry_async(check(), self._async)
+
     def do(self, talk: Talk[T]) -> T:
         assert self._tongue is not None  # noqa: S101
         return carry(talk, self._tongue)
@@ -331,6 +347,7 @@ class Joined:
         if self._tongue is not None:
             return carry(talk, self._tongue)
         assert self._async is not None  # noqa: S101
+        await self.acheck()
         return await carry_async(talk, self._async)
 
     def within(self, work: Callable[[Inside], T]) -> T:
@@ -340,6 +357,7 @@ class Joined:
     async def awithin(self, work: Callable[[Inside], T]) -> T:
         """The same where the connection is an asynchronous one."""
         assert self._async is not None  # noqa: S101
+        await self.acheck()
         return await asyncio.to_thread(work, self._inside(Blocking(self._async, asyncio.get_running_loop())))
 
     def _inside(self, tongue: Tongue) -> Inside:

@@ -50,6 +50,8 @@ class ClaimRequest(Struct, frozen=True):
     """The queues to take from; None: all. Runs without a queue are everybody's."""
     mine: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, "Mapping[str, int]"])
     """Runs of queues in this worker's memory, by queue and partition."""
+    kinds: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Which of the functions are not workflows: whoever started one by its name alone did not know."""
     admit: Admit = admit_nothing
     """Decides which runs of a queue may begin."""
 

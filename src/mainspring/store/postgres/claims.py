@@ -94,6 +94,7 @@ class Claims:
         values: dict[str, Value] = {
             "names": array(request.functions),
             "functions": json.dumps(dict(request.functions)),
+            "kinds": json.dumps(dict(request.kinds)),
             "compatible": "true" if request.compatible else "false",
             "version": request.version,
             "limit": plain,

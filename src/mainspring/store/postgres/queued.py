@@ -38,6 +38,7 @@ CLAIMABLE = """workflow = ANY(:names)
 """
 TAKEN = f"""
   UPDATE runs r SET state = 'running', owner = :worker, epoch = epoch + 1, poked = false,
+    kind = coalesce(:kinds::jsonb ->> r.workflow, kind),
     stranded = CASE WHEN json_array_length(stranded -> 'versions') > 0 THEN stranded END,
     started = coalesce(started, :now), since = coalesce(since, :now), version = coalesce(version, :version),
     fingerprint = CASE WHEN fingerprint = '' THEN :functions::jsonb ->> r.workflow ELSE fingerprint END,

@@ -16,6 +16,7 @@ from mainspring.errors import InTransaction, InvalidInput, StoreUnavailable
 from mainspring.store import alchemy
 from mainspring.store.joining import Joined, Joining
 from mainspring.store.placeholders import for_psycopg
+from mainspring.store.postgres.identity import Identity
 from mainspring.store.postgres.joining import TEXTS, AsyncWords, Words, schedules
 from mainspring.store.transactions import Again, Tx, Wants
 
@@ -85,6 +86,7 @@ class PostgresTransactions:
         self._idle_async: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Async]] = WeakKeyDictionary()
         self._process = os.getpid()
         self._closed = False
+        self._identity = Identity(database, dialect)
         self.notify = True
 
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
@@ -124,8 +126,9 @@ class PostgresTransactions:
     def join(self, connection: Any) -> Joined:
         raw, tongue, async_tongue = alchemy.unwrap(connection, self._sql.spelled, self._native)
         joining = self._joining(EVERYBODY)
+        check = self._identity.check
         if raw is None or (tongue is not None and not _is(raw, psycopg.Connection)):
-            return Joined(joining, schedules, tongue=tongue, async_tongue=async_tongue)
+            return Joined(joining, schedules, tongue=tongue, async_tongue=async_tongue, check=check)
         blocking = _is(raw, psycopg.Connection)
         if blocking or _is(raw, psycopg.AsyncConnection):
             if raw.autocommit and raw.info.transaction_status == TransactionStatus.IDLE:
@@ -134,8 +137,8 @@ class PostgresTransactions:
                     "open one with `with connection.transaction():` first"
                 )
             if blocking:
-                return Joined(joining, schedules, tongue=Words(raw, self._sql))
-            return Joined(joining, schedules, async_tongue=AsyncWords(raw, self._sql))
+                return Joined(joining, schedules, tongue=Words(raw, self._sql), check=check)
+            return Joined(joining, schedules, async_tongue=AsyncWords(raw, self._sql), check=check)
         raise InvalidInput(
             f"the app's database is {self._db.where}; {type(raw).__module__}.{type(raw).__name__} cannot write to it. "
             "A psycopg connection can be joined, or a SQLAlchemy Connection or Session"

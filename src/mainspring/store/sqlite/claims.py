@@ -51,8 +51,9 @@ _SHARE = f"""{_KNOWN}
   SELECT id FROM runs WHERE {text.WAITS} AND queue = :queue AND partition = :partition AND {_CLAIMABLE}
   ORDER BY priority, due, uid LIMIT :limit
 """
-_TAKE = f"""{_KNOWN}
+_TAKE = f"""{_KNOWN}, kinds (name, kind) AS MATERIALIZED (SELECT key, value FROM json_each(:kinds))
   UPDATE runs SET state = 'running', owner = :worker, epoch = epoch + 1, poked = 0,
+    kind = coalesce((SELECT kinds.kind FROM kinds WHERE name = workflow), kind),
     stranded = CASE WHEN json_array_length(stranded, '$.versions') > 0 THEN stranded END,
     started = coalesce(started, :now), since = coalesce(since, :now), version = coalesce(version, :version),
     fingerprint = CASE WHEN fingerprint = '' THEN (SELECT print FROM known WHERE name = workflow) ELSE fingerprint END,
@@ -85,6 +86,7 @@ class Claiming:
         self._turns = turns
         self._values: dict[str, Any] = {
             "functions": json.dumps(dict(request.functions)),
+            "kinds": json.dumps(dict(request.kinds)),
             "compatible": request.compatible,
             "version": request.version,
             "worker": request.worker,

@@ -77,6 +77,22 @@ class Words:
         return cursor.execute(text, values).fetchall()
 
 
+class AsyncWords:
+    """The same on an `aiosqlite` connection, of which SQLAlchemy's asynchronous ones are made."""
+
+    def __init__(self, connection: Any) -> None:
+        self._db = connection
+        self._begun = False
+
+    async def ask(self, text: str, values: Any) -> Rows:
+        if not self._begun:
+            self._begun = True
+            if not self._db.in_transaction:  # one that begins by reading could not write after anybody else has written
+                await self._db.execute("BEGIN IMMEDIATE")
+        async with self._db.execute(text, values) as cursor:
+            return [tuple(row) for row in await cursor.fetchall()]
+
+
 class _Answer(list[tuple[Any, ...]]):
     """The rows of a statement, as a cursor hands them out."""
 

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.errors import InTransaction, InvalidInput
 from mainspring.store import alchemy
-from mainspring.store.joining import Joined, Joining
+from mainspring.store.joining import Joined, Joining, carry
 from mainspring.store.placeholders import for_sqlite
 from mainspring.store.sqlite.database import translated
-from mainspring.store.sqlite.joining import TEXTS, Words, schedules
+from mainspring.store.sqlite.joining import TEXTS, AsyncWords, Words, schedules
 from mainspring.store.transactions import Tx, Wants
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mainspring.store.alchemy import Wrapped
+    from mainspring.store.joining import Talk
     from mainspring.store.protocol import Signal
     from mainspring.store.sqlite.database import Database
     from mainspring.store.transactions import Cursor, Session
@@ -125,14 +126,14 @@ class SqliteTransactions:
         )
 
     def join(self, connection: Any) -> Joined:
-        raw, tongue, async_tongue = alchemy.unwrap(connection)
+        raw, tongue, async_tongue = alchemy.unwrap(connection, native=_native)
         if raw is None:
-            return Joined(Joining(TEXTS), schedules, tongue=tongue, async_tongue=async_tongue)
+            return Joined(Joining(TEXTS), schedules, tongue=tongue, async_tongue=async_tongue, check=self._check_file)
         if not isinstance(raw, sqlite3.Connection):
             raise InvalidInput(
                 f"the app's database is the SQLite file {self._db.path}; {type(raw).__module__}.{type(raw).__name__} cannot write to it"
             )
-        self._check_file(raw)
+        carry(self._check_file(), Words(raw))
         if not raw.in_transaction:
             if raw.isolation_level is None:
                 raise InvalidInput(
@@ -142,15 +143,17 @@ class SqliteTransactions:
             raw.execute("BEGIN IMMEDIATE")
         return Joined(Joining(TEXTS), schedules, tongue=Words(raw))
 
-    def _check_file(self, connection: sqlite3.Connection) -> None:
-        cursor = connection.cursor()
-        cursor.row_factory = None
-        files = {name: file for _, name, file in cursor.execute("PRAGMA database_list")}
+    def _check_file(self) -> Talk[None]:
+        files = {name: file for _, name, file in (yield "PRAGMA database_list", {})}
         if not files["main"] or not Path(files["main"]).samefile(self._db.path):
             raise InvalidInput(
                 f"this connection is to {files['main'] or 'a database in memory'}, but the app's database is {self._db.path}; "
                 "only what is in one file commits together"
             )
+
+
+def _native(raw: Any) -> AsyncWords | None:
+    return AsyncWords(raw) if type(raw).__module__.startswith("aiosqlite") else None
 
 
 def _explain(error: BaseException) -> None:
