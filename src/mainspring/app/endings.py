@@ -24,6 +24,8 @@ class Endings:
         self._poll = poll
         self._lock = threading.Lock()
         self._watched: dict[str, list[Callable[[Ending | None], None]]] = {}
+        self._ended: set[str] = set()
+        """Those of them that have ended, as was heard since the last question."""
         self._look = threading.Event()
         self._closing = False
         self._started = False
@@ -58,8 +60,11 @@ class Endings:
             tell(ending)
 
     def look(self, ended: frozenset[str] | None = None) -> None:
-        """Something ended: ask, if it may be one of those that are watched."""
-        if self._watched and (ended is None or not ended.isdisjoint(self._watched)):
+        """Something ended: ask, if it may be one of those that are watched, and only for those that are known to have."""
+        with self._lock:
+            found = self._watched.keys() if ended is None else ended & self._watched.keys()
+            self._ended.update(found)
+        if found:
             self._look.set()
 
     def close(self) -> None:
@@ -70,16 +75,19 @@ class Endings:
 
     def _run(self) -> None:
         while True:
-            self._look.wait(self._poll)
+            heard = self._look.wait(self._poll)
             self._look.clear()
             if self._closing:
                 return
+            if not heard:
+                self.look()
             self.ask_once()
 
     def ask_once(self) -> None:
-        """Ask the store for all that are watched, and tell whoever waits for one that has ended."""
+        """Ask the store for those that may have ended, and tell whoever waits for one that has."""
         with self._lock:
-            wanted = list(self._watched)
+            wanted = [run_id for run_id in self._ended if run_id in self._watched]
+            self._ended.clear()
         if not wanted:
             return
         try:

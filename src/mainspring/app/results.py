@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from mainspring.app.awaited import Awaited
+from mainspring.app.glances import Glances
 from mainspring.app.options import micros
 from mainspring.app.transacting import refuse_waiting
 from mainspring.engine import flows
@@ -32,6 +33,7 @@ class Results:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self._glances = Glances(self._ended)
 
     @ours
     async def call(self, call: Call[Any]) -> Any:
@@ -75,13 +77,16 @@ class Results:
         if await self._ending(await self._runtime.connected(), run_id, None, fresh=False) is None:
             raise NotFound(f"there is no run {run_id!r}, or no longer")
 
+    async def _ended(self, ids: set[str]) -> dict[str, Ending | None]:
+        return await self._runtime.in_thread(self._runtime.connection().store.endings, ids)
+
     async def _ending(
         self, connection: Connection, run_id: str, timeout: Duration | None, *, fresh: bool
     ) -> Ending | None:
         """`fresh`: the run was set off on this very loop a moment ago, so there is no need to look whether it has ended."""
         with Awaited(connection, run_id, timeout) as told:
             if not fresh:
-                found = await self._runtime.in_thread(connection.store.endings, [run_id])
+                found = await self._glances.at(run_id)
                 if run_id not in found or found[run_id] is not None:
                     return found.get(run_id)
             return await told

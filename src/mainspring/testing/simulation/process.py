@@ -194,8 +194,8 @@ class _Endings(Endings):
             self._start()
 
     def look(self, ended: frozenset[str] | None = None) -> None:
-        del ended
         if self._watched and not self._closing:
+            super().look(ended)
             self._process.stage.add(self._process, self.ask_once)
 
     def close(self) -> None:
