@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mainspring import Settings
+from mainspring.operations.connect import connect
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -84,3 +87,35 @@ def test_runs_are_counted(mainspring: Mainspring, history: str) -> None:
     ]
     spans = json.loads(mainspring("runs", "count", "--bucket", "1d", "-o", "json", "--url", history).stdout)
     assert sum(each["count"] for each in spans) == 5
+
+
+def test_runs_are_acted_on_by_what_they_are_with_a_reason(mainspring: Mainspring, history: str) -> None:
+    assert mainspring("runs", "fail", "--workflow", "checkout", "--url", history, stdin="n\n").exit_code == 1
+    refused = mainspring("runs", "fail", "order-2", "--workflow", "checkout", "--url", history)
+    assert (refused.exit_code, "not both" in refused.stderr) == (2, True)
+    assert mainspring("runs", "fail", "--url", history).exit_code == 2
+    ended = mainspring("runs", "fail", "--workflow", "checkout", "--reason", "sold out", "--yes", "--url", history)
+    assert set(ended.stdout.split()) == {"order-2", "order-3"}
+    page = json.loads(mainspring("runs", "show", "order-2", "-o", "json", "--url", history).stdout)
+    assert (page["run"]["state"], page["run"]["reason"]) == ("failed", "sold out")
+    again = mainspring("runs", "retry", "--state", "failed", "--reason", "more came", "--yes", "--url", history)
+    assert set(again.stdout.split()) == {"order-2", "order-3", "bad-1"}
+    assert mainspring("runs", "retry", "--state", "failed", "--yes", "--url", history).stderr == "no runs\n"
+    with connect(history, Settings()) as operations:
+        deeds = operations.audit.list().deeds
+    assert [(deed.action, deed.reason, deed.outcome) for deed in deeds[1:]] == [
+        ("runs.retry", "more came", {"changed": 3, "left": 0}),
+        ("runs.fail", "sold out", {"changed": 2, "left": 0}),
+    ]
+
+
+def test_a_run_is_completed_with_a_result_and_moved(mainspring: Mainspring, history: str) -> None:
+    assert mainspring("runs", "reschedule", "order-2", "--url", history).exit_code == 2
+    assert mainspring("runs", "reschedule", "order-2", "--after", "1h", "--url", history).stdout == "order-2\n"
+    assert mainspring("runs", "complete", "order-2", "--result", "{no", "--url", history).exit_code == 2
+    done = mainspring(
+        "runs", "complete", "order-2", "bad-1", "--result", '"parcel 2"', "--reason", "ü", "--url", history
+    )
+    assert (done.stdout, "bad-1 has ended" in done.stderr) == ("order-2\n", True)
+    page = json.loads(mainspring("runs", "show", "order-2", "-o", "json", "--url", history).stdout)
+    assert (page["run"]["output"], page["run"]["reason"]) == ("parcel 2", "ü")

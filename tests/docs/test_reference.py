@@ -130,6 +130,8 @@ def _commands(group: click.Group, path: str = "mainspring") -> Iterator[tuple[st
 @pytest.mark.parametrize(("path", "command"), list(_commands(main)), ids=str)
 def test_every_command_is_explained_with_its_options(path: str, command: click.Command) -> None:
     section = _section(_page("cli.md"), path)
+    if "(#which-runs)" in section:
+        section += _section(_page("cli.md"), "Which runs")
     for option in command.params:
         if isinstance(option, click.Option) and not option.hidden and option.name != "verbose":
             assert f"`{option.opts[-1]}" in section, f"cli.md says nothing of {path} {option.opts[-1]}"

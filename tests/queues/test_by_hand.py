@@ -36,11 +36,11 @@ async def test_only_runs_that_nobody_has_in_hand_are_ended_or_moved(store_url: s
         await w.advance(1)
         waiting = [await job.options(after=60).start(0) for _ in range(3)]
         ids = [running.id, ended.id, "unknown", *(each.id for each in waiting)]
-        assert list((await app.runs.complete(*ids[:4])).values()) == [False, False, False, True]
+        assert list((await app.runs.complete(*ids[:4], result=0.5)).values()) == [False, False, False, True]
         assert list((await app.runs.fail(*ids[:3], ids[4], reason="no use")).values()) == [False, False, False, True]
         moved = await app.runs.reschedule(*ids, after=5, priority=-1)
         assert [run_id for run_id, done in moved.items() if done] == [waiting[2].id]
-        assert await app.handle(waiting[0].id).result() is None
+        assert await waiting[0].result() == 0.5
         with pytest.raises(RunEnded, match="no use"):
             await waiting[1].result()
         info = await waiting[2].describe()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, Unpack
 
+from mainspring.app.by_hand import results_by_hand
 from mainspring.app.dual import dual
 from mainspring.app.options import micros, moment
 from mainspring.engine.branches import ours
@@ -13,14 +14,16 @@ from mainspring.operations.managing import Figures, Loaded
 from mainspring.operations.runs import Lines, RunInfo, RunPage, StepInfo
 from mainspring.operations.versions import PatchInfo, VersionInfo, Versions
 from mainspring.operations.workers import WorkerInfo, Workers
+from mainspring.store.by_hand import Move
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from mainspring.app.handle import Handle
     from mainspring.app.options import Duration, Moment
     from mainspring.app.runtime import Runtime
-    from mainspring.operations.run_filters import RunFilters
+    from mainspring.operations.run_filters import RunFilters, RunTraits
+    from mainspring.operations.runs import Runs
 
 T = TypeVar("T")
 _Lines: TypeAlias = list[str]
@@ -71,38 +74,57 @@ class RunVerbs(_Noun):
         return self._runtime.ask("runs.counts", dict[str, int], lambda runs: runs.counts(), reads=True)
 
     @dual
-    def cancel(self, /, *ids: str, reason: str | None = None) -> Coroutine[Any, Any, dict[str, bool]]:
-        """Ask runs and their children to stop before their next step. False where there was nothing to cancel."""
-        return self._runtime.cancel_many(ids, reason)
+    def cancel(
+        self, /, *ids: str, reason: str | None = None, **filters: Unpack[RunTraits]
+    ) -> Coroutine[Any, Any, dict[str, bool]]:
+        """Ask runs and their children to stop before their next step. False where there was nothing to cancel.
+
+        This verb and those below take ids, or filters (those of `list`) for all runs that they find: these are acted on a few
+        hundred at a time, and the answer has only the runs that were changed.
+        """
+        if not filters:
+            return self._runtime.cancel_many(ids, reason)
+        return self._ask("cancel", lambda runs: runs.cancel(ids, reason, filters))
 
     @dual
-    def terminate(self, /, *ids: str, reason: str | None = None) -> Coroutine[Any, Any, dict[str, bool]]:
+    def terminate(
+        self, /, *ids: str, reason: str | None = None, **filters: Unpack[RunTraits]
+    ) -> Coroutine[Any, Any, dict[str, bool]]:
         """End runs and their children at once. False where there was nothing to end."""
-        return self._runtime.ask("runs.terminate", dict[str, bool], lambda runs: runs.terminate(ids, reason))
+        return self._ask("terminate", lambda runs: runs.terminate(ids, reason, filters))
 
     @dual
-    def resume(self, /, *ids: str) -> Coroutine[Any, Any, dict[str, bool]]:
+    def resume(self, /, *ids: str, **filters: Unpack[RunTraits]) -> Coroutine[Any, Any, dict[str, bool]]:
         """Let cancelled runs, and those that were recovered too often, go on where they stopped, with the children that were
         cancelled along. False where there was nothing to resume; `NotFound` for an unknown id, and then nothing is done.
         """
-        return self._runtime.ask("runs.resume", dict[str, bool], lambda runs: runs.resume(ids))
+        return self._ask("resume", lambda runs: runs.resume(ids, filters))
 
     @dual
-    def retry(self, /, *ids: str) -> Coroutine[Any, Any, dict[str, bool]]:
+    def retry(self, /, *ids: str, **filters: Unpack[RunTraits]) -> Coroutine[Any, Any, dict[str, bool]]:
         """Let failed runs go on from what they have achieved: the exception that ended them is forgotten, with what was recorded
         after it. False where a run has not failed; `NotFound` for an unknown id, and then nothing is done.
         """
-        return self._runtime.ask("runs.retry", dict[str, bool], lambda runs: runs.retry(ids))
+        return self._ask("retry", lambda runs: runs.retry(ids, filters))
 
     @dual
-    def complete(self, /, *ids: str) -> Coroutine[Any, Any, dict[str, bool]]:
-        """End runs that no worker has in hand as if they had succeeded, without a result. False where there was nothing to end."""
-        return self._runtime.ask("runs.complete", dict[str, bool], lambda runs: runs.complete(ids))
+    def complete(
+        self, /, *ids: str, result: Any = None, reason: str | None = None, **filters: Unpack[RunTraits]
+    ) -> Coroutine[Any, Any, dict[str, bool]]:
+        """End runs that no worker has in hand as if they had succeeded with `result`. False where there was nothing to end.
+
+        A result that is not of the type that the function returns is an error, and nothing is done. Where the function's code is
+        not known, as in a client, any result is stored as it is, and whoever waits for it finds out whether it fits.
+        """
+        output = results_by_hand(self._runtime.registry, result, self._runtime.settings.value_bytes)
+        return self._ask("complete", lambda runs: runs.complete(ids, output, reason, filters))
 
     @dual
-    def fail(self, /, *ids: str, reason: str | None = None) -> Coroutine[Any, Any, dict[str, bool]]:
+    def fail(
+        self, /, *ids: str, reason: str | None = None, **filters: Unpack[RunTraits]
+    ) -> Coroutine[Any, Any, dict[str, bool]]:
         """End runs that no worker has in hand as failed, without further attempts. False where there was nothing to end."""
-        return self._runtime.ask("runs.fail", dict[str, bool], lambda runs: runs.fail(ids, reason))
+        return self._ask("fail", lambda runs: runs.fail(ids, reason, filters))
 
     @dual
     def reschedule(
@@ -113,16 +135,17 @@ class RunVerbs(_Noun):
         after: Duration | None = None,
         priority: int | None = None,
         attempts: int | None = None,
+        **filters: Unpack[RunTraits],
     ) -> Coroutine[Any, Any, dict[str, bool]]:
         """Change when runs begin that have not begun, or are to be tried again; what is not named stays. False for others."""
         if at is not None and after is not None:
             raise InvalidInput("reschedule: give `after` or `at`, not both")
         due = moment(at) if at is not None else None if after is None else self._runtime.clock.now() + micros(after)
-        return self._runtime.ask(
-            "runs.reschedule",
-            dict[str, bool],
-            lambda runs: runs.reschedule(ids, due=due, priority=priority, attempts=attempts),
-        )
+        move = Move(due, priority, attempts)
+        return self._ask("reschedule", lambda runs: runs.reschedule(ids, move, filters))
+
+    def _ask(self, verb: str, question: Callable[[Runs], dict[str, bool]]) -> Coroutine[Any, Any, dict[str, bool]]:
+        return self._runtime.ask(f"runs.{verb}", dict[str, bool], question)
 
     @dual
     def fork(

@@ -32,8 +32,9 @@ from mainspring.errors import (
 )
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
+from mainspring.operations.managing import check_reason
 from mainspring.operations.retention import keep_of
-from mainspring.operations.runs import Runs, check_reason
+from mainspring.operations.runs import Runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence

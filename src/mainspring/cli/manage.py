@@ -1,4 +1,4 @@
-"""`mainspring runs`: letting runs go on, beginning them anew, deleting them, taking them out and bringing them in."""
+"""`mainspring runs`: beginning runs anew, deleting them, taking them out and bringing them in, counting them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from mainspring.app.options import micros
 from mainspring.app.settings import Settings
-from mainspring.cli import display
+from mainspring.cli import by_hand, display
 from mainspring.cli.commands import Command, ids_from, note, output_option, url_option
 from mainspring.cli.run_options import filter_options, filters_of
 from mainspring.operations.connect import connect
@@ -20,50 +20,6 @@ if TYPE_CHECKING:
     from typing import Any, TextIO
 
     from mainspring.operations.managing import Figures
-
-
-_NOT_ENDED = "has ended or is in a worker's hand, or there is no such run"
-
-
-@click.command(cls=Command)
-@click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
-@url_option
-def resume(run_ids: tuple[str, ...], url: str) -> None:
-    """Let cancelled runs go on where they stopped, and those that were recovered too often. An ID of - reads ids from stdin.
-
-    Children that were cancelled along go on as well. Prints the ids of the runs that go on.
-
-    \b
-      mainspring runs resume order-7
-      mainspring runs list --state cancelled -o ids | mainspring runs resume -
-    """
-    with connect(url, Settings()) as operations:
-        _told(operations.runs.resume(ids_from(run_ids)), "has nothing to resume")
-
-
-@click.command(cls=Command)
-@click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
-@url_option
-def retry(run_ids: tuple[str, ...], url: str) -> None:
-    """Let failed runs go on from what they have achieved. An ID of - reads ids from stdin.
-
-    The exception that ended a run is forgotten, with what was recorded after it; steps that succeeded before are not executed
-    again. Prints the ids of the runs that go on.
-
-    \b
-      mainspring runs retry order-7
-      mainspring runs list --state failed --workflow checkout -o ids | mainspring runs retry -
-    """
-    with connect(url, Settings()) as operations:
-        _told(operations.runs.retry(ids_from(run_ids)), "has not failed")
-
-
-def _told(done: dict[str, bool], otherwise: str) -> None:
-    for run_id, acted in done.items():
-        if acted:
-            click.echo(run_id)
-        else:
-            note(f"{run_id} {otherwise}")
 
 
 @click.command(cls=Command)
@@ -208,49 +164,4 @@ def _row(figures: Figures, keys: Iterable[str]) -> list[str]:
     ]
 
 
-@click.command(cls=Command)
-@click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
-@url_option
-def complete(run_ids: tuple[str, ...], url: str) -> None:
-    """End runs that no worker has in hand as if they had succeeded. An ID of - reads ids from stdin.
-
-    Prints the ids of those that ended.
-    """
-    with connect(url, Settings()) as operations:
-        _told(operations.runs.complete(ids_from(run_ids)), _NOT_ENDED)
-
-
-@click.command(cls=Command)
-@click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
-@url_option
-@click.option("--reason", help="Recorded with each run.")
-def fail(run_ids: tuple[str, ...], url: str, reason: str | None) -> None:
-    """End runs that no worker has in hand as failed, without further attempts. An ID of - reads ids from stdin.
-
-    Prints the ids of those that ended.
-    """
-    with connect(url, Settings()) as operations:
-        _told(operations.runs.fail(ids_from(run_ids), reason), _NOT_ENDED)
-
-
-@click.command(cls=Command)
-@click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
-@url_option
-@click.option("--after", metavar="DURATION", help="Begin so long from now, such as 1h30m; 0s is at once.")
-@click.option("--priority", type=int, help="Smaller first.")
-@click.option("--attempts", type=click.IntRange(min=0), help="How many attempts count as made.")
-def reschedule(
-    run_ids: tuple[str, ...], url: str, after: str | None, priority: int | None, attempts: int | None
-) -> None:
-    """Change when runs begin that have not begun, or are to be tried again. An ID of - reads ids from stdin.
-
-    \b
-      mainspring runs list --state scheduled --queue emails -o ids | mainspring runs reschedule - --after 0s
-    """
-    with connect(url, Settings()) as operations:
-        due = None if after is None else operations.clock.now() + micros(after)
-        done = operations.runs.reschedule(ids_from(run_ids), due=due, priority=priority, attempts=attempts)
-        _told(done, "has begun or ended, or there is no such run")
-
-
-COMMANDS = (resume, retry, complete, fail, reschedule, fork, delete, export, load, count)
+COMMANDS = (*by_hand.COMMANDS, fork, delete, export, load, count)

@@ -10,21 +10,35 @@ from typing import TYPE_CHECKING, Any, cast
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.ids import IdMaker, check_run_id
+from mainspring.model.states import State
+from mainspring.operations.many import act_on
 from mainspring.operations.run_filters import run_filter
-from mainspring.store.by_hand import Move
 from mainspring.store.exports import FORMAT
 from mainspring.store.forking import Fork
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from datetime import timedelta
 
     from mainspring.model.clock import Clock
-    from mainspring.operations.run_filters import RunFilters
+    from mainspring.operations.run_filters import RunFilters, RunTraits
+    from mainspring.store.by_hand import Move
+    from mainspring.store.management import Management
     from mainspring.store.protocol import Store
 
 GROUPS = ("state", "workflow", "kind", "queue", "version", "schedule", "reason")
 """What figures can be had by."""
+
+
+NOT_BEGUN = (State.SCHEDULED, State.QUEUED)
+NOT_IN_HAND = (*NOT_BEGUN, State.WAITING)
+"""The states of runs that no worker may have in hand."""
+
+
+def without_result(workflow: str) -> str:
+    """What is stored as the result of a run that is completed by hand, if nobody says another."""
+    del workflow
+    return "null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +73,57 @@ class Managing:
         self._store = store
         self._clock = clock
 
-    def resume(self, ids: Sequence[str]) -> dict[str, bool]:
+    def resume(self, ids: Sequence[str], filters: RunTraits | None = None) -> dict[str, bool]:
         """Let cancelled runs, and those that were recovered too often, go on where they stopped. False: nothing to resume."""
-        return self._store.management.resume(_unique(ids), self._clock.now())
+        states = (State.CANCELLED, State.FAILED)
+        return self._to(ids, filters, states, lambda chosen: self._desk.resume(chosen, self._clock.now()))
 
-    def retry(self, ids: Sequence[str]) -> dict[str, bool]:
+    def retry(self, ids: Sequence[str], filters: RunTraits | None = None) -> dict[str, bool]:
         """Let failed runs go on from what they have achieved. False: it has not failed."""
-        return self._store.management.retry(_unique(ids), self._clock.now())
+        states = (State.FAILED,)
+        return self._to(ids, filters, states, lambda chosen: self._desk.retry(chosen, self._clock.now()))
 
-    def complete(self, ids: Sequence[str]) -> dict[str, bool]:
-        """End runs that no worker has in hand as if they had succeeded, without a result. False: ended, in hand, or unknown."""
-        return self._store.management.complete(_unique(ids), self._clock.now())
-
-    def fail(self, ids: Sequence[str], reason: str | None = None) -> dict[str, bool]:
-        """End runs that no worker has in hand as failed, for good. False: ended, in hand, or unknown."""
-        return self._store.management.fail(_unique(ids), reason or "marked as failed by hand", self._clock.now())
-
-    def reschedule(
-        self, ids: Sequence[str], *, due: int | None = None, priority: int | None = None, attempts: int | None = None
+    def complete(
+        self,
+        ids: Sequence[str],
+        output: Callable[[str], str] = without_result,
+        reason: str | None = None,
+        filters: RunTraits | None = None,
     ) -> dict[str, bool]:
+        """End runs that no worker has in hand as if they had succeeded. False: ended, in hand, or unknown.
+
+        `output` says, given the name of a function, what is stored as the result of its runs. What it raises changes nothing.
+        """
+        why = check_reason(reason) or "completed by hand"
+        return self._to(
+            ids, filters, NOT_IN_HAND, lambda chosen: self._desk.complete(chosen, output, why, self._clock.now())
+        )
+
+    def fail(self, ids: Sequence[str], reason: str | None = None, filters: RunTraits | None = None) -> dict[str, bool]:
+        """End runs that no worker has in hand as failed, for good. False: ended, in hand, or unknown."""
+        why = check_reason(reason) or "marked as failed by hand"
+        return self._to(ids, filters, NOT_IN_HAND, lambda chosen: self._desk.fail(chosen, why, self._clock.now()))
+
+    def reschedule(self, ids: Sequence[str], move: Move, filters: RunTraits | None = None) -> dict[str, bool]:
         """Change when runs begin that have not begun, or are to be tried again. False: begun, ended, or unknown."""
-        return self._store.management.reschedule(_unique(ids), Move(due, priority, attempts), self._clock.now())
+        return self._to(ids, filters, NOT_BEGUN, lambda chosen: self._desk.reschedule(chosen, move, self._clock.now()))
+
+    @property
+    def _desk(self) -> Management:
+        return self._store.management
+
+    def _to(
+        self,
+        ids: Sequence[str],
+        filters: RunTraits | None,
+        states: Collection[State],
+        act: Callable[[list[str]], dict[str, bool]],
+    ) -> dict[str, bool]:
+        """Do it to these runs, or to all that the filters find among those in which it can be done."""
+        chosen = _unique(ids)
+        if not filters:
+            return act(chosen) if chosen else {}
+        return act_on(self._store, {"ids": chosen, **filters}, sorted(states), act)
 
     def fork(
         self,
@@ -153,6 +197,13 @@ class Managing:
             raise InvalidInput(f"a span of time is at least a second, not {bucket}")
         found = self._store.management.aggregate(run_filter(filters or {}), tuple(by), span)
         return [_figures(row, by, spans=span is not None) for row in found]
+
+
+def check_reason(reason: str | None) -> str | None:
+    """A reason that somebody gives. One of them is the library's own: whoever waits is told by it that a run's time was over."""
+    if reason == "timeout":
+        raise InvalidInput("the reason 'timeout' is that of runs whose time is over; say it in other words")
+    return reason
 
 
 def records_of(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

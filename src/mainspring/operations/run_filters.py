@@ -18,10 +18,9 @@ _TIMES = ("created", "started", "completed", "due")
 _NOT_BEGUN = (State.SCHEDULED, State.QUEUED)
 
 
-class RunFilters(TypedDict, total=False):
+class RunTraits(TypedDict, total=False):
     """Runs that are all of this. Times are aware datetimes: `…_after` is inclusive, `…_before` is not."""
 
-    ids: Sequence[str]
     id_prefix: str | None
     state: str | Sequence[str]
     workflow: str | None
@@ -43,6 +42,12 @@ class RunFilters(TypedDict, total=False):
     due_after: datetime | None
     """By when they may start: of those that have not begun, unless `state` says otherwise."""
     due_before: datetime | None
+
+
+class RunFilters(RunTraits, total=False):
+    """The same, of some ids."""
+
+    ids: Sequence[str]
 
 
 def run_filter(given: RunFilters, *, before: str | None = None, limit: int = 50) -> RunFilter:

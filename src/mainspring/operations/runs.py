@@ -13,10 +13,10 @@ from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.states import LIVE, State
 from mainspring.operations.functions import ScheduledFunctions
-from mainspring.operations.managing import Managing
-from mainspring.operations.run_filters import RunFilters, run_filter
+from mainspring.operations.managing import Managing, check_reason
+from mainspring.operations.many import are_few
+from mainspring.operations.run_filters import RunFilters, RunTraits, run_filter
 from mainspring.store.ops import FAR
-from mainspring.store.watching import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,17 +138,10 @@ class Runs(Managing):
         if limit < 1:
             raise InvalidInput(f"a page has at least one run, not {limit}")
         wanted = run_filter(filters, before=after, limit=limit + 1)
-        page = self._store.runs(replace(wanted, few=self._are_few(wanted.states)))
+        page = self._store.runs(replace(wanted, few=are_few(self._store, wanted.states)))
         more = len(page) > limit
         page = page[:limit]
         return RunPage([run_info(run) for run in page], page[-1].uid if more else None)
-
-    def _are_few(self, states: Sequence[str]) -> bool:
-        """Whether the runs in these states are soon counted. Those that have ended are not."""
-        if not states or not set(states) <= LIVE:
-            return False
-        counts = self._store.watching.live()
-        return sum(counts[state] for state in states) < MOST
 
     def logs(self, run_id: str, limit: int = 1_000) -> Lines:
         """The last lines that were logged inside a run, if they are kept (setting keep_logs)."""
@@ -158,18 +151,19 @@ class Runs(Managing):
         """How many runs are in each state that is not an end."""
         return self._store.counts()
 
-    def cancel(self, ids: Sequence[str], reason: str | None = None) -> dict[str, bool]:
-        return self._store.cancel(ids, check_reason(reason), self._clock.now())
+    def cancel(
+        self, ids: Sequence[str], reason: str | None = None, filters: RunTraits | None = None
+    ) -> dict[str, bool]:
+        """Ask runs and their children to stop before their next step."""
+        check_reason(reason)
+        return self._to(ids, filters, LIVE, lambda chosen: self._store.cancel(chosen, reason, self._clock.now()))
 
-    def terminate(self, ids: Sequence[str], reason: str | None = None) -> dict[str, bool]:
-        return self._store.terminate(ids, check_reason(reason), self._clock.now())
-
-
-def check_reason(reason: str | None) -> str | None:
-    """A reason that somebody gives. One of them is the library's own: whoever waits is told by it that a run's time was over."""
-    if reason == "timeout":
-        raise InvalidInput("the reason 'timeout' is that of runs whose time is over; say it in other words")
-    return reason
+    def terminate(
+        self, ids: Sequence[str], reason: str | None = None, filters: RunTraits | None = None
+    ) -> dict[str, bool]:
+        """End runs and their children at once."""
+        check_reason(reason)
+        return self._to(ids, filters, LIVE, lambda chosen: self._store.terminate(chosen, reason, self._clock.now()))
 
 
 def run_info(run: Run) -> RunInfo:

@@ -15,7 +15,7 @@ from mainspring.store.desk import all_of, there
 from mainspring.store.exports import LOG_COLUMNS, dump, load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from mainspring.store.by_hand import Move
     from mainspring.store.desk import Change, Desk
@@ -141,11 +141,14 @@ class Management:
 
         return self._change(ids, now, act)
 
-    def complete(self, ids: Sequence[str], now: int) -> dict[str, bool]:
-        """End runs that nobody has in hand as if they had succeeded. False: ended already, in hand, or unknown."""
+    def complete(self, ids: Sequence[str], output: Callable[[str], str], reason: str, now: int) -> dict[str, bool]:
+        """End runs that nobody has in hand as if they had succeeded. False: ended already, in hand, or unknown.
+
+        `output` says what is stored for runs of a function. If it raises, nothing is done.
+        """
 
         def act(desk: Desk) -> dict[str, bool]:
-            return by_hand.each(ids, there(desk, ids), lambda run: by_hand.complete(desk, run, now))
+            return by_hand.each(ids, there(desk, ids), lambda run: by_hand.complete(desk, run, output, reason, now))
 
         return self._change(ids, now, act)
 
