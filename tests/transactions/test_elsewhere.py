@@ -13,7 +13,8 @@ from sqlalchemy.orm import Session  # noqa: TC002  (what a transaction is given 
 
 from mainspring import App, State, Tx, run
 from mainspring.errors import InTransaction, InvalidInput, NotFound, StoreUnavailable
-from mainspring.store.elsewhere import TABLE, Elsewhere, Key, Outcome
+from mainspring.store.elsewhere import Elsewhere, Way
+from mainspring.store.outcomes import TABLE, Key, Outcome
 from mainspring.store.transactions import Again, Wants
 from mainspring.testing import crash, world
 from tests.transactions import bank
@@ -228,9 +229,9 @@ async def test_two_who_race_have_one_effect(other: tuple[str, Any]) -> None:
 
     def make(look: bool) -> Any:
         try:
-            return place.once(key, effect, Wants.TX, None, look=look)
+            return place.once(Way(key, "mine", None, look=look), effect, Wants.TX)
         except Again:
-            return place.once(key, effect, Wants.TX, None, look=True)
+            return place.once(Way(key, "mine", None, look=True), effect, Wants.TX)
 
     found = await asyncio.gather(*[asyncio.to_thread(make, False) for _ in range(4)])
     assert {each.output for each in found} == {'"mine"'}

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from mainspring.app.settings import Settings
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Clock
+    from mainspring.store.elsewhere import Elsewhere
     from mainspring.store.protocol import Store
     from mainspring.store.retention import Keep
 
@@ -77,6 +78,11 @@ class Runtime:
     @property
     def executing(self) -> bool:
         return self.engine is not None and bool(self.engine.executions)
+
+    @property
+    def places(self) -> list[Elsewhere]:
+        """Other databases in which transactions are made."""
+        return list({id(each.database): each.database for each in self.registry if each.database is not None}.values())
 
     @property
     def keep(self) -> Keep:
@@ -115,9 +121,8 @@ class Runtime:
             portal, self._portal = self._portal, None
         if connection is not None:
             connection.close()
-        for function in self.registry:
-            if function.database is not None:
-                function.database.close()
+        for place in self.places:
+            place.close()
         if portal is not None:
             portal.close()
 

@@ -17,7 +17,7 @@ from mainspring.store.ops import Start, Started
 from mainspring.store.transactions import Again
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from mainspring.app.functions import Call
     from mainspring.app.runtime import Runtime
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mainspring.store.deferred import Deferred
     from mainspring.store.joining import Fence, Inside, Talk
     from mainspring.store.messages import Say
-    from mainspring.store.places import ElsewhereSession
+    from mainspring.store.places import AwaitedSession, ElsewhereSession
     from mainspring.store.transactions import Session
 
 R = TypeVar("R")
@@ -90,8 +90,9 @@ class Transacting:
 
     def _nested(self, scope: TransactionScope, call: TransactionCall) -> Any:
         """A transaction inside another one is part of it; if it fails, only what it did itself is undone."""
-        session = _open(scope, call)
-        tongue = scope.elsewhere.tongue if scope.elsewhere is not None else scope.joined.tongue
+        session: Any = _open(scope, call)
+        _refuse_other_colour(scope, call)
+        tongue: Any = scope.elsewhere.tongue if scope.elsewhere is not None else scope.joined.tongue
         mark = scope.deferred.mark() if scope.deferred is not None else None
         tongue.ask(f"SAVEPOINT {_NESTED}", {})
         try:
@@ -114,8 +115,9 @@ class Transacting:
         if isinstance(where, TransactionScope):
             return await self._await_nested(where, prepared)
         connection = await self._runtime.connected()
+        place = prepared.database
 
-        async def work(session: Session) -> Any:
+        async def work(session: Session | AwaitedSession) -> Any:
             scope = self._scope(prepared, session)
             token = current.set(scope)
             try:
@@ -127,6 +129,8 @@ class Transacting:
         failed = 0
         while True:
             try:
+                if place is not None:
+                    return await place.atransact(work, prepared.isolation)
                 return await connection.store.transactions.atransact(work, prepared.wants, prepared.isolation)
             except Again:
                 failed += 1
@@ -134,14 +138,19 @@ class Transacting:
 
     async def _await_nested(self, scope: TransactionScope, call: TransactionCall) -> Any:
         session = _open(scope, call)
-        await scope.joined.ado(_say(f"SAVEPOINT {_NESTED}"))
+        _refuse_other_colour(scope, call)
+        tongue: Any = scope.elsewhere.tongue if scope.elsewhere is not None else scope.joined.async_tongue
+        mark = scope.deferred.mark() if scope.deferred is not None else None
+        await tongue.ask(f"SAVEPOINT {_NESTED}", {})
         try:
             value = await call.made(session)
         except BaseException:
-            await scope.joined.ado(_say(f"ROLLBACK TO SAVEPOINT {_NESTED}"))
-            await scope.joined.ado(_say(f"RELEASE SAVEPOINT {_NESTED}"))
+            await tongue.ask(f"ROLLBACK TO SAVEPOINT {_NESTED}", {})
+            await tongue.ask(f"RELEASE SAVEPOINT {_NESTED}", {})
+            if scope.deferred is not None and mark is not None:
+                scope.deferred.back_to(mark)
             raise
-        await scope.joined.ado(_say(f"RELEASE SAVEPOINT {_NESTED}"))
+        await tongue.ask(f"RELEASE SAVEPOINT {_NESTED}", {})
         return value
 
     def _prepared(self, call: Call[Any]) -> TransactionCall:
@@ -173,8 +182,7 @@ class Transacting:
         """Cancel runs when, and only if, the transaction commits."""
         if (deferred := _deferred(scope)) is not None:
             deferred.cancels.append(Cancel(list(ids), reason))
-            there = self._runtime.connection().store.endings(ids)
-            return ready({run: run in there and there[run] is None for run in ids})
+            return self._look(scope, ids, lambda there: {run: run in there and there[run] is None for run in ids})
         talk = scope.joined.joining.cancel(ids, reason, self._runtime.clock.now())
         return self._join(scope, talk, lambda done: done)
 
@@ -184,13 +192,23 @@ class Transacting:
             posts = [say for say in says if isinstance(say, Post)]
             born = {run.id for run in deferred.starts}
             wanted = [post.run for post in posts if post.run not in born]
-            there = self._runtime.connection().store.endings(wanted)
-            _all_known([run for run in dict.fromkeys(wanted) if run not in there])
-            deferred.posts += posts
-            deferred.entries += [say for say in says if isinstance(say, Entry)]
-            return ready(None)
+
+            def said(there: Mapping[str, object]) -> None:
+                _all_known([run for run in dict.fromkeys(wanted) if run not in there])
+                deferred.posts += posts
+                deferred.entries += [say for say in says if isinstance(say, Entry)]
+
+            return self._look(scope, wanted, said)
         talk = scope.joined.joining.say(says, self._runtime.clock.now(), fence)
         return self._join(scope, talk, _all_known)
+
+    def _look(
+        self, scope: TransactionScope, ids: Sequence[str], then: Callable[[Mapping[str, object]], R]
+    ) -> Coroutine[Any, Any, R]:
+        """See which runs there are in the app's own database, for a transaction in another one."""
+        if scope.is_async:
+            return _then(self._runtime.in_thread(self._runtime.connection().store.endings, ids), then)
+        return ready(then(self._runtime.connection().store.endings(ids)))
 
     def within(self, scope: TransactionScope, work: Callable[[Inside], R]) -> Coroutine[Any, Any, R]:
         """Do something with the schedules or scheduled functions as part of the transaction."""
@@ -243,7 +261,8 @@ def _deferred(scope: TransactionScope) -> Deferred | None:
     return scope.deferred
 
 
-def _open(scope: TransactionScope, call: TransactionCall) -> Session | ElsewhereSession:
+def _open(scope: TransactionScope, call: TransactionCall) -> Session | ElsewhereSession | AwaitedSession:
+    """The open transaction that a call inside it becomes part of."""
     if scope.elsewhere is not None and call.database is not None and scope.place is call.database:
         return scope.elsewhere
     if (scope.elsewhere is not None) or call.database is not None:
@@ -259,8 +278,13 @@ def _open(scope: TransactionScope, call: TransactionCall) -> Session | Elsewhere
     return scope.session
 
 
-def _say(statement: str) -> Talk[None]:
-    yield statement, {}
+def _refuse_other_colour(scope: TransactionScope, call: TransactionCall) -> None:
+    if scope.is_async is not call.is_async:
+        mine, outer = ("async def", "def") if call.is_async else ("def", "async def")
+        raise InTransaction(
+            f"the transaction {call.name!r} is `{mine}` and the one it is called in `{outer}`: their connections are not of one "
+            "kind. Write both in one way"
+        )
 
 
 def refuse_waiting(what: str) -> None:

@@ -23,6 +23,7 @@ from mainspring.services.attendant import Attendant
 from mainspring.services.claimer import Claimer
 from mainspring.services.pruner import Pruner
 from mainspring.services.scheduler import Scheduler
+from mainspring.services.sweeper import Sweeper
 from mainspring.services.tally import Tally
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Worker:
             retention=None if kept is None else round(kept * 1_000_000),
         )
         self._pruner = Pruner(clock, store=store, engine=self.engine, keep=runtime.keep)
+        self._sweeper = Sweeper(clock, store=store, engine=self.engine, places=runtime.places)
         self.engine.on_change = lambda name, run, reason: runtime.listeners.tell(name, run, reason, clock)
         self.engine.on_scheduled_end = self._scheduler.kick
         self.engine.on_concluded = self.tally.count
@@ -118,7 +120,7 @@ class Worker:
         if runtime.settings.keep_logs != "off":
             self._keeper = Keeper(runtime.settings.keep_logs, self.engine.worker_id, clock)
             self._keeper.begin()
-        services = (self._claimer, self._attendant, self._scheduler, self._pruner)
+        services = (self._claimer, self._attendant, self._scheduler, self._pruner, self._sweeper)
         self._tasks = [self._loop.create_task(service.run()) for service in services]
 
     def _declare(self) -> None:

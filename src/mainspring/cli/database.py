@@ -81,17 +81,17 @@ def prune(
     """Forget runs that ended long ago, with all they recorded, a few at a time.
 
     Workers do this by themselves, as the settings and their functions say. With TARGET (module:app) this does what that app's
-    workers would do. What unfinished runs and schedules still need is kept.
+    workers would do, also in other databases in which it makes transactions. What unfinished runs and schedules still need is kept.
 
     \b
       mainspring db prune --older-than 30d --dry-run
       mainspring db prune --older-than 1d --name ping
       mainspring db prune shop:app
     """
-    if target is None:
+    app = None if target is None else load_app(target)
+    if app is None:
         keep = keep_of(Settings().retention, Settings().function_retention, {})
     else:
-        app = load_app(target)
         keep, url = app.runtime.keep, app.url
     keep = chosen(keep, runs=older_than, functions=functions_older_than, names=names)
     with connect(url, Settings()) as operations:
@@ -102,6 +102,8 @@ def prune(
             note(f"{sum(found.values())} runs could be forgotten at {shown(url)}")
         else:
             note(f"forgot {operations.pruning.prune(keep)} runs at {shown(url)}")
+            if app is not None and app.runtime.places:
+                note(f"cleared away {operations.pruning.sweep(app.runtime.places)} outcomes in other databases")
 
 
 @db.command

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mainspring.engine.execution import Execution
     from mainspring.store.elsewhere import Elsewhere
     from mainspring.store.joining import Joined
-    from mainspring.store.places import ElsewhereSession
+    from mainspring.store.places import AwaitedSession, ElsewhereSession
     from mainspring.store.transactions import Session
 
 
@@ -139,7 +139,7 @@ class TransactionScope:
         joined: Joined | None,
         *,
         session: Session | None = None,
-        elsewhere: ElsewhereSession | None = None,
+        elsewhere: ElsewhereSession | AwaitedSession | None = None,
         place: Elsewhere | None = None,
         step: StepScope | None = None,
         recorded: bool = False,
@@ -154,6 +154,17 @@ class TransactionScope:
         self.recorded = recorded
         self.quota = Quota()
         self.over = False
+
+    @property
+    def is_async(self) -> bool:
+        """Whether its connection is awaited."""
+        return self.joined.is_async if self.elsewhere is None else self.elsewhere.awaited
+
+    @property
+    def wishes(self) -> Deferred:
+        """What is to happen here once it has happened elsewhere."""
+        assert self.deferred is not None  # noqa: S101
+        return self.deferred
 
     @property
     def joined(self) -> Joined:

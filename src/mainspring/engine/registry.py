@@ -137,9 +137,10 @@ def make(
     place = None if kind != "transaction" else 0 if bound is Bound.NOT else 1
     if isolation is not None and isolation not in ISOLATION:
         raise InvalidInput(f"{title!r}: isolation is one of {', '.join(ISOLATION)}, not {isolation!r}")
-    if database is not None and inspect.iscoroutinefunction(fn):
+    if database is not None and inspect.iscoroutinefunction(fn) and not database.is_postgres:
         raise InvalidInput(
-            f"{title!r} is `async def`, and a transaction in another database is a `def`; call it with `await {title}.aio(…)`"
+            f"{title!r} is `async def`, which works with the URL of a PostgreSQL; in {database!r} write it as `def` and call it "
+            f"with `await {title}.aio(…)`"
         )
     return Function(
         name=title,

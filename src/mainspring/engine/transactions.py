@@ -19,8 +19,9 @@ from mainspring.model.clock import SECOND
 from mainspring.model.records import Step
 from mainspring.model.states import State
 from mainspring.store.deferred import Deferred
-from mainspring.store.elsewhere import Key, Outcome
+from mainspring.store.elsewhere import Way
 from mainspring.store.ops import Write, Written
+from mainspring.store.outcomes import Key, Outcome
 from mainspring.store.transactions import Again
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from mainspring.engine.recording import Flow
     from mainspring.engine.registry import Function
     from mainspring.store.elsewhere import Elsewhere
-    from mainspring.store.places import ElsewhereSession
+    from mainspring.store.places import AwaitedSession, ElsewhereSession
     from mainspring.store.transactions import Session, Wants
 
 _BACK_OFF = Retry(2**62, first=0.005, factor=2, cap=1, jitter=1)
@@ -73,7 +74,7 @@ class TransactionCall:
             function.database,
         )
 
-    def made(self, session: Session | ElsewhereSession) -> Any:
+    def made(self, session: Session | ElsewhereSession | AwaitedSession) -> Any:
         """The function, called with what it wants."""
         args = (*self.args[: self.place], session.give(self.wants), *self.args[self.place :])
         return self.fn(*args, **self.kwargs)
@@ -180,18 +181,47 @@ def _make_elsewhere(ex: Execution, effect: Transact, database: Elsewhere) -> Non
 
     Only the very first attempt needs not look whether it was made before.
     """
-    call, record = effect.call, effect.record
-    key = Key(ex.run.uid, f"{ex.run.generation}.{ex.run.attempts}", record.position)
+    way = _way(ex, effect, ex.engine.store.transactions.store_id())
 
     def there(session: ElsewhereSession) -> Outcome:
-        step = StepScope(ex, record.position, record.attempts, record.name)
-        scope = TransactionScope(ex.engine.home, None, elsewhere=session, place=database, step=step, recorded=True)
-        text = _called(ex, effect, scope, session)
-        assert scope.deferred is not None  # noqa: S101
-        return Outcome(text, scope.deferred.encode())
+        scope = _scope_elsewhere(ex, effect, session)
+        return Outcome(_called(ex, effect, scope, session), scope.wishes.encode())
 
+    found = database.once(way, there, effect.call.wants)
+    _record_elsewhere(ex, effect, found)
+    database.recorded(way.key)
+
+
+async def _make_elsewhere_async(ex: Execution, effect: Transact, database: Elsewhere) -> None:
+    """The same where it is awaited there. Here it is recorded on a thread."""
+    way = _way(ex, effect, await ex.engine.in_thread(ex.engine.store.transactions.store_id))
+
+    async def there(session: AwaitedSession) -> Outcome:
+        scope = _scope_elsewhere(ex, effect, session)
+        return Outcome(await _awaited(ex, effect, scope, session), scope.wishes.encode())
+
+    found = await database.aonce(way, there)
+    await ex.engine.in_thread(_record_elsewhere, ex, effect, found)
+    database.recorded(way.key)
+
+
+def _way(ex: Execution, effect: Transact, store: str) -> Way:
+    record = effect.record
+    key = Key(ex.run.uid, f"{ex.run.generation}.{ex.run.attempts}", record.position)
     first = record.attempts == 1 and ex.epoch <= 1
-    found = database.once(key, there, call.wants, call.isolation, look=not first)
+    return Way(key, store, effect.call.isolation, look=not first)
+
+
+def _scope_elsewhere(ex: Execution, effect: Transact, session: ElsewhereSession | AwaitedSession) -> TransactionScope:
+    record = effect.record
+    step = StepScope(ex, record.position, record.attempts, record.name)
+    return TransactionScope(
+        ex.engine.home, None, elsewhere=session, place=effect.call.database, step=step, recorded=True
+    )
+
+
+def _record_elsewhere(ex: Execution, effect: Transact, found: Outcome) -> None:
+    """Record here what was committed there, with what it wants to happen here."""
 
     def here(session: Session) -> None:
         write, now = _record(ex, effect, found.output)
@@ -200,7 +230,6 @@ def _make_elsewhere(ex: Execution, effect: Transact, database: Elsewhere) -> Non
         _note(effect, joined.do(joined.joining.checkpoint(write, now)))
 
     ex.engine.store.transactions.transact(here)
-    database.recorded(key)
 
 
 def _note(effect: Transact, state: State | None) -> None:
@@ -211,19 +240,27 @@ def _note(effect: Transact, state: State | None) -> None:
 
 async def make_async(ex: Execution, effect: Transact) -> None:
     """Make an `async def` transaction on the running loop."""
+    if effect.call.database is not None:
+        await _make_elsewhere_async(ex, effect, effect.call.database)
+        return
 
     async def work(session: Session) -> None:
-        scope = _scope(ex, effect, session)
-        token = current.set(scope)
-        try:
-            value = await effect.call.made(session)
-        finally:
-            scope.over = True
-            current.reset(token)
-        write, now = _record(ex, effect, _encoded(ex, effect, value))
+        text = await _awaited(ex, effect, _scope(ex, effect, session), session)
+        write, now = _record(ex, effect, text)
         _note(effect, await session.joined.ado(session.joined.joining.checkpoint(write, now)))
 
     await ex.engine.store.transactions.atransact(work, effect.call.wants, effect.call.isolation)
+
+
+async def _awaited(ex: Execution, effect: Transact, scope: TransactionScope, session: Session | AwaitedSession) -> str:
+    """Await the function inside the open transaction; its result as it is stored."""
+    token = current.set(scope)
+    try:
+        value = await effect.call.made(session)
+    finally:
+        scope.over = True
+        current.reset(token)
+    return _encoded(ex, effect, value)
 
 
 def _scope(ex: Execution, effect: Transact, session: Session) -> TransactionScope:

@@ -10,9 +10,10 @@ from mainspring.recurrence.durations import parse_duration
 from mainspring.store.retention import Keep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mainspring.model.clock import Clock
+    from mainspring.store.elsewhere import Elsewhere
     from mainspring.store.protocol import Store
 
 _AT_ONCE = 200
@@ -51,6 +52,10 @@ class Pruning:
     def expired(self, keep: Keep) -> dict[str, int]:
         """How many runs of each name were kept long enough. Changes nothing."""
         return self._store.retention.expired(keep, self._clock.now())
+
+    def sweep(self, places: Iterable[Elsewhere]) -> int:
+        """Clear away what transactions in other databases have left there and nobody will ask for any more; how many rows."""
+        return sum(place.sweep(self._store.transactions) for place in places)
 
     def prune(self, keep: Keep, on_batch: Callable[[int], None] = lambda _: None) -> int:
         """Forget them, a few at a time, so that nobody who works has to wait; how many."""

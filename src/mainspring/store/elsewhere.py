@@ -7,6 +7,8 @@ row; one of them gets it, the other one is rolled back and takes over what it fi
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,49 +17,33 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from mainspring.errors import InvalidInput
+from mainspring.store import outcomes
+from mainspring.store.joining import carry, carry_async
 from mainspring.store.open import shown, sqlite_path
+from mainspring.store.outcomes import Key, Outcome
 from mainspring.store.places import AlchemyPlace, SqlitePlace
 from mainspring.store.transactions import Again, Wants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Generator
 
-    from mainspring.store.places import ElsewhereSession, Place
+    from mainspring.store.places import AwaitedSession, ElsewhereSession, Place
+    from mainspring.store.postgres.elsewhere import PostgresPlace
+    from mainspring.store.transactions import Transactions
 
 T = TypeVar("T")
 
-TABLE = "mainspring_outcomes"
-_CREATE = f"""
-  CREATE TABLE IF NOT EXISTS {TABLE} (
-    run        VARCHAR(64) NOT NULL,
-    generation VARCHAR(32) NOT NULL,
-    position   VARCHAR(250) NOT NULL,
-    output     TEXT NOT NULL,
-    deferred   TEXT NOT NULL,
-    PRIMARY KEY (run, generation, position))
-"""
-_LOOK = f"SELECT output, deferred FROM {TABLE} WHERE run = :run AND generation = :generation AND position = :position"
-_KEEP = f"INSERT INTO {TABLE} VALUES (:run, :generation, :position, :output, :deferred)"
-_FORGET = f"DELETE FROM {TABLE} WHERE run = :run AND generation = :generation AND position = :position"
 _FORGOTTEN_AT_ONCE = 20
+_SWEPT_AT_ONCE = 100
 
 
-class Key(Struct, frozen=True):
-    """Which transaction it is: of which run (by its uid), begun anew how often, at which position."""
+class Way(Struct, frozen=True):
+    """How a transaction is made that happens once: `look` whether it was made before, for the app whose database is `store`."""
 
-    run: str
-    generation: str
-    position: str
-
-    def values(self) -> dict[str, Any]:
-        return {"run": self.run, "generation": self.generation, "position": self.position}
-
-
-class Outcome(Struct, frozen=True):
-    """What a transaction returned, as JSON, and what it wants to happen in the app's own database."""
-
-    output: str
-    deferred: str
+    key: Key
+    store: str
+    isolation: str | None
+    look: bool
 
 
 class Elsewhere:
@@ -71,52 +57,90 @@ class Elsewhere:
         self._recorded: deque[Key] = deque()
         if isinstance(database, str):
             _check_url(database)
+        elif type(database).__module__.startswith("sqlalchemy.ext.asyncio"):
+            raise InvalidInput("database= takes an engine that blocks, made with create_engine, or a URL")
         elif not hasattr(database, "dialect") or not hasattr(database, "connect"):
             raise InvalidInput(f"database= takes a URL or a SQLAlchemy engine, not {database!r}")
 
     def __repr__(self) -> str:
         return shown(self.database) if isinstance(self.database, str) else str(self.database.url)
 
+    @property
+    def is_postgres(self) -> bool:
+        """Whether a connection to it can be awaited."""
+        return isinstance(self.database, str) and urlsplit(self.database).scheme != "sqlite"
+
     def transact(self, work: Callable[[ElsewhereSession], T], wants: Wants, isolation: str | None) -> T:
         """A transaction that nobody records."""
         return self._at().transact(work, wants, isolation)
 
-    def once(
-        self,
-        key: Key,
-        work: Callable[[ElsewhereSession], Outcome],
-        wants: Wants,
-        isolation: str | None,
-        *,
-        look: bool,
-    ) -> Outcome:
-        """Make a transaction whose outcome is committed with it; or, with `look`, take over the outcome if it was made before."""
+    async def atransact(self, work: Callable[[AwaitedSession], Awaitable[T]], isolation: str | None) -> T:
+        """The same on the running loop."""
+        return await self._awaiting().atransact(work, isolation)
+
+    def once(self, way: Way, work: Callable[[ElsewhereSession], Outcome], wants: Wants) -> Outcome:
+        """Make a transaction whose outcome is committed with it; or take over the outcome if it was made before."""
         self._make_ready()
-        forget = [self._recorded.popleft() for _ in range(min(len(self._recorded), _FORGOTTEN_AT_ONCE))]
 
         def within(session: ElsewhereSession) -> Outcome:
-            if look and (rows := session.tongue.ask(_LOOK, key.values())):
-                return Outcome(*rows[0])
+            carry(outcomes.forget(done), session.tongue)
+            if way.look and (found := carry(outcomes.look(way.key), session.tongue)):
+                return found
             outcome = work(session)
-            try:
-                session.tongue.ask(_KEEP, {**key.values(), "output": outcome.output, "deferred": outcome.deferred})
-            except Exception as error:
-                if _is_taken(error):
-                    raise Again(f"somebody else has made this transaction: {error}") from error
-                raise
-            for each in forget:
-                session.tongue.ask(_FORGET, each.values())
+            with _taken_means_again():
+                carry(outcomes.keep(way.key, way.store, outcome), session.tongue)
             return outcome
 
-        try:
-            return self._at().transact(within, wants, isolation)
-        except BaseException:
-            self._recorded.extend(forget)
-            raise
+        with self._forgetting() as done:
+            return self._at().transact(within, wants, way.isolation)
+
+    async def aonce(self, way: Way, work: Callable[[AwaitedSession], Awaitable[Outcome]]) -> Outcome:
+        """The same on the running loop."""
+        if not self._ready:
+            await asyncio.to_thread(self._make_ready)
+
+        async def within(session: AwaitedSession) -> Outcome:
+            await carry_async(outcomes.forget(done), session.tongue)
+            if way.look and (found := await carry_async(outcomes.look(way.key), session.tongue)):
+                return found
+            outcome = await work(session)
+            with _taken_means_again():
+                await carry_async(outcomes.keep(way.key, way.store, outcome), session.tongue)
+            return outcome
+
+        with self._forgetting() as done:
+            return await self._awaiting().atransact(within, way.isolation)
 
     def recorded(self, key: Key) -> None:
         """It is recorded in the app's own database: its row there can go, with the next transaction."""
         self._recorded.append(key)
+
+    def sweep(self, own: Transactions) -> int:
+        """Forget what nobody will ask for any more: what was recorded by a process that died before it could say so here, and
+        what runs have left that are deleted. How many.
+        """
+        self._make_ready()
+        store, at = own.store_id(), self._at()
+        there = at.transact(lambda session: carry(outcomes.left(store), session.tongue), Wants.TX, None)
+        count = 0
+        for first in range(0, len(there), _SWEPT_AT_ONCE):
+            some = there[first : first + _SWEPT_AT_ONCE]
+            useless = own.transact(lambda session, some=some: session.joined.do(session.joined.joining.done_with(some)))  # type: ignore[misc]
+            if useless:
+                keys = [Key(*each) for each in useless]
+                at.transact(lambda session, keys=keys: carry(outcomes.forget(keys), session.tongue), Wants.TX, None)  # type: ignore[misc]
+            count += len(useless)
+        return count
+
+    @contextlib.contextmanager
+    def _forgetting(self) -> Generator[list[Key]]:
+        """Some of what can go, to be forgotten in a transaction that is made anyway."""
+        some = [self._recorded.popleft() for _ in range(min(len(self._recorded), _FORGOTTEN_AT_ONCE))]
+        try:
+            yield some
+        except BaseException:
+            self._recorded.extend(some)
+            raise
 
     def close(self) -> None:
         with self._lock:
@@ -130,13 +154,20 @@ class Elsewhere:
                 self._place = _place(self.database)
             return self._place
 
+    def _awaiting(self) -> PostgresPlace:
+        from mainspring.store.postgres.elsewhere import PostgresPlace  # noqa: PLC0415  (only the driver in use is loaded)
+
+        place = self._at()
+        assert isinstance(place, PostgresPlace)  # noqa: S101  (checked when the function was registered)
+        return place
+
     def _make_ready(self) -> None:
         """Make the table of outcomes, if it is not there. Several may try at once; one of them is refused, and that is fine."""
         if self._ready:
             return
         for attempt in (1, 2):
             try:
-                self._at().transact(lambda session: session.tongue.ask(_CREATE, {}), Wants.TX, None)
+                self._at().transact(lambda session: session.tongue.ask(outcomes.CREATE, {}), Wants.TX, None)
             except Exception as error:
                 if attempt == 2 or not (_is_taken(error) or isinstance(error, Again)):
                     raise
@@ -160,6 +191,16 @@ def _place(database: Any) -> Place:
     from mainspring.store.postgres.elsewhere import PostgresPlace  # noqa: PLC0415  (only the driver in use is loaded)
 
     return PostgresPlace(database)
+
+
+@contextlib.contextmanager
+def _taken_means_again() -> Generator[None]:
+    try:
+        yield
+    except Exception as error:
+        if _is_taken(error):
+            raise Again(f"somebody else has made this transaction: {error}") from error
+        raise
 
 
 def _is_taken(error: BaseException) -> bool:

@@ -36,6 +36,8 @@ T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
 Asked = tuple[str, dict[str, Any]]
 Talk = Generator[Asked, Rows, T]
+Place = tuple[str, str, str]
+"""Of a transaction: the uid of its run, the run's generation and attempt, and its position there."""
 Fence = tuple[str, str, int]
 """A run, the worker that has it in hand, and the epoch of that."""
 
@@ -66,6 +68,8 @@ class Texts:
     keys: KeyTexts
     says: Callable[[Sequence[Say]], list[Asked]]
     listeners: Callable[[Iterable[Heard]], Asked]
+    generations: str
+    recorded: str
 
 
 class Tongue(Protocol):
@@ -198,6 +202,22 @@ class Joining:
             yield self.texts.mood, {"run": step.run, "mood": write.mood, "due": write.due}
         return state
 
+    def done_with(self, keys: Sequence[Place]) -> Talk[list[Place]]:
+        """Which transactions in another database nobody will ask for any more: what they came to is recorded here, or their run
+        has begun anew since, or it was deleted.
+        """
+        rows = yield self.texts.generations, {"ids": self.texts.ids(sorted({uid for uid, _, _ in keys}))}
+        runs = {uid: (run, f"{generation}.{attempts}") for uid, run, generation, attempts in rows}
+        rows = yield self.texts.recorded, {"ids": self.texts.ids(sorted(run for run, _ in runs.values()))}
+        recorded = {(run, position) for run, position in rows}
+
+        def needed(key: Place) -> bool:
+            uid, generation, position = key
+            run, latest = runs.get(uid, ("", ""))
+            return generation == latest and (run, position) not in recorded
+
+        return [key for key in keys if not needed(key)]
+
     # -- cancelling ----------------------------------------------------------------------------------------------------
     def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> Talk[dict[str, bool]]:
         """Cancel runs and their children; see `Store.cancel`."""
@@ -325,6 +345,12 @@ class Joined:
         """The way to a blocking connection."""
         assert self._tongue is not None  # noqa: S101
         return self._tongue
+
+    @property
+    def async_tongue(self) -> AsyncTongue:
+        """The way to one that is awaited."""
+        assert self._async is not None  # noqa: S101
+        return self._async
 
     def check(self) -> None:
         """See that it is the right database, if the connection can be asked without awaiting. Others are asked before the first verb."""

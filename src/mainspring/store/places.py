@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from mainspring.errors import InTransaction, InvalidInput, StoreUnavailable
 from mainspring.store import alchemy
@@ -14,7 +14,7 @@ from mainspring.store.transactions import Again, Tx, Wants
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from mainspring.store.joining import Tongue
+    from mainspring.store.joining import AsyncTongue, Tongue
     from mainspring.store.transactions import Cursor
 
 T = TypeVar("T")
@@ -26,10 +26,20 @@ _ROLLED_BACK = {"40001", "40P01"}  # serialization failure, deadlock
 class ElsewhereSession(Protocol):
     """One open transaction in another database."""
 
+    awaited: Literal[False]
     tongue: Tongue
 
     def give(self, wants: Wants) -> Any: ...
     def settle(self) -> None: ...
+
+
+class AwaitedSession(Protocol):
+    """The same on a connection that is awaited."""
+
+    awaited: Literal[True]
+    tongue: AsyncTongue
+
+    def give(self, wants: Wants) -> Any: ...
 
 
 class Place(Protocol):
@@ -45,6 +55,8 @@ def _is_busy(error: BaseException | None) -> bool:
 
 # -- SQLite ------------------------------------------------------------------------------------------------------------
 class _SqliteSession:
+    awaited: Literal[False] = False
+
     def __init__(self, connection: sqlite3.Connection, wrapped: alchemy.Wrapped | None) -> None:
         from mainspring.store.sqlite.joining import Words  # noqa: PLC0415
 
@@ -113,6 +125,8 @@ class SqlitePlace:
 
 # -- SQLAlchemy --------------------------------------------------------------------------------------------------------
 class _AlchemySession:
+    awaited: Literal[False] = False
+
     def __init__(self, connection: Any) -> None:
         self._db = connection
         self._wrapped = alchemy.Wrapped(connection)

@@ -10,6 +10,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from mainspring.model.clock import SystemClock
+from mainspring.model.ids import IdMaker
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
@@ -33,6 +36,17 @@ class Wants(Enum):
 
 class Again(Exception):
     """The database rolled the transaction back because of others. Made again, it may succeed."""
+
+
+def named(session: Session) -> str:
+    """The work of `store_id`: of several who want to give a name, one does."""
+    asked = session.joined.tongue.ask
+    asked(
+        "INSERT INTO meta (key, value) VALUES ('store', :id) ON CONFLICT DO NOTHING",
+        {"id": IdMaker(SystemClock()).new()},
+    )
+    found: str = asked("SELECT value FROM meta WHERE key = 'store'", {})[0][0]
+    return found
 
 
 class Cursor(Protocol):
@@ -94,6 +108,10 @@ class Transactions(Protocol):
         isolation: str | None = None,
     ) -> T:
         """The same on the running loop, where the database's driver can."""
+        ...
+
+    def store_id(self) -> str:
+        """A name for this database that stays with it, made when it is first asked for."""
         ...
 
     def join(self, connection: Any) -> Joined:

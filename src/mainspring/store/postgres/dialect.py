@@ -19,7 +19,7 @@ _LONGEST_SCHEMA = 50
 _TABLE = re.compile(
     r"\b(FROM|INTO|UPDATE|JOIN)(\s+)"
     r"(runs|steps|workers|versions|migrations|schedules|ticks|backfills|hooks|messages|events|streams|logs"
-    r"|queues|queue_partitions|queue_starts|actions|activity)\b"
+    r"|queues|queue_partitions|queue_starts|actions|activity|meta)\b"
 )
 _PARAMETER = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 

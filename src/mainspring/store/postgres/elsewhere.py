@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.postgres.transactions import PostgresTransactions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
-    from mainspring.store.joining import Tongue
-    from mainspring.store.places import ElsewhereSession
+    from mainspring.store.joining import AsyncTongue, Tongue
+    from mainspring.store.places import AwaitedSession, ElsewhereSession
     from mainspring.store.transactions import Session, Wants
 
 T = TypeVar("T")
@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 class _Session:
     """One of our own, where only the connection is of interest."""
+
+    awaited: Literal[False] = False
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -32,6 +34,19 @@ class _Session:
         self._session.settle()
 
 
+class _Awaited:
+    """The same where the connection is awaited."""
+
+    awaited: Literal[True] = True
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.tongue: AsyncTongue = session.joined.async_tongue
+
+    def give(self, wants: Wants) -> Any:
+        return self._session.give(wants)
+
+
 class PostgresPlace:
     """See `mainspring.store.elsewhere.Place`."""
 
@@ -40,6 +55,9 @@ class PostgresPlace:
 
     def transact(self, work: Callable[[ElsewhereSession], T], wants: Wants, isolation: str | None) -> T:
         return self._transactions.transact(lambda session: work(_Session(session)), wants, isolation)
+
+    async def atransact(self, work: Callable[[AwaitedSession], Awaitable[T]], isolation: str | None) -> T:
+        return await self._transactions.atransact(lambda session: work(_Awaited(session)), isolation=isolation)
 
     def close(self) -> None:
         self._transactions.close()

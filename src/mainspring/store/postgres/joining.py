@@ -79,6 +79,8 @@ TEXTS = Texts(
     keys=KeyTexts(lambda column: f":{column}::{cast(column)}", f"{HOLDER} FOR NO KEY UPDATE"),
     says=messages.statements,
     listeners=lambda said: (messages.LISTENERS, {"said": messages.listening(said)}),
+    generations="SELECT uid, id, generation, attempts FROM runs WHERE uid = ANY(:ids)",
+    recorded="SELECT run, position FROM steps WHERE completed IS NOT NULL AND kind = 'transaction' AND run = ANY(:ids)",
 )
 
 

@@ -18,7 +18,7 @@ from mainspring.store.joining import Joined, Joining
 from mainspring.store.placeholders import for_psycopg
 from mainspring.store.postgres.identity import Identity
 from mainspring.store.postgres.joining import TEXTS, AsyncWords, Words, schedules
-from mainspring.store.transactions import Again, Tx, Wants
+from mainspring.store.transactions import Again, Tx, Wants, named
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -87,6 +87,7 @@ class PostgresTransactions:
         self._process = os.getpid()
         self._closed = False
         self._identity = Identity(database, dialect)
+        self._store_id: str | None = None
         self.notify = True
 
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
@@ -122,6 +123,11 @@ class PostgresTransactions:
                 raise self._judged(error, closed=connection.closed) from error
         self._told(joined)
         return answer
+
+    def store_id(self) -> str:
+        if self._store_id is None:
+            self._store_id = self.transact(named)
+        return self._store_id
 
     def join(self, connection: Any) -> Joined:
         raw, tongue, async_tongue = alchemy.unwrap(connection, self._sql.spelled, self._native)

@@ -62,6 +62,8 @@ TEXTS = Texts(
     keys=KEY_TEXTS,
     says=lambda says: [messages.statement(say) for say in says],
     listeners=messages.listening,
+    generations=f"SELECT uid, id, generation, attempts FROM runs WHERE uid IN {_IDS}",
+    recorded=f"SELECT run, position FROM steps WHERE completed IS NOT NULL AND kind = 'transaction' AND run IN {_IDS}",
 )
 
 

@@ -16,7 +16,7 @@ from mainspring.store.joining import Joined, Joining, carry
 from mainspring.store.placeholders import for_sqlite
 from mainspring.store.sqlite.database import translated
 from mainspring.store.sqlite.joining import TEXTS, AsyncWords, Words, schedules
-from mainspring.store.transactions import Tx, Wants
+from mainspring.store.transactions import Tx, Wants, named
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -69,6 +69,7 @@ class SqliteTransactions:
         self._db = database
         self._tell = tell
         self._lent: list[sqlite3.Connection] = []
+        self._store_id: str | None = None
 
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
         del isolation  # one writer at a time: always serializable
@@ -124,6 +125,11 @@ class SqliteTransactions:
             "an `async def` transaction on a SQLite file would hold up every other writer while it awaits; "
             "write it as `def` and call it with `await ….aio(…)`"
         )
+
+    def store_id(self) -> str:
+        if self._store_id is None:
+            self._store_id = self.transact(named)
+        return self._store_id
 
     def join(self, connection: Any) -> Joined:
         raw, tongue, async_tongue = alchemy.unwrap(connection, native=_native)

@@ -1,0 +1,49 @@
+"""Clearing away, in other databases, what transactions there have left behind and nobody will ask for any more."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from mainspring.services.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mainspring.engine.engine import Engine
+    from mainspring.model.clock import Clock
+    from mainspring.store.elsewhere import Elsewhere
+    from mainspring.store.protocol import Store
+
+log = logging.getLogger("mainspring.services")
+
+_POLL = 600.0
+
+
+class Sweeper(Service):
+    """Not at once: a worker that starts has better to do. One database that cannot be reached does not keep it from the others."""
+
+    name = "sweeper"
+    chore = True
+
+    def __init__(self, clock: Clock, *, store: Store, engine: Engine, places: Sequence[Elsewhere]) -> None:
+        super().__init__(clock, _POLL)
+        self._store = store
+        self._engine = engine
+        self._places = places
+
+    async def run_once(self, now: int) -> int | None:
+        del now
+        if self.rounds > 0:
+            await self.sweep()
+        return None
+
+    async def sweep(self) -> int:
+        """How many rows were cleared away."""
+        count = 0
+        for place in self._places:
+            try:
+                count += await self._engine.in_thread(place.sweep, self._store.transactions)
+            except Exception as error:  # noqa: BLE001  (it is somebody's own database: the next round tries again)
+                log.warning("what transactions have left in %r could not be cleared away: %s", place, error)
+        return count
