@@ -40,7 +40,7 @@ TEXTS = Texts(
 """,
     mood="UPDATE runs SET state = :mood, due = :due WHERE id = :run AND state IN ('running', 'waiting')",
     born_cancelled=f"""
-  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now
+  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, untold = 1
   WHERE id IN {_IDS} AND state IN ('scheduled', 'queued')
 """,
     lock_tree=f"{TREE} SELECT id FROM tree",
