@@ -360,6 +360,8 @@ class Engine:
         ex = self.executions.get(run_id)
         if ex is None or ex.epoch != epoch or ex.over or not ex.function.is_async or ex.root is None:
             return
+        if ex.halted is None:
+            return  # it is executed once more by now, to undo what it did, and nobody has halted that
         if ex.invoking and not isinstance(ex.halted, Lost):
             self.loop.call_later(_PATIENCE, self._press, run_id, epoch)
             return
