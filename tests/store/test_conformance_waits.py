@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mainspring.model.records import Step
 from mainspring.model.states import State
-from mainspring.store.ops import FAR, Verdict, Write
+from mainspring.store.messages import Entry, Post
+from mainspring.store.ops import FAR, Tell, Verdict, Write
 from mainspring.store.protocol import RunFilter
 from tests.store.build import (
     NOW,
@@ -31,6 +33,7 @@ from tests.store.build import (
 )
 
 if TYPE_CHECKING:
+    from mainspring.store.messages import Say
     from mainspring.store.protocol import Store
 
 
@@ -38,6 +41,31 @@ def waiting(store: Store, *, worker: str = "w1", child_worker: str = "w2") -> No
     """Run a waits for run b."""
     start(store, in_hand("a", worker), in_hand("b", child_worker))
     write(store, wait_for("b"), owner=worker, watch="b", mood=State.WAITING, due=FAR)
+
+
+# -- parking while something is said --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", ["receive", "question"])
+def test_a_run_is_not_parked_when_there_is_something_for_it_to_hear(store: Store, kind: str) -> None:
+    """Its worker may have taken note of the poke, which is gone then, and not have told the run yet."""
+    start(store, in_hand("a"))
+    write(store, Step("a", "0", kind, "t", started=NOW, epoch=1, child="a"), mood=State.WAITING, due=FAR)
+    apply(store, Tell("a", [Post("a", "t", "1", NOW, question=kind == "question")]))
+    assert [poke.run for poke in store.pokes("w1")] == ["a"]
+    assert apply(store, rest("a", due=FAR)) is Verdict.POKED
+    assert get(store).owner == "w1"
+    done(store, rest("a", park=False, due=FAR))
+
+
+def test_a_run_that_waits_for_the_end_of_a_long_stream_is_parked(store: Store) -> None:
+    start(store, in_hand("a"), in_hand("b", "w2"))
+    said: list[Say] = [Entry("streams", "b", "log", "1", NOW) for _ in range(2)]
+    apply(store, Tell("b", said))
+    read = Step("a", "0", "stream", "log", started=NOW, epoch=1, child="b", output="1")
+    write(store, read, mood=State.WAITING, due=FAR)
+    assert apply(store, rest("a", due=FAR)) is Verdict.POKED
+    read.output = "2"
+    write(store, read, mood=State.WAITING, due=FAR)
+    done(store, rest("a", due=FAR))
 
 
 # -- resting -----------------------------------------------------------------------------------------------------------

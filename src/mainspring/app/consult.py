@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from mainspring.app.changing import recorded
 from mainspring.codec import value_codec
 from mainspring.engine import flows
 from mainspring.engine.branches import ours
@@ -11,15 +12,12 @@ from mainspring.engine.context import Line, StepScope, TransactionScope, current
 from mainspring.engine.drivers import drive
 from mainspring.engine.flows import StepCall
 from mainspring.engine.retry import Retry
-from mainspring.engine.transactions import TransactionCall, transaction
-from mainspring.store.transactions import Wants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from mainspring.app.runtime import Runtime
     from mainspring.operations.schedule_views import HasSchedules
-    from mainspring.store.transactions import Tx
 
 R = TypeVar("R")
 
@@ -44,23 +42,15 @@ def consult(
     line.execution.outstanding += 1
     position = line.next_position()
     origin = f"{line.execution.run.uid}-{position}"
-    codec = value_codec(kind, f"the answer of {label}")
     if changes:
-        made = TransactionCall(label, _inside, (question, origin), {}, False, codec, Wants.TX, 0, None, kind="step")  # noqa: FBT003
-        return drive(line.execution, transaction(line.execution, position, made))
+        return recorded(line.execution, position, label, kind, lambda inside: question(inside, origin))
 
     async def step() -> R:
         return await _ask(runtime, question, origin)
 
+    codec = value_codec(kind, f"the answer of {label}")
     call = StepCall(label, step, (), {}, True, Retry(1), None, False, False, codec)  # noqa: FBT003
     return drive(line.execution, flows.step(line.execution, position, call))
-
-
-def _inside(_tx: Tx, question: Callable[[HasSchedules, str | None], R], origin: str) -> R:
-    """Ask in the transaction that records the answer."""
-    where = current.get()
-    assert isinstance(where, TransactionScope)  # noqa: S101
-    return where.joined.within(lambda inside: question(inside, origin))
 
 
 @ours

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mainspring.app.handle import Handle
     from mainspring.app.options import Duration, Moment
     from mainspring.app.runtime import Runtime
+    from mainspring.operations.managing import Managing
     from mainspring.operations.run_filters import RunFilters, RunTraits
     from mainspring.operations.runs import Runs
 
@@ -98,14 +99,14 @@ class RunVerbs(_Noun):
         """Let cancelled runs, and those that were recovered too often, go on where they stopped, with the children that were
         cancelled along. False where there was nothing to resume; `NotFound` for an unknown id, and then nothing is done.
         """
-        return self._ask("resume", lambda runs: runs.resume(ids, filters))
+        return self._act("resume", filters, lambda runs: runs.resume(ids, filters))
 
     @dual
     def retry(self, /, *ids: str, **filters: Unpack[RunTraits]) -> Coroutine[Any, Any, dict[str, bool]]:
         """Let failed runs go on from what they have achieved: the exception that ended them is forgotten, with what was recorded
         after it. False where a run has not failed; `NotFound` for an unknown id, and then nothing is done.
         """
-        return self._ask("retry", lambda runs: runs.retry(ids, filters))
+        return self._act("retry", filters, lambda runs: runs.retry(ids, filters))
 
     @dual
     def complete(
@@ -117,14 +118,14 @@ class RunVerbs(_Noun):
         not known, as in a client, any result is stored as it is, and whoever waits for it finds out whether it fits.
         """
         output = results_by_hand(self._runtime.registry, result, self._runtime.settings.value_bytes)
-        return self._ask("complete", lambda runs: runs.complete(ids, output, reason, filters))
+        return self._act("complete", filters, lambda runs: runs.complete(ids, output, reason, filters))
 
     @dual
     def fail(
         self, /, *ids: str, reason: str | None = None, **filters: Unpack[RunTraits]
     ) -> Coroutine[Any, Any, dict[str, bool]]:
         """End runs that no worker has in hand as failed, without further attempts. False where there was nothing to end."""
-        return self._ask("fail", lambda runs: runs.fail(ids, reason, filters))
+        return self._act("fail", filters, lambda runs: runs.fail(ids, reason, filters))
 
     @dual
     def reschedule(
@@ -142,10 +143,16 @@ class RunVerbs(_Noun):
             raise InvalidInput("reschedule: give `after` or `at`, not both")
         due = moment(at) if at is not None else None if after is None else self._runtime.clock.now() + micros(after)
         move = Move(due, priority, attempts)
-        return self._ask("reschedule", lambda runs: runs.reschedule(ids, move, filters))
+        return self._act("reschedule", filters, lambda runs: runs.reschedule(ids, move, filters))
 
     def _ask(self, verb: str, question: Callable[[Runs], dict[str, bool]]) -> Coroutine[Any, Any, dict[str, bool]]:
         return self._runtime.ask(f"runs.{verb}", dict[str, bool], question)
+
+    def _act(
+        self, verb: str, filters: RunTraits, work: Callable[[Managing], dict[str, bool]]
+    ) -> Coroutine[Any, Any, dict[str, bool]]:
+        """What a filter finds is acted on in batches, each in a transaction of its own; what is named, all at once."""
+        return self._ask(verb, work) if filters else self._runtime.manage(f"runs.{verb}", dict[str, bool], work)
 
     @dual
     def fork(
@@ -163,7 +170,7 @@ class RunVerbs(_Noun):
         there; without a step, from the beginning.
         """
         length = None if timeout is None else micros(timeout)
-        made = self._runtime.ask(
+        made = self._runtime.manage(
             "runs.fork",
             str,
             lambda runs: runs.fork(run_id, step, id=id, version=version, queue=queue, timeout=length),
@@ -185,7 +192,7 @@ class RunVerbs(_Noun):
     ) -> Coroutine[Any, Any, dict[str, str]]:
         """Fork each run from what ended it, or else from the last thing it recorded: the new ids by the old ones."""
         length = None if timeout is None else micros(timeout)
-        return self._runtime.ask(
+        return self._runtime.manage(
             "runs.fork_failed",
             dict[str, str],
             lambda runs: runs.fork_failed(ids, version=version, queue=queue, timeout=length),
@@ -196,7 +203,7 @@ class RunVerbs(_Noun):
         """Delete ended runs with their children and all they recorded. False where there is no such run; `Conflict`, and nothing
         is deleted, where one has not ended.
         """
-        return self._runtime.ask("runs.delete", dict[str, bool], lambda runs: runs.delete(ids))
+        return self._runtime.manage("runs.delete", dict[str, bool], lambda runs: runs.delete(ids))
 
     @dual
     def export(self, /, *ids: str) -> Coroutine[Any, Any, _Lines]:
@@ -207,7 +214,7 @@ class RunVerbs(_Noun):
     def load(self, /, lines: Iterable[str]) -> Coroutine[Any, Any, Loaded]:
         """Bring runs in that `export` took out, all of them or none. Those that are there already stay as they are."""
         kept = [*lines]
-        return self._runtime.ask("runs.load", Loaded, lambda runs: runs.load(kept))
+        return self._runtime.manage("runs.load", Loaded, lambda runs: runs.load(kept))
 
     @dual
     def aggregate(
@@ -229,7 +236,7 @@ class WorkerVerbs(_Noun):
     def list(self, /) -> Coroutine[Any, Any, list[WorkerInfo]]:
         """The fleet, oldest first."""
         return self._runtime.ask_store(
-            "workers.list", list[WorkerInfo], lambda store: Workers(store, self._runtime.clock).list()
+            "workers.list", list[WorkerInfo], lambda store: Workers(store, self._runtime.clock).list(), reads=True
         )
 
 
@@ -242,19 +249,20 @@ class VersionVerbs(_Noun):
     def patches(self, /) -> Coroutine[Any, Any, list[PatchInfo]]:
         """The patches that unfinished runs have asked for. One whose `old` is 0 can be retired."""
         return self._runtime.ask_store(
-            "versions.patches", list[PatchInfo], lambda store: Versions(store, self._runtime.clock).patches()
+            "versions.patches",
+            list[PatchInfo],
+            lambda store: Versions(store, self._runtime.clock).patches(),
+            reads=True,
         )
 
     @dual
     def force(self, /, *ids: str, version: str | None = None) -> Coroutine[Any, Any, dict[str, bool]]:
         """Let stranded runs be continued by whatever source there is, or by that of one version. False: it is not stranded."""
-        return self._runtime.ask_store(
-            "versions.force", dict[str, bool], lambda store: Versions(store, self._runtime.clock).force(ids, version)
-        )
+        return self._runtime.manage("versions.force", dict[str, bool], lambda runs: runs.force(ids, version))
 
     @dual
     def list(self, /) -> Coroutine[Any, Any, list[VersionInfo]]:
         """The versions, newest first, with their workers, unfinished runs, and why some of them are stranded."""
         return self._runtime.ask_store(
-            "versions.list", list[VersionInfo], lambda store: Versions(store, self._runtime.clock).list()
+            "versions.list", list[VersionInfo], lambda store: Versions(store, self._runtime.clock).list(), reads=True
         )

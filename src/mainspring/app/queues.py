@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
 
+from mainspring.app.changing import change
 from mainspring.app.dual import dual
 from mainspring.engine.retry import Retry, stored
 from mainspring.errors import AlreadyRegistered
@@ -74,20 +75,23 @@ class QueueVerbs:
     def _block(self, work: Coroutine[Any, Any, R], label: str) -> R:
         return self._runtime.block(work, label)
 
-    def _ask(self, verb: str, kind: Any, question: Callable[[Queues], R]) -> Coroutine[Any, Any, R]:
-        return self._runtime.ask_store(
-            f"queues.{verb}", kind, lambda store: question(Queues(store, self._runtime.clock))
-        )
+    def _look(self, verb: str, kind: Any, question: Callable[[Queues], R]) -> Coroutine[Any, Any, R]:
+        clock = self._runtime.clock
+        return self._runtime.ask_store(f"queues.{verb}", kind, lambda store: question(Queues(store, clock)), reads=True)
+
+    def _change(self, verb: str, kind: Any, work: Callable[[Queues], R]) -> Coroutine[Any, Any, R]:
+        clock = self._runtime.clock
+        return change(self._runtime, f"queues.{verb}", kind, lambda store: work(Queues(store, clock)))
 
     @dual
     def list(self, /) -> Coroutine[Any, Any, list[QueueInfo]]:
         """All queues by name, also those that runs wait for and that nobody has made."""
-        return self._ask("list", list[QueueInfo], lambda queues: queues.list())
+        return self._look("list", list[QueueInfo], lambda queues: queues.list())
 
     @dual
     def describe(self, /, name: str) -> Coroutine[Any, Any, QueueInfo]:
         """One queue, with what is in each of its partitions. `NotFound` if there is none and no run waits for one."""
-        return self._ask("describe", QueueInfo, lambda queues: queues.describe(name))
+        return self._look("describe", QueueInfo, lambda queues: queues.describe(name))
 
     @dual
     def set(
@@ -121,19 +125,19 @@ class QueueVerbs:
         changed(Limits(), changes)
         if retry is not KEEP:
             changes["retry"] = None if retry is None else stored(Retry.of(retry))
-        return self._ask("set", QueueInfo, lambda queues: queues.set(name, partition, dict(changes)))
+        return self._change("set", QueueInfo, lambda queues: queues.set(name, partition, dict(changes)))
 
     @dual
     def pause(self, /, name: str) -> Coroutine[Any, Any, None]:
         """Begin none of its runs until it is resumed. Those that have begun go on."""
-        return self._ask("pause", None, lambda queues: queues.pause(name))
+        return self._change("pause", None, lambda queues: queues.pause(name))
 
     @dual
     def resume(self, /, name: str) -> Coroutine[Any, Any, None]:
         """Begin its runs again."""
-        return self._ask("resume", None, lambda queues: queues.resume(name))
+        return self._change("resume", None, lambda queues: queues.resume(name))
 
     @dual
     def delete(self, /, name: str) -> Coroutine[Any, Any, bool]:
         """Forget a queue; its runs wait until there is one of that name again. False if there is none."""
-        return self._ask("delete", bool, lambda queues: queues.delete(name))
+        return self._change("delete", bool, lambda queues: queues.delete(name))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.app.backstage import Backstage
 from mainspring.app.calls import Calls
+from mainspring.app.changing import change
 from mainspring.app.connection import Connection
 from mainspring.app.declared import Declarations
 from mainspring.app.dual import refuse_blocking_on_loop
@@ -32,7 +33,7 @@ from mainspring.errors import (
 )
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
-from mainspring.operations.managing import check_reason
+from mainspring.operations.managing import Managing, check_reason
 from mainspring.operations.retention import keep_of
 from mainspring.operations.runs import Runs
 
@@ -166,7 +167,7 @@ class Runtime:
             return ready(value=False)
         if isinstance(where, TransactionScope):
             return after(self.transacting.cancel(where, [run_id], reason), lambda done: done[run_id])
-        return self.ask("cancel", bool, lambda runs: runs.cancel([run_id], reason)[run_id])
+        return change(self, "cancel", bool, lambda store: store.cancel([run_id], reason, self.clock.now())[run_id])
 
     def cancel_many(self, ids: Sequence[str], reason: str | None) -> Coroutine[Any, Any, dict[str, bool]]:
         """Cancel runs, as part of the transaction that is open here, if any."""
@@ -174,7 +175,7 @@ class Runtime:
         where = current.get()
         if isinstance(where, TransactionScope):
             return self.transacting.cancel(where, ids, reason)
-        return self.ask("runs.cancel", dict[str, bool], lambda runs: runs.cancel(ids, reason))
+        return change(self, "runs.cancel", dict[str, bool], lambda store: store.cancel(ids, reason, self.clock.now()))
 
     def ask(
         self, label: str, kind: Any, question: Callable[[Runs], R], *, reads: bool = False
@@ -197,6 +198,10 @@ class Runtime:
     async def _ask(self, question: Callable[[Runs], R]) -> R:
         connection = await self.connected()
         return await self.in_thread(question, Runs(connection.store, self.clock))
+
+    def manage(self, label: str, kind: Any, work: Callable[[Managing], R]) -> Coroutine[Any, Any, R]:
+        """Change runs, together with the record of that or as part of the transaction that is open here, if any."""
+        return change(self, label, kind, lambda store: work(Managing(store, self.clock)))
 
     def ask_store(
         self, label: str, kind: Any, question: Callable[[Store], R], *, reads: bool = False

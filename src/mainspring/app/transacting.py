@@ -65,7 +65,7 @@ class Transacting:
     def outside(self, call: Call[Any]) -> Any:
         """Make a transaction that no run records: from plain code, from a step, or as part of the one it is called in."""
         where = current.get()
-        prepared = TransactionCall.of(call.function, call.args, call.kwargs)
+        prepared = self._prepared(call)
         if isinstance(where, TransactionScope):
             return self._nested(where, prepared)
         place = prepared.database or self._runtime.connection().store.transactions
@@ -111,7 +111,7 @@ class Transacting:
     async def await_outside(self, call: Call[Any]) -> Any:
         """The same for an `async def` transaction."""
         where = current.get()
-        prepared = TransactionCall.of(call.function, call.args, call.kwargs)
+        prepared = self._prepared(call)
         if isinstance(where, TransactionScope):
             return await self._await_nested(where, prepared)
         connection = await self._runtime.connected()
@@ -121,12 +121,10 @@ class Transacting:
             scope = self._scope(prepared, session)
             token = current.set(scope)
             try:
-                value = await prepared.made(session)
+                return await prepared.made(session)
             finally:
                 scope.over = True
                 current.reset(token)
-            session.settle()
-            return value
 
         failed = 0
         while True:
@@ -154,6 +152,10 @@ class Transacting:
             raise
         await tongue.ask(f"RELEASE SAVEPOINT {_NESTED}", {})
         return value
+
+    def _prepared(self, call: Call[Any]) -> TransactionCall:
+        self._runtime.calls.encode(call)
+        return TransactionCall.of(call.function, call.args, call.kwargs)
 
     def _scope(self, call: TransactionCall, session: Any) -> TransactionScope:
         where = current.get()
@@ -209,11 +211,11 @@ class Transacting:
         return ready(then(self._runtime.connection().store.endings(ids)))
 
     def within(self, scope: TransactionScope, work: Callable[[Inside], R]) -> Coroutine[Any, Any, R]:
-        """Do something with the schedules or scheduled functions as part of the transaction."""
+        """Do something with what there is of the store inside the transaction, as part of it."""
         _refuse_over(scope)
         if scope.elsewhere is not None:
             raise InTransaction(
-                "schedules and scheduled functions are in the app's own database, and this transaction is in another one; "
+                "what this would change is in the app's own database, and this transaction is in another one; "
                 "do it before or after"
             )
         if scope.joined.is_async:

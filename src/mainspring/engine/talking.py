@@ -109,6 +109,7 @@ def stream(ex: Execution, position: str, run: str, key: str, *, offset: int, cod
         return (yield from replayed(ex, recorded, codec))
     yield from frontier(ex, position)
     record = recorded or Step(ex.id, position, "stream", key, started=ex.engine.clock.now(), child=run)
+    record.output = str(offset)  # until it is known: whoever parks the run asks whether the stream has come so far
 
     def look() -> Flow:
         found: Reading = yield Consult(lambda: ex.engine.store.messages.stream(run, key, offset, 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003  (a run that asks for figures records them, and reads them back by their annotations)
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
@@ -66,10 +66,17 @@ class Loaded:
     """They were there already, and stay as they are."""
 
 
+class HasManagement(Protocol):
+    """A store, or the part of it that works inside somebody's transaction."""
+
+    @property
+    def management(self) -> Management: ...
+
+
 class Managing:
     """The verbs. All of them block."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: HasManagement, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
@@ -82,6 +89,13 @@ class Managing:
         """Let failed runs go on from what they have achieved. False: it has not failed."""
         states = (State.FAILED,)
         return self._to(ids, filters, states, lambda chosen: self._desk.retry(chosen, self._clock.now()))
+
+    def force(self, ids: Sequence[str], version: str | None = None) -> dict[str, bool]:
+        """Let stranded runs be continued by whatever source there is, or by that of one version. False: it is not stranded.
+
+        Replay decides: if the code asks for what is recorded the run goes on, else it fails with `NonDeterminism`.
+        """
+        return self._desk.force(_unique(ids), version, self._clock.now())
 
     def complete(
         self,
@@ -123,7 +137,8 @@ class Managing:
         chosen = _unique(ids)
         if not filters:
             return act(chosen) if chosen else {}
-        return act_on(self._store, {"ids": chosen, **filters}, sorted(states), act)
+        whole = cast("Store", self._store)  # whoever names no runs is not inside a transaction
+        return act_on(whole, {"ids": chosen, **filters}, sorted(states), act)
 
     def fork(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from mainspring.store.queues import QueueCounts
 
 if TYPE_CHECKING:
     from mainspring.model.clock import Clock
-    from mainspring.store.protocol import Store
+    from mainspring.store.queues import QueueStore
 
 KEEP: Any = object()
 """What is not to be changed."""
@@ -93,10 +93,17 @@ class QueueInfo:
     """Only in a description: by key, "" for runs without one."""
 
 
+class HasQueues(Protocol):
+    """A store, or the part of it that works inside somebody's transaction."""
+
+    @property
+    def queues(self) -> QueueStore: ...
+
+
 class Queues:
     """The verbs. All of them block."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: HasQueues, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 

@@ -21,7 +21,9 @@ from mainspring.store.ops import FAR
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mainspring.model.clock import Clock
     from mainspring.model.records import Run, Step
+    from mainspring.store.protocol import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,10 @@ Lines: TypeAlias = list[LogLine]
 
 class Runs(Managing):
     """The verbs. All of them block."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        super().__init__(store, clock)
+        self._store: Store = store
 
     @property
     def functions(self) -> ScheduledFunctions:

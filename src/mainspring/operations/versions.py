@@ -8,6 +8,7 @@ from datetime import datetime  # noqa: TC003  (a run that asks for one records i
 from typing import TYPE_CHECKING
 
 from mainspring.model.clock import to_datetime
+from mainspring.operations.managing import Managing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,11 +55,8 @@ class Versions:
         return [PatchInfo(*row) for row in self._store.management.patches()]
 
     def force(self, ids: Sequence[str], version: str | None = None) -> dict[str, bool]:
-        """Let stranded runs be continued by whatever source there is, or by that of one version. False: it is not stranded.
-
-        Replay decides: if the code asks for what is recorded the run goes on, else it fails with `NonDeterminism`.
-        """
-        return self._store.management.force(list(dict.fromkeys(ids)), version, self._clock.now())
+        """See `Managing.force`."""
+        return Managing(self._store, self._clock).force(ids, version)
 
     def list(self) -> list[VersionInfo]:
         """The versions that have ever executed, and those that runs ask for; the newest first."""

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from mainspring.store.desk import Desk
 
 _END = """
-  UPDATE runs SET state = :state, reason = :reason, output = {output}, error = {error}, completed = :now, poked = :no, stranded = NULL,
-    untold = :yes
+  UPDATE runs SET state = :state, reason = :reason, output = {output}, error = {error}, completed = :now, poked = :no, stranded = NULL
   WHERE id = :id
 """
 _COMPLETE = _END.format(output=":output", error="NULL")
@@ -38,7 +37,7 @@ def complete(desk: Desk, run: Run, output: Callable[[str], str], reason: str, no
     if run.state.ended or run.owner is not None:
         return False
     values = {"state": str(State.SUCCEEDED), "output": output(run.workflow), "reason": reason}
-    desk.rows(_COMPLETE, id=run.id, now=now, yes=True, no=False, **values)
+    desk.rows(_COMPLETE, id=run.id, now=now, no=False, **values)
     desk.ended(run.id)
     return True
 
@@ -48,7 +47,7 @@ def fail(desk: Desk, run: Run, reason: str, now: int) -> bool:
     if run.state.ended or run.owner is not None:
         return False
     error = json.dumps({"type": "mainspring.errors:RunEnded", "message": reason, "args": [reason]})
-    desk.rows(_FAIL, id=run.id, state=str(State.FAILED), reason=reason, error=error, now=now, yes=True, no=False)
+    desk.rows(_FAIL, id=run.id, state=str(State.FAILED), reason=reason, error=error, now=now, no=False)
     desk.ended(run.id)
     return True
 

@@ -18,7 +18,6 @@ import msgspec
 
 from mainspring.model.states import State
 from mainspring.store import sql
-from mainspring.store.functions import Functions
 from mainspring.store.keyed import KeyTexts, meet_holder
 from mainspring.store.messages import Post, heard_by
 from mainspring.store.ops import Started
@@ -27,8 +26,11 @@ from mainspring.store.protocol import Signal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from mainspring.store.functions import Functions
+    from mainspring.store.management import Management
     from mainspring.store.messages import Heard, Say
     from mainspring.store.ops import Start, Write
+    from mainspring.store.queues import QueueStore
     from mainspring.store.schedules import ScheduleStore
 
 T = TypeVar("T")
@@ -222,21 +224,30 @@ class Joining:
     def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> Talk[dict[str, bool]]:
         """Cancel runs and their children; see `Store.cancel`."""
         values = {"ids": self.texts.ids(ids), "reason": reason, "now": now}
-        locked: set[tuple[Any, ...]] = set()
-        while fresh := set((yield self.texts.lock_tree, values)) - locked:
-            locked |= fresh
+        yield from self.hold(ids)
         in_hand: dict[str, str] = dict((yield self.texts.cancel_in_hand, values))
         later = {row[0] for row in (yield self.texts.cancel_undoable, values)}
         self.ready = self.ready or bool(later)
         rows = yield self.texts.cancel_at_once, values
         ended = {row[0] for row in rows}
-        self.ended |= ended
         self.poked |= set(in_hand.values())
+        yield from self.settle(ended, now)
+        return {run: run in in_hand or run in later or run in ended for run in ids}
+
+    def hold(self, ids: Sequence[str]) -> Talk[None]:
+        """Lock runs and all that descend from them, and look again until nothing new turns up."""
+        values = {"ids": self.texts.ids(ids)}
+        locked: set[tuple[Any, ...]] = set()
+        while fresh := set((yield self.texts.lock_tree, values)) - locked:
+            locked |= fresh
+
+    def settle(self, ended: set[str], now: int) -> Talk[None]:
+        """Wake those who wait for runs that have ended, and tell others of all that is new."""
+        self.ended |= ended
         if ended:
             rows = yield self.texts.waiters, {"ids": self.texts.ids(sorted(ended))}
             yield from self._wake([row[0] for row in rows], now)
         yield from self._notify()
-        return {run: run in in_hand or run in later or run in ended for run in ids}
 
     def _wake(self, waiters: list[str], now: int) -> Talk[None]:
         if not waiters:
@@ -310,21 +321,29 @@ class Inside:
 
     schedules: ScheduleStore
     functions: Functions
+    management: Management
+    queues: QueueStore
+    _joining: Joining
+    _tongue: Tongue
+
+    def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
+        """See `Store.cancel`."""
+        return carry(self._joining.cancel(ids, reason, now), self._tongue)
 
 
 class Joined:
     """A conversation partner: somebody's open transaction, and what was made part of it.
 
-    `schedules` makes a store of schedules that works inside the transaction. `check` is a conversation before all others, which
+    `inside` makes what works inside the transaction of the parts of a store. `check` is a conversation before all others, which
     raises an error if somebody's connection is not to the database that the app has its tables in.
     """
 
-    __slots__ = ("_async", "_check", "_schedules", "_tongue", "joining")
+    __slots__ = ("_async", "_check", "_inside", "_tongue", "joining")
 
     def __init__(
         self,
         joining: Joining,
-        schedules: Callable[[Tongue, Joining], ScheduleStore],
+        inside: Callable[[Tongue, Joining], Inside],
         *,
         tongue: Tongue | None = None,
         async_tongue: AsyncTongue | None = None,
@@ -332,7 +351,7 @@ class Joined:
     ) -> None:
         self.joining = joining
         self._check = check
-        self._schedules = schedules
+        self._inside = inside
         self._tongue = tongue
         self._async = async_tongue
 
@@ -378,13 +397,11 @@ class Joined:
 
     def within(self, work: Callable[[Inside], T]) -> T:
         """Do something that blocks with what a store has, inside the transaction."""
-        return work(self._inside(self.tongue))
+        return work(self._inside(self.tongue, self.joining))
 
     async def awithin(self, work: Callable[[Inside], T]) -> T:
         """The same where the connection is an asynchronous one."""
         assert self._async is not None  # noqa: S101
         await self.acheck()
-        return await asyncio.to_thread(work, self._inside(Blocking(self._async, asyncio.get_running_loop())))
-
-    def _inside(self, tongue: Tongue) -> Inside:
-        return Inside(self._schedules(tongue, self.joining), Functions(tongue.ask))
+        tongue = Blocking(self._async, asyncio.get_running_loop())
+        return await asyncio.to_thread(work, self._inside(tongue, self.joining))

@@ -35,7 +35,8 @@ def heard(run: str) -> str:
     """A condition: what the run waits for has been said. `run` is what its row is called in the statement.
 
     Whoever is woken by what is said looks for it. A worker that is told, and dies or lets go before it has looked, leaves nothing
-    behind that says so; whoever takes the run from its hand has to ask.
+    behind that says so; whoever takes the run from its hand has to ask. A wait for a value of a stream has its offset where the
+    outcome will be.
     """
     return f"""EXISTS (
     SELECT 1 FROM steps w WHERE w.run = {run}.id AND w.completed IS NULL AND CASE w.kind
@@ -46,7 +47,8 @@ def heard(run: str) -> str:
       WHEN 'answer' THEN EXISTS (SELECT 1 FROM messages m
         WHERE m.run = w.child AND m.key = {run}.uid || '-' || w.position AND m.answered IS NOT NULL)
       WHEN 'event' THEN EXISTS (SELECT 1 FROM events e WHERE e.run = w.child AND e.key = w.name)
-      WHEN 'stream' THEN EXISTS (SELECT 1 FROM streams e WHERE e.run = w.child AND e.key = w.name)
+      WHEN 'stream' THEN EXISTS (SELECT 1 FROM streams e
+        WHERE e.run = w.child AND e.key = w.name AND e.number >= coalesce(CAST(CAST(w.output AS text) AS bigint), 0))
       ELSE false END)"""
 
 

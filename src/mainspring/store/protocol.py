@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from mainspring.store.queues import Admit, QueueStore
     from mainspring.store.retention import Retention
     from mainspring.store.schedules import ScheduleStore
-    from mainspring.store.telling import Telling
     from mainspring.store.transactions import Transactions
     from mainspring.store.unknown import Unknown
     from mainspring.store.watching import Watching
@@ -120,7 +119,7 @@ class Signal(Struct, frozen=True):
     said: frozenset[Heard] | None = frozenset()
     """What was said; None: something was, unknown what."""
     due: bool = False
-    """There may be schedules to look at, or ends to tell of that no worker has seen."""
+    """There may be schedules to look at."""
 
 
 class SchemaReport(Struct, frozen=True):
@@ -160,11 +159,6 @@ class Store(Protocol):
     @property
     def unknown(self) -> Unknown:
         """Runs of functions that nobody knows."""
-        ...
-
-    @property
-    def telling(self) -> Telling:
-        """Ends of runs that no worker had in hand."""
         ...
 
     @property

@@ -14,13 +14,18 @@ import psycopg
 from psycopg.rows import tuple_row
 from psycopg.types.string import TextLoader
 
+from mainspring.store import joining as store
 from mainspring.store import sql
+from mainspring.store.functions import Functions
+from mainspring.store.joined_management import joined_management
 from mainspring.store.joining import Texts
 from mainspring.store.keyed import HOLDER, KeyTexts
 from mainspring.store.postgres import messages, news, stops
 from mainspring.store.postgres.one import Held
+from mainspring.store.postgres.queues import PostgresQueues
 from mainspring.store.postgres.schedules import PostgresSchedules
 from mainspring.store.postgres.statements import MOOD_ONE, ON_STEP, cast
+from mainspring.store.run_filters import POSTGRES_ATTRIBUTES, Filters
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -54,7 +59,7 @@ TEXTS = Texts(
 """,
     mood=MOOD_ONE,
     born_cancelled="""
-  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, untold = true
+  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now
   WHERE id = ANY(:ids) AND state IN ('scheduled', 'queued')
 """,
     lock_tree=f"""
@@ -172,9 +177,18 @@ class JoinedSchedules(PostgresSchedules):
             db.execute(self._sql(TEXTS.lock_runs), {"ids": held.runs})
 
 
-def schedules(tongue: Tongue, joining: Joining) -> JoinedSchedules:
-    """The schedules for somebody's open transaction. What they tell is told by its commit."""
-    dialect = seen_as("Dialect", _Unspoken(joining.channel))
-    return JoinedSchedules(
-        seen_as("Database", Inside(tongue)), dialect, joining.origin, lambda told: joining.add(told.signal())
+def inside(tongue: Tongue, joining: Joining) -> store.Inside:
+    """What works inside somebody's open transaction. What it tells is told by its commit."""
+    database, dialect = seen_as("Database", Inside(tongue)), seen_as("Dialect", _Unspoken(joining.channel))
+
+    def tell(told: news.News) -> None:
+        joining.add(told.signal())
+
+    return store.Inside(
+        JoinedSchedules(database, dialect, joining.origin, tell),
+        Functions(tongue.ask),
+        joined_management(tongue, joining, Filters(POSTGRES_ATTRIBUTES)),
+        PostgresQueues(database, dialect, joining.origin, tell),
+        joining,
+        tongue,
     )

@@ -26,6 +26,7 @@ _DECLARE = f"""
     version = excluded.version
   WHERE queues.declared::text IS DISTINCT FROM excluded.declared::text
     AND {_SEEN.format("queues.version")} <= {_SEEN.format("excluded.version")}
+  RETURNING name
 """
 _SET = """
   INSERT INTO queues (name, limits, retry, created) VALUES (:name, :limits::json, :retry::json, :now)
@@ -34,7 +35,7 @@ _SET = """
 _SET_PARTITION = """
   INSERT INTO queue_partitions (queue, partition, limits)
   SELECT name, :partition, :limits::json FROM queues WHERE name = :queue
-  ON CONFLICT (queue, partition) DO UPDATE SET limits = excluded.limits
+  ON CONFLICT (queue, partition) DO UPDATE SET limits = excluded.limits RETURNING queue
 """
 
 
@@ -61,33 +62,33 @@ class PostgresQueues:
             }
             statements.append((_DECLARE, values))
         done = self._change(*statements) if statements else []
-        return [queue.name for queue, (count, _) in zip(ordered, done, strict=True) if count]
+        return [queue.name for queue, rows in zip(ordered, done, strict=True) if rows]
 
     def set(self, queue: Queue) -> bool:
         values = {"name": queue.name, "limits": to_json(queue.limits), "retry": queue.retry, "now": queue.created}
-        ((_, rows),) = self._change((_SET, values))
+        (rows,) = self._change((_SET, values))
         return bool(rows[0][0])
 
     def set_partition(self, queue: str, partition: str, limits: Limits | None) -> bool:
         values = {"queue": queue, "partition": partition, "limits": None if limits is None else to_json(limits)}
-        change = "DELETE FROM queue_partitions WHERE queue = :queue AND partition = :partition"
+        change = "DELETE FROM queue_partitions WHERE queue = :queue AND partition = :partition RETURNING queue"
         look = "SELECT 1 FROM queues WHERE name = :queue"
-        (_, rows), _ = self._change((look, values), (change if limits is None else _SET_PARTITION, values))
+        rows, _ = self._change((look, values), (change if limits is None else _SET_PARTITION, values))
         return bool(rows)
 
     def pause(self, queue: str, *, paused: bool) -> bool:
         values = {"name": queue, "paused": paused}
-        ((count, _),) = self._change(("UPDATE queues SET paused = :paused WHERE name = :name", values))
-        return count > 0
+        (rows,) = self._change(("UPDATE queues SET paused = :paused WHERE name = :name RETURNING name", values))
+        return bool(rows)
 
     def delete(self, queue: str) -> bool:
         values = {"queue": queue}
-        (count, _), *_ = self._change(
-            ("DELETE FROM queues WHERE name = :queue", values),
-            ("DELETE FROM queue_partitions WHERE queue = :queue", values),
-            ("DELETE FROM queue_starts WHERE queue = :queue", values),
+        rows, *_ = self._change(
+            ("DELETE FROM queues WHERE name = :queue RETURNING name", values),
+            ("DELETE FROM queue_partitions WHERE queue = :queue RETURNING queue", values),
+            ("DELETE FROM queue_starts WHERE queue = :queue RETURNING queue", values),
         )
-        return count > 0
+        return bool(rows)
 
     def get(self, queue: str) -> Queue | None:
         return next((each for each in self.all() if each.name == queue), None)
@@ -107,14 +108,13 @@ class PostgresQueues:
         with self._db.connection() as db:
             return db.execute(self._sql(statement)).fetchall()
 
-    def _change(self, *statements: tuple[str, dict[str, Any]]) -> list[tuple[int, list[tuple[Any, ...]]]]:
-        """Execute in one transaction and wake the claimers of all processes: rows changed and rows found by each."""
+    def _change(self, *statements: tuple[str, dict[str, Any]]) -> list[list[tuple[Any, ...]]]:
+        """Execute in one transaction and wake the claimers of all processes: the rows that each changed or found."""
         news = News(ready=True)
-        found: list[tuple[int, list[tuple[Any, ...]]]] = []
+        found: list[list[tuple[Any, ...]]] = []
         with self._db.transaction() as db:
             for statement, values in statements:
-                done = db.execute(self._sql(statement), values)
-                found.append((done.rowcount, done.fetchall() if done.description else []))
+                found.append(db.execute(self._sql(statement), values).fetchall())
             news.notify(db, self._sql, self._origin)
         self._tell(news)
         return found

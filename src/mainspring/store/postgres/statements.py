@@ -57,8 +57,7 @@ START_ONE = f"""
 """
 
 BORN_CANCELLED = """
-  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, untold = true
-  WHERE id = :id RETURNING id
+  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL WHERE id = :id RETURNING id
 """
 
 # -- steps ---------------------------------------------------------------------------------------------------------------
@@ -89,9 +88,11 @@ NOTIFY = "(SELECT pg_notify(:channel, :payload))"
 REST = f"""
   UPDATE runs r SET state = 'waiting', due = a.due, owner = CASE WHEN a.park THEN NULL ELSE r.owner END
   FROM json_to_recordset(:ops::json) AS a (n integer, run text, due bigint, park boolean)
-  WHERE r.id = a.run AND NOT r.poked AND NOT {CHILD_ENDED}
+  WHERE r.id = a.run AND NOT r.poked AND NOT {CHILD_ENDED} AND NOT (a.park AND {heard("r")})
   RETURNING a.n
 """
+"""A poke may have been taken note of a moment ago without the run having looked yet, and once it is parked it will not: so nobody
+is parked for whom there is something to hear."""
 REST_AND_TELL = f"{REST}, {NOTIFY}"
 RELEASE = f"""
   UPDATE runs r SET owner = NULL, poked = false, stranded = a.stranded::json,

@@ -17,8 +17,8 @@ from mainspring.store import alchemy
 from mainspring.store.joining import Joined, Joining
 from mainspring.store.placeholders import for_psycopg
 from mainspring.store.postgres.identity import Identity
-from mainspring.store.postgres.joining import TEXTS, AsyncWords, Words, schedules
-from mainspring.store.transactions import ENDED, Again, Tx, Wants, named
+from mainspring.store.postgres.joining import TEXTS, AsyncWords, Words, inside
+from mainspring.store.transactions import Again, Tx, Wants, named
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -67,8 +67,6 @@ class PostgresSession:
     def settle(self) -> None:
         if self._wrapped is not None:
             self._wrapped.settle()
-        if self._db.info.transaction_status == TransactionStatus.IDLE:
-            raise InTransaction(ENDED)
 
     def _execute(self, statement: str, parameters: Any) -> Cursor:
         assert isinstance(self._db, psycopg.Connection)  # noqa: S101
@@ -96,7 +94,7 @@ class PostgresTransactions:
         _refuse_sqlite(wants)
         with self._lent() as connection:
             wrapped = alchemy.wrap("postgresql+psycopg://", connection) if wants.name.startswith("SA") else None
-            joined = Joined(self._joining(self._origin), schedules, tongue=Words(connection, self._sql))
+            joined = Joined(self._joining(self._origin), inside, tongue=Words(connection, self._sql))
             session = PostgresSession(connection, joined, wrapped)
             try:
                 connection.set_isolation_level(_LEVELS[isolation] if isolation else None)
@@ -115,7 +113,7 @@ class PostgresTransactions:
     ) -> T:
         _refuse_sqlite(wants)
         async with self._lent_async() as connection:
-            joined = Joined(self._joining(self._origin), schedules, async_tongue=AsyncWords(connection, self._sql))
+            joined = Joined(self._joining(self._origin), inside, async_tongue=AsyncWords(connection, self._sql))
             session = PostgresSession(connection, joined)
             try:
                 await connection.set_isolation_level(_LEVELS[isolation] if isolation else None)
@@ -136,7 +134,7 @@ class PostgresTransactions:
         joining = self._joining(EVERYBODY)
         check = self._identity.check
         if raw is None or (tongue is not None and not _is(raw, psycopg.Connection)):
-            return Joined(joining, schedules, tongue=tongue, async_tongue=async_tongue, check=check)
+            return Joined(joining, inside, tongue=tongue, async_tongue=async_tongue, check=check)
         blocking = _is(raw, psycopg.Connection)
         if blocking or _is(raw, psycopg.AsyncConnection):
             if raw.autocommit and raw.info.transaction_status == TransactionStatus.IDLE:
@@ -145,8 +143,8 @@ class PostgresTransactions:
                     "open one with `with connection.transaction():` first"
                 )
             if blocking:
-                return Joined(joining, schedules, tongue=Words(raw, self._sql), check=check)
-            return Joined(joining, schedules, async_tongue=AsyncWords(raw, self._sql), check=check)
+                return Joined(joining, inside, tongue=Words(raw, self._sql), check=check)
+            return Joined(joining, inside, async_tongue=AsyncWords(raw, self._sql), check=check)
         raise InvalidInput(
             f"the app's database is {self._db.where}; {type(raw).__module__}.{type(raw).__name__} cannot write to it. "
             "A psycopg connection can be joined, or a SQLAlchemy Connection or Session"

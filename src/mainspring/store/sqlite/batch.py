@@ -76,7 +76,7 @@ STOPPED = """
   SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(?)) AND state IN ('cancelling', 'cancelled')
 """
 BORN_CANCELLED = """
-  UPDATE runs SET state = 'cancelled', reason = ?, completed = ?, owner = NULL, untold = 1
+  UPDATE runs SET state = 'cancelled', reason = ?, completed = ?, owner = NULL
   WHERE id IN (SELECT value FROM json_each(?)) AND state IN ('scheduled', 'queued', 'running')
 """
 INSERT_RUNS = Bulk(
@@ -109,10 +109,12 @@ REST = Bulk(
   UPDATE runs SET state = 'waiting', due = v.column1, owner = CASE WHEN v.column2 THEN NULL ELSE owner END
   FROM (VALUES {{rows}}) v
   WHERE id = v.column3 AND owner = v.column4 AND epoch = v.column5
-    AND state IN ('running', 'waiting') AND poked = 0 AND NOT {AWAITED_END}
+    AND state IN ('running', 'waiting') AND poked = 0 AND NOT {AWAITED_END} AND NOT (v.column2 AND {heard("runs")})
 """,
     5,
 )
+"""A poke may have been taken note of a moment ago without the run having looked yet, and once it is parked it will not: so nobody
+is parked for whom there is something to hear."""
 RELEASE = f"""
   UPDATE runs SET owner = NULL, poked = 0, stranded = :stranded,
     state = CASE WHEN :due IS NULL OR poked = 1 OR {AWAITED} THEN 'queued' ELSE 'waiting' END,

@@ -6,10 +6,16 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from mainspring.store import joining as store
 from mainspring.store import sql
+from mainspring.store.functions import Functions
+from mainspring.store.joined_management import joined_management
 from mainspring.store.joining import Texts
+from mainspring.store.protocol import Signal
+from mainspring.store.run_filters import SQLITE_ATTRIBUTES, Filters
 from mainspring.store.sqlite import messages
 from mainspring.store.sqlite.batch import KEY_TEXTS, ON_STEP
+from mainspring.store.sqlite.queues import SqliteQueues
 from mainspring.store.sqlite.schedules import SqliteSchedules
 from mainspring.store.sqlite.stops import CANCEL_AT_ONCE, CANCEL_IN_HAND, CANCEL_UNDOABLE, TREE
 
@@ -33,14 +39,13 @@ TEXTS = Texts(
     askers=f"SELECT id, state FROM runs WHERE id IN {_IDS}",
     checkpoint=f"""
   INSERT INTO steps ({", ".join(sql.STEP_COLUMNS)})
-  SELECT {", ".join(f":{column}" for column in sql.STEP_COLUMNS)} WHERE EXISTS (
-    SELECT 1 FROM runs
-    WHERE id = :run AND owner = :owner AND epoch = :epoch AND state IN ('running', 'waiting', 'cancelling'))
+  SELECT {", ".join(f":{column}" for column in sql.STEP_COLUMNS)} FROM runs
+  WHERE id = :run AND owner = :owner AND epoch = :epoch AND state IN ('running', 'waiting', 'cancelling')
   {ON_STEP} RETURNING (SELECT state FROM runs WHERE id = :run)
 """,
     mood="UPDATE runs SET state = :mood, due = :due WHERE id = :run AND state IN ('running', 'waiting')",
     born_cancelled=f"""
-  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, untold = 1
+  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now
   WHERE id IN {_IDS} AND state IN ('scheduled', 'queued')
 """,
     lock_tree=f"{TREE} SELECT id FROM tree",
@@ -136,6 +141,14 @@ class Inside:
     snapshot = read
 
 
-def schedules(tongue: Tongue, joining: Joining) -> SqliteSchedules:
-    """The schedules, seen and changed inside an open transaction."""
-    return SqliteSchedules(cast("Database", Inside(tongue)), lambda batch: joining.add(batch.signal()))
+def inside(tongue: Tongue, joining: Joining) -> store.Inside:
+    """What works inside somebody's open transaction. What it tells is told when that has committed."""
+    database = cast("Database", Inside(tongue))
+    return store.Inside(
+        SqliteSchedules(database, lambda batch: joining.add(batch.signal())),
+        Functions(tongue.ask),
+        joined_management(tongue, joining, Filters(SQLITE_ATTRIBUTES)),
+        SqliteQueues(database, lambda: joining.add(Signal(ready=True))),
+        joining,
+        tongue,
+    )

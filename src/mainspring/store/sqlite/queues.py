@@ -23,6 +23,7 @@ _DECLARE = f"""
   ON CONFLICT (name) DO UPDATE SET limits = excluded.limits, retry = excluded.retry, declared = excluded.declared,
     version = excluded.version
   WHERE queues.declared IS NOT excluded.declared AND {_SEEN.format("queues.version")} <= {_SEEN.format("excluded.version")}
+  RETURNING name
 """
 _SET = """
   INSERT INTO queues (name, limits, retry, created) VALUES (:name, :limits, :retry, :now)
@@ -53,7 +54,7 @@ class SqliteQueues:
                     "version": queue.version,
                     "now": now,
                 }
-                if db.execute(_DECLARE, values).rowcount:
+                if db.execute(_DECLARE, values).fetchall():
                     changed.append(queue.name)
         if changed:
             self._tell()
@@ -78,15 +79,16 @@ class SqliteQueues:
         return there
 
     def pause(self, queue: str, *, paused: bool) -> bool:
-        done = self._changed("UPDATE queues SET paused = ? WHERE name = ?", paused, queue)
+        with self._db.write() as db:
+            done = db.execute("UPDATE queues SET paused = ? WHERE name = ? RETURNING name", (paused, queue)).fetchall()
         self._tell()
-        return done
+        return bool(done)
 
     def delete(self, queue: str) -> bool:
         with self._db.write() as db:
             db.execute("DELETE FROM queue_partitions WHERE queue = ?", (queue,))
             db.execute("DELETE FROM queue_starts WHERE queue = ?", (queue,))
-            return db.execute("DELETE FROM queues WHERE name = ?", (queue,)).rowcount > 0
+            return bool(db.execute("DELETE FROM queues WHERE name = ? RETURNING name", (queue,)).fetchall())
 
     def get(self, queue: str) -> Queue | None:
         return next((each for each in self.all() if each.name == queue), None)
@@ -105,10 +107,6 @@ class SqliteQueues:
         with self._db.read() as db:
             rows = db.execute(text.COUNTS).fetchall()
         return counted([row for row in rows if row[0] == queue], lambda _, partition: partition)
-
-    def _changed(self, statement: str, *values: object) -> bool:
-        with self._db.write() as db:
-            return db.execute(statement, values).rowcount > 0
 
 
 def to_queue(row: Sequence[Any], exceptions: dict[str, Limits] | None = None) -> Queue:

@@ -1,0 +1,58 @@
+"""The verbs of `store/management.py` inside somebody's open transaction: they commit with it, or not at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mainspring.store.joining import carry
+from mainspring.store.management import Management
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mainspring.store.desk import Desk
+    from mainspring.store.joining import Joining, Tongue
+    from mainspring.store.run_filters import Filters
+
+T = TypeVar("T")
+
+_PART = "mainspring_managed"
+
+
+class JoinedDesk:
+    """See `mainspring.store.management.Desk`."""
+
+    def __init__(self, tongue: Tongue, joining: Joining) -> None:
+        self._tongue = tongue
+        self._joining = joining
+        self.over: set[str] = set()
+
+    def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        return self._tongue.ask(statement, values)
+
+    def ready(self) -> None:
+        self._joining.ready = True
+
+    def ended(self, run: str) -> None:
+        self.over.add(run)
+
+
+def joined_management(tongue: Tongue, joining: Joining, filters: Filters) -> Management:
+    """Managing runs as part of the transaction that is open on the other side of `tongue`."""
+
+    def change(ids: Sequence[str], now: int, act: Callable[[Desk], T]) -> T:
+        """What fails in the middle leaves no trace, and what was done before stays."""
+        desk = JoinedDesk(tongue, joining)
+        tongue.ask(f"SAVEPOINT {_PART}", {})
+        try:
+            carry(joining.hold(ids), tongue)
+            answer = act(desk)
+            carry(joining.settle(desk.over, now), tongue)
+        except BaseException:
+            tongue.ask(f"ROLLBACK TO SAVEPOINT {_PART}", {})
+            tongue.ask(f"RELEASE SAVEPOINT {_PART}", {})
+            raise
+        tongue.ask(f"RELEASE SAVEPOINT {_PART}", {})
+        return answer
+
+    return Management(change, lambda statement, **values: tongue.ask(statement, values), filters)

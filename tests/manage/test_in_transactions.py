@@ -1,0 +1,80 @@
+"""What is done to runs and queues inside a transaction is done if, and only if, it commits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mainspring import App, State, Tx
+from mainspring.errors import Conflict, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+app = App("sqlite://")
+app.queue("lane", concurrency=1)
+
+
+@app.workflow
+async def idle() -> int:
+    return 7
+
+
+@app.transaction
+def manage(tx: Tx, waiting: str, ended: str, *, fail: bool) -> str:
+    assert app.runs.complete.sync(waiting, result=1) == {waiting: True}
+    fork = app.runs.fork.sync(ended, id=f"{ended}-fork")
+    assert app.runs.delete.sync(ended) == {ended: True}
+    app.queues.pause.sync("lane")
+    tx.execute("SELECT 1")
+    if fail:
+        raise OSError("no")
+    return fork.id
+
+
+@app.transaction
+def mistaken(tx: Tx, waiting: str, ended: str) -> str:
+    """The error of one verb undoes that verb alone."""
+    with pytest.raises(Conflict):
+        app.runs.delete.sync(ended, waiting)
+    with pytest.raises(NotFound):
+        app.runs.retry.sync(ended, "nobody")
+    tx.execute("SELECT 1")
+    assert app.runs.fail.sync(waiting, reason="so") == {waiting: True}
+    return "went on"
+
+
+@pytest.fixture(autouse=True)
+async def entered(store_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    monkeypatch.setattr(app.runtime, "url", store_url)
+    async with app:
+        yield
+        await app.queues.resume("lane")
+
+
+async def _states(*ids: str) -> list[State]:
+    return [(await app.runs.get(run_id)).state for run_id in ids]
+
+
+async def test_managing_runs_and_queues_is_part_of_a_transaction() -> None:
+    waiting = (await idle.options(version="none").start()).id
+    await idle.options(id="e")()
+    with pytest.raises(OSError, match="no"):
+        await manage.aio(waiting, "e", fail=True)
+    assert await _states(waiting, "e") == [State.QUEUED, State.SUCCEEDED]
+    assert not (await app.queues.describe("lane")).paused
+    assert await manage.aio(waiting, "e", fail=False) == "e-fork"
+    assert await _states(waiting) == [State.SUCCEEDED]
+    assert await app.handle(waiting).result(timeout=30) == 1
+    assert await app.handle("e-fork").result(timeout=30) == 7
+    assert (await app.queues.describe("lane")).paused
+    with pytest.raises(NotFound):
+        await app.runs.get("e")
+
+
+async def test_an_error_of_one_verb_leaves_the_rest_of_the_transaction_alone() -> None:
+    waiting = (await idle.options(version="none").start()).id
+    await idle.options(id="e")()
+    assert await mistaken.aio(waiting, "e") == "went on"
+    assert await _states(waiting, "e") == [State.FAILED, State.SUCCEEDED]
