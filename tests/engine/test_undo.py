@@ -211,3 +211,31 @@ async def test_a_crash_at_any_call_undoes_once(store_url: str, when: Literal["be
             assert at > 10
             return
     raise AssertionError("it never came to its end without a crash")
+
+
+async def test_undoing_is_not_cut_off_for_taking_long(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was halted and holds on is pressed after a while; it is executed once more by then, and that is not pressed."""
+    monkeypatch.setattr("mainspring.engine.engine._PATIENCE", 0.001)
+    slow = App(store_url)
+    undone: list[int] = []
+
+    @slow.step
+    async def put_back(number: int) -> None:
+        await asyncio.sleep(0.01)
+        undone.append(number)
+
+    @slow.workflow
+    async def take() -> None:
+        async with run.undo() as undo:
+            for number in range(6):
+                undo.push(put_back.bind(number))
+            await run.sleep(86_400)
+
+    async with slow:
+        handle = await take.start()
+        while (await handle.describe()).state != State.WAITING:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await handle.cancel()
+        with pytest.raises(RunCancelled):
+            await handle.result()
+    assert undone == [5, 4, 3, 2, 1, 0]

@@ -105,6 +105,7 @@ async def test_listeners_hear_what_happens_to_runs_and_their_own_faults_stay_the
         ("run.failed", "ValueError: negative", 2),
         ("run.started", None, 1),
         ("run.waiting", None, 1),
+        ("run.cancelling", "enough", 1),
         ("run.cancelled", "enough", 1),
     ]
     assert later == [bad.id]

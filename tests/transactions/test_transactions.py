@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
-from typing import TYPE_CHECKING, Literal
+import sqlite3  # noqa: TC003  (what a transaction is given is found by its annotation)
+from typing import TYPE_CHECKING, Any, Literal
 
+import psycopg  # noqa: TC002
 import pytest
 
 from mainspring import App, State, Tx, run
@@ -215,16 +217,62 @@ async def test_what_would_wait_for_its_own_end_is_an_error_that_says_so(url: str
 
 
 @app.transaction
-def ends_it_itself(tx: Tx) -> None:
+def says(tx: Tx, statement: str) -> None:
     tx.execute("INSERT INTO ledger VALUES ('early')")
-    tx.execute("COMMIT")
+    tx.execute(statement)
 
 
-async def test_a_function_that_commits_by_itself_is_told_not_to(sqlite_url: str) -> None:
-    bank.execute(sqlite_url, "CREATE TABLE ledger (entry text NOT NULL)")
-    async with world(app, url=sqlite_url):
-        with pytest.raises(InTransaction, match=r"leave that to @app\.transaction"):
-            await ends_it_itself.aio()
+@app.transaction
+def says_and_goes_on(tx: Tx, statement: str) -> None:
+    with pytest.raises(InTransaction):
+        tx.execute(statement)
+    tx.execute("SAVEPOINT mine")
+    tx.execute("INSERT INTO ledger VALUES ('undone')")
+    tx.execute("ROLLBACK TO SAVEPOINT mine")
+    tx.execute("INSERT INTO ledger VALUES ('kept')")
+
+
+ENDINGS = ["COMMIT", "  commit ;", "END", "ROLLBACK", "begin", "-- now\n/* really */ rollback transaction"]
+
+
+async def test_a_function_that_ends_its_transaction_is_told_not_to_and_nothing_is_ended(url: str) -> None:
+    async with world(app, url=url):
+        for statement in ENDINGS:
+            with pytest.raises(InTransaction, match=r"leave that to @app\.transaction"):
+                await says.aio(statement)
+            assert entries(url) == []
+            await says_and_goes_on.aio(statement)
+            assert entries(url) == ["kept"]
+            bank.execute(url, "DELETE FROM ledger")
+
+
+@app.transaction
+def commits_postgres(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("INSERT INTO ledger VALUES ('early')")
+    connection.execute("COMMIT")
+
+
+@app.transaction
+async def commits_postgres_awaited(connection: psycopg.AsyncConnection[Any]) -> None:
+    await connection.execute("INSERT INTO ledger VALUES ('early')")
+    await connection.execute("COMMIT")
+
+
+@app.transaction
+def commits_sqlite(connection: sqlite3.Connection) -> None:
+    connection.execute("INSERT INTO ledger VALUES ('early')")
+    connection.execute("COMMIT")
+    connection.execute("BEGIN")
+
+
+async def test_one_that_has_the_drivers_own_connection_is_told_afterwards_and_not_recorded_as_done(url: str) -> None:
+    fns: list[Any] = [commits_sqlite] if bank.is_sqlite(url) else [commits_postgres, commits_postgres_awaited]
+    async with world(app, url=url):
+        for fn in fns:
+            handle = await fn.start()
+            with pytest.raises(InTransaction, match=r"leave that to @app\.transaction"):
+                await handle.result()
+            assert (await handle.describe()).state is State.FAILED
 
 
 # -- crashes -----------------------------------------------------------------------------------------------------------

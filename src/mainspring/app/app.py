@@ -161,10 +161,12 @@ class App(Voice, Scope):
         return self._runtime.queues.add(name, limits, None if retry is None else stored(Retry.of(retry)))
 
     def on(self, event: str, fn: Callable[[RunEvent], Any]) -> Callable[[RunEvent], Any]:
-        """Have a function called when something happens to a run in this process: `app.on("run.failed", fn)`, or "*" for all.
+        """Have a function called when something happens to a run: `app.on("run.failed", fn)`, or "*" for all.
 
-        Events: run.started, run.resumed, run.waiting, run.retrying, run.succeeded, run.failed, run.cancelled. The function is
-        given a `RunEvent`, on the loop; it may be a coroutine function. Nothing waits for it, and what it raises is logged.
+        Events: run.started, run.resumed, run.waiting, run.retrying, run.cancelling, run.succeeded, run.failed, run.cancelled. The
+        function is given a `RunEvent`, on the loop; it may be a coroutine function. Nothing waits for it, and what it raises is
+        logged. It is called in the worker that executes the run; for runs that end in no worker's hand in one worker that has
+        such a function, within a day, if there is one. Each change is told once, or never if the process dies in that moment.
         """
         self._runtime.listeners.add(event, fn)
         return fn

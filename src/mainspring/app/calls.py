@@ -84,7 +84,6 @@ class Calls:
         ex = line.execution
         if call.function.kind == "transaction":
             made = TransactionCall.of(call.function, call.args, call.kwargs)
-            self.encode(call)
             return transaction(ex, line.take_position(), made)
         if call.function.kind != "workflow":
             prepared = StepCall.of(call.function, call.args, call.kwargs)

@@ -15,17 +15,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from mainspring.model.clock import Clock
     from mainspring.model.records import Run
+    from mainspring.store.telling import Untold
 
 log = logging.getLogger("mainspring.app")
 
-EVENTS = ("run.started", "run.resumed", "run.waiting", "run.retrying", "run.succeeded", "run.failed", "run.cancelled")
+EVENTS = (
+    "run.started",
+    "run.resumed",
+    "run.waiting",
+    "run.retrying",
+    "run.cancelling",
+    "run.succeeded",
+    "run.failed",
+    "run.cancelled",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """Something that happened to a run in this process."""
+    """Something that happened to a run."""
 
     name: str
     run: str
@@ -52,12 +61,15 @@ class Listeners:
             raise InvalidInput(f"app.on takes a function that is given the event, not {fn!r}")
         self._all.setdefault(name, []).append(fn)
 
-    def tell(self, name: str, run: Run, reason: str | None, clock: Clock) -> None:
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def tell(self, name: str, run: Run | Untold, reason: str | None, at: int) -> None:
         """Tell those who want to know, on the loop: nobody waits for them."""
         interested = [*self._all.get(name, ()), *self._all.get("*", ())]
         if not interested:
             return
-        event = RunEvent(name, run.id, run.workflow, reason, run.attempts + 1, run.queue, to_datetime(clock.now()))
+        event = RunEvent(name, run.id, run.workflow, reason, run.attempts + 1, run.queue, to_datetime(at))
         for fn in interested:
             try:
                 answer = fn(event)

@@ -65,7 +65,7 @@ class Transacting:
     def outside(self, call: Call[Any]) -> Any:
         """Make a transaction that no run records: from plain code, from a step, or as part of the one it is called in."""
         where = current.get()
-        prepared = self._prepared(call)
+        prepared = TransactionCall.of(call.function, call.args, call.kwargs)
         if isinstance(where, TransactionScope):
             return self._nested(where, prepared)
         place = prepared.database or self._runtime.connection().store.transactions
@@ -111,7 +111,7 @@ class Transacting:
     async def await_outside(self, call: Call[Any]) -> Any:
         """The same for an `async def` transaction."""
         where = current.get()
-        prepared = self._prepared(call)
+        prepared = TransactionCall.of(call.function, call.args, call.kwargs)
         if isinstance(where, TransactionScope):
             return await self._await_nested(where, prepared)
         connection = await self._runtime.connected()
@@ -121,10 +121,12 @@ class Transacting:
             scope = self._scope(prepared, session)
             token = current.set(scope)
             try:
-                return await prepared.made(session)
+                value = await prepared.made(session)
             finally:
                 scope.over = True
                 current.reset(token)
+            session.settle()
+            return value
 
         failed = 0
         while True:
@@ -152,10 +154,6 @@ class Transacting:
             raise
         await tongue.ask(f"RELEASE SAVEPOINT {_NESTED}", {})
         return value
-
-    def _prepared(self, call: Call[Any]) -> TransactionCall:
-        self._runtime.calls.encode(call)
-        return TransactionCall.of(call.function, call.args, call.kwargs)
 
     def _scope(self, call: TransactionCall, session: Any) -> TransactionScope:
         where = current.get()

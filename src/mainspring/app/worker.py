@@ -25,6 +25,7 @@ from mainspring.services.pruner import Pruner
 from mainspring.services.scheduler import Scheduler
 from mainspring.services.sweeper import Sweeper
 from mainspring.services.tally import Tally
+from mainspring.services.teller import Teller
 
 if TYPE_CHECKING:
     from mainspring.app.connection import Connection
@@ -97,7 +98,15 @@ class Worker:
         )
         self._pruner = Pruner(clock, store=store, engine=self.engine, keep=runtime.keep)
         self._sweeper = Sweeper(clock, store=store, engine=self.engine, places=runtime.places)
-        self.engine.on_change = lambda name, run, reason: runtime.listeners.tell(name, run, reason, clock)
+        self._teller = Teller(
+            clock,
+            settings.poll,
+            store=store,
+            engine=self.engine,
+            wanted=lambda: bool(runtime.listeners),
+            tell=lambda end: runtime.listeners.tell(f"run.{end.state}", end, end.reason, end.completed),
+        )
+        self.engine.on_change = lambda name, run, reason: runtime.listeners.tell(name, run, reason, clock.now())
         self.engine.on_scheduled_end = self._scheduler.kick
         self.engine.on_concluded = self.tally.count
         self._heartbeat = runtime.backstage.heartbeat(
@@ -120,7 +129,7 @@ class Worker:
         if runtime.settings.keep_logs != "off":
             self._keeper = Keeper(runtime.settings.keep_logs, self.engine.worker_id, clock)
             self._keeper.begin()
-        services = (self._claimer, self._attendant, self._scheduler, self._pruner, self._sweeper)
+        services = (self._claimer, self._attendant, self._scheduler, self._pruner, self._sweeper, self._teller)
         self._tasks = [self._loop.create_task(service.run()) for service in services]
 
     def _declare(self) -> None:
@@ -224,6 +233,13 @@ class Worker:
             self._call_soon(self._claimer.note_ends)
         if signal.ready or signal.due or mine:
             self._call_soon(self._wake, signal.ready, mine, signal.due)
+        if signal.due or self._nobody_saw(signal, mine=mine):
+            self._call_soon(self._teller.kick)
+
+    def _nobody_saw(self, signal: Signal, *, mine: bool) -> bool:
+        """Whether runs may have ended that were in no worker's hand, or were taken from it. Of a run's own end the engine tells."""
+        ended = signal.ended or frozenset()
+        return bool(ended) and (mine or not ended <= self.engine.executions.keys())
 
     def _wake(self, ready: bool, poked: bool, due: bool) -> None:  # noqa: FBT001
         if ready:

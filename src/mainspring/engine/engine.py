@@ -21,9 +21,9 @@ from mainspring.engine.signals import Halt, HandedBack, Lost, Stopped
 from mainspring.engine.timers import Timers
 from mainspring.engine.waits import Waits
 from mainspring.errors import StoreError, StoreUnavailable, TooLarge
-from mainspring.model.records import Run
+from mainspring.model.records import Ending, Run
 from mainspring.model.states import State
-from mainspring.store.ops import Finish
+from mainspring.store.ops import Finish, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mainspring.engine.registry import Function, Registry
     from mainspring.engine.settings import EngineSettings
     from mainspring.model.clock import Clock
-    from mainspring.model.records import Claim, Ending, NewRun
+    from mainspring.model.records import Claim, NewRun
     from mainspring.store.committer import Committer
     from mainspring.store.protocol import Poke, Store
 
@@ -208,7 +208,7 @@ class Engine:
             )
         except Exception as defect:
             log.exception("run %s of %s could not be concluded", ex.id, ex.function.name)
-            await self._give_up(ex, defect)
+            ending = await self._give_up(ex, defect)
         finally:
             self._forget(ex)
         if isinstance(ex.halted, Stopped) and ex.undoable:
@@ -262,12 +262,14 @@ class Engine:
                 return (await self.in_thread(self.store.endings, [ending.id])).get(ending.id) or ending
         return ending
 
-    async def _give_up(self, ex: Execution, defect: Exception) -> None:
+    async def _give_up(self, ex: Execution, defect: Exception) -> Ending | None:
         """A defect of the library's own must not leave a run in nobody's hand: it fails, with what is known."""
         finish = Finish(self.worker_id, ex.id, ex.epoch, State.FAILED, self.clock.now())
         finish.reason, finish.error = f"{type(defect).__name__}: {defect}"[:500], encode_exception(defect)
         with contextlib.suppress(Exception):
-            await self.committer.commit(finish)
+            if await self.committer.commit(finish) is Verdict.DONE:
+                return Ending(ex.id, finish.state, finish.reason, None, finish.error)
+        return None
 
     def _forget(self, ex: Execution) -> None:
         ex.set_resting(resting=False)
@@ -348,6 +350,8 @@ class Engine:
     def _halt(self, ex: Execution, signal: Halt) -> None:
         if ex.unwinding is not None and isinstance(signal, Stopped):
             return  # it is being stopped
+        if isinstance(signal, Stopped) and ex.halted is None:
+            self.changed(ex, "run.cancelling", signal.args[0] if signal.args else None)
         ex.halt(signal)
         self.loop.call_later(_PATIENCE, self._press, ex.id, ex.epoch)
 
@@ -356,6 +360,8 @@ class Engine:
         ex = self.executions.get(run_id)
         if ex is None or ex.epoch != epoch or ex.over or not ex.function.is_async or ex.root is None:
             return
+        if ex.halted is None:
+            return  # it is executed once more by now, to undo what it did, and nobody has halted that
         if ex.invoking and not isinstance(ex.halted, Lost):
             self.loop.call_later(_PATIENCE, self._press, run_id, epoch)
             return

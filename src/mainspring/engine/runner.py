@@ -234,35 +234,35 @@ def _finish_unwound(ex: Execution) -> Flow:
         log.error("run %s of %s: %s", ex.id, ex.function.name, "; ".join(ex.complaints))
         if reason != "timeout":
             reason = "; ".join([*([reason] if reason else []), *ex.complaints])[:500]
-    verdict = yield Commit(
-        Finish(ex.engine.worker_id, ex.id, ex.epoch, State.CANCELLED, ex.engine.clock.now(), reason=reason)
-    )
-    return Ending(ex.id, State.CANCELLED, reason, None, None) if verdict is Verdict.DONE else None
+    return (yield from _cancelled(ex, reason))
 
 
 def _let_go(ex: Execution) -> Flow:
     signal = ex.halted
-    owner, now = ex.engine.worker_id, ex.engine.clock.now()
+    owner = ex.engine.worker_id
     if isinstance(signal, Stopped) and ex.undoable:
         return None  # the engine has it unwound
     if isinstance(signal, Continued):
         verdict = yield Commit(Continue(owner, ex.id, ex.epoch, input=signal.args[0]))
-        if verdict is Verdict.STOPPING:
-            yield Commit(Finish(owner, ex.id, ex.epoch, State.CANCELLED, now))
-        return None
+        return (yield from _cancelled(ex, None)) if verdict is Verdict.STOPPING else None
     if isinstance(signal, HandedBack) and ex.unwinding is not None:
         reason = ex.unwinding.args[0] if ex.unwinding.args else None
         yield Commit(Unwind(owner, ex.id, ex.epoch, stopping=reason or ""))
         return None
     if isinstance(signal, Stopped):
-        reason = signal.args[0] if signal.args else None
-        verdict = yield Commit(Finish(owner, ex.id, ex.epoch, State.CANCELLED, now, reason=reason))
-        return Ending(ex.id, State.CANCELLED, reason, None, None) if verdict is Verdict.DONE else None
+        return (yield from _cancelled(ex, signal.args[0] if signal.args else None))
     if isinstance(signal, HandedBack):
         due = ex.rest_due if ex.resting else None
         verdict = yield Commit(Release(owner, ex.id, ex.epoch, due=due))
-        if verdict is Verdict.STOPPING:
-            yield Commit(Finish(owner, ex.id, ex.epoch, State.CANCELLED, now))
-        return None
+        return (yield from _cancelled(ex, None)) if verdict is Verdict.STOPPING else None
     assert isinstance(signal, (Parked, Lost))  # noqa: S101
     return None
+
+
+def _cancelled(ex: Execution, reason: str | None) -> Flow:
+    """The end of a run that was stopped."""
+    engine = ex.engine
+    verdict = yield Commit(
+        Finish(engine.worker_id, ex.id, ex.epoch, State.CANCELLED, engine.clock.now(), reason=reason)
+    )
+    return Ending(ex.id, State.CANCELLED, reason, None, None) if verdict is Verdict.DONE else None

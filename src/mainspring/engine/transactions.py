@@ -260,6 +260,7 @@ async def _awaited(ex: Execution, effect: Transact, scope: TransactionScope, ses
     finally:
         scope.over = True
         current.reset(token)
+    session.settle()
     return _encoded(ex, effect, value)
 
 

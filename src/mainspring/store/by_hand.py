@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from mainspring.store.desk import Desk
 
 _END = """
-  UPDATE runs SET state = :state, reason = :reason, output = {output}, error = {error}, completed = :now, poked = :no, stranded = NULL
+  UPDATE runs SET state = :state, reason = :reason, output = {output}, error = {error}, completed = :now, poked = :no, stranded = NULL,
+    untold = :yes
   WHERE id = :id
 """
 _COMPLETE = _END.format(output=":output", error="NULL")
@@ -37,7 +38,7 @@ def complete(desk: Desk, run: Run, output: Callable[[str], str], reason: str, no
     if run.state.ended or run.owner is not None:
         return False
     values = {"state": str(State.SUCCEEDED), "output": output(run.workflow), "reason": reason}
-    desk.rows(_COMPLETE, id=run.id, now=now, no=False, **values)
+    desk.rows(_COMPLETE, id=run.id, now=now, yes=True, no=False, **values)
     desk.ended(run.id)
     return True
 
@@ -47,7 +48,7 @@ def fail(desk: Desk, run: Run, reason: str, now: int) -> bool:
     if run.state.ended or run.owner is not None:
         return False
     error = json.dumps({"type": "mainspring.errors:RunEnded", "message": reason, "args": [reason]})
-    desk.rows(_FAIL, id=run.id, state=str(State.FAILED), reason=reason, error=error, now=now, no=False)
+    desk.rows(_FAIL, id=run.id, state=str(State.FAILED), reason=reason, error=error, now=now, yes=True, no=False)
     desk.ended(run.id)
     return True
 

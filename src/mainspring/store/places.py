@@ -40,6 +40,7 @@ class AwaitedSession(Protocol):
     tongue: AsyncTongue
 
     def give(self, wants: Wants) -> Any: ...
+    def settle(self) -> None: ...
 
 
 class Place(Protocol):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mainspring.store.queues import Admit, QueueStore
     from mainspring.store.retention import Retention
     from mainspring.store.schedules import ScheduleStore
+    from mainspring.store.telling import Telling
     from mainspring.store.transactions import Transactions
     from mainspring.store.unknown import Unknown
     from mainspring.store.watching import Watching
@@ -119,7 +120,7 @@ class Signal(Struct, frozen=True):
     said: frozenset[Heard] | None = frozenset()
     """What was said; None: something was, unknown what."""
     due: bool = False
-    """There may be schedules to look at."""
+    """There may be schedules to look at, or ends to tell of that no worker has seen."""
 
 
 class SchemaReport(Struct, frozen=True):
@@ -159,6 +160,11 @@ class Store(Protocol):
     @property
     def unknown(self) -> Unknown:
         """Runs of functions that nobody knows."""
+        ...
+
+    @property
+    def telling(self) -> Telling:
+        """Ends of runs that no worker had in hand."""
         ...
 
     @property

@@ -18,7 +18,7 @@ _EXHAUSTED = "recovery exhausted"
 _AGAIN = """
   UPDATE runs SET state = :state, reason = NULL, output = NULL, error = NULL, completed = NULL, owner = NULL, poked = :no,
     due = :due, since = NULL, attempts = 0, recoveries = 0, stranded = NULL, stopping = NULL, unsettled = (schedule IS NOT NULL),
-    deadline = CAST(:now AS bigint) + timeout
+    deadline = CAST(:now AS bigint) + timeout, untold = :no
   WHERE id = :id
 """
 _SEEN_TO_END = "SELECT child FROM steps WHERE run = :id AND kind IN ('call', 'result') AND completed IS NOT NULL"

@@ -7,9 +7,12 @@ again. `Again` says that the database itself rolled it back, for the sake of oth
 
 from __future__ import annotations
 
+import re
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from mainspring.errors import InTransaction
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
 
@@ -20,6 +23,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_ENDS = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
+    r"(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|ROLLBACK(?!(?:\s+(?:TRANSACTION|WORK))?\s+TO))\b",
+    re.IGNORECASE | re.DOTALL,
+)
+ENDED = "the function ends or begins the transaction that it was given by itself; leave that to @app.transaction"
 ISOLATION = ("read committed", "repeatable read", "serializable")
 
 
@@ -59,6 +68,13 @@ class Cursor(Protocol):
     def rowcount(self) -> int: ...
 
 
+@lru_cache(maxsize=512)
+def leave_alone(statement: str) -> None:
+    """Refuse a statement that ends the transaction it is part of, or begins one."""
+    if _ENDS.match(statement):
+        raise InTransaction(ENDED)
+
+
 class Tx:
     """An open transaction, given to a function that is decorated with `@app.transaction`.
 
@@ -72,10 +88,12 @@ class Tx:
 
     def execute(self, statement: str, parameters: Any = (), /) -> Cursor:
         """Execute a statement. Rows are fetched from what it returns."""
+        leave_alone(statement)
         return self._execute(statement, parameters)
 
     def executemany(self, statement: str, rows: Iterable[Any], /) -> None:
         """Execute a statement once for each row of parameters."""
+        leave_alone(statement)
         for row in rows:
             self._execute(statement, row)
 
@@ -90,7 +108,7 @@ class Session(Protocol):
         ...
 
     def settle(self) -> None:
-        """Send what is still held back, as an ORM does."""
+        """Send what is still held back, as an ORM does, and see that the function has left the transaction open."""
         ...
 
 

@@ -28,7 +28,7 @@ _MARKED = "SELECT id, workflow, stranded FROM runs WHERE stranded IS NOT NULL AN
 _MARK = "UPDATE runs SET stranded = :mark WHERE id = :id AND state = 'queued' AND stranded IS NULL RETURNING id"
 _UNMARK = "UPDATE runs SET stranded = NULL WHERE id = :id AND state = 'queued' RETURNING id"
 _FAIL = """
-  UPDATE runs SET state = 'failed', reason = :reason, error = :error, completed = :now, stranded = NULL
+  UPDATE runs SET state = 'failed', reason = :reason, error = :error, completed = :now, stranded = NULL, untold = :yes
   WHERE id = :id AND state = 'queued' RETURNING id
 """
 
@@ -81,7 +81,7 @@ def _fail(desk: Desk, run: str, workflow: str, now: int) -> bool:
     reason = f"no worker knows {workflow!r}"
     message = f"no live worker has known a function called {workflow!r} for too long (setting unknown_after)"
     error = json.dumps({"type": "mainspring.errors:UnknownFunction", "message": message, "args": [message]})
-    if not desk.rows(_FAIL, id=run, reason=reason, error=error, now=now):
+    if not desk.rows(_FAIL, id=run, reason=reason, error=error, now=now, yes=True):
         return False
     desk.ended(run)
     return True

@@ -46,6 +46,9 @@ class _Awaited:
     def give(self, wants: Wants) -> Any:
         return self._session.give(wants)
 
+    def settle(self) -> None:
+        self._session.settle()
+
 
 class PostgresPlace:
     """See `mainspring.store.elsewhere.Place`."""

@@ -59,7 +59,7 @@ TEXTS = Texts(
 """,
     mood=MOOD_ONE,
     born_cancelled="""
-  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now
+  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, untold = true
   WHERE id = ANY(:ids) AND state IN ('scheduled', 'queued')
 """,
     lock_tree=f"""

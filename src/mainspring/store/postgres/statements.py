@@ -57,7 +57,8 @@ START_ONE = f"""
 """
 
 BORN_CANCELLED = """
-  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL WHERE id = :id RETURNING id
+  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, untold = true
+  WHERE id = :id RETURNING id
 """
 
 # -- steps ---------------------------------------------------------------------------------------------------------------

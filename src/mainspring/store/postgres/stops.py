@@ -19,6 +19,7 @@ RETIRE = f"""
     reason = CASE WHEN state = 'running' AND recoveries >= :most THEN 'recovery exhausted' ELSE reason END,
     error = CASE WHEN state = 'running' AND recoveries >= :most THEN :exhausted::json ELSE error END,
     completed = CASE WHEN (state = 'cancelling' AND NOT {UNDOABLE}) OR (state = 'running' AND recoveries >= :most) THEN :now ELSE completed END,
+    untold = (state = 'cancelling' AND NOT {UNDOABLE}) OR (state = 'running' AND recoveries >= :most),
     recoveries = CASE WHEN state = 'running' THEN recoveries + 1 ELSE recoveries END
   WHERE owner = :worker RETURNING id, state
 """
@@ -42,13 +43,13 @@ CANCEL_UNDOABLE = f"""{_TREE}
   RETURNING id
 """
 CANCEL_AT_ONCE = f"""{_TREE}
-  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, poked = false
+  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, poked = false, untold = true
   WHERE id = ANY(ARRAY(SELECT id FROM tree)) AND state IN ('scheduled', 'queued', 'running', 'waiting')
     AND stopping IS NULL AND (owner IS NULL OR kind <> 'workflow')
   RETURNING id
 """
 TERMINATE = f"""{_TREE}
-  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, epoch = epoch + 1, poked = owner IS NOT NULL
+  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, epoch = epoch + 1, untold = true, poked = owner IS NOT NULL
   WHERE id = ANY(ARRAY(SELECT id FROM tree)) AND state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling')
   RETURNING id, owner
 """
@@ -58,4 +59,6 @@ EXPIRE_UNDOABLE = f"""
   UPDATE runs r SET state = 'queued', reason = 'timeout', stopping = 'timeout', due = :now WHERE {_OVERDUE} AND {UNDOABLE}
   RETURNING id
 """
-EXPIRE = f"UPDATE runs SET state = 'cancelled', reason = 'timeout', completed = :now WHERE {_OVERDUE} RETURNING id"
+EXPIRE = f"""
+  UPDATE runs SET state = 'cancelled', reason = 'timeout', completed = :now, untold = true WHERE {_OVERDUE} RETURNING id
+"""

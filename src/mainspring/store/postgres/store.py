@@ -26,6 +26,7 @@ from mainspring.store.postgres.schedules import PostgresSchedules
 from mainspring.store.postgres.transactions import PostgresTransactions
 from mainspring.store.postgres.whole import Whole
 from mainspring.store.run_filters import POSTGRES_ATTRIBUTES, Filters
+from mainspring.store.telling import Telling
 from mainspring.store.unknown import Unknown
 from mainspring.store.watching import POSTGRES_SPANS, Watching
 
@@ -86,6 +87,7 @@ class PostgresStore:
         self._filters = Filters(POSTGRES_ATTRIBUTES)
         self.management = Management(self._manage, self._rows, self._filters)
         self.unknown = Unknown(self._manage, self._rows)
+        self.telling = Telling(self._manage, self._rows)
         self.watching = Watching(self._rows, self._do_all, POSTGRES_SPANS)
 
     # -- life ----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from mainspring.store.joining import Joined, Joining
 from mainspring.store.placeholders import for_psycopg
 from mainspring.store.postgres.identity import Identity
 from mainspring.store.postgres.joining import TEXTS, AsyncWords, Words, inside
-from mainspring.store.transactions import Again, Tx, Wants, named
+from mainspring.store.transactions import ENDED, Again, Tx, Wants, named
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -67,6 +67,8 @@ class PostgresSession:
     def settle(self) -> None:
         if self._wrapped is not None:
             self._wrapped.settle()
+        if self._db.info.transaction_status == TransactionStatus.IDLE:
+            raise InTransaction(ENDED)
 
     def _execute(self, statement: str, parameters: Any) -> Cursor:
         assert isinstance(self._db, psycopg.Connection)  # noqa: S101

@@ -76,7 +76,7 @@ STOPPED = """
   SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(?)) AND state IN ('cancelling', 'cancelled')
 """
 BORN_CANCELLED = """
-  UPDATE runs SET state = 'cancelled', reason = ?, completed = ?, owner = NULL
+  UPDATE runs SET state = 'cancelled', reason = ?, completed = ?, owner = NULL, untold = 1
   WHERE id IN (SELECT value FROM json_each(?)) AND state IN ('scheduled', 'queued', 'running')
 """
 INSERT_RUNS = Bulk(

@@ -13,7 +13,7 @@ import tempfile
 import threading
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 from weakref import WeakSet
 
 from mainspring.errors import InTransaction, StoreError, StoreFull, StoreUnavailable
@@ -30,20 +30,40 @@ _BUSY_SECONDS = 30.0
 _UNAVAILABLE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 
 
+def raise_translated(error: sqlite3.Error, path: str) -> NoReturn:
+    """Raise the library's error for what the database cannot help with; any other is raised as it is."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL:
+        raise StoreFull(f"no room on the disk of {path}: {error}; work goes on when there is") from error
+    if code in _UNAVAILABLE:
+        raise StoreUnavailable(f"the database {path} cannot be used now: {error}") from error
+    if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_PERM}:
+        raise StoreError(f"the database {path}: {error}") from error
+    raise error
+
+
 @contextlib.contextmanager
 def translated(path: str) -> Generator[None]:
     """Raise the library's errors for what the database cannot help with."""
     try:
         yield
     except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code == sqlite3.SQLITE_FULL:
-            raise StoreFull(f"no room on the disk of {path}: {error}; work goes on when there is") from error
-        if code in _UNAVAILABLE:
-            raise StoreUnavailable(f"the database {path} cannot be used now: {error}") from error
-        if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_PERM}:
-            raise StoreError(f"the database {path}: {error}") from error
-        raise
+        raise_translated(error, path)
+
+
+class Turn:
+    """A turn at writing, for a `with` statement. Not a generator: every write goes through it."""
+
+    __slots__ = ("_database",)
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def __enter__(self) -> None:
+        self._database.take_turn()
+
+    def __exit__(self, *exc: object) -> None:
+        self._database.end_turn()
 
 
 _with_turns: WeakSet[Database] = WeakSet()
@@ -64,6 +84,7 @@ class Database:
         self._turns: int | None = None
         self._writer: sqlite3.Connection | None = None
         self._lent_to: int | None = None
+        self._turn = Turn(self)
 
     def open(self) -> None:
         with translated(self.path):
@@ -73,7 +94,7 @@ class Database:
             if fcntl is not None and self._temporary is None:
                 self._turns = os.open(f"{self.path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
                 _with_turns.add(self)
-            with self._my_turn():
+            with self._turn:
                 self._writer = self._connect()
                 self._writer.execute("PRAGMA journal_mode = WAL")
 
@@ -103,7 +124,7 @@ class Database:
     @contextlib.contextmanager
     def write(self) -> Generator[sqlite3.Connection]:
         """A write transaction: committed at the end of the block, rolled back by an exception."""
-        with translated(self.path), self._my_turn():
+        with translated(self.path), self._turn:
             connection = self._open_writer()
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -117,18 +138,18 @@ class Database:
     @contextlib.contextmanager
     def write_alone(self) -> Generator[sqlite3.Connection]:
         """A connection for one statement that writes: it is a transaction by itself, which spares two statements."""
-        with translated(self.path), self._my_turn():
+        with translated(self.path), self._turn:
             yield self._open_writer()
 
-    @contextlib.contextmanager
-    def turn(self) -> Generator[None]:
-        """A turn at writing for a user's function on this thread. Whatever else it would have written here now is an error."""
-        with self._my_turn():
-            self._lent_to = threading.get_ident()
-            try:
-                yield
-            finally:
-                self._lent_to = None
+    def lend_turn(self) -> None:
+        """Take a turn at writing for a user's function on this thread. Whatever else it would write here meanwhile is an error."""
+        self.take_turn()
+        self._lent_to = threading.get_ident()
+
+    def take_back_turn(self) -> None:
+        """The end of it."""
+        self._lent_to = None
+        self.end_turn()
 
     def writer(self) -> sqlite3.Connection:
         """The connection that writes. To be used within a turn."""
@@ -202,23 +223,28 @@ class Database:
         self._all.append(connection)
         return connection
 
-    @contextlib.contextmanager
-    def _my_turn(self) -> Generator[None]:
+    def take_turn(self) -> None:
+        """Wait until nobody else writes, in this process and in others."""
         if self._lent_to is not None and self._lent_to == threading.get_ident():
             raise InTransaction(
                 "this thread is inside a transaction, and what it asks for is another one on the same SQLite file, which would "
                 "wait for the first for ever; do it before or after, or through the transaction's own connection"
             )
-        with self._lock:
-            turns = self._turns
-            if turns is None or fcntl is None:
-                yield
-                return
-            fcntl.flock(turns, fcntl.LOCK_EX)
+        self._lock.acquire()
+        if self._turns is not None and fcntl is not None:
             try:
-                yield
-            finally:
-                fcntl.flock(turns, fcntl.LOCK_UN)
+                fcntl.flock(self._turns, fcntl.LOCK_EX)
+            except BaseException:
+                self._lock.release()
+                raise
+
+    def end_turn(self) -> None:
+        """Let the others write. In a forked process there is nothing to give back: the turn was the parent's."""
+        try:
+            if self._turns is not None and fcntl is not None:
+                fcntl.flock(self._turns, fcntl.LOCK_UN)
+        finally:
+            self._lock.release()
 
 
 def _in_child() -> None:

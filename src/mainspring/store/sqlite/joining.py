@@ -39,13 +39,14 @@ TEXTS = Texts(
     askers=f"SELECT id, state FROM runs WHERE id IN {_IDS}",
     checkpoint=f"""
   INSERT INTO steps ({", ".join(sql.STEP_COLUMNS)})
-  SELECT {", ".join(f":{column}" for column in sql.STEP_COLUMNS)} FROM runs
-  WHERE id = :run AND owner = :owner AND epoch = :epoch AND state IN ('running', 'waiting', 'cancelling')
+  SELECT {", ".join(f":{column}" for column in sql.STEP_COLUMNS)} WHERE EXISTS (
+    SELECT 1 FROM runs
+    WHERE id = :run AND owner = :owner AND epoch = :epoch AND state IN ('running', 'waiting', 'cancelling'))
   {ON_STEP} RETURNING (SELECT state FROM runs WHERE id = :run)
 """,
     mood="UPDATE runs SET state = :mood, due = :due WHERE id = :run AND state IN ('running', 'waiting')",
     born_cancelled=f"""
-  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now
+  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, untold = 1
   WHERE id IN {_IDS} AND state IN ('scheduled', 'queued')
 """,
     lock_tree=f"{TREE} SELECT id FROM tree",

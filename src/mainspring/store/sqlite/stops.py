@@ -18,6 +18,7 @@ RETIRE = f"""
     reason = CASE WHEN state = 'running' AND recoveries >= :most THEN 'recovery exhausted' ELSE reason END,
     error = CASE WHEN state = 'running' AND recoveries >= :most THEN :exhausted ELSE error END,
     completed = CASE WHEN (state = 'cancelling' AND NOT {UNDOABLE}) OR (state = 'running' AND recoveries >= :most) THEN :now ELSE completed END,
+    untold = (state = 'cancelling' AND NOT {UNDOABLE}) OR (state = 'running' AND recoveries >= :most),
     recoveries = CASE WHEN state = 'running' THEN recoveries + 1 ELSE recoveries END
   WHERE owner = :worker RETURNING id, state
 """
@@ -36,13 +37,13 @@ CANCEL_UNDOABLE = f"""{TREE}
   RETURNING id
 """
 CANCEL_AT_ONCE = f"""{TREE}
-  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, poked = 0
+  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, poked = 0, untold = 1
   WHERE id IN (SELECT id FROM tree) AND state IN ('scheduled', 'queued', 'running', 'waiting')
     AND stopping IS NULL AND (owner IS NULL OR kind <> 'workflow')
   RETURNING id
 """
 TERMINATE = f"""{TREE}
-  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, epoch = epoch + 1,
+  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, epoch = epoch + 1, untold = 1,
     poked = CASE WHEN owner IS NULL THEN 0 ELSE 1 END
   WHERE id IN (SELECT id FROM tree) AND state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling')
   RETURNING id, owner
@@ -52,4 +53,6 @@ EXPIRE_UNDOABLE = f"""
   UPDATE runs SET state = 'queued', reason = 'timeout', stopping = 'timeout', due = :now WHERE {_OVERDUE} AND {UNDOABLE}
   RETURNING id
 """
-EXPIRE = f"UPDATE runs SET state = 'cancelled', reason = 'timeout', completed = :now WHERE {_OVERDUE} RETURNING id"
+EXPIRE = f"""
+  UPDATE runs SET state = 'cancelled', reason = 'timeout', completed = :now, untold = 1 WHERE {_OVERDUE} RETURNING id
+"""

@@ -25,6 +25,7 @@ from mainspring.store.sqlite.queues import SqliteQueues
 from mainspring.store.sqlite.retention import SqliteRetention
 from mainspring.store.sqlite.schedules import SqliteSchedules
 from mainspring.store.sqlite.transactions import SqliteTransactions
+from mainspring.store.telling import Telling
 from mainspring.store.unknown import Unknown
 from mainspring.store.watching import SQLITE_SPANS, Watching
 
@@ -76,6 +77,7 @@ class SqliteStore:
         self._filters = Filters(SQLITE_ATTRIBUTES)
         self.management = Management(self._manage, self._rows, self._filters)
         self.unknown = Unknown(self._manage, self._rows)
+        self.telling = Telling(self._manage, self._rows)
         self.watching = Watching(self._rows, self._do, SQLITE_SPANS)
 
     # -- life ----------------------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from mainspring.errors import InTransaction, InvalidInput
 from mainspring.store import alchemy
 from mainspring.store.joining import Joined, Joining, carry
 from mainspring.store.placeholders import for_sqlite
-from mainspring.store.sqlite.database import translated
+from mainspring.store.sqlite.database import raise_translated, translated
 from mainspring.store.sqlite.joining import TEXTS, AsyncWords, Words, inside
-from mainspring.store.transactions import Tx, Wants, named
+from mainspring.store.transactions import ENDED, Tx, Wants, named
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -57,6 +57,10 @@ class SqliteSession:
         if self._wrapped is not None:
             self._wrapped.settle()
 
+    def close(self) -> None:
+        if self._wrapped is not None:
+            self._wrapped.close()
+
     def _execute(self, statement: str, parameters: Any) -> Cursor:
         cursor: Cursor = self._db.execute(for_sqlite(statement), parameters)
         return cursor
@@ -73,49 +77,58 @@ class SqliteTransactions:
 
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
         del isolation  # one writer at a time: always serializable
-        if wants in {Wants.PSYCOPG, Wants.PSYCOPG_ASYNC}:
-            raise InvalidInput(
-                f"a transaction here is on a SQLite file, which has no {wants.value}; annotate its first parameter with Tx"
-            )
-        own = wants is Wants.TX
-        with self._db.turn():
-            with translated(self._db.path):
-                connection = self._db.writer() if own else self._lend()
-            wrapped = alchemy.wrap("sqlite://", connection) if wants.name.startswith("SA") else None
+        database, own = self._db, wants is Wants.TX
+        if not own:
+            _refuse_psycopg(wants)
+        database.lend_turn()
+        try:
+            connection = database.writer() if own else self._lend()
+            session = SqliteSession(connection, own=own, wrapped=None if own else _wrapped(connection, wants))
             try:
-                with translated(self._db.path):
-                    connection.execute("BEGIN IMMEDIATE")
-                    connection.execute(f"SAVEPOINT {_GUARD}")
-                session = SqliteSession(connection, own=own, wrapped=wrapped)
+                self._begin(connection, guarded=not own)
                 answer = work(session)
-                self._commit(connection)
+                self._commit(connection, guarded=not own)
             except BaseException as error:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 _explain(error)
                 raise
             finally:
-                if wrapped is not None:
-                    wrapped.close()
                 if not own:
+                    session.close()
                     connection.row_factory, connection.text_factory = None, str
                     self._lent.append(connection)
+        finally:
+            database.take_back_turn()
         if session.joined.joining.news:
             self._tell(session.joined.joining.signal())
         return answer
 
     def _lend(self) -> sqlite3.Connection:
-        return self._lent.pop() if self._lent else self._db.another()
-
-    def _commit(self, connection: sqlite3.Connection) -> None:
-        try:
-            connection.execute(f"RELEASE {_GUARD}")
-        except sqlite3.OperationalError:
-            raise InTransaction(
-                "the function committed or rolled back the transaction that it was given; leave that to @app.transaction"
-            ) from None
         with translated(self._db.path):
+            return self._lent.pop() if self._lent else self._db.another()
+
+    def _begin(self, connection: sqlite3.Connection, *, guarded: bool) -> None:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            if guarded:
+                connection.execute(f"SAVEPOINT {_GUARD}")
+        except sqlite3.Error as error:
+            raise_translated(error, self._db.path)
+
+    def _commit(self, connection: sqlite3.Connection, *, guarded: bool) -> None:
+        """`guarded`: the function had the connection itself, and may have ended the transaction and begun another one."""
+        try:
+            if guarded:
+                connection.execute(f"RELEASE {_GUARD}")
+        except sqlite3.OperationalError:
+            raise InTransaction(ENDED) from None
+        if not connection.in_transaction:
+            raise InTransaction(ENDED)
+        try:
             connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise_translated(error, self._db.path)
 
     async def atransact(
         self, work: Callable[[Session], Awaitable[T]], wants: Wants = Wants.PSYCOPG_ASYNC, isolation: str | None = None
@@ -156,6 +169,17 @@ class SqliteTransactions:
                 f"this connection is to {files['main'] or 'a database in memory'}, but the app's database is {self._db.path}; "
                 "only what is in one file commits together"
             )
+
+
+def _refuse_psycopg(wants: Wants) -> None:
+    if wants in {Wants.PSYCOPG, Wants.PSYCOPG_ASYNC}:
+        raise InvalidInput(
+            f"a transaction here is on a SQLite file, which has no {wants.value}; annotate its first parameter with Tx"
+        )
+
+
+def _wrapped(connection: sqlite3.Connection, wants: Wants) -> Wrapped | None:
+    return alchemy.wrap("sqlite://", connection) if wants.name.startswith("SA") else None
 
 
 def _native(raw: Any) -> AsyncWords | None:
