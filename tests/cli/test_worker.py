@@ -170,3 +170,14 @@ def test_fail_fast_ends_with_one_sentence_and_no_password(tmp_path: Path, url: s
         assert worker.output.splitlines()[-1].startswith("error: ")
         assert "Traceback" not in worker.output
         assert "secret" not in worker.output
+
+
+async def test_once_works_off_what_is_due_and_ends(fleet: Fleet, client: App) -> None:
+    pack()
+    for number in range(3):
+        await shop.checkout.options(id=f"order-{number}").start(number)
+    await shop.checkout.options(id="later", after="1d").start(9)
+    worker = fleet.process("-m", "mainspring", "worker", SHOP, "--once")
+    assert worker.wait() == 0
+    states = [(await client.runs.get(each)).state for each in ("order-0", "order-1", "order-2", "later")]
+    assert states == ["succeeded"] * 3 + ["scheduled"]

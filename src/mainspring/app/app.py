@@ -274,6 +274,11 @@ class App(Voice, Scope):
         """Claim again."""
         self._require_worker().pause(paused=False)
 
+    @dual
+    def drain(self, /) -> Coroutine[Any, Any, None]:
+        """Wait until this worker has worked off what is due. What is due later, waits for a limit or was begun by others stays."""
+        return self._require_worker().drained()
+
     def _require_worker(self) -> Worker:
         if self._worker is None:
             raise NotStarted("the app does not execute in this process; enter it with `async with app:` or `with app:`")

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("mainspring.app")
 
 _PAUSE = 1.0
+_LOOK = 0.01
+"""Seconds between two looks at whether all work is done, for whoever waits for that."""
 _REVIEW = 60.0
 
 
@@ -166,6 +168,19 @@ class Worker:
         self.paused = paused
         self._claimer.paused = paused
         self._call_soon(self._claimer.kick)
+
+    async def drained(self) -> None:
+        """Wait until nothing is left that is due and that this worker may do: what waits for a later time, for a limit or for
+        others stays.
+        """
+        while True:
+            before = self.engine.launches
+            if self.engine.at_rest:
+                for service in (self._attendant, self._scheduler, self._claimer):
+                    await service.one_more_round()
+                if self.engine.at_rest and self.engine.launches == before:
+                    return
+            await asyncio.sleep(_LOOK)
 
     async def stop(self) -> None:
         """Hand everything back and leave the fleet."""

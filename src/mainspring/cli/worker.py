@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -48,6 +49,7 @@ _MOST_NAMED = 5
 @click.option("--no-crontab", is_flag=True, help="Not even those of the file `crontab` beside the target.")
 @click.option("--queues", metavar="NAMES", help="Take runs from these queues only, separated by commas.")
 @click.option("--url", metavar="URL", help="A database instead of the app's own.")
+@click.option("--once", is_flag=True, help="Work off what is due, then end.")
 @click.option("--fail-fast", is_flag=True, help="Give up if the database cannot be reached at the start.")
 @click.option(
     "--log-level",
@@ -65,13 +67,14 @@ def worker(
     crontab: Path | None,
     url: str | None,
     *,
+    once: bool,
     fail_fast: bool,
     log_level: str,
     quiet: bool,
     show_runs: bool,
     no_crontab: bool,
 ) -> None:
-    """Execute the runs of an app until stopped.
+    """Execute the runs of an app until stopped, or, with --once, until nothing is due.
 
     TARGET is module:app or path/file.py:app; without :app if the module has only one. The current folder is importable.
 
@@ -81,6 +84,7 @@ def worker(
     \b
       mainspring worker shop:app
       mainspring worker examples/quickstart.py --concurrency 50
+      mainspring worker shop:app --once
     """
     _log_to_stderr(log_level)
     app = load_app(target)
@@ -94,7 +98,7 @@ def worker(
         showing.show_runs(app)
     if not quiet:
         _introduce(app, target)
-    asyncio.run(_serve(app, fail_fast=fail_fast, say=_nothing if quiet else note))
+    asyncio.run(_serve(app, once=once, fail_fast=fail_fast, say=_nothing if quiet else note))
     _leave_stuck_threads()
 
 
@@ -126,7 +130,7 @@ def _introduce(app: App, target: str) -> None:
         note(f"  {kind + 's':<10} {', '.join(names) or 'none'}")
 
 
-async def _serve(app: App, *, fail_fast: bool, say: Callable[[str], None]) -> None:
+async def _serve(app: App, *, once: bool, fail_fast: bool, say: Callable[[str], None]) -> None:
     stop = Stop()
     async with AsyncExitStack() as stack:
         if not await _enter(app, stack, stop, fail_fast=fail_fast):
@@ -134,7 +138,10 @@ async def _serve(app: App, *, fail_fast: bool, say: Callable[[str], None]) -> No
         engine = app.runtime.engine
         say(f"  worker     {engine.worker_id if engine is not None else '?'}")
         say("ready; ^C or SIGTERM stops it, a second one at once")
-        await stop.asked.wait()
+        if once:
+            await _drain(app, stop)
+        else:
+            await stop.asked.wait()
         _say_what_is_left(app, say)
     say("stopped")
 
@@ -155,6 +162,16 @@ async def _enter(app: App, stack: AsyncExitStack, stop: Stop, *, fail_fast: bool
         except TimeoutError:
             pause = min(pause * 2, _LONGEST_PAUSE)
     return False
+
+
+async def _drain(app: App, stop: Stop) -> None:
+    """Wait until what is due is worked off, or until told to stop."""
+    drained, asked = asyncio.ensure_future(app.drain()), asyncio.ensure_future(stop.asked.wait())
+    await asyncio.wait((drained, asked), return_when=asyncio.FIRST_COMPLETED)
+    asked.cancel()
+    drained.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await drained
 
 
 def _say_what_is_left(app: App, say: Callable[[str], None]) -> None:

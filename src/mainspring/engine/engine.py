@@ -94,6 +94,8 @@ class Engine:
         self.waits = Waits(self)
         self.parking = Parking(self)
         self._tasks: set[asyncio.Task[None]] = set()
+        self.launches = 0
+        """How often a run was set off here."""
 
     # -- room ----------------------------------------------------------------------------------------------------------
     def room(self) -> int:
@@ -176,6 +178,7 @@ class Engine:
 
     def _launch(self, ex: Execution) -> None:
         self.executions[ex.id] = ex
+        self.launches += 1
         self._count_place(ex, 1)
         self.changed(ex, "run.started" if ex.epoch == 1 else "run.resumed")
         if ex.unwinding is not None:
@@ -189,6 +192,11 @@ class Engine:
         ex.root = task = self.loop.create_task(self._run(ex), name=f"mainspring {ex.id}", context=context)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether all runs in hand wait for something that this process has no part in, and none is just being concluded."""
+        return len(self._tasks) == len(self.executions) and all(ex.resting for ex in self.executions.values())
 
     async def _run(self, ex: Execution) -> None:
         ending: Ending | None = None

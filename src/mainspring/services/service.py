@@ -32,6 +32,8 @@ class Service(ABC):
         self._loop = asyncio.get_running_loop()
         self._alarm: Alarm | None = None
         self.rounds = 0
+        self._at_work = False
+        self._turned = asyncio.Condition()
 
     @abstractmethod
     async def run_once(self, now: int) -> int | None:
@@ -41,11 +43,21 @@ class Service(ABC):
         """There may be something to do. To be called on the loop's thread."""
         self._kicked.set()
 
+    async def one_more_round(self) -> None:
+        """Have it look once more, and wait until a round that began after this has come to its end."""
+        wanted = self.rounds + (2 if self._at_work else 1)
+        while self.rounds < wanted:
+            self.kick()
+            async with self._turned:
+                if self.rounds < wanted:
+                    await self._turned.wait()
+
     async def run(self) -> None:
         """Work until cancelled."""
         pause = _FIRST_PAUSE
         while True:
             self._kicked.clear()
+            self._at_work = True
             try:
                 next_due = await self.run_once(self.clock.now())
             except asyncio.CancelledError:
@@ -64,6 +76,9 @@ class Service(ABC):
                 continue
             pause = _FIRST_PAUSE
             self.rounds += 1
+            self._at_work = False
+            async with self._turned:
+                self._turned.notify_all()
             await self._rest(next_due)
 
     async def _rest(self, next_due: int | None) -> None:
