@@ -65,7 +65,7 @@ async def test_answers_are_what_the_description_says(one_shop: Shop) -> None:
             msgspec.json.decode(answer.content, type=view.answer)
 
 
-async def test_whatever_is_sent_is_answered_with_a_sentence(one_shop: Shop) -> None:
+async def test_whatever_is_sent_is_answered_with_a_sentence(shop: Shop) -> None:
     """Every parameter and every field, with values that nobody expects."""
     requests: list[tuple[str, str, Any]] = []
 
@@ -80,7 +80,7 @@ async def test_whatever_is_sent_is_answered_with_a_sentence(one_shop: Shop) -> N
         requests.append(("POST", action.path, {name: data.draw(ODD) for name in fields}))
 
     collect()
-    async with one_shop.asking() as asking:
+    async with shop.asking() as asking:
         for method, path, values in requests:
             if method == "GET":
                 query = {name: str(value).encode("utf-8", "replace").decode() for name, value in values.items()}
@@ -92,10 +92,10 @@ async def test_whatever_is_sent_is_answered_with_a_sentence(one_shop: Shop) -> N
                 assert answer.status_code in {200, 400, 404, 409}, (method, path, values, answer.text[:300])
 
 
-async def test_a_reader_of_openapi_finds_nothing_wrong(one_shop: Shop) -> None:
+async def test_a_reader_of_openapi_finds_nothing_wrong(shop: Shop) -> None:
     """schemathesis reads the description and makes requests of its own from it."""
     schemathesis: Any = pytest.importorskip("schemathesis")
-    async with one_shop.asking() as asking:
+    async with shop.asking() as asking:
         raw = (await asking.get("/api/openapi.json")).json()
         schema = schemathesis.openapi.from_dict(raw)
         operations = [each.ok() for each in schema.get_all_operations()]

@@ -67,6 +67,11 @@ def encode_exception(exc: BaseException) -> str:
     return _write(_Carrier().record(exc)).decode()
 
 
+def in_a_line(exc: BaseException) -> str:
+    """The class and message of an exception, as text that every database stores, of bounded length."""
+    return f"{type(exc).__name__}: {_message(exc)}".replace("\0", "\N{REPLACEMENT CHARACTER}")[:500]
+
+
 def decode_exception(text: str, find: Find | None = None) -> BaseException:
     """The exception again, or a RemoteError that stands for it. `find` is asked first for the class of a path such as
     `shop.errors:Declined`.

@@ -13,7 +13,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from mainspring.codec import encode_exception
+from mainspring.codec import encode_exception, in_a_line
 from mainspring.engine.execution import Execution
 from mainspring.engine.parking import Parking
 from mainspring.engine.runner import run_async, run_blocking
@@ -273,7 +273,7 @@ class Engine:
     async def _give_up(self, ex: Execution, defect: Exception) -> Ending | None:
         """A defect of the library's own must not leave a run in nobody's hand: it fails, with what is known."""
         finish = Finish(self.worker_id, ex.id, ex.epoch, State.FAILED, self.clock.now())
-        finish.reason, finish.error = f"{type(defect).__name__}: {defect}"[:500], encode_exception(defect)
+        finish.reason, finish.error = in_a_line(defect), encode_exception(defect)
         with contextlib.suppress(Exception):
             if await self.committer.commit(finish) is Verdict.DONE:
                 return Ending(ex.id, finish.state, finish.reason, None, finish.error)

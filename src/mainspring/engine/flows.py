@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from mainspring.codec import in_a_line
 from mainspring.engine.recording import (
     Invoke,
     Pause,
@@ -134,8 +135,7 @@ def _judged(retry: Retry, record: Step, error: Exception) -> tuple[int | None, E
 
 def _trail(trail: str | None, error: BaseException) -> str:
     before: list[str] = json.loads(trail) if trail else []
-    text = f"{type(error).__name__}: {error}"
-    return json.dumps([*before, text[:500]], ensure_ascii=False)
+    return json.dumps([*before, in_a_line(error)], ensure_ascii=False)
 
 
 def _note_attempts(error: BaseException, record: Step) -> None:

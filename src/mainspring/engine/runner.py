@@ -7,7 +7,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-from mainspring.codec import encode_exception
+from mainspring.codec import encode_exception, in_a_line
 from mainspring.engine.context import Line, current
 from mainspring.engine.drivers import drive, drive_blocking, perform
 from mainspring.engine.flows import StepCall, step
@@ -184,7 +184,7 @@ def _finish_of(ex: Execution, value: Any, error: BaseException | None) -> Finish
             error = refused
     if error is not None:
         finish.state, finish.error = State.FAILED, encode_exception(error)
-        finish.reason = "interrupted" if isinstance(error, Interrupted) else f"{type(error).__name__}: {error}"[:500]
+        finish.reason = "interrupted" if isinstance(error, Interrupted) else in_a_line(error)
     return finish
 
 

@@ -46,6 +46,12 @@ class IdMaker:
         return "".join([_PAIRS[(number >> shift) & 1023] for shift in _SHIFTS])
 
 
+def id_at(micros: int) -> str:
+    """The smallest id that can be made at a time."""
+    number = max(0, micros // 1000) << 75
+    return "".join([_PAIRS[(number >> shift) & 1023] for shift in _SHIFTS])
+
+
 def check_run_id(value: object) -> str:
     """The id, if a user may give a run this id."""
     if not isinstance(value, str):

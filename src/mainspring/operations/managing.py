@@ -218,6 +218,8 @@ def check_reason(reason: str | None) -> str | None:
     """A reason that somebody gives. One of them is the library's own: whoever waits is told by it that a run's time was over."""
     if reason == "timeout":
         raise InvalidInput("the reason 'timeout' is that of runs whose time is over; say it in other words")
+    if reason is not None and "\0" in reason:
+        raise InvalidInput("a reason is text, without zero characters")
     return reason
 
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from mainspring.errors import Conflict, InvalidInput, NotFound
-from mainspring.model.states import LIVE
+from mainspring.operations.glances import quickly
 from mainspring.operations.run_filters import run_filter
-from mainspring.store.watching import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -19,14 +18,6 @@ if TYPE_CHECKING:
 
 BATCH = 500
 """So many runs share one transaction."""
-
-
-def are_few(store: Store, states: Sequence[str]) -> bool:
-    """Whether the runs in these states are soon counted. Those that have ended are not."""
-    if not states or not set(states) <= LIVE:
-        return False
-    counts = store.watching.live()
-    return sum(counts[state] for state in states) < MOST
 
 
 def act_on(
@@ -50,7 +41,7 @@ def _batches(store: Store, filters: RunFilters, states: Sequence[str]) -> Iterat
     wanted = run_filter(filters, limit=BATCH)
     if not wanted.states:
         wanted = replace(wanted, states=tuple(states))
-    wanted = replace(wanted, few=are_few(store, wanted.states))
+    wanted = quickly(store.watching, wanted)
     while page := store.runs(wanted):
         yield [run.id for run in page]
         wanted = replace(wanted, before=page[-1].uid)

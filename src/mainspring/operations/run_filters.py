@@ -14,7 +14,6 @@ from mainspring.store.protocol import RunFilter
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_TIMES = ("created", "started", "completed", "due")
 _NOT_BEGUN = (State.SCHEDULED, State.QUEUED)
 
 
@@ -74,8 +73,10 @@ def run_filter(given: RunFilters, *, before: str | None = None, limit: int = 50)
         stranded=given.get("stranded"),
         before=before,
         limit=limit,
-        few=False,
-        **{name: (_time(given, f"{name}_after"), _time(given, f"{name}_before")) for name in _TIMES},
+        created=_span(given, "created"),
+        started=_span(given, "started"),
+        completed=_span(given, "completed"),
+        due=_span(given, "due"),
     )
 
 
@@ -92,6 +93,10 @@ def _attributes(given: Mapping[str, Any]) -> str:
         return json.dumps(dict(given), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"attributes are plain JSON values by name, not {given!r}: {error}") from None
+
+
+def _span(given: RunFilters, name: str) -> tuple[int | None, int | None]:
+    return _time(given, f"{name}_after"), _time(given, f"{name}_before")
 
 
 def _time(given: RunFilters, name: str) -> int | None:

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003  (a run that asks for a RunInfo records it, and reads it back by its annotations)
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
-from msgspec.structs import replace
-
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.states import LIVE, State
 from mainspring.operations.functions import ScheduledFunctions
+from mainspring.operations.glances import GlancePage, glance, quickly
 from mainspring.operations.managing import Managing, check_reason
-from mainspring.operations.many import are_few
 from mainspring.operations.run_filters import RunFilters, RunTraits, run_filter
 from mainspring.store.ops import FAR
 
@@ -144,10 +142,14 @@ class Runs(Managing):
         if limit < 1:
             raise InvalidInput(f"a page has at least one run, not {limit}")
         wanted = run_filter(filters, before=after, limit=limit + 1)
-        page = self._store.runs(replace(wanted, few=are_few(self._store, wanted.states)))
+        page = self._store.runs(quickly(self._store.watching, wanted))
         more = len(page) > limit
         page = page[:limit]
         return RunPage([run_info(run) for run in page], page[-1].uid if more else None)
+
+    def glance(self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]) -> GlancePage:
+        """A page of runs without their values, newest first. It takes the same short time however long the history is."""
+        return glance(self._store.watching, run_filter(filters, before=after, limit=limit + 1))
 
     def logs(self, run_id: str, limit: int = 1_000) -> Lines:
         """The last lines that were logged inside a run, if they are kept (setting keep_logs)."""

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 from mainspring.errors import NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.operations.schedule_infos import ScheduleInfo, TickInfo, schedule_values, tick_info, upcoming
+from mainspring.operations.schedule_views import ScheduleViews
 from mainspring.schedules.elapsed import Times, spec_of
-from mainspring.store.schedules import TickFilter
+from mainspring.store.schedules import ScheduleFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from mainspring.model.clock import Clock
-    from mainspring.model.schedules import Schedule
+    from mainspring.model.schedules import Schedule, Tick
     from mainspring.recurrence.spec import Spec
     from mainspring.store.protocol import Store
 
@@ -57,6 +56,14 @@ class ScheduleCard:
     """The last thirty days, oldest first."""
 
 
+@dataclass(frozen=True, slots=True)
+class CardPage:
+    """A page of schedules at a glance. Hand `next` back for the page after it; None is the last."""
+
+    cards: list[ScheduleCard]
+    next: str | None
+
+
 class Pictures:
     """The verbs. All of them block."""
 
@@ -64,20 +71,32 @@ class Pictures:
         self._store = store
         self._clock = clock
 
-    def cards(self, schedules: Iterable[str]) -> list[ScheduleCard]:
-        """Schedules at a glance; one that is gone meanwhile is left out."""
-        rows = [row for row in map(self._store.schedules.get, schedules) if row is not None]
+    def cards(
+        self,
+        *,
+        id_prefix: str | None = None,
+        paused: bool | None = None,
+        workflow: str | None = None,
+        after: str | None = None,
+        limit: int = 20,
+    ) -> CardPage:
+        """A page of schedules at a glance, by id."""
+        wanted = ScheduleFilter(id_prefix=id_prefix, paused=paused, workflow=workflow, after=after, limit=limit)
+        rows, more = ScheduleViews(self._store, self._clock).rows(wanted)
         calendars = {row.id: _Calendar(row, self._clock.now(), MONTH) for row in rows}
         outcomes = self._outcomes(list(calendars.values()))
-        return [self._card(row, calendars[row.id].days(outcomes[row.id], coming=False)) for row in rows]
+        last = self._store.watching.ticks.last(list(calendars))
+        cards = [
+            self._card(row, last.get(row.id), calendars[row.id].days(outcomes[row.id], coming=False)) for row in rows
+        ]
+        return CardPage(cards, more)
 
-    def _card(self, row: Schedule, days: list[Day]) -> ScheduleCard:
-        last = self._store.schedules.ticks(TickFilter(row.id, limit=1))
+    def _card(self, row: Schedule, last: Tick | None, days: list[Day]) -> ScheduleCard:
         return ScheduleCard(
             ScheduleInfo(**schedule_values(row)),
             spec_of(row.spec).timezone,
             upcoming(row, self._clock.now(), 5),
-            tick_info(last[0]) if last else None,
+            tick_info(last) if last else None,
             days,
         )
 
@@ -91,18 +110,18 @@ class Pictures:
 
     def _outcomes(self, calendars: list[_Calendar]) -> dict[str, dict[int, dict[str, int]]]:
         """What became of the ticks of each schedule's days, by the beginning of the day."""
-        watching = self._store.watching
+        ticks = self._store.watching.ticks
         found: dict[str, dict[int, dict[str, int]]] = {calendar.row.id: {} for calendar in calendars}
         spans = [(calendar.row.id, start, end) for calendar in calendars for start, end in calendar.past]
-        for schedule, start in watching.started_in(spans):
+        for schedule, start in ticks.started_in(spans):
             found[schedule][start] = {"fired": 1}
-        for calendar in calendars:
-            mine = found[calendar.row.id]
-            for nominal, until, outcome, count in watching.unhappy(calendar.row.id, calendar.past[0][0], _MOST_UNHAPPY):
-                for start, end in calendar.past:
-                    if nominal < end and (until or nominal) >= start:
-                        there = mine.setdefault(start, {})
-                        there[outcome] = there.get(outcome, 0) + count
+        past = {calendar.row.id: calendar.past for calendar in calendars}
+        since = [(schedule, days[0][0]) for schedule, days in past.items()]
+        for schedule, nominal, until, outcome, count in ticks.unhappy(since, _MOST_UNHAPPY):
+            for start, end in past[schedule]:
+                if nominal < end and (until or nominal) >= start:
+                    there = found[schedule].setdefault(start, {})
+                    there[outcome] = there.get(outcome, 0) + _share(nominal, until, count, (start, end))
         return found
 
 
@@ -138,6 +157,14 @@ class _Calendar:
                 )
             )
         return days
+
+
+def _share(nominal: int, until: int | None, count: int, day: tuple[int, int]) -> int:
+    """How many of the ticks that one row stands for are of a day: as many as it has of their time."""
+    if until is None:
+        return count
+    inside = min(until, day[1] - SECOND) - max(nominal, day[0])
+    return max(1, round(1 + (count - 1) * inside / max(1, until - nominal)))
 
 
 def _times(times: Times, start: int, end: int, skips: set[int]) -> list[int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec.structs import replace
+
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import to_datetime, to_micros
 from mainspring.model.schedules import Outcome
@@ -85,6 +87,14 @@ class ScheduleViews:
             before = page[-1].nominal, page[-1].request
         return auditor.verdict(self._store.oldest_tick(schedule))
 
+    def rows(self, wanted: ScheduleFilter) -> tuple[list[Schedule], str | None]:
+        """A page of schedules as the store has them, and where the next one begins."""
+        if wanted.limit < 1:
+            raise InvalidInput(f"a page has at least one schedule, not {wanted.limit}")
+        found = self._store.page(replace(wanted, limit=wanted.limit + 1))
+        page = found[: wanted.limit]
+        return page, page[-1].id if len(found) > wanted.limit else None
+
     def list(
         self,
         *,
@@ -97,9 +107,7 @@ class ScheduleViews:
         limit: int = 50,
     ) -> SchedulePage:
         """A page of schedules, by id."""
-        if limit < 1:
-            raise InvalidInput(f"a page has at least one schedule, not {limit}")
-        found = self._store.page(
+        page, more = self.rows(
             ScheduleFilter(
                 id_prefix=id_prefix,
                 paused=paused,
@@ -107,11 +115,9 @@ class ScheduleViews:
                 attributes=None if attributes is None else json.dumps(dict(attributes)),
                 due_before=None if due_before is None else to_micros(due_before),
                 after=after,
-                limit=limit + 1,
+                limit=limit,
             )
         )
-        page = found[:limit]
-        more = page[-1].id if len(found) > limit else None
         return SchedulePage([ScheduleInfo(**schedule_values(each)) for each in page], more)
 
     def tick(self, schedule: str, request: str) -> TickInfo:

@@ -109,8 +109,8 @@ class Watch:
     def _bars(self, now: int, minutes: int) -> list[Bar]:
         width = max(1, minutes // BARS) * MINUTE
         first = (now // width - min(minutes, BARS) + 1) * width
-        durations = _gathered(self._store.watching.minutes(first, "duration"), width)
-        lateness = _gathered(self._store.watching.minutes(first, "lateness"), width)
+        durations = _gathered(self._store.watching.minutes(first, "duration", width))
+        lateness = _gathered(self._store.watching.minutes(first, "lateness", width))
         return [
             _bar(start, durations.get(start, []), lateness.get(start, []))
             for start in range(first, first + min(minutes, BARS) * width, width)
@@ -138,10 +138,10 @@ class Watch:
         ]
 
 
-def _gathered(found: list[Minute], width: int) -> dict[int, list[Minute]]:
+def _gathered(found: list[Minute]) -> dict[int, list[Minute]]:
     gathered: dict[int, list[Minute]] = {}
     for one in found:
-        gathered.setdefault(one.minute // width * width, []).append(one)
+        gathered.setdefault(one.minute, []).append(one)
     return gathered
 
 

@@ -12,7 +12,7 @@ Rules for all verbs:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct, field
 
@@ -104,8 +104,11 @@ class RunFilter(Struct, frozen=True):
     started: tuple[int | None, int | None] = (None, None)
     completed: tuple[int | None, int | None] = (None, None)
     due: tuple[int | None, int | None] = (None, None)
-    few: bool = False
-    """There are few runs in these states, none of them an end: to find them by that is quicker than to go through all."""
+    few_by: Literal["", "states", "workflow", "prefix"] = ""
+    """There are few runs in these states (none of them an end), of this workflow, or with this prefix: to find them by that is quicker
+    than to go through all."""
+    since: str | None = None
+    """The uid of the oldest run that comes into question."""
 
 
 class Signal(Struct, frozen=True):

@@ -30,11 +30,22 @@ _PLACES = {
 }
 """Where runs in a state that is no end are found: each is word for word the condition of an index."""
 
-SQLITE_ATTRIBUTES = """NOT EXISTS (
+_OF_WORKFLOW = (
+    "completed IS NOT NULL AND scheduled_time IS NULL AND workflow = :workflow ORDER BY completed LIMIT 1000000",
+    "completed IS NOT NULL AND scheduled_time IS NOT NULL AND workflow = :workflow ORDER BY completed LIMIT 1000000",
+    *(f"{place} AND workflow = :workflow" for place in dict.fromkeys(sum(_PLACES.values(), ()))),
+)
+"""Where runs of a workflow are found: the ended ones by its name, the others all together. The order is that of the index: where most
+runs are of one workflow, SQLite expects that of any, and would go through all."""
+
+SQLITE_ATTRIBUTES = """attributes <> '{}' AND NOT EXISTS (
     SELECT 1 FROM json_each(:attributes) w WHERE NOT EXISTS (
       SELECT 1 FROM json_each(runs.attributes) a WHERE a.key = w.key AND a.type = w.type AND a.value IS w.value))"""
 POSTGRES_ATTRIBUTES = "attributes <> '{}' AND attributes @> CAST(:attributes AS jsonb)"
 """The first half is that of the index."""
+SQLITE_MESSAGE = "substr(json_extract(error, '$.message'), 1, 300)"
+POSTGRES_MESSAGE = r"left(CAST(replace(CAST(error AS text), '\u0000', '\ufffd') AS json) ->> 'message', 300)"
+"""What an error says, the beginning of it. PostgreSQL has no text with a zero in it."""
 
 AGGREGATES = """
   SELECT {keys}, count(*), CAST(max(started - coalesce(scheduled_time, created)) AS bigint),
@@ -44,20 +55,25 @@ AGGREGATES = """
 
 
 class Filters:
-    """Turns filters into statements. `attributes` is how this database looks into a run's attributes."""
+    """Turns filters into statements. `attributes` is how this database looks into a run's attributes, `message` into its error."""
 
-    def __init__(self, attributes: str) -> None:
+    def __init__(self, attributes: str, message: str) -> None:
         self._attributes = attributes
+        self._message = message
 
-    def page(self, wanted: RunFilter) -> tuple[str, dict[str, Any]]:
-        """The statement and its parameters for a page of runs."""
-        where, values = self._where(wanted)
+    def page(self, wanted: RunFilter, columns: Sequence[str] = RUN_COLUMNS) -> tuple[str, dict[str, Any]]:
+        """The statement and its parameters for a page of runs; `message` is the beginning of what a run's error says."""
+        where, values = self._where(
+            wanted, "(id || '')"
+        )  # in the order of uids, an index of ids would only be in the way
         values["limit"] = wanted.limit
-        if wanted.few:
-            places = dict.fromkeys(place for state in wanted.states for place in _PLACES[state])
-            found = " UNION ALL ".join(f"SELECT uid FROM runs WHERE {place}" for place in places)
+        if wanted.few_by:
+            found = " UNION ALL ".join(
+                f"SELECT uid FROM (SELECT uid FROM runs WHERE {place}) x" for place in _places(wanted)
+            )
             where += f" AND uid IN ({found})"
-        return f"SELECT {', '.join(RUN_COLUMNS)} FROM runs {where} ORDER BY uid DESC LIMIT :limit", values
+        listed = ", ".join(self._message if column == "message" else column for column in columns)
+        return f"SELECT {listed} FROM runs {where} ORDER BY uid DESC LIMIT :limit", values
 
     def aggregate(self, wanted: RunFilter, by: Sequence[str], bucket: int | None) -> tuple[str, dict[str, Any]]:
         """The statement and its parameters for figures by columns and by spans of time of `bucket` microseconds."""
@@ -73,7 +89,7 @@ class Filters:
             statement = AGGREGATES.format(keys=", ".join(keys), where=where, numbers=numbers)
         return statement, values
 
-    def _where(self, wanted: RunFilter) -> tuple[str, dict[str, Any]]:
+    def _where(self, wanted: RunFilter, id_: str = "id") -> tuple[str, dict[str, Any]]:
         values: dict[str, Any] = {}
         where = [*_in_states(wanted.states), *_among("id", wanted.ids, values)]
         for column in _EQUAL:
@@ -84,7 +100,7 @@ class Filters:
         for column in _SPANS:
             where += _between(column, getattr(wanted, column), values)
         if wanted.id_prefix is not None:
-            where.append("id >= :prefix AND id < :prefix_end")
+            where.append(f"{id_} >= :prefix AND {id_} < :prefix_end")
             values["prefix"] = wanted.id_prefix
             values["prefix_end"] = wanted.id_prefix + "\U0010ffff"
         if wanted.attributes is not None:
@@ -95,7 +111,19 @@ class Filters:
         if wanted.before is not None:
             where.append("uid < :before")
             values["before"] = wanted.before
+        if wanted.since is not None:
+            where.append("uid >= :since")
+            values["since"] = wanted.since
         return f"WHERE {' AND '.join(where)}" if where else "", values
+
+
+def _places(wanted: RunFilter) -> list[str]:
+    """Conditions that indexes have, of which each run that is wanted fulfils one."""
+    if wanted.few_by == "states":
+        return list(dict.fromkeys(place for state in wanted.states for place in _PLACES[state]))
+    if wanted.few_by == "workflow":
+        return list(_OF_WORKFLOW)
+    return ["id >= :prefix AND id < :prefix_end"]
 
 
 def _in_states(states: Sequence[str]) -> list[str]:

@@ -6,17 +6,20 @@ in `activity` by the workers as it happened.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from mainspring.model.states import LIVE, State
+from mainspring.store.glances import Glances
 from mainspring.store.ops import FAR
 from mainspring.store.queues import RESUMES, WAITS
+from mainspring.store.tick_glances import TickGlances
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from mainspring.store.run_filters import Filters
 
 MOST = 10_000
 """Beyond so many, a count says that there are more."""
@@ -83,25 +86,6 @@ _LOST = """
 """
 _LOADS = "SELECT owner, count(*) FROM (SELECT owner FROM runs WHERE owner IS NOT NULL LIMIT :most) x GROUP BY owner"
 _VERSIONS = "SELECT version, first_seen FROM versions ORDER BY first_seen DESC LIMIT :limit"
-_UNHAPPY = """
-  SELECT nominal, until, outcome, count FROM ticks
-  WHERE schedule = :schedule AND nominal >= :since AND outcome NOT IN ('fired', 'pending', 'buffered')
-  ORDER BY nominal DESC LIMIT :limit
-"""
-_STARTED_IN = """
-  WITH spans (schedule, low, high) AS ({spans})
-  SELECT spans.schedule, spans.low FROM spans WHERE EXISTS (
-    SELECT 1 FROM ticks
-    WHERE ticks.schedule = spans.schedule AND nominal >= low AND nominal < high AND outcome IN ('fired', 'late'))
-"""
-SQLITE_SPANS = """
-  SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(:spans)
-"""
-POSTGRES_SPANS = """
-  SELECT e ->> 0, CAST(e ->> 1 AS bigint), CAST(e ->> 2 AS bigint) FROM json_array_elements(CAST(:spans AS json)) e
-"""
-"""How a list of lists comes into a statement, of whatever length, as one parameter."""
-
 _QUEUE_AGES = f"""
   WITH RECURSIVE names (name) AS (
     SELECT min(queue) FROM runs WHERE {WAITS}
@@ -119,8 +103,8 @@ _SCHEDULE_TOTALS = """
 """
 
 _ACTIVITY = """
-  SELECT minute, state, sum(count), sum(micros) FROM activity
-  WHERE minute >= :since AND minute > 0 AND measure = :measure GROUP BY minute, state ORDER BY minute
+  SELECT minute / :width * :width, state, CAST(sum(count) AS bigint), CAST(sum(micros) AS bigint) FROM activity
+  WHERE minute >= :since AND minute > 0 AND measure = :measure GROUP BY 1, 2 ORDER BY 1
 """
 _TOTALS = "SELECT workflow, measure, state, bucket, count, micros FROM activity WHERE minute = 0"
 _ADD = """
@@ -163,7 +147,7 @@ class Amount(Struct, frozen=True):
 
 
 class Minute(Struct, frozen=True):
-    """How many runs ended in a state within a minute, and what a measure of them adds up to."""
+    """How many runs ended in a state within a minute or more from then on, and what a measure of them adds up to."""
 
     minute: int
     state: str
@@ -206,10 +190,11 @@ class Do(Protocol):
 class Watching:
     """What the dashboard and the metrics read, and the two tables that are kept for them."""
 
-    def __init__(self, rows: Rows, do: Do, spans: str) -> None:
+    def __init__(self, rows: Rows, do: Do, spans: str, filters: Filters) -> None:
+        self.glances = Glances(rows, filters)
+        self.ticks = TickGlances(rows, spans)
         self._rows = rows
         self._do = do
-        self._started_in = _STARTED_IN.replace("{spans}", spans)
 
     # -- what is alive -------------------------------------------------------------------------------------------------
     def live(self) -> dict[str, int]:
@@ -254,16 +239,6 @@ class Watching:
         """The versions of the app with the times they were first seen, newest first."""
         return [(version, seen) for version, seen in self._rows(_VERSIONS, limit=limit)]
 
-    def unhappy(self, schedule: str, since: int, limit: int) -> list[tuple[int, int | None, str, int]]:
-        """Ticks of a schedule that did not simply start their run: nominal time, until, outcome, count; latest first."""
-        rows = self._rows(_UNHAPPY, schedule=schedule, since=since, limit=limit)
-        return [(nominal, until, outcome, count) for nominal, until, outcome, count in rows]
-
-    def started_in(self, spans: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
-        """Of schedules with spans of time, those with their beginnings in which a tick started a run."""
-        found = self._rows(self._started_in, spans=json.dumps(list(spans)))
-        return [(schedule, low) for schedule, low in found]
-
     def queue_ages(self) -> dict[str, int]:
         """Since when the run that waits longest in each queue is ready."""
         return dict(self._rows(_QUEUE_AGES, most=MOST))
@@ -273,19 +248,18 @@ class Watching:
 
     # -- what is over --------------------------------------------------------------------------------------------------
     def add(self, minutes: Mapping[int, Sequence[Amount]]) -> None:
-        """Count runs that have ended, in their minutes and in all time."""
-        ever: dict[tuple[str, str, str, int], Amount] = {}
-        for amount in (each for amounts in minutes.values() for each in amounts):
-            key = amount.workflow, amount.measure, amount.state, amount.bucket
-            before = ever.get(key)
-            ever[key] = (
-                amount if before is None else Amount(*key, before.count + amount.count, before.micros + amount.micros)
-            )
-        values = [
-            {"minute": minute, **{name: getattr(amount, name) for name in Amount.__struct_fields__}}
-            for minute, amounts in (*minutes.items(), (ALL_TIME, ever.values()))
-            for amount in amounts
-        ]
+        """Count runs that have ended, in their minutes all together, and in all time by workflow and class."""
+        found: dict[tuple[int, str, str, str, int], tuple[int, int]] = {}
+        for minute, amounts in minutes.items():
+            for one in amounts:
+                for key in (
+                    (minute, "", one.measure, one.state, 0),
+                    (ALL_TIME, one.workflow, one.measure, one.state, one.bucket),
+                ):
+                    count, micros = found.get(key, (0, 0))
+                    found[key] = count + one.count, micros + one.micros
+        names = ("minute", "workflow", "measure", "state", "bucket", "count", "micros")
+        values: list[dict[str, Any]] = [dict(zip(names, (*key, *sums), strict=True)) for key, sums in found.items()]
         values.sort(
             key=lambda row: tuple(str(part) for part in row.values())
         )  # one order everywhere, so none waits for another in turn
@@ -295,11 +269,9 @@ class Watching:
         """Drop the minutes before a time. All time stays."""
         self._do((_FORGET, [{"before": before}]))
 
-    def minutes(self, since: int, measure: str) -> list[Minute]:
-        return [
-            Minute(minute, state, int(count), int(micros))
-            for minute, state, count, micros in self._rows(_ACTIVITY, since=since, measure=measure)
-        ]
+    def minutes(self, since: int, measure: str, width: int = MINUTE) -> list[Minute]:
+        """What ended since a time, by stretches of so many microseconds."""
+        return [Minute(*row) for row in self._rows(_ACTIVITY, since=since, measure=measure, width=width)]
 
     def totals(self) -> list[Amount]:
         return [Amount(*row) for row in self._rows(_TOTALS)]

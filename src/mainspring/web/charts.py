@@ -65,12 +65,7 @@ def _chart(columns: int, shapes: list[Markup], title: str, most: object) -> Mark
 
 def month(days: Sequence[Day]) -> Markup:
     """Thirty days of a schedule, one column each, coloured by the worst that happened."""
-    shapes = [
-        Markup('<rect x="{}" y="0" width="8" height="24" rx="2" class="{}"><title>{}</title></rect>').format(
-            number * 10, day_class(day), day_words(day)
-        )
-        for number, day in enumerate(days)
-    ]
+    shapes = [_day(number * 10, 0, 'width="8" height="24"', day) for number, day in enumerate(days)]
     return Markup('<svg class="month" viewBox="0 0 {} 24" role="img" aria-label="{}">{}</svg>').format(
         len(days) * 10 - 2, f"The last {len(days)} days", Markup("").join(shapes)
     )
@@ -84,12 +79,7 @@ def year(days: Sequence[Day], today: datetime) -> Markup:
         x, y = 30 + number // 7 * _CELL, 18 + number % 7 * _CELL
         if day.day.day <= 7 and number % 7 == 0:
             shapes.append(Markup('<text x="{}" y="11" class="axis">{:%b}</text>').format(x, day.day))
-        marks = f"{day_class(day)}{' today' if day.day == here else ''}"
-        shapes.append(
-            Markup('<rect x="{}" y="{}" width="11" height="11" rx="2" class="{}"><title>{}</title></rect>').format(
-                x, y, marks, day_words(day)
-            )
-        )
+        shapes.append(_day(x, y, 'width="11" height="11"', day, " today" if day.day == here else ""))
         if day.clocks:
             shapes.append(
                 Markup('<path d="M{} {}l5 0l-2.5 5z" class="clocks"><title>{}</title></path>').format(
@@ -101,6 +91,13 @@ def year(days: Sequence[Day], today: datetime) -> Markup:
     width = 30 + (len(days) + 6) // 7 * _CELL
     return Markup('<svg class="year" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
         width, 18 + 7 * _CELL, "A year of days: what was, and what is to come", Markup("").join(shapes)
+    )
+
+
+def _day(x: int, y: int, size: str, day: Day, mark: str = "") -> Markup:
+    """The cell of a day. Pages have hundreds of them: only what needs it is escaped."""
+    return Markup(  # noqa: S704
+        f'<rect x="{x}" y="{y}" {size} rx="2" class="{day_class(day)}{mark}"><title>{escape(day_words(day))}</title></rect>'
     )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=msgspec.Struct)
 MOST_BYTES = 1_000_000
+_ZERO = "text has a zero character in it, which no id, name or reason has"
 _LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?")
 
 
@@ -27,6 +28,8 @@ def read_pairs(kind: type[S], pairs: Iterable[tuple[str, str]]) -> S:
     for name, text in pairs:
         if name not in kind.__struct_fields__ or not text:
             continue
+        if "\0" in text:
+            raise InvalidInput(_ZERO)
         value = _zoned(text)
         if name in lists:
             values.setdefault(name, []).append(value)
@@ -39,8 +42,11 @@ async def read_json(kind: type[S], request: Request) -> S:
     """An object from a JSON body."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise InvalidInput("send JSON, with content-type: application/json")
+    raw = await body(request)
+    if rb"\u0000" in raw:
+        raise InvalidInput(_ZERO)
     try:
-        values = msgspec.json.decode(await body(request))
+        values = msgspec.json.decode(raw)
     except msgspec.DecodeError as error:
         raise InvalidInput(f"the body is not JSON: {error}") from None
     return _convert(values, kind, strict=True)

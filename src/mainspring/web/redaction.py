@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.operations.functions import ScheduledFunction
+    from mainspring.operations.glances import RunGlance
     from mainspring.operations.runs import LogLine, RunInfo, StepInfo
     from mainspring.operations.schedule_infos import ScheduleInfo
     from mainspring.operations.talk import Conversation
@@ -45,6 +46,11 @@ class Redactor:
             error=self._value(run.error, "error", run.workflow, run.id),
             attributes=self._value(run.attributes, "attributes", run.workflow, run.id),
         )
+
+    def glance(self, run: RunGlance) -> RunGlance:
+        if self._redact is None:
+            return run
+        return replace(run, message=self._value(run.message, "error", run.workflow, run.id))
 
     def step(self, step: StepInfo, run: RunInfo) -> StepInfo:
         if self._redact is None:

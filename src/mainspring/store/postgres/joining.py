@@ -25,7 +25,7 @@ from mainspring.store.postgres.one import Held
 from mainspring.store.postgres.queues import PostgresQueues
 from mainspring.store.postgres.schedules import PostgresSchedules
 from mainspring.store.postgres.statements import MOOD_ONE, ON_STEP, cast
-from mainspring.store.run_filters import POSTGRES_ATTRIBUTES, Filters
+from mainspring.store.run_filters import POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE, Filters
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -187,7 +187,7 @@ def inside(tongue: Tongue, joining: Joining) -> store.Inside:
     return store.Inside(
         JoinedSchedules(database, dialect, joining.origin, tell),
         Functions(tongue.ask),
-        joined_management(tongue, joining, Filters(POSTGRES_ATTRIBUTES)),
+        joined_management(tongue, joining, Filters(POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE)),
         PostgresQueues(database, dialect, joining.origin, tell),
         joining,
         tongue,

@@ -25,10 +25,11 @@ from mainspring.store.postgres.retention import PostgresRetention
 from mainspring.store.postgres.schedules import PostgresSchedules
 from mainspring.store.postgres.transactions import PostgresTransactions
 from mainspring.store.postgres.whole import Whole
-from mainspring.store.run_filters import POSTGRES_ATTRIBUTES, Filters
+from mainspring.store.run_filters import POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE, Filters
 from mainspring.store.telling import Telling
+from mainspring.store.tick_glances import POSTGRES_SPANS
 from mainspring.store.unknown import Unknown
-from mainspring.store.watching import POSTGRES_SPANS, Watching
+from mainspring.store.watching import Watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -84,11 +85,11 @@ class PostgresStore:
         self._hear: Callable[[Signal], None] | None = None
         self._listener: Listener | None = None
         self.messages = SqlMessages(self._rows)
-        self._filters = Filters(POSTGRES_ATTRIBUTES)
+        self._filters = Filters(POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE)
         self.management = Management(self._manage, self._rows, self._filters)
         self.unknown = Unknown(self._manage, self._rows)
         self.telling = Telling(self._manage, self._rows)
-        self.watching = Watching(self._rows, self._do_all, POSTGRES_SPANS)
+        self.watching = Watching(self._rows, self._do_all, POSTGRES_SPANS, self._filters)
 
     # -- life ----------------------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True) -> None:

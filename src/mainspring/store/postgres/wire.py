@@ -45,16 +45,17 @@ class Wire:
     def execute(self, *asked: tuple[Statement, Mapping[str, Value]]) -> list[list[Row]]:
         """The rows of each statement. All of them commit together, or none does and the first error is raised."""
         pg = self._pg
+        # What cannot be sent is found before anything is: half of a pipeline would spoil the connection.
+        parameters = [[_text(values[name]) for name in statement.order] for statement, values in asked]
         names = [self._name(statement.query) for statement, _ in asked] if self._prepare else []
         piped = len(asked) > 1
         if piped:
             pg.enter_pipeline_mode()
-        for number, (statement, values) in enumerate(asked):
-            parameters = [_text(values[name]) for name in statement.order]
+        for number, (statement, _) in enumerate(asked):
             if names:
-                pg.send_query_prepared(names[number], parameters)
+                pg.send_query_prepared(names[number], parameters[number])
             else:
-                pg.send_query_params(statement.query, parameters)
+                pg.send_query_params(statement.query, parameters[number])
         if piped:
             pg.pipeline_sync()
         self._flush()

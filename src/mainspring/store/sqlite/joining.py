@@ -12,7 +12,7 @@ from mainspring.store.functions import Functions
 from mainspring.store.joined_management import joined_management
 from mainspring.store.joining import Texts
 from mainspring.store.protocol import Signal
-from mainspring.store.run_filters import SQLITE_ATTRIBUTES, Filters
+from mainspring.store.run_filters import SQLITE_ATTRIBUTES, SQLITE_MESSAGE, Filters
 from mainspring.store.sqlite import messages
 from mainspring.store.sqlite.batch import KEY_TEXTS, ON_STEP
 from mainspring.store.sqlite.queues import SqliteQueues
@@ -148,7 +148,7 @@ def inside(tongue: Tongue, joining: Joining) -> store.Inside:
     return store.Inside(
         SqliteSchedules(database, lambda batch: joining.add(batch.signal())),
         Functions(tongue.ask),
-        joined_management(tongue, joining, Filters(SQLITE_ATTRIBUTES)),
+        joined_management(tongue, joining, Filters(SQLITE_ATTRIBUTES, SQLITE_MESSAGE)),
         SqliteQueues(database, lambda: joining.add(Signal(ready=True))),
         joining,
         tongue,

@@ -16,7 +16,7 @@ from mainspring.store.management import Management
 from mainspring.store.message_sql import SqlMessages
 from mainspring.store.ops import Written
 from mainspring.store.protocol import Poke, Signal
-from mainspring.store.run_filters import SQLITE_ATTRIBUTES, Filters
+from mainspring.store.run_filters import SQLITE_ATTRIBUTES, SQLITE_MESSAGE, Filters
 from mainspring.store.sqlite import stops
 from mainspring.store.sqlite.batch import BAD_DATA, ENDING, Batch, SqliteDesk, checkpoint, is_checkpoint
 from mainspring.store.sqlite.claims import Claiming
@@ -26,8 +26,9 @@ from mainspring.store.sqlite.retention import SqliteRetention
 from mainspring.store.sqlite.schedules import SqliteSchedules
 from mainspring.store.sqlite.transactions import SqliteTransactions
 from mainspring.store.telling import Telling
+from mainspring.store.tick_glances import SQLITE_SPANS
 from mainspring.store.unknown import Unknown
-from mainspring.store.watching import SQLITE_SPANS, Watching
+from mainspring.store.watching import Watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -74,11 +75,11 @@ class SqliteStore:
         self._claims = 0
         self._turns: dict[str, str] = {}
         self.queues = SqliteQueues(self._db, self._wake_claimers)
-        self._filters = Filters(SQLITE_ATTRIBUTES)
+        self._filters = Filters(SQLITE_ATTRIBUTES, SQLITE_MESSAGE)
         self.management = Management(self._manage, self._rows, self._filters)
         self.unknown = Unknown(self._manage, self._rows)
         self.telling = Telling(self._manage, self._rows)
-        self.watching = Watching(self._rows, self._do, SQLITE_SPANS)
+        self.watching = Watching(self._rows, self._do, SQLITE_SPANS, self._filters)
 
     # -- life ----------------------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from mainspring.operations.runs import RunInfo
+from mainspring.operations.glances import RunGlance
 from mainspring.operations.watch import Coming, Pulse
 from mainspring.web.views import Pages, Scene
 
@@ -24,7 +24,7 @@ class Overview(Struct):
     """How things stand, what failed last, and what comes next."""
 
     pulse: Pulse
-    failures: list[RunInfo]
+    failures: list[RunGlance]
     coming: list[Coming]
 
 
@@ -32,9 +32,9 @@ class Overview(Struct):
 def overview(scene: Scene, query: Span) -> Overview:
     """How things stand: what is due, running, late, missed and failed."""
     operations = scene.operations
-    failed = operations.runs.list(state=("failed",), limit=_SHOWN).runs
+    failed = operations.runs.glance(state=("failed",), limit=_SHOWN).runs
     return Overview(
         operations.watch.pulse(minutes=query.minutes),
-        [scene.redactor.run(run) for run in failed],
+        [scene.redactor.glance(run) for run in failed],
         operations.watch.coming(_SHOWN),
     )

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct, field
 
 from mainspring.errors import InvalidInput
 from mainspring.model.states import State
+from mainspring.operations.glances import RunGlance
 from mainspring.operations.runs import LogLine, RunInfo, StepInfo
 from mainspring.operations.talk import Conversation
 from mainspring.web.views import After, Body, Done, Id, Moment, Pages, PageSize, Reason, Scene
@@ -44,10 +45,12 @@ class RunQuery(Struct):
 
 
 class RunList(Struct):
-    """A page of runs, newest first. Hand `next` back as `after`; null is the last page."""
+    """A page of runs, newest first, without their values. Hand `next` back as `after`; null is the last page."""
 
-    runs: list[RunInfo]
+    runs: list[RunGlance]
     next: str | None
+    further: bool = False
+    """Only so many runs were looked at, and the next page goes on from there: this one may be short, or empty."""
 
 
 class RunId(Struct):
@@ -61,9 +64,9 @@ class RunAnswer(Struct):
 
     run: RunInfo
     steps: list[StepInfo]
-    children: list[RunInfo]
+    children: list[RunGlance]
     """Its latest children."""
-    forks: list[RunInfo]
+    forks: list[RunGlance]
     """The latest runs that were forked from it."""
     conversation: Conversation
     logs: list[LogLine]
@@ -90,7 +93,7 @@ class Forking(Chosen):
 @pages.view("/runs", "runs.html")
 def runs(scene: Scene, query: RunQuery) -> RunList:
     """A page of runs, newest first."""
-    found = scene.operations.runs.list(
+    found = scene.operations.runs.glance(
         state=tuple(query.state),
         workflow=query.workflow,
         id_prefix=query.id_prefix,
@@ -106,7 +109,7 @@ def runs(scene: Scene, query: RunQuery) -> RunList:
         after=query.after,
         limit=query.limit,
     )
-    return RunList([scene.redactor.run(run) for run in found.runs], found.next)
+    return RunList([scene.redactor.glance(run) for run in found.runs], found.next, found.further)
 
 
 @pages.view("/runs/{id:path}", "run.html")
@@ -114,12 +117,13 @@ def run(scene: Scene, query: RunId) -> RunAnswer:
     """One run: its steps, what it was told and has said, its children."""
     operations = scene.operations
     found = operations.runs.get(query.id)
-    children = operations.runs.list(parent=query.id, limit=MOST_CHILDREN).runs
+    children = operations.runs.glance(parent=query.id, limit=MOST_CHILDREN).runs
+    forks = operations.runs.glance(forked_from=query.id, limit=MOST_CHILDREN).runs
     return RunAnswer(
         scene.redactor.run(found),
         [scene.redactor.step(step, found) for step in operations.runs.steps(query.id)],
-        [scene.redactor.run(child) for child in children],
-        [scene.redactor.run(fork) for fork in operations.runs.list(forked_from=query.id, limit=MOST_CHILDREN).runs],
+        [scene.redactor.glance(child) for child in children],
+        [scene.redactor.glance(fork) for fork in forks],
         scene.redactor.conversation(operations.conversation(query.id), found),
         [scene.redactor.line(line, found) for line in operations.runs.logs(query.id, MOST_LINES)],
         "MAINSPRING_CONTINUE_ON=compatible mainspring worker MODULE:APP" if found.stranded else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, cast
 
@@ -105,15 +106,10 @@ class BackfillPreview(Struct):
 @pages.view("/schedules", "schedules.html")
 def schedules(scene: Scene, query: ScheduleQuery) -> ScheduleList:
     """A page of schedules, each with its next times, its last outcome and its last thirty days."""
-    operations = scene.operations
-    found = operations.schedules.list(
+    found = scene.operations.pictures.cards(
         id_prefix=query.id_prefix, workflow=query.workflow, paused=query.paused, after=query.after, limit=query.limit
     )
-    cards = operations.pictures.cards([each.id for each in found.schedules])
-    shown = [
-        ScheduleCard(scene.redactor.schedule(card.info), card.timezone, card.upcoming, card.last, card.days)
-        for card in cards
-    ]
+    shown = [replace(card, info=scene.redactor.schedule(card.info)) for card in found.cards]
     return ScheduleList(shown, found.next)
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from mainspring.operations.runs import RunInfo
+from mainspring.operations.glances import RunGlance
 from mainspring.operations.watch import VersionInfo
 from mainspring.web.views import NoQuery, Pages, Scene
 
@@ -36,7 +36,7 @@ class Fleet(Struct):
 
     workers: list[WorkerRow]
     versions: list[VersionInfo]
-    stranded: list[RunInfo]
+    stranded: list[RunGlance]
     helps: str
     """The command that lets them go on where their replay agrees."""
 
@@ -61,10 +61,10 @@ def workers(scene: Scene, query: NoQuery) -> Fleet:
         )
         for worker in operations.workers.list()
     ]
-    stranded = operations.runs.list(stranded=True, state=("queued",), limit=_MOST_STRANDED).runs
+    stranded = operations.runs.glance(stranded=True, state=("queued",), limit=_MOST_STRANDED).runs
     return Fleet(
         rows,
         operations.watch.versions(),
-        [scene.redactor.run(run) for run in stranded],
+        [scene.redactor.glance(run) for run in stranded],
         "MAINSPRING_CONTINUE_ON=compatible mainspring worker MODULE:APP",
     )

@@ -1,0 +1,138 @@
+"""Lists of runs that come at once, whatever is asked for and however long the history is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime  # noqa: TC003  (pages are described by their annotations)
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from mainspring.model.clock import SECOND, to_datetime
+from mainspring.model.ids import id_at
+from mainspring.model.states import LIVE, State
+from mainspring.store.ops import FAR
+from mainspring.store.protocol import RunFilter
+from mainspring.store.watching import MOST
+
+if TYPE_CHECKING:
+    from mainspring.store.glances import Glance
+    from mainspring.store.watching import Watching
+
+WITHIN = 40_000
+"""Where no index helps, one page looks at so many runs, and the next one goes on from there."""
+_APART = 3_600 * SECOND
+"""Clocks of a fleet do not differ by more: ids and times of creation are made by different ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunGlance:
+    """A run as a list shows it: without its values."""
+
+    id: str
+    workflow: str
+    kind: str
+    state: State
+    reason: str | None
+    message: str | None
+    """The beginning of what its error says."""
+    due: datetime | None
+    created: datetime
+    started: datetime | None
+    completed: datetime | None
+    queue: str | None
+    schedule: str | None
+    version: str | None
+    parent: str | None
+    forked_from: str | None
+    stranded: str | None
+    """Why no worker can go on with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GlancePage:
+    """A page of runs. Hand `next` back for the page after it; None is the last.
+
+    `further`: only so many runs were looked at, and the next page goes on from there; this one may be short, or empty.
+    """
+
+    runs: list[RunGlance]
+    next: str | None
+    further: bool = False
+
+
+def glance(watching: Watching, wanted: RunFilter) -> GlancePage:
+    """The page that a filter asks for, which has room for one more than the page shall have."""
+    limit = wanted.limit - 1
+    wanted = quickly(watching, _within_times(wanted))
+    floor = watching.glances.floor(wanted.before, WITHIN) if _is_search(wanted) else None
+    further = floor is not None and (wanted.since is None or floor > wanted.since)
+    found = watching.glances.page(replace(wanted, since=floor) if further else wanted)
+    shown = [_glance(each) for each in found[:limit]]
+    if len(found) > limit:
+        return GlancePage(shown, found[limit - 1].uid)
+    return GlancePage(shown, floor if further else None, further)
+
+
+def quickly(watching: Watching, wanted: RunFilter) -> RunFilter:
+    """The same filter, with the quickest way to those runs."""
+    if wanted.states and set(wanted.states) <= LIVE:
+        counts = watching.live()
+        if sum(counts[state] for state in wanted.states) < MOST:
+            return replace(wanted, few_by="states")
+    if wanted.workflow is not None and _are_few(watching, wanted.workflow):
+        return replace(wanted, few_by="workflow")
+    if wanted.id_prefix is not None and watching.glances.with_prefix(wanted.id_prefix, MOST) < MOST:
+        return replace(wanted, few_by="prefix")
+    return wanted
+
+
+def _are_few(watching: Watching, workflow: str) -> bool:
+    return watching.glances.ended(workflow, MOST) < MOST and sum(watching.live().values()) < MOST
+
+
+def _is_search(wanted: RunFilter) -> bool:
+    """Whether runs have to be looked at one by one to see whether they match."""
+    if wanted.few_by or wanted.ids or wanted.parent or wanted.schedule or wanted.forked_from or wanted.stranded:
+        return False
+    if wanted.states and set(wanted.states) <= {State.FAILED, State.CANCELLED}:
+        return False
+    return wanted != RunFilter(before=wanted.before, since=wanted.since, limit=wanted.limit)
+
+
+def _within_times(wanted: RunFilter) -> RunFilter:
+    """Uids sort by creation: with times of creation, the search begins and ends near them."""
+    first, last = wanted.created
+    if first is not None:
+        wanted = replace(wanted, since=id_at(first - _APART))
+    if last is not None:
+        end = id_at(last + _APART)
+        wanted = replace(wanted, before=end if wanted.before is None else min(wanted.before, end))
+    return wanted
+
+
+def _glance(run: Glance) -> RunGlance:
+    stopping = run.stopping is not None and not run.state.ended
+    return RunGlance(
+        id=run.id,
+        workflow=run.workflow,
+        kind=run.kind,
+        state=State.CANCELLING if stopping else run.state,
+        reason=run.stopping or None if stopping else run.reason,
+        message=run.message,
+        due=None if run.due >= FAR else to_datetime(run.due),
+        created=to_datetime(run.created),
+        started=_time(run.started),
+        completed=_time(run.completed),
+        queue=run.queue,
+        schedule=run.schedule,
+        version=run.version,
+        parent=run.parent,
+        forked_from=run.forked_from,
+        stranded=json.loads(run.stranded)["reason"] if run.stranded and run.state is State.QUEUED else None,
+    )
+
+
+def _time(micros: int | None) -> datetime | None:
+    return None if micros is None else to_datetime(micros)
