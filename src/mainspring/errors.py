@@ -25,6 +25,7 @@
   x NotInRun (RuntimeError)              `run.…` was used outside a run
   x NotStarted (RuntimeError)            the app does not execute in this process
   x InTransaction (RuntimeError)         something that cannot be done inside a transaction
+  x Endless                              a test in which runs start each other for ever
   x StoreError                           the database
     + StoreUnavailable                   it cannot be reached now; the call can be made again
     + StoreFull                          no room on its disk
@@ -183,6 +184,10 @@ class NotStarted(MainspringError, RuntimeError):
 
 class InTransaction(MainspringError, RuntimeError):
     """Something that cannot be done inside a transaction, mostly because it would wait for its end."""
+
+
+class Endless(MainspringError):
+    """In a test, runs start each other for ever while time stands still."""
 
 
 class StoreError(MainspringError):

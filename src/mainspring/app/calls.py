@@ -97,7 +97,7 @@ class Calls:
             )
         text = self.encode(call)
         position = line.take_position()
-        run_id = call.options.id or f"{ex.id}/{position}"
+        run_id = call.options.id or ex.child_id(position)
         make = lambda: [new_run(self._runtime, call, text, run_id, ex)]  # noqa: E731
         return flows.call(ex, position, call.name, make, call.function.codec.result)
 

@@ -99,6 +99,8 @@ class FunctionVerbs:
     @dual
     def get(self, /, function_id: str) -> Coroutine[Any, Any, ScheduledFunction]:
         """One function. `NotFound` when there is none of that id, or no longer. A transaction sees what it has done itself."""
+        if not isinstance(function_id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"the id of a function is a string, not {function_id!r}")
         return self._look("get", ScheduledFunction, lambda functions: functions.get(function_id))
 
     def _look(self, verb: str, kind: Any, question: Callable[[FunctionViews], R]) -> Coroutine[Any, Any, R]:

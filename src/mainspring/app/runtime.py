@@ -29,6 +29,7 @@ from mainspring.engine.registry import FOR_EVER, Registry
 from mainspring.engine.retry import Retry
 from mainspring.errors import (
     InTransaction,
+    InvalidInput,
     MainspringError,
 )
 from mainspring.model.clock import SystemClock
@@ -210,4 +211,6 @@ class Runtime:
         return self.ask(label, kind, lambda _: question(self.connection().store), reads=reads)
 
     def handle(self, run_id: str, result: Any = Any) -> Handle[Any]:
+        if not isinstance(run_id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"a run id is a string, not {run_id!r}")
         return Handle(self, run_id, value_codec(result, f"the result of run {run_id!r}"), created=False)

@@ -43,7 +43,7 @@ class Starting:
         where = current.get()
         if isinstance(where, Line):
             position = where.take_position()
-            run_id = call.options.id or f"{where.execution.id}/{position}"
+            run_id = call.options.id or where.execution.child_id(position)
             return self._start_in_run(where.execution, position, call, text, run_id)
         if isinstance(where, TransactionScope):
             return self._start_joined(where, [(call, text)], lambda handles: handles[0])
@@ -51,7 +51,7 @@ class Starting:
 
     def many(self, calls: Sequence[Call[Any]]) -> Coroutine[Any, Any, list[Handle[Any]]]:
         """Start many runs in one commit."""
-        prepared = [(call, self._runtime.calls.encode(call)) for call in calls]
+        prepared = [(self._known(call), self._runtime.calls.encode(call)) for call in calls]
         where = current.get()
         if isinstance(where, Line):
             position = where.take_position()
@@ -65,7 +65,7 @@ class Starting:
 
         `time` says, given the time at which it is scheduled, when it is to run.
         """
-        check_call(call)
+        check_call(self._known(call))
         text = self._runtime.calls.encode(call)
         spend(self._runtime, call, text)
         where = current.get()
@@ -77,6 +77,12 @@ class Starting:
         if isinstance(where, TransactionScope):
             return self._runtime.transacting.start(where, [new], lambda started: self._handle_of(call, new, started[0]))
         return self._store_later(call, new, step)
+
+    def _known(self, call: Call[R]) -> Call[R]:
+        """The call, if its function is one of this app's. Whoever calls by name has no code, and cannot know."""
+        if call.function.source:
+            self._runtime.registry.get(call.name)
+        return call
 
     # -- outside runs --------------------------------------------------------------------------------------------------
     @ours
@@ -140,7 +146,7 @@ class Starting:
     async def _start_many_in_run(
         self, ex: Execution, position: str, prepared: list[tuple[Call[Any], str]]
     ) -> list[Handle[Any]]:
-        ids = [call.options.id or f"{ex.id}/{position}.{number}" for number, (call, _) in enumerate(prepared)]
+        ids = [call.options.id or ex.child_id(f"{position}.{number}") for number, (call, _) in enumerate(prepared)]
 
         def make() -> list[NewRun]:
             return [
@@ -155,7 +161,7 @@ class Starting:
     async def _later_in_run(
         self, ex: Execution, position: str, call: Call[R], text: str, time: Callable[[int], int]
     ) -> Handle[R]:
-        run_id = call.options.id or f"{ex.id}/{position}"
+        run_id = call.options.id or ex.child_id(position)
         make = lambda: [later_run(self._runtime, call, text, run_id, ex, time=time)]  # noqa: E731
         begun: Begun = await drive(ex, flows.start(ex, position, call.name, make))
         return self._begun(call, begun)

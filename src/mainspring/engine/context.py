@@ -119,7 +119,7 @@ class StepScope:
         """The id of the next run started in this step: the same when the step is tried again."""
         number = self._started
         self._started = number + 1
-        return f"{self.execution.id}/{self.position}.s{number}"
+        return self.execution.child_id(f"{self.position}.s{number}")
 
 
 class TransactionScope:

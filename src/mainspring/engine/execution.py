@@ -11,6 +11,7 @@ from mainspring.engine.delivery import Delivery
 from mainspring.engine.recording import MARK
 from mainspring.engine.signals import Stopped
 from mainspring.errors import NonDeterminism
+from mainspring.model.ids import LONGEST_ID
 from mainspring.model.records import Step
 from mainspring.store.ops import FAR, Write
 
@@ -224,6 +225,13 @@ class Execution:
             "is replayed: keep chance, time, and the outside world in steps, or guard a change with run.patched()."
         )
         return self.disagreement
+
+    def child_id(self, place: str) -> str:
+        """The id of a run that is started at a place of this one. In a chain of runs, each started by the one before, ids would
+        grow for ever: from some length on they begin with the uid instead of the id.
+        """
+        found = f"{self.id}/{place}"
+        return found if len(found) <= LONGEST_ID else f"{self.run.uid}/{place}"
 
     def take_seq(self) -> int:
         """The number of the next outcome. From any thread of the run's own."""

@@ -67,6 +67,7 @@ class VirtualClock:
         self._goal: int | None = None
         self._reached: asyncio.Future[None] | None = None
         self._wake: asyncio.Event | None = None
+        self._failure: Exception | None = None
 
     # -- what the app asks ---------------------------------------------------------------------------------------------
     def now(self) -> int:
@@ -120,6 +121,8 @@ class VirtualClock:
             raise InvalidInput(
                 "the clock is not running; use it through testing.world, or inside `async with clock.running():`"
             )
+        if self._failure is not None:
+            raise self._failure
         while self._reached is not None:
             await asyncio.shield(self._reached)
         self._reached = asyncio.get_running_loop().create_future()
@@ -130,6 +133,13 @@ class VirtualClock:
     async def settle(self) -> None:
         """Wait until everything that is due now is done."""
         await self.advance(0)
+
+    def give_up(self, error: Exception) -> None:
+        """Whoever waits for time to pass, now or later, gets this error. To be called on the loop's thread."""
+        self._failure = error
+        reached, self._reached, self._goal = self._reached, None, None
+        if reached is not None and not reached.done():
+            reached.set_exception(error)
 
     def set(self, when: datetime) -> None:
         """Set the clock, as an administrator does: nothing on the way happens, and it may go back."""

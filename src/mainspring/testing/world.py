@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from mainspring.app.functions import AsyncFn, SyncFn
 from mainspring.errors import InvalidInput
 from mainspring.model.ids import IdMaker
+from mainspring.testing.chains import Chains
 from mainspring.testing.clock import VirtualClock
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class World:
         await self.clock.advance_to(when)
 
     async def settle(self) -> None:
-        """Wait until all that is due now has happened."""
+        """Wait until all that is due now has happened. `Endless` if runs start each other for ever meanwhile."""
         await self.clock.settle()
 
     def replace(self, function: AsyncFn[..., Any] | SyncFn[..., Any], fake: Callable[..., Any]) -> Replacement:
@@ -97,13 +98,14 @@ async def world(
     """Enter `app` as a worker on an empty database in memory (or the one at `url`), at a civil time of the test's choosing."""
     clock = VirtualClock(at)
     runtime = app.runtime
-    before = runtime.url, runtime.clock, runtime.ids
+    before = runtime.url, runtime.clock, runtime.ids, runtime.listeners
     runtime.url, runtime.clock, runtime.ids = url, clock, IdMaker(clock)
+    runtime.listeners = Chains(runtime.listeners, clock)
     try:
         async with clock.running(), app:
             yield World(app, clock)
     finally:
-        runtime.url, runtime.clock, runtime.ids = before
+        runtime.url, runtime.clock, runtime.ids, runtime.listeners = before
 
 
 def _as_coroutine(fake: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,54 @@
+"""Noticing that runs start each other for ever while time stands still: a test would never come to an end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mainspring.app.events import Listeners
+from mainspring.errors import Endless
+from mainspring.model.records import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.app.events import RunEvent
+    from mainspring.store.telling import Untold
+    from mainspring.testing.clock import VirtualClock
+
+LONGEST = 1_000
+
+
+class Chains(Listeners):
+    """Stands before those who listen to an app's runs, and counts how long the chains are that begin in one moment."""
+
+    def __init__(self, listeners: Listeners, clock: VirtualClock) -> None:
+        super().__init__()
+        self._listeners = listeners
+        self._clock = clock
+        self._moment = 0
+        self._lengths: dict[str, int] = {}
+
+    def add(self, name: str, fn: Callable[[RunEvent], Any]) -> None:
+        self._listeners.add(name, fn)
+
+    def __bool__(self) -> bool:
+        return bool(self._listeners)
+
+    def tell(self, name: str, run: Run | Untold, reason: str | None, at: int) -> None:
+        if name == "run.started" and isinstance(run, Run):
+            self._count(run, at)
+        self._listeners.tell(name, run, reason, at)
+
+    def _count(self, run: Run, now: int) -> None:
+        if now != self._moment:
+            self._moment = now
+            self._lengths.clear()
+        before = run.scheduled_by or run.parent
+        length = self._lengths[run.id] = self._lengths.get(before, 0) + 1 if before is not None else 1
+        if length == LONGEST:
+            self._clock.give_up(
+                Endless(
+                    f"{LONGEST:,} runs have started each other, one after the other, while it was {self._clock.time.isoformat()}, the "
+                    f"last one of {run.workflow!r}: this has no end. Give them a delay, or an end"
+                )
+            )

@@ -1,0 +1,292 @@
+"""More of what is promised of scheduled functions: who may be scheduled, limits, room, pauses, restarts, chains, records."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import fields
+from typing import Any, cast
+
+import pytest
+
+from mainspring import App, Settings, State, Tx, run
+from mainspring.errors import Endless, InvalidInput, TooLarge, UnknownFunction
+from mainspring.model.ids import LONGEST_ID
+from mainspring.operations.functions import ScheduledFunction
+from mainspring.operations.runs import Runs
+from mainspring.testing import world
+from tests.transactions import bank
+
+app = App("sqlite://", settings=Settings(concurrency=2))
+tight = App("sqlite://", settings=Settings(schedule_bytes=2_000))
+stranger = App("sqlite://")
+seen: list[Any] = []
+gate: dict[str, Any] = {}
+
+
+@pytest.fixture
+def url(store_url: str) -> str:
+    bank.execute(store_url, "CREATE TABLE ledger (entry text NOT NULL)")
+    seen.clear()
+    return store_url
+
+
+@app.step
+async def note(what: Any) -> Any:
+    seen.append(what)
+    return what
+
+
+@app.step
+async def own_id() -> str:
+    return run.id
+
+
+@stranger.step
+async def unheard_of() -> None: ...
+
+
+# -- who may be scheduled, and how much ----------------------------------------------------------------------------------
+async def test_a_function_of_another_app_is_refused_at_the_call(url: str) -> None:
+    for entered in (True, False):
+        app.runtime.url = url
+        async with world(app, url=url) if entered else _left():
+            for refused in (
+                lambda: app.run_after(0, unheard_of.bind()),
+                lambda: app.run_at(1, unheard_of.bind()),
+                lambda: app.start_many([note.bind(1), unheard_of.bind()]),
+            ):
+                with pytest.raises((UnknownFunction, InvalidInput)):
+                    await cast("Any", refused)()
+            assert (await app.runs.list()).runs == []
+
+
+class _left:  # noqa: N801
+    """An app that is used without being entered."""
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(app.close)
+
+
+@app.transaction
+def schedules(tx: Tx, count: int) -> None:
+    del tx
+    for number in range(count):
+        app.run_after.sync("1h", note.bind(number))
+
+
+async def test_by_default_a_thousand_functions_and_eight_mebibytes_are_the_limit(url: str) -> None:
+    assert (Settings().schedule_functions, Settings().schedule_bytes) == (1_000, 8 * 1024 * 1024)
+    async with world(app, url=url):
+        with pytest.raises(TooLarge, match="1,000"):
+            await schedules.aio(1_001)
+        assert await app.scheduled_functions.list() == []
+        await asyncio.to_thread(schedules, 1_000)
+        assert bank.count_runs(url, "note") == 1_000
+
+
+@tight.step
+async def large(what: str) -> None: ...
+
+
+@tight.transaction
+def schedules_large(tx: Tx, size: int) -> None:
+    del tx
+    tight.run_after.sync("1h", large.bind("x" * size))
+
+
+async def test_just_below_the_limit_of_arguments_there_is_a_warning(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with world(tight, url=url):
+        with caplog.at_level(logging.WARNING, "mainspring.app"):
+            await schedules_large.aio(1_800)
+            assert not [each for each in caplog.records if each.name == "mainspring.app"]
+            await schedules_large.aio(1_950)
+        assert len([each for each in caplog.records if each.name == "mainspring.app"]) == 1
+        with pytest.raises(TooLarge, match="2,000"):
+            await schedules_large.aio(2_000)
+
+
+# -- transactions ----------------------------------------------------------------------------------------------------------
+@app.transaction
+def look(tx: Tx) -> list[str]:
+    return [row[0] for row in tx.execute("SELECT entry FROM ledger").fetchall()]
+
+
+@app.transaction
+def enter_and_look(tx: Tx) -> str:
+    handle = app.run_after.sync(0, look.bind())
+    tx.execute("INSERT INTO ledger VALUES ('written')")
+    return handle.id
+
+
+@app.transaction
+def outer(tx: Tx) -> str:
+    del tx
+    return enter_and_look()
+
+
+@app.workflow
+async def outermost() -> str:
+    return await outer.aio()
+
+
+async def test_what_a_transaction_schedules_sees_what_it_wrote_and_is_nobodys_child(url: str) -> None:
+    async with world(app, url=url):
+        for fn in (enter_and_look.aio, outer.aio, outermost):
+            handle = app.handle(await fn())
+            assert set(cast("list[str]", await handle.result())) == {"written"}
+            info = await handle.describe()
+            assert (info.kind, info.parent) == ("transaction", None)
+
+
+@app.transaction
+def cancels(tx: Tx, which: str, *, good: bool) -> None:
+    del tx
+    assert app.handle(which).cancel.sync()
+    assert app.scheduled_functions.get.sync(which).state == "canceled"
+    if not good:
+        raise RuntimeError("rolled back")
+
+
+@app.step
+async def cancels_in_a_step(which: str) -> bool:
+    return await app.handle(which).cancel()
+
+
+async def test_a_cancel_that_is_rolled_back_never_was_and_one_from_a_step_is_at_once(url: str) -> None:
+    async with world(app, url=url) as w:
+        kept, gone, stopped = [await app.run_after("1m", note.bind(name)) for name in ("kept", "gone", "stopped")]
+        with pytest.raises(RuntimeError):
+            await cancels.aio(kept.id, good=False)
+        await cancels.aio(gone.id, good=True)
+        assert await (await cancels_in_a_step.start(stopped.id)).result()
+        await w.advance("2m")
+        assert seen == ["kept"]
+
+
+async def test_cancelling_what_has_ended_or_was_never_there_is_harmless_and_no_id_is_an_error(url: str) -> None:
+    async with world(app, url=url) as w:
+        handle = await app.run_after(0, note.bind("done"))
+        await handle.result()
+        before = await app.scheduled_functions.get(handle.id)
+        await w.advance("1m")
+        assert not await handle.cancel()
+        assert not await app.handle("vanished").cancel()
+        assert await app.scheduled_functions.get(handle.id) == before
+        for wrong in (5, None):
+            with pytest.raises(InvalidInput, match="string"):
+                await app.handle(cast("Any", wrong)).cancel()
+            with pytest.raises(InvalidInput, match="string"):
+                await app.scheduled_functions.get(cast("Any", wrong))
+
+
+# -- room, pauses, restarts --------------------------------------------------------------------------------------------------
+@app.step
+async def takes_a_place() -> None:
+    gate["now"] += 1
+    gate["most"] = max(gate["most"], gate["now"])
+    gate["full"].set()
+    await gate["open"].wait()
+    gate["now"] -= 1
+
+
+async def test_no_more_run_at_once_than_there_is_room_for_and_the_wait_can_be_seen(url: str) -> None:
+    gate.update(now=0, most=0, open=asyncio.Event(), full=asyncio.Event())
+    async with world(app, url=url) as w:
+        handles = [await app.run_after(0, takes_a_place.bind()) for _ in range(5)]
+        while gate["now"] < 2:
+            gate["full"].clear()
+            await asyncio.wait_for(gate["full"].wait(), 60)
+        assert len(await app.scheduled_functions.list(state="in_progress")) == 2
+        assert len(await app.scheduled_functions.list(state="pending")) == 3
+        w.clock.set(w.now.replace(hour=w.now.hour + 1))
+        connection = app.runtime.connection()
+        assert await asyncio.to_thread(Runs(connection.store, app.runtime.clock).lag) == 3_600
+        gate["open"].set()
+        for handle in handles:
+            await handle.result()
+        assert gate["most"] == 2
+
+
+async def test_while_it_is_paused_nothing_runs_and_nothing_is_lost(url: str) -> None:
+    async with world(app, url=url) as w:
+        app.pause()
+        for number in range(3):
+            await app.run_after(number * 60, note.bind(number))
+        await w.advance("1h")
+        assert seen == []
+        assert {each.state for each in await app.scheduled_functions.list()} == {"pending"}
+        app.resume()
+        await w.settle()
+        assert seen == [0, 1, 2]
+
+
+async def test_what_became_due_while_nobody_worked_runs_when_somebody_does(url: str) -> None:
+    async with world(app, url=url, at="2026-01-01T00:00Z"):
+        handles = [await app.run_after(f"{hours}h", note.bind(hours)) for hours in (3, 1, 48)]
+    async with world(app, url=url, at="2026-01-02T00:00Z") as w:
+        await w.settle()
+        assert seen == [1, 3]
+        assert (await app.handle(handles[2].id).describe()).state is State.SCHEDULED
+
+
+# -- chains --------------------------------------------------------------------------------------------------------------------
+@app.step
+async def again(left: int) -> None:
+    seen.append(len(run.id))
+    if left:
+        await app.run_after(60, again.bind(left - 1))
+
+
+@app.step
+async def for_ever() -> None:
+    await app.run_after(0, for_ever.bind())
+
+
+async def test_in_a_long_chain_the_ids_do_not_grow_for_ever(url: str) -> None:
+    async with world(app, url=url) as w:
+        await app.run_after(0, again.options(id="x" * 400).bind(60))
+        await w.advance("2h")
+        assert len(seen) == 61
+        assert max(seen) <= LONGEST_ID
+        assert seen[-1] < 400
+
+
+async def test_an_endless_chain_is_an_error_in_a_test(sqlite_url: str) -> None:
+    async with world(app, url=sqlite_url) as w:
+        await app.run_after(0, for_ever.bind())
+        with pytest.raises(Endless, match="for_ever"):
+            await w.settle()
+        with pytest.raises(Endless):
+            await w.advance("1d")
+
+
+# -- records ---------------------------------------------------------------------------------------------------------------------
+async def test_the_record_has_exactly_these_fields_and_a_function_knows_its_own(url: str) -> None:
+    names = ["id", "created", "name", "args", "scheduled_time", "completed_time", "state", "error"]
+    assert [each.name for each in fields(ScheduledFunction)] == names
+    view = "scheduled_functions" if bank.is_sqlite(url) else "mainspring.scheduled_functions"
+    async with world(app, url=url):
+        handle = await app.run_after(0, own_id.bind())
+        assert await handle.result() == handle.id
+    with bank.database(url) as db:
+        assert [each[0] for each in db.execute(f"SELECT * FROM {view}").description] == names
+
+
+async def test_a_later_failure_of_another_changes_no_record(url: str) -> None:
+    @app.step
+    async def bad() -> None:
+        raise LookupError("later")
+
+    async with world(app, url=url) as w:
+        good = await app.run_after(0, note.bind("good"))
+        await good.result()
+        before = await app.scheduled_functions.get(good.id)
+        assert before.completed_time is not None
+        await app.run_after(60, bad.bind())
+        await w.advance("2m")
+        assert await app.scheduled_functions.get(good.id) == before
+        (failed,) = await app.scheduled_functions.list(state="failed")
+        assert (failed.name.rpartition(".")[2], failed.error) == ("bad", "later")
