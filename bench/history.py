@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from mainspring import App
 
@@ -50,21 +51,26 @@ def with_past(target: Target, runs: int) -> Target:
 
 
 def _fill(url: str, runs: int) -> None:
+    fill(url, _RUNS, runs)
+    fill(url, _OUTCOMES, runs * _STEPS)
+
+
+def fill(url: str, insert: str, count: int) -> None:
+    """Have the database make so many rows by itself: `insert` selects from `numbers`, which has `n` from 0 on."""
     if url.startswith("sqlite"):
         with sqlite3.connect(_path(url)) as database:
-            for insert, count in ((_RUNS, runs), (_OUTCOMES, runs * _STEPS)):
-                database.execute(
-                    f"WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count - 1}) "
-                    + insert
-                )
+            numbers = (
+                f"WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count - 1}) "
+            )
+            if count:
+                database.execute(numbers + insert)
             database.commit()
             database.execute("ANALYZE")
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return
     with psycopg.connect(url, autocommit=True, options="-c search_path=mainspring") as connection:
-        for insert, count in ((_RUNS, runs), (_OUTCOMES, runs * _STEPS)):
-            numbers = f"(SELECT generate_series(0, {count - 1}) AS n) AS numbers"
-            connection.execute(insert.replace("FROM numbers", f"FROM {numbers}").encode())
+        numbers = f"(SELECT generate_series(0, {count - 1}) AS n) AS numbers"
+        connection.execute(insert.replace("FROM numbers", f"FROM {numbers}").encode())
         connection.execute("VACUUM ANALYZE")
 
 
@@ -74,8 +80,8 @@ def _copy(template: str, fresh: str) -> str:
         return fresh
     with psycopg.connect(fresh, autocommit=True) as connection:
         wanted = connection.info.dbname
-    source = psycopg.conninfo.conninfo_to_dict(template)["dbname"]
-    with psycopg.connect(psycopg.conninfo.make_conninfo(template, dbname="postgres"), autocommit=True) as connection:
+    source = str(conninfo_to_dict(template)["dbname"])
+    with psycopg.connect(make_conninfo(template, dbname="postgres"), autocommit=True) as connection:
         connection.execute(sql.SQL("DROP DATABASE {}").format(sql.Identifier(wanted)))
         connection.execute(
             sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(wanted), sql.Identifier(str(source)))

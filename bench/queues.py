@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from typing import TYPE_CHECKING
 
 from bench.harness import Figure
+from bench.history import fill
 from mainspring import App, Settings
 from mainspring.model.queues import Limits, Queue
-from mainspring.model.records import NewRun
 from mainspring.model.states import State
 from mainspring.queues.admission import admit
 from mainspring.store.open import open_store
-from mainspring.store.ops import Finish, Start
+from mainspring.store.ops import Finish
 from mainspring.store.protocol import ClaimRequest
 
 if TYPE_CHECKING:
@@ -23,11 +24,27 @@ if TYPE_CHECKING:
     from mainspring.store.protocol import Store
 
 NOW = 1_790_000_000_000_000
-_BATCH = 5_000
 _CLAIMS = 20
+_WAITING = f"""
+  INSERT INTO runs (id, uid, workflow, kind, state, input, due, created, queue, partition)
+  SELECT 'w' || n, 'w' || (10000000 + n), 'wf', 'workflow', 'queued', '{{}}', {NOW}, {NOW}, 'full', 'p' || (n % 1000)
+  FROM numbers
+"""
+_PLAIN = f"""
+  INSERT INTO runs (id, uid, workflow, kind, state, input, due, created)
+  SELECT 'p' || n, 'p' || (10000000 + n), 'plain', 'workflow', 'queued', '{{}}', {NOW}, {NOW} FROM numbers
+"""
+_OVER = f"""
+  INSERT INTO runs (id, uid, workflow, kind, state, input, output, due, created, started, completed, since, epoch, queue, partition)
+  SELECT 'o' || n, 'o' || (10000000 + n), 'wf', 'workflow', 'succeeded', '{{}}', '1', {NOW}, {NOW}, {NOW}, {NOW}, {NOW}, 1,
+    'full', 'p' || (n % 1000)
+  FROM numbers
+"""
 
 
-FEW, MANY, JOBS = 2_000, 200_000, 20_000
+FEW, JOBS = 2_000, 20_000
+MANY = int(os.environ.get("BENCH_WAITING", "1000000"))
+"""So many runs wait, and as many have ended."""
 
 
 def queues(target: Target) -> Iterator[Figure]:
@@ -35,11 +52,11 @@ def queues(target: Target) -> Iterator[Figure]:
     done, enqueued = jobs_per_second(target.fresh(), JOBS)
     yield Figure("mainspring", "jobs through a queue", target.kind, done, "/s", f"{JOBS:,}, one worker")
     yield Figure("mainspring", "jobs enqueued", target.kind, enqueued, "/s", "by start_many")
-    for what, waiting in (("few", FEW), ("many", MANY)):
-        took = claim_milliseconds(target.fresh(), waiting)
-        yield Figure(
-            "mainspring", f"claims, {what} waiting", target.kind, took, "ms", f"ten of {waiting:,}, 1,000 partitions"
-        )
+    for what, waiting, over in (("few", FEW, 0), ("many", MANY, MANY)):
+        took, plain = claim_milliseconds(target.fresh(), waiting, over)
+        note = f"ten of {waiting:,}; {over:,} have ended"
+        yield Figure("mainspring", f"claims, {what} waiting", target.kind, took, "ms", f"{note}; 1,000 partitions")
+        yield Figure("mainspring", f"plain claims, {what} waiting", target.kind, plain, "ms", f"{note}; no queue")
 
 
 def jobs_per_second(url: str, jobs: int) -> tuple[float, float]:
@@ -65,32 +82,29 @@ def jobs_per_second(url: str, jobs: int) -> tuple[float, float]:
     return asyncio.run(measure())
 
 
-def claim_milliseconds(url: str, waiting: int) -> float:
-    """The median time of a claim of ten from a limited queue in which so many wait."""
+def claim_milliseconds(url: str, waiting: int, over: int) -> tuple[float, float]:
+    """The median time of a claim of ten where so many wait and so many have ended: from a limited queue, and without one."""
     store = open_store(url, Settings(synchronous="OFF"))
     store.open()
     try:
         store.queues.set(Queue("full", Limits(concurrency=50, partition_concurrency=5), created=NOW))
-        for begin in range(0, waiting, _BATCH):
-            store.apply([Start(_waiting(number)) for number in range(begin, min(begin + _BATCH, waiting))], NOW)
-        return _claims(store)
+        fill(url, _WAITING, waiting)
+        fill(url, _OVER, over)
+        limited = _claims(store, "wf", frozenset({"full"}))
+        fill(url, _PLAIN, waiting)
+        return limited, _claims(store, "plain", frozenset())
     finally:
         store.close()
 
 
-def _waiting(number: int) -> NewRun:
-    made = NewRun(f"r{number:09d}", f"u{number:09d}", "wf", "workflow", "{}", State.QUEUED, NOW, NOW)
-    made.queue, made.partition = "full", f"p{number % 1000:04d}"
-    return made
-
-
-def _claims(store: Store) -> float:
+def _claims(store: Store, function: str, heard: frozenset[str]) -> float:
     times: list[float] = []
     for number in range(_CLAIMS):
         began = time.perf_counter()
-        claimed = store.claim(ClaimRequest("w", "v", {"wf": "print"}, 10, NOW + number, admit=admit))
+        request = ClaimRequest(function, "v", {function: "print"}, 10, NOW + number, queues=heard, admit=admit)
+        claimed = store.claim(request)
         times.append((time.perf_counter() - began) * 1000)
-        ends = [Finish("w", each.run.id, each.run.epoch, State.SUCCEEDED, NOW) for each in claimed.claims]
+        ends = [Finish(function, each.run.id, each.run.epoch, State.SUCCEEDED, NOW) for each in claimed.claims]
         assert len(ends) == 10
         store.apply(ends, NOW)
     return sorted(times)[len(times) // 2]

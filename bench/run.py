@@ -80,6 +80,7 @@ BUDGETS: Final = (
     Budget("functions scheduled", ("bare", "batched rows"), at_least=0.15, database="sqlite"),
     Budget("functions scheduled", ("bare", "batched rows"), at_least=0.30, database="postgres"),
     Budget("claims, many waiting", ("mainspring", "claims, few waiting"), at_most=2),
+    Budget("plain claims, many waiting", ("mainspring", "plain claims, few waiting"), at_most=2),
     Budget("picking up, many pending", ("mainspring", "picking up, few pending"), at_most=1.5),
     *(Budget(f"page: {name}", None, at_most=100) for name in PAGES if name != "runs of a rare workflow"),
     Budget("open page", None, at_most=10),

@@ -273,3 +273,24 @@ def test_listings_are_json() -> None:
     assert crontab is not None
     (definition,) = crontab.definitions(shop.app.runtime.registry)
     assert json.loads(definition.columns()["action"])["cron"] == "payload"
+
+
+async def test_a_clock_that_goes_back_fires_nothing_twice(store_url: str) -> None:
+    text = "0 * * * * rollup ?fill=1d"
+    async with at(store_url, text, "03:30:00") as first:
+        await first.world.advance("90m")
+    for when in ("04:59:59", "04:30:00", "03:59:00", "04:59:30"):
+        async with at(store_url, text, when) as back:
+            await back.world.advance("20s")
+        assert back.times == []
+    async with at(store_url, text, "05:30:00") as onwards:
+        await onwards.world.advance("40m")
+    assert (first.times, onwards.times) == (["04:00", "05:00"], ["06:00"])
+
+
+async def test_the_first_start_only_makes_entries_known(store_url: str) -> None:
+    async with at(store_url, "* * * * * rollup ?fill=1w\n0 0 1 1 * email", "10:30:30") as shop:
+        await shop.world.settle()
+        assert [each.id for each in (await shop.app.schedules.list()).schedules] == ["email", "rollup"]
+        assert [(await shop.app.schedules.ticks(name)).ticks for name in ("email", "rollup")] == [[], []]
+        assert (await shop.app.runs.list()).runs == []

@@ -36,6 +36,7 @@ def filter_options(function: F) -> F:
         click.option("--workflow", "--name", "workflow", metavar="NAME", help="Only of this function."),
         click.option("--id-prefix", metavar="TEXT", help="Only ids that begin so."),
         click.option("--queue", metavar="NAME", help="Only of this queue."),
+        click.option("--key", metavar="KEY", help="Only with this key."),
         click.option("--parent", metavar="ID", help="Only children of this run."),
         click.option("--schedule", metavar="ID", help="Only those that this schedule started."),
         click.option("--version", metavar="VERSION", help="Only those that this version of the app began."),

@@ -25,6 +25,8 @@ class RunTraits(TypedDict, total=False):
     workflow: str | None
     kind: str | None
     queue: str | None
+    key: str | None
+    """Of those that have not ended one at most has it."""
     parent: str | None
     schedule: str | None
     version: str | None
@@ -65,6 +67,7 @@ def run_filter(given: RunFilters, *, before: str | None = None, limit: int = 50)
         workflow=given.get("workflow"),
         kind=given.get("kind"),
         queue=given.get("queue"),
+        key=given.get("key"),
         parent=given.get("parent"),
         schedule=given.get("schedule"),
         version=given.get("version"),

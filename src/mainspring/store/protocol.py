@@ -95,6 +95,7 @@ class RunFilter(Struct, frozen=True):
     ids: Sequence[str] = ()
     kind: str | None = None
     queue: str | None = None
+    key: str | None = None
     schedule: str | None = None
     version: str | None = None
     forked_from: str | None = None

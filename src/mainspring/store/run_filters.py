@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from mainspring.store.protocol import RunFilter
 
-_EQUAL = ("workflow", "kind", "parent", "queue", "schedule", "version", "forked_from")
+_EQUAL = ("workflow", "kind", "parent", "queue", "key", "schedule", "version", "forked_from")
 _SPANS = ("created", "started", "completed", "due")
 _STRANDED = "(stranded IS NOT NULL AND state = 'queued')"
 """In hand it goes on after all; which versions could not follow it is remembered until it has ended or is handed back."""
