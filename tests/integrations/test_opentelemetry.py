@@ -10,18 +10,43 @@ from mainspring import App, Settings, run
 from mainspring.integrations.opentelemetry import carried, trace
 
 
-async def test_a_run_its_steps_and_its_children_are_one_trace(store_url: str) -> None:
+def provided() -> tuple[Any, Any]:
+    """Somebody who takes spans, and remembers them."""
     sdk: Any = pytest.importorskip("opentelemetry.sdk.trace")
     exporting: Any = pytest.importorskip("opentelemetry.sdk.trace.export")
     memory: Any = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
     provider, exporter = sdk.TracerProvider(), memory.InMemorySpanExporter()
     provider.add_span_processor(exporting.SimpleSpanProcessor(exporter))
+    return provider, exporter
+
+
+async def seen(app: App, exporter: Any, *names: str) -> dict[str, Any]:
+    """Spans by name and position, once there are some of these names: they come a moment after the end."""
+    while True:
+        found = {
+            f"{span.name} {span.attributes.get('mainspring.position', '')}".strip(): span
+            for span in exporter.get_finished_spans()
+        }
+        if set(names) <= set(found):
+            return found
+        await app.runs.counts()
+
+
+async def test_a_run_its_steps_and_its_children_are_one_trace(store_url: str) -> None:
+    provider, exporter = provided()
+    tracer = provider.get_tracer("web")
     app = App(store_url, settings=Settings(poll=0.05))
     trace(app, provider)
 
     @app.step
     async def charge() -> str:
-        return "paid"
+        with tracer.start_as_current_span("POST /bank"):
+            return "paid"
+
+    @app.step
+    def pack() -> str:
+        with tracer.start_as_current_span("POST /box"):
+            return "packed"
 
     @app.workflow
     async def ship() -> None:
@@ -31,6 +56,7 @@ async def test_a_run_its_steps_and_its_children_are_one_trace(store_url: str) ->
     @app.workflow
     async def checkout() -> str:
         await charge()
+        await pack.aio()
         await run.sleep(0.01)
         try:
             await ship()
@@ -39,26 +65,45 @@ async def test_a_run_its_steps_and_its_children_are_one_trace(store_url: str) ->
         return "shipped"
 
     async with app:
-        with provider.get_tracer("web").start_as_current_span("POST /orders") as request:
+        with tracer.start_as_current_span("POST /orders") as request:
             handle = await checkout.options(id="order-1", attributes=carried()).start()
             assert await handle.result() == "lost on the way"
-        spans: dict[str, Any] = {}
-        while len(spans) < 5:  # they come a moment after the end
-            spans = {
-                f"{span.name} {span.attributes.get('mainspring.position', '')}": span
-                for span in exporter.get_finished_spans()
-            }
-            await app.runs.counts()
-    whole, child = spans["checkout "], spans["ship "]
-    assert {span.context.trace_id for span in spans.values()} == {request.get_span_context().trace_id}
+        spans = await seen(app, exporter, "checkout", "ship", "charge 0", "pack 1", "sleep 2")
+        every = exporter.get_finished_spans()
+    whole, child = spans["checkout"], spans["ship"]
+    assert {span.context.trace_id for span in every} == {request.get_span_context().trace_id}
     assert whole.parent.span_id == request.get_span_context().span_id
     assert child.parent.span_id == whole.context.span_id
     assert child.status.description == "lost on the way"
-    assert {span.parent.span_id for name, span in spans.items() if name.startswith("charge")} <= {
-        whole.context.span_id,
-        child.context.span_id,
-    }
-    assert all(span.start_time <= span.end_time for span in spans.values())
+    charges = {span.context.span_id: span.parent.span_id for span in every if span.name == "charge"}
+    assert set(charges.values()) == {whole.context.span_id, child.context.span_id}
+    assert {span.parent.span_id for span in every if span.name == "POST /bank"} == set(charges)
+    assert spans["POST /box"].parent.span_id == spans["pack 1"].context.span_id
+    assert all(span.start_time <= span.end_time for span in every)
+
+
+async def test_a_step_is_seen_when_it_ends_and_not_only_when_its_run_does(store_url: str) -> None:
+    provider, exporter = provided()
+    app = App(store_url, settings=Settings(poll=0.05))
+    trace(app, provider)
+
+    @app.step
+    async def charge() -> str:
+        return "paid"
+
+    @app.workflow
+    async def checkout() -> str:
+        await charge()
+        return str(await run.receive("go"))
+
+    async with app:
+        handle = await checkout.options(id="order-1").start()
+        spans = await seen(app, exporter, "charge 0")
+        assert "checkout" not in spans
+        await app.send("order-1", "go", "gone")
+        assert await handle.result() == "gone"
+        spans = await seen(app, exporter, "checkout")
+    assert spans["charge 0"].parent.span_id == spans["checkout"].context.span_id
 
 
 async def test_outside_of_traces_nothing_is_carried() -> None:

@@ -184,3 +184,31 @@ async def test_of_two_workers_one_tells(store_url: str) -> None:
             await first.app.runs.cancel(each)
         await first.told(len(ids))
     assert first.heard == {each: ["cancelled"] for each in ids}
+
+
+async def test_what_a_listener_does_is_no_part_of_the_run_that_it_is_told_of(
+    store_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App(store_url, settings=Settings(poll=0.05))
+    asked, other = asyncio.Event(), asyncio.Event()
+
+    @app.workflow
+    async def note() -> None: ...
+
+    @app.workflow
+    async def short() -> None: ...
+
+    async def started(event: RunEvent) -> None:
+        if event.workflow == "short":
+            asked.set()
+            await note.options(id="note")()
+            other.set()
+
+    app.on("run.started", started)
+    async with app:
+        await short.options(id="short")()
+        await asyncio.wait_for(asked.wait(), 60)
+        await asyncio.wait_for(other.wait(), 60)
+        assert await app.runs.steps("short") == []
+        assert (await app.runs.get("note")).parent is None
+    assert "unfinished" not in caplog.text

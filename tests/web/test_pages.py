@@ -56,8 +56,16 @@ async def test_a_run_is_shown_step_by_step_with_what_it_said_and_where_it_comes_
         child = (await asking.get("/runs/" + found["children"][0]["id"])).text
     charge = next(step for step in found["steps"] if step["name"] == "charge")
     assert charge["attempts"] == 2
+    first, second = charge["tries"]
+    assert "the bank does not answer" in first["error"]
+    assert second["error"] is None
+    assert charge["started"] <= first["started"] <= first["ended"] < second["started"] <= second["ended"]
+    assert second["ended"] == charge["completed"]
+    assert "attempt 1: TimeoutError" in page
+    assert "attempt 2: done" in page
     assert "the bank does not answer" in charge["tried"][0]
     assert "2 attempts" in page
+    assert page.count("w-pause") == 2  # one in the picture, one in its legend
     assert found["conversation"]["events"][0]["value"] == 50
     assert "flaky is paid" in page
     assert "child of" in child

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import logging
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from mainspring.model.records import Run
+    from mainspring.model.records import Run, Step
     from mainspring.store.telling import Untold
 
 log = logging.getLogger("mainspring.app")
@@ -53,6 +54,10 @@ class Listeners:
     def __init__(self) -> None:
         self._all: dict[str, list[Callable[[RunEvent], Any]]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.operations: list[Callable[[Run, Step], None]] = []
+        """Told when an operation of a run here is over, on whatever thread it is. They must not block, nor raise."""
+        self.around: Callable[[Run, str], Callable[[], None]] | None = None
+        """Told before each attempt of a step, where it is executed; what it returns is called afterwards."""
 
     def add(self, name: str, fn: Callable[[RunEvent], Any]) -> None:
         if name != "*" and name not in EVENTS:
@@ -71,13 +76,16 @@ class Listeners:
             return
         event = RunEvent(name, run.id, run.workflow, reason, run.attempts + 1, run.queue, to_datetime(at))
         for fn in interested:
-            try:
-                answer = fn(event)
-            except Exception:
-                log.exception("a listener of %s failed", name)
-            else:
-                if inspect.iscoroutine(answer):
-                    self._follow(answer, name)
+            contextvars.Context().run(self._tell, fn, event)  # what they do is no part of the run that they are told of
+
+    def _tell(self, fn: Callable[[RunEvent], Any], event: RunEvent) -> None:
+        try:
+            answer = fn(event)
+        except Exception:
+            log.exception("a listener of %s failed", event.name)
+        else:
+            if inspect.iscoroutine(answer):
+                self._follow(answer, event.name)
 
     def _follow(self, answer: Any, name: str) -> None:
         async def followed() -> None:

@@ -109,6 +109,7 @@ class Worker:
             tell=lambda end: runtime.listeners.tell(f"run.{end.state}", end, end.reason, end.completed),
         )
         self.engine.on_change = lambda name, run, reason: runtime.listeners.tell(name, run, reason, clock.now())
+        self.engine.operations, self.engine.around = runtime.listeners.operations, runtime.listeners.around
         self.engine.on_scheduled_end = self._scheduler.kick
         self.engine.on_concluded = self.tally.count
         self._heartbeat = runtime.backstage.heartbeat(

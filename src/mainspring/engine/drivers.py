@@ -183,6 +183,7 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
     call = effect.call
     clock = ex.engine.clock
     token = current.set(StepScope(ex, effect.position, effect.attempt, call.name))
+    leave = ex.engine.around(ex.run, effect.position) if ex.engine.around is not None else None
     clock.busy()
     ex.invoking += 1
     try:
@@ -204,6 +205,8 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
         clock.idle()
         with contextlib.suppress(ValueError):  # abandoned, and closed by the garbage collector in some other context
             current.reset(token)
+        if leave is not None:
+            leave()
 
 
 async def _interruptible(ex: Execution, work: Coroutine[Any, Any, Any]) -> Any:
@@ -240,6 +243,7 @@ def _invoke_blocking(ex: Execution, effect: Invoke) -> Any:
     if call.is_async:
         return on_loop(ex, _invoke(ex, effect))
     token = current.set(StepScope(ex, effect.position, effect.attempt, call.name))
+    leave = ex.engine.around(ex.run, effect.position) if ex.engine.around is not None else None
     try:
         if call.timeout is None:
             return _plainly(call)
@@ -254,6 +258,8 @@ def _invoke_blocking(ex: Execution, effect: Invoke) -> Any:
             raise _timed_out(effect) from None
     finally:
         current.reset(token)
+        if leave is not None:
+            leave()
 
 
 def _timed_out(effect: Invoke) -> StepTimedOut:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mainspring.engine.registry import Function, Registry
     from mainspring.engine.settings import EngineSettings
     from mainspring.model.clock import Clock
-    from mainspring.model.records import Claim, NewRun
+    from mainspring.model.records import Claim, NewRun, Step
     from mainspring.store.committer import Committer
     from mainspring.store.protocol import Poke, Store
 
@@ -75,6 +75,10 @@ class Engine:
         """Called when a run that a schedule started has ended here."""
         self.on_change: Callable[[str, Run, str | None], None] = lambda _name, _run, _reason: None
         """Called on the loop when something has happened to a run here."""
+        self.operations: list[Callable[[Run, Step], None]] = []
+        """Called, on whatever thread it is, when an operation of a run is over and recorded."""
+        self.around: Callable[[Run, str], Callable[[], None]] | None = None
+        """Called before each attempt of a step with its run and position, where it is executed; what it returns is called afterwards."""
         self.home = home
         """The runtime that this engine executes for: what its runs call and start goes through it."""
         self.loop = asyncio.get_running_loop()

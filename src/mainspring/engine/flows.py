@@ -26,7 +26,7 @@ from mainspring.engine.recording import (
     waiting,
 )
 from mainspring.errors import Conflict, Interrupted, NotFound, StillRunning
-from mainspring.model.records import Step
+from mainspring.model.records import Step, error_of
 from mainspring.store.ops import Verdict, Write
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
     now = ex.engine.clock.now()
     record = recorded or Step(ex.id, position, "step", call.name, started=now)
     record.epoch = ex.epoch
+    began = now
     if recorded is not None:
         if call.at_most_once and record.due is None:
             failure = Interrupted(
@@ -89,6 +90,7 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
             )
             return (yield from conclude(ex, record, call.result, error=failure))
         yield from _back_off(ex, record)
+        began = ex.engine.clock.now()
     while True:
         record.due = None
         if call.at_most_once or ex.resting:
@@ -100,12 +102,15 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
         except Exception as caught:  # noqa: BLE001  (whatever the user's function raises is the outcome)
             error = caught
         else:
+            if record.trail is not None:
+                record.trail = _trail(record.trail, {"error": None, "from": began})
             return (yield from conclude(ex, record, call.result, output=text))
-        pause, error = _judged(call.retry, record, error)
+        pause, error = _judged(call.retry, record, error, began, ex.engine.clock.now())
         if pause is None:
             return (yield from conclude(ex, record, call.result, error=error))
         record.due = ex.engine.clock.now() + pause
         yield from _back_off(ex, record)
+        began = ex.engine.clock.now()
 
 
 def _back_off(ex: Execution, record: Step) -> Flow:
@@ -120,10 +125,10 @@ def _back_off(ex: Execution, record: Step) -> Flow:
         ex.woken(wait)
 
 
-def _judged(retry: Retry, record: Step, error: Exception) -> tuple[int | None, Exception]:
+def _judged(retry: Retry, record: Step, error: Exception, began: int, now: int) -> tuple[int | None, Exception]:
     """How long to wait for the next attempt, or None to give up, and with which exception."""
     if retry.attempts > 1:
-        record.trail = _trail(record.trail, error)
+        record.trail = _trail(record.trail, {"error": in_a_line(error), "from": began, "to": now})
     try:
         pause = retry.pause(record.attempts, error, f"{record.run}/{record.position}")
     except Exception as mistake:  # noqa: BLE001  (the user's own test of exceptions is at fault)
@@ -133,14 +138,15 @@ def _judged(retry: Retry, record: Step, error: Exception) -> tuple[int | None, E
     return pause, error
 
 
-def _trail(trail: str | None, error: BaseException) -> str:
-    before: list[str] = json.loads(trail) if trail else []
-    return json.dumps([*before, in_a_line(error)], ensure_ascii=False)
+def _trail(trail: str | None, attempt: dict[str, str | int | None]) -> str:
+    """The attempts of a step that is made more than once, with this one: what went wrong, and when. The last may have gone well."""
+    before = json.loads(trail) if trail else []
+    return json.dumps([*before, attempt], ensure_ascii=False)
 
 
 def _note_attempts(error: BaseException, record: Step) -> None:
     if record.trail and record.attempts > 1:
-        tried = [f"  {number}. {what}" for number, what in enumerate(json.loads(record.trail), 1)]
+        tried = [f"  {number}. {error_of(each)}" for number, each in enumerate(json.loads(record.trail), 1)]
         error.add_note("\n".join([f"gave up after {record.attempts} attempts:", *tried]))
 
 

@@ -166,8 +166,15 @@ def conclude(
         if isinstance(error, NotSerializable):  # not even that it cannot be stored can be stored
             raise
         return (yield from conclude(ex, record, codec, error=refused))
+    tell(ex, record)
     yield from turn(ex, record, record)
     return outcome(ex, record, codec)
+
+
+def tell(ex: Execution, record: Step) -> None:
+    """An operation is over: let those know who want to."""
+    for listener in ex.engine.operations:
+        listener(ex.run, record)
 
 
 def stirring(ex: Execution, record: Step) -> Write:

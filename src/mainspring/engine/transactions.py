@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mainspring.engine.context import StepScope, TransactionScope, current
-from mainspring.engine.recording import Consult, Nap, Transact, conclude, frontier, heed, outcome, replayed, turn
+from mainspring.engine.recording import Consult, Nap, Transact, conclude, frontier, heed, outcome, replayed, tell, turn
 from mainspring.engine.retry import Retry
 from mainspring.engine.signals import Lost
 from mainspring.errors import StoreError
@@ -111,6 +111,7 @@ def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
     if ex.resting:
         ex.set_resting(resting=False)
     assert record.seq is not None  # noqa: S101
+    tell(ex, record)
     heed(ex, Written(stopping=effect.stopping))
     yield from turn(ex, record, record)
     return outcome(ex, record, call.result)

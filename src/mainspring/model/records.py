@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct, field
 
 from mainspring.model.states import State  # noqa: TC001  (records are also read back from JSON)
@@ -107,6 +109,11 @@ class Step(Struct):
     @property
     def interrupted(self) -> bool:
         return self.completed is not None and self.output is None and self.error is None
+
+
+def error_of(attempt: str | dict[str, Any]) -> str | None:
+    """What went wrong in an attempt of a step, as its trail has it. The first trails had nothing else."""
+    return attempt if isinstance(attempt, str) else attempt["error"]
 
 
 class Ending(Struct, frozen=True):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003  (a run that asks for a RunInfo records it, and reads it back by its annotations)
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
+from mainspring.model.records import error_of
 from mainspring.model.states import LIVE, State
 from mainspring.operations.functions import ScheduledFunctions
 from mainspring.operations.glances import GlancePage, glance, quickly
@@ -70,6 +71,15 @@ class RunInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Try:
+    """An attempt of a step that was made more than once."""
+
+    started: datetime
+    ended: datetime | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class StepInfo:
     """An operation of a run as people look at it."""
 
@@ -86,6 +96,8 @@ class StepInfo:
     child: str | None
     due: datetime | None
     interrupted: bool
+    tries: list[Try] = field(default_factory=list[Try])
+    """All attempts that are over, if there was more than one, with their times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +225,7 @@ def run_info(run: Run) -> RunInfo:
 
 
 def step_info(step: Step) -> StepInfo:
+    trail: list[str | dict[str, Any]] = _value(step.trail) or []
     return StepInfo(
         position=step.position,
         kind=step.kind,
@@ -222,11 +235,16 @@ def step_info(step: Step) -> StepInfo:
         started=_time(step.started),
         completed=_time(step.completed),
         attempts=step.attempts,
-        tried=_value(step.trail) or [],
+        tried=[error for each in trail if (error := error_of(each)) is not None],
+        tries=[_try(each, step.completed) for each in trail if isinstance(each, dict)],
         child=step.child,
         due=_time(step.due),
         interrupted=step.interrupted,
     )
+
+
+def _try(attempt: dict[str, Any], completed: int | None) -> Try:
+    return Try(to_datetime(attempt["from"]), _time(attempt.get("to", completed)), attempt["error"])
 
 
 def _tick(text: str | None) -> datetime | None:

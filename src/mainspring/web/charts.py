@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from mainspring.operations.schedule_pictures import Day
     from mainspring.operations.watch import Bar
+    from mainspring.web.waterfall import Part
 
 _WORST = (
     "start_failed", "missed", "dropped", "skipped_overlap", "late", "replaced", "skipped_by_request", "paused",
@@ -139,13 +140,18 @@ def _hover(number: int, text: str) -> Markup:
     )
 
 
-def span(start: datetime, end: datetime, low: datetime, high: datetime, name: str) -> Markup:
-    """A stretch of time on a line from `low` to `high`, to scale; one too short to be seen is drawn as a mark."""
+def spans(parts: Sequence[Part], low: datetime, high: datetime) -> Markup:
+    """Stretches of time on a line from `low` to `high`, to scale; one too short to be seen is drawn as a mark."""
     whole = max(high - low, timedelta(microseconds=1))
-    x = 1000 * ((start - low) / whole)
-    width = max(3.0, 1000 * ((end - start) / whole))
-    x = min(max(0.0, x), 997.0)
+    shapes: list[Markup] = []
+    for part in parts:
+        x = min(max(0.0, 1000 * ((part.start - low) / whole)), 997.0)
+        width = max(0.0 if part.look == "pause" else 3.0, 1000 * ((part.end - part.start) / whole))
+        shapes.append(
+            Markup('<rect x="{:.1f}" y="1" width="{:.1f}" height="8" class="w-{}">{}</rect>').format(
+                x, min(width, 1000 - x), part.look, Markup("<title>{}</title>").format(part.words) if part.words else ""
+            )
+        )
     return Markup(
-        '<svg class="lane" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">'
-        '<rect x="{:.1f}" y="1" width="{:.1f}" height="8" class="{}"/></svg>'
-    ).format(x, min(width, 1000 - x), escape(name))
+        '<svg class="lane" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">{}</svg>'
+    ).format(Markup("").join(shapes))

@@ -60,6 +60,7 @@ class Redactor:
             output=self._value(step.output, "step", run.workflow, run.id),
             error=self._value(step.error, "error", run.workflow, run.id),
             tried=[self._value(each, "error", run.workflow, run.id) for each in step.tried],
+            tries=[replace(each, error=self._value(each.error, "error", run.workflow, run.id)) for each in step.tries],
         )
 
     def line(self, line: LogLine, run: RunInfo) -> LogLine:

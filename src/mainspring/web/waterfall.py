@@ -24,9 +24,20 @@ class Lane:
     depth: int
     start: datetime
     end: datetime
-    look: str
-    """Its colour: step, wait, child, transaction, queue, failed or live."""
     step: StepInfo | None
+    parts: list[Part]
+    """What it consists of: one stretch, or the attempts of a step and the pauses between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of a line."""
+
+    start: datetime
+    end: datetime
+    look: str
+    """Its colour: step, wait, child, transaction, queue, failed, pause or live."""
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +59,7 @@ def waterfall(run: RunInfo, steps: list[StepInfo], now: datetime) -> Waterfall:
     lanes: list[Lane] = []
     begun = run.started or (run.completed or now)
     if begun > low:
-        lanes.append(Lane("waits for a worker", "queue", "", 0, low, begun, "queue", None))
+        lanes.append(Lane("waits for a worker", "queue", "", 0, low, begun, None, [Part(low, begun, "queue")]))
     timed = [step for step in steps if step.started is not None or step.completed is not None]
     timed.sort(key=lambda step: (step.started or step.completed or now, step.position))
     for step in timed[:MOST_LANES]:
@@ -56,10 +67,27 @@ def waterfall(run: RunInfo, steps: list[StepInfo], now: datetime) -> Waterfall:
         start = step.started or end
         if step.kind == "sleep" and step.completed is None and step.due is not None:
             high = max(high, min(step.due, now + (now - low) + timedelta(seconds=1)))
-        lanes.append(Lane(step.name, step.kind, step.position, step.position.count("."), start, end, _look(step), step))
+        depth = step.position.count(".")
+        lanes.append(Lane(step.name, step.kind, step.position, depth, start, end, step, _parts(step, start, end)))
     high = max([high, *[lane.end for lane in lanes]])
     marks = [(percent, (high - low) * percent / 100) for percent in (0, 25, 50, 75, 100)]
     return Waterfall(low, high, lanes, max(0, len(timed) - MOST_LANES), marks)
+
+
+def _parts(step: StepInfo, start: datetime, end: datetime) -> list[Part]:
+    """The attempts of a step to scale, with the pauses between them; all else is one stretch."""
+    if not step.tries:
+        return [Part(start, end, _look(step))]
+    parts: list[Part] = []
+    for number, each in enumerate(step.tries, 1):
+        over = each.ended or end
+        if parts:
+            parts.append(Part(parts[-1].end, each.started, "pause", "pause before the next attempt"))
+        look, words = ("step", "done") if each.error is None else ("failed", each.error)
+        parts.append(Part(each.started, over, look, f"attempt {number}: {words}"))
+    if step.completed is None:
+        parts.append(Part(parts[-1].end, end, "live-wait" if step.due else "live", "the next attempt"))
+    return parts
 
 
 def _look(step: StepInfo) -> str:
