@@ -140,7 +140,7 @@ def _judged(retry: Retry, record: Step, error: Exception, began: int, now: int) 
 
 def _trail(trail: str | None, attempt: dict[str, str | int | None]) -> str:
     """The attempts of a step that is made more than once, with this one: what went wrong, and when. The last may have gone well."""
-    before = json.loads(trail) if trail else []
+    before: list[Any] = json.loads(trail) if trail else []
     return json.dumps([*before, attempt], ensure_ascii=False)
 
 
