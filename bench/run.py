@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, cast
 import click
 
 from bench import bare, core
+from bench.functions import PENDING_COSTS, functions
 from bench.harness import (
     PROJECT,
     Budget,
@@ -50,6 +51,7 @@ SECTIONS: Final = (
     "recovery",
     "schedules",
     "transactions",
+    "functions",
     "queues",
     "web",
 )
@@ -81,7 +83,7 @@ BUDGETS: Final = (
     Budget("functions scheduled", ("bare", "batched rows"), at_least=0.30, database="postgres"),
     Budget("claims, many waiting", ("mainspring", "claims, few waiting"), at_most=2),
     Budget("plain claims, many waiting", ("mainspring", "plain claims, few waiting"), at_most=2),
-    Budget("picking up, many pending", ("mainspring", "picking up, few pending"), at_most=1.5),
+    *(Budget(f"{what}, many pending", ("mainspring", f"{what}, few pending"), at_most=2) for what in PENDING_COSTS),
     *(Budget(f"page: {name}", None, at_most=100) for name in PAGES if name != "runs of a rare workflow"),
     Budget("open page", None, at_most=10),
 )
@@ -124,6 +126,8 @@ def _measure(target: Target, past: Target, sections: tuple[str, ...], peer_pytho
         yield from schedules(target)
     if "transactions" in sections:
         yield from transactions(target)
+    if "functions" in sections:
+        yield from functions(target)
     if "queues" in sections:
         yield from queues(target)
     if "web" in sections:

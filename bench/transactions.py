@@ -7,13 +7,11 @@
 | run_after(0) to first instruction        | ms, p50, from the last instruction of the transaction that schedules: its commit is included |
 | … in another process                     | the same, PostgreSQL only                                                    |
 | functions scheduled                      | per second, with `start_many`, a thousand at a time                          |
-| picking up, many pending · few pending   | ms to take a run that is due, with PENDING functions waiting and with none    |
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import statistics
 import subprocess
@@ -24,10 +22,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from bench.bare import PAYLOAD
-from bench.harness import PROJECT, Figure, Target, median_of_three, p50_ms, seconds
+from bench.harness import PROJECT, Figure, Target, median_of_three, p50_ms
 from mainspring import App, Tx
-from mainspring.store.open import open_store
-from mainspring.store.protocol import ClaimRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +31,6 @@ if TYPE_CHECKING:
 TRANSACTIONS = 300
 HANDOVERS = 60
 SCHEDULED = 20_000
-PENDING = int(os.environ.get("BENCH_PENDING", "200000"))
 _UPDATE = "UPDATE accounts SET balance = balance + ? WHERE id = ?"
 _INSERT = "INSERT INTO entries (account, amount) VALUES (?, ?)"
 _RECORD = "INSERT INTO bare VALUES (?, ?, ?, ?)"
@@ -90,12 +85,10 @@ def transactions(target: Target) -> Iterator[Figure]:
     url = target.fresh()
     rate = asyncio.run(_scheduled(url))
     yield Figure("mainspring", "functions scheduled", target.kind, rate, "/s", "start_many, 1,000 at a time")
-    for name, count in (("few", 0), ("many", PENDING)):
-        took = _picked_up(target.fresh(), count)
-        yield Figure("mainspring", f"picking up, {name} pending", target.kind, took, "ms", f"{count:,} pending, p50")
 
 
-def _execute(url: str, *statements: str) -> None:
+def execute(url: str, *statements: str) -> None:
+    """Execute statements of a user's own, each of which commits."""
     if url.startswith("sqlite"):
         with sqlite3.connect(url.removeprefix("sqlite:///")) as database:
             for statement in statements:
@@ -109,7 +102,7 @@ def _execute(url: str, *statements: str) -> None:
 
 def _prepared(target: Target) -> str:
     url = target.fresh()
-    _execute(url, *_TABLES)
+    execute(url, *_TABLES)
     return url
 
 
@@ -199,43 +192,6 @@ async def _scheduled(url: str) -> float:
     rate = SCHEDULED / (time.perf_counter() - begin)
     await asyncio.to_thread(app.close)
     return rate
-
-
-def _picked_up(url: str, pending: int) -> float:
-    """A claim of one run that is due, from the store itself."""
-    now, later = 1_800_000_000_000_000, 1_900_000_000_000_000
-    app = App(url)
-    store: Any = open_store(url, app.settings)
-    store.open()
-    sqlite = url.startswith("sqlite")
-    table = "runs" if sqlite else "mainspring.runs"
-
-    def fill(prefix: str, count: int, due: int) -> None:
-        numbers = (
-            f"WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count})"
-            if sqlite
-            else f"WITH numbers AS (SELECT n FROM generate_series(1, {count}) n)"
-        )
-        _execute(
-            url,
-            f"INSERT INTO {table} (id, uid, workflow, kind, state, input, due, created, scheduled_time) {numbers} "
-            f"SELECT '{prefix}' || n, '{prefix}' || n, 'f', 'step', 'scheduled', '{{}}', {due} + n, {now}, {due} + n FROM numbers",
-        )
-
-    if pending:
-        fill("later", pending, later)
-        _execute(url, "ANALYZE")
-    fill("due", 100, now - 1_000)
-    numbers = iter(range(10**6))
-    request = ClaimRequest(worker="w", version="v", functions={"f": "x"}, limit=1, now=now)
-
-    def claim() -> None:
-        next(numbers)
-        assert len(store.claim(request).claims) == 1
-
-    took = statistics.median(seconds(claim) for _ in range(50)) * 1e3
-    store.close()
-    return took
 
 
 async def _work(url: str) -> None:
