@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from dataclasses import fields
 from typing import Any, cast
@@ -180,6 +181,44 @@ async def test_cancelling_what_has_ended_or_was_never_there_is_harmless_and_no_i
                 await app.handle(cast("Any", wrong)).cancel()
             with pytest.raises(InvalidInput, match="string"):
                 await app.scheduled_functions.get(cast("Any", wrong))
+
+
+caller: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default="nobody")
+
+
+@app.step
+async def who() -> str:
+    return caller.get()
+
+
+@app.transaction
+def who_in_a_transaction(tx: Tx) -> str:
+    del tx
+    return caller.get()
+
+
+@app.workflow
+def who_in_a_workflow() -> str:
+    return caller.get()
+
+
+@app.transaction
+def schedules_all(tx: Tx) -> list[str]:
+    del tx
+    caller.set("the transaction")
+    made = (who.bind(), who_in_a_transaction.bind(), who_in_a_workflow.bind())
+    return [app.run_after.sync(0, call).id for call in made]
+
+
+async def test_who_schedules_is_not_passed_on(url: str) -> None:
+    async with world(app, url=url):
+        caller.set("ada")
+        ids = [
+            *await schedules_all.aio(),
+            (await app.run_after(0, who.bind())).id,
+            (await who_in_a_workflow.start()).id,
+        ]
+        assert [await app.handle(each).result() for each in ids] == ["nobody"] * 5
 
 
 # -- room, pauses, restarts --------------------------------------------------------------------------------------------------

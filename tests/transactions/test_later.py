@@ -340,7 +340,7 @@ async def test_a_running_function_that_is_cancelled_runs_on_and_what_it_schedule
     events.update(begun=asyncio.Event(), **{"go on": asyncio.Event()})
     async with world(running, url=url) as w:
         handle = await running.run_after(0, busy.bind())
-        await asyncio.wait_for(events["begun"].wait(), 10)
+        await asyncio.wait_for(events["begun"].wait(), 60)
         assert await handle.cancel()
         assert (await running.scheduled_functions.get(handle.id)).state == "canceled"
         events["go on"].set()
@@ -372,7 +372,7 @@ async def test_an_at_most_once_function_that_was_cut_off_is_not_started_again(ur
 
     async with world(cut, url=url) as w:
         handle = await cut.run_after(0, stuck.bind())
-        await asyncio.wait_for(begun.wait(), 10)
+        await asyncio.wait_for(begun.wait(), 60)
         await another_process(w)
         with pytest.raises(Interrupted):
             await handle.result()

@@ -133,7 +133,7 @@ async def test_of_two_workers_that_have_the_same_run_one_commits(postgres_url: s
             tx.execute("INSERT INTO ledger VALUES (?)", (f"{entry} by {number}",))
             if number == 0:
                 began.set()
-                assert go_on.wait(20)
+                assert go_on.wait(60)
             return number
 
         return app, enter
@@ -142,7 +142,7 @@ async def test_of_two_workers_that_have_the_same_run_one_commits(postgres_url: s
 
     async with world(first, url=postgres_url) as w:
         handle = await first.run_after(0, enter.bind("x"))
-        await asyncio.to_thread(began.wait, 20)
+        await asyncio.to_thread(began.wait, 60)
         store = first.runtime.connection().store
         engine = first.runtime.engine
         assert engine is not None
@@ -151,7 +151,42 @@ async def test_of_two_workers_that_have_the_same_run_one_commits(postgres_url: s
         async with world(second, url=postgres_url, at=w.now):
             assert await second.handle(handle.id).result() == 1
         go_on.set()
-        await engine.wait_until_empty(10)
+        await engine.wait_until_empty(60)
         assert (await handle.describe()).state is State.SUCCEEDED
     assert tried == ["x by 0", "x by 1"]
     assert bank.rows(postgres_url, "SELECT entry FROM ledger") == [("x by 1",)]
+
+
+async def test_a_worker_that_lost_its_run_before_the_transaction_leaves_no_trace(store_url: str) -> None:
+    """Whoever was declared dead and does not know it has its rows rolled back with its record; the next one's stay."""
+    bank.execute(store_url, "CREATE TABLE ledger (entry text NOT NULL)")
+    began, go_on = asyncio.Event(), asyncio.Event()
+    tried: list[int] = []
+    app = App("sqlite://")
+
+    @app.transaction
+    def enter(tx: Tx) -> int:
+        tried.append(len(tried) + 1)
+        tx.execute("INSERT INTO ledger VALUES (?)", (f"try {tried[-1]}",))
+        return tried[-1]
+
+    @app.workflow
+    async def entering() -> int:
+        began.set()
+        await go_on.wait()
+        return await enter.aio()
+
+    async with world(app, url=store_url):
+        handle = await entering.start()
+        await asyncio.wait_for(began.wait(), 60)
+        engine, store = app.runtime.engine, app.runtime.connection().store
+        assert engine is not None
+        app.pause()
+        await asyncio.to_thread(store.retire, engine.worker_id, app.runtime.clock.now(), None)
+        go_on.set()
+        await engine.wait_until_empty(60)
+        assert tried == [1]
+        assert bank.rows(store_url, "SELECT entry FROM ledger") == []
+        app.resume()
+        assert await handle.result() == 2
+    assert bank.rows(store_url, "SELECT entry FROM ledger") == [("try 2",)]

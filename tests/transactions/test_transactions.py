@@ -389,7 +389,7 @@ class _Outside:
 async def _quiet(an_app: App) -> None:
     engine = an_app.runtime.engine
     assert engine is not None
-    await engine.wait_until_empty(10)
+    await engine.wait_until_empty(60)
 
 
 # -- registration ------------------------------------------------------------------------------------------------------

@@ -192,7 +192,7 @@ async def test_an_async_transaction_on_sqlite_is_refused_with_the_line_to_write(
 
 # -- in each other's way -----------------------------------------------------------------------------------------------
 counting = App("sqlite://")
-meeting = threading.Barrier(2, timeout=20)
+meeting = threading.Barrier(2, timeout=60)
 attempts: list[str] = []
 
 
@@ -278,7 +278,7 @@ async def two_messages() -> list[str]:
 def send_late(tx: Tx) -> None:
     looks.append(tx.execute("SELECT 1").fetchone()[0])
     looked.set()
-    assert sent.wait(20)
+    assert sent.wait(60)
     talking.send.sync("listener", "news", "late")
 
 
@@ -287,7 +287,7 @@ async def test_a_message_from_an_old_snapshot_gets_a_number_of_its_own(postgres_
         listener = await two_messages.options(id="listener").start()
         await w.settle()
         late = asyncio.create_task(send_late.aio())
-        await asyncio.to_thread(looked.wait, 20)
+        await asyncio.to_thread(looked.wait, 60)
         await talking.send("listener", "news", "early")
         sent.set()
         await late
