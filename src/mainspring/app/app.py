@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import importlib
 import os
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, Unpack
 
 from mainspring.app.crontab import Crontab
 from mainspring.app.declared import Declaration
@@ -20,7 +20,6 @@ from mainspring.app.scope import Scope
 from mainspring.app.settings import Settings
 from mainspring.app.talk import Message, Talk
 from mainspring.app.verbs import Voice
-from mainspring.engine.retry import Retry, stored
 from mainspring.errors import InvalidInput, NotStarted
 
 if TYPE_CHECKING:
@@ -30,13 +29,12 @@ if TYPE_CHECKING:
     from mainspring.app.events import RunEvent
     from mainspring.app.functions import Call
     from mainspring.app.handle import Handle
-    from mainspring.app.queues import DeclaredQueue
+    from mainspring.app.queues import DeclaredQueue, QueueArguments
     from mainspring.app.scope import Blueprint
     from mainspring.app.worker import Worker
     from mainspring.engine.registry import Function
     from mainspring.model.clock import Clock
     from mainspring.model.schedules import Hook
-    from mainspring.operations.queues import Rate
     from mainspring.recurrence import CronItem, ParsedCronItem, Spec
     from mainspring.schedules.definition import Definition
     from mainspring.schedules.policy import Policy
@@ -132,33 +130,14 @@ class App(Voice, Scope):
         self._runtime.declarations.add(made.definition())
         return made
 
-    def queue(
-        self,
-        name: str,
-        *,
-        concurrency: int | None = None,
-        worker_concurrency: int | None = None,
-        rate: Rate | None = None,
-        partition_concurrency: int | None = None,
-        partition_worker_concurrency: int | None = None,
-        partition_rate: Rate | None = None,
-        retry: Retry | int | None = None,
-    ) -> DeclaredQueue:
+    def queue(self, name: str, **limits: Unpack[QueueArguments]) -> DeclaredQueue:
         """Declare a queue: it is in the database once a worker of this version has started.
 
-        Limits: runs under way in the whole fleet, in one worker, of one partition, of one partition in one worker; starts
-        within a length of time, of all and of one partition. `retry` is how its runs that fail are tried again. What was changed at run time with `app.queues.set` stays, until
-        the code says something new.
+        Limits: `concurrency` of runs under way in the whole fleet, `worker_concurrency` in one worker, `rate` of starts; the same
+        of one partition with `partition_` before them. `retry` is how its runs that fail are tried again. What was changed at run
+        time with `app.queues.set` stays, until the code says something new.
         """
-        limits = {
-            "concurrency": concurrency,
-            "worker_concurrency": worker_concurrency,
-            "rate": rate,
-            "partition_concurrency": partition_concurrency,
-            "partition_worker_concurrency": partition_worker_concurrency,
-            "partition_rate": partition_rate,
-        }
-        return self._runtime.queues.add(name, limits, None if retry is None else stored(Retry.of(retry)))
+        return self._runtime.queues.add(name, limits)
 
     def on(self, event: str, fn: Callable[[RunEvent], Any]) -> Callable[[RunEvent], Any]:
         """Have a function called when something happens to a run: `app.on("run.failed", fn)`, or "*" for all.

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar, Unpack
 
 import msgspec
 
 from mainspring.app.changing import change
 from mainspring.app.dual import dual
 from mainspring.engine.retry import Retry, stored
-from mainspring.errors import AlreadyRegistered
+from mainspring.errors import AlreadyRegistered, InvalidInput
 from mainspring.model.queues import Limits, Queue
-from mainspring.operations.queues import KEEP, QueueInfo, Queues, Rate, changed, check_queue_name
+from mainspring.operations.queues import QueueInfo, Queues, Rate, changed, check_queue_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -29,14 +29,44 @@ class DeclaredQueue:
     name: str
 
 
+class QueueArguments(TypedDict, total=False):
+    """What a queue can be made with: its limits, and how its runs that fail are tried again. None is no limit."""
+
+    concurrency: int | None
+    """Runs under way in the whole fleet."""
+    worker_concurrency: int | None
+    """… in one worker."""
+    rate: Rate | None
+    """Starts within a length of time."""
+    partition_concurrency: int | None
+    """Runs of one partition under way in the whole fleet."""
+    partition_worker_concurrency: int | None
+    """… in one worker."""
+    partition_rate: Rate | None
+    """Starts of one partition within a length of time."""
+    retry: Retry | int | None
+
+
+def limits_and_retry(given: QueueArguments) -> tuple[dict[str, Any], str | None]:
+    """The limits that are named, and the policy as it is stored. A name that is none of them is an error."""
+    unknown = sorted(set(given) - set(QueueArguments.__annotations__))
+    if unknown:
+        known = ", ".join(QueueArguments.__annotations__)
+        raise InvalidInput(f"a queue has no {', '.join(unknown)}; it has {known}")
+    retry = given.get("retry")
+    limits = {name: value for name, value in given.items() if name != "retry"}
+    return limits, None if retry is None else stored(Retry.of(retry))
+
+
 class QueueDeclarations:
     """All queues that an app's code declares, by name."""
 
     def __init__(self) -> None:
         self._all: dict[str, Queue] = {}
 
-    def add(self, name: str, limits: dict[str, Any], retry: str | None) -> DeclaredQueue:
+    def add(self, name: str, given: QueueArguments) -> DeclaredQueue:
         check_queue_name(name)
+        limits, retry = limits_and_retry(given)
         made = Queue(name, changed(Limits(), limits), retry)
         made = msgspec.structs.replace(made, declared=_text(made))
         there = self._all.get(name)
@@ -100,31 +130,16 @@ class QueueVerbs:
         name: str,
         *,
         partition: str | None = None,
-        concurrency: int | None = KEEP,
-        worker_concurrency: int | None = KEEP,
-        rate: Rate | None = KEEP,
-        partition_concurrency: int | None = KEEP,
-        partition_worker_concurrency: int | None = KEEP,
-        partition_rate: Rate | None = KEEP,
-        retry: Retry | int | None = KEEP,
+        **named: Unpack[QueueArguments],
     ) -> Coroutine[Any, Any, QueueInfo]:
         """Make a queue, or change what is named of it, at once and for all workers; the rest stays. None takes a limit away.
 
         With a `partition` the limits that begin with `partition_` are those of that partition alone; all of them None gives it
         those of the others again.
         """
-        named = {
-            "concurrency": concurrency,
-            "worker_concurrency": worker_concurrency,
-            "rate": rate,
-            "partition_concurrency": partition_concurrency,
-            "partition_worker_concurrency": partition_worker_concurrency,
-            "partition_rate": partition_rate,
-        }
-        changes: dict[str, Any] = {key: value for key, value in named.items() if value is not KEEP}
-        changed(Limits(), changes)
-        if retry is not KEEP:
-            changes["retry"] = None if retry is None else stored(Retry.of(retry))
+        limits, policy = limits_and_retry(named)
+        changed(Limits(), limits)
+        changes = limits | ({"retry": policy} if "retry" in named else {})
         return self._change("set", QueueInfo, lambda queues: queues.set(name, partition, dict(changes)))
 
     @dual

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.store.queues import QueueStore
 
-KEEP: Any = object()
-"""What is not to be changed."""
 _LONGEST_NAME = 200
 
 
