@@ -18,7 +18,7 @@ PEERS := $(BENCH_VENV)/.is-installed
 UV := $(shell command -v uv 2>/dev/null)
 
 # An environment that the caller happens to be in is not the one meant here.
-unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH
+unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -122,6 +122,11 @@ def targets(kinds: Sequence[Kind]) -> Generator[list[Target], None, None]:
         yield found
 
 
+def as_installed() -> dict[str, str]:
+    """An environment in which modules are compiled once and for all, as installers do it, whatever the caller's says."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def machine() -> str:
     """One line about what was measured on: without it a figure cannot be compared with another day's."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30

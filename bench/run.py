@@ -26,6 +26,7 @@ from bench.harness import (
     Figure,
     Kind,
     Target,
+    as_installed,
     console,
     machine,
     print_figures,
@@ -138,7 +139,9 @@ def _measure(target: Target, past: Target, sections: tuple[str, ...], peer_pytho
 
 def _dbos(target: Target, sections: tuple[str, ...], python: Path) -> Iterator[Figure]:
     script = PROJECT / "bench" / "dbos_peer.py"
-    done = subprocess.run([python, script, target.fresh(), *sections], check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [python, script, target.fresh(), *sections], check=True, stdout=subprocess.PIPE, text=True, env=as_installed()
+    )
     for fields in json.loads(done.stdout.splitlines()[-1]):
         yield Figure(**fields)
 
