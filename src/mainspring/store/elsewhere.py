@@ -21,7 +21,6 @@ from mainspring.store import outcomes
 from mainspring.store.joining import carry, carry_async
 from mainspring.store.open import shown, sqlite_path
 from mainspring.store.outcomes import Key, Outcome
-from mainspring.store.places import AlchemyPlace, SqlitePlace
 from mainspring.store.transactions import Again, Wants
 
 if TYPE_CHECKING:
@@ -185,8 +184,12 @@ def _check_url(url: str) -> None:
 
 def _place(database: Any) -> Place:
     if not isinstance(database, str):
+        from mainspring.store.places import AlchemyPlace  # noqa: PLC0415  (only where it is used)
+
         return AlchemyPlace(database)
     if urlsplit(database).scheme == "sqlite":
+        from mainspring.store.places import SqlitePlace  # noqa: PLC0415
+
         return SqlitePlace(sqlite_path(database))
     from mainspring.store.postgres.elsewhere import PostgresPlace  # noqa: PLC0415  (only the driver in use is loaded)
 
