@@ -28,7 +28,7 @@ class Awaited:
 
     def __enter__(self) -> asyncio.Future[Ending | None]:
         clock = self._connection.clock
-        self._unwatch = self._connection.endings.watch(self._run_id, self._tell)
+        self._connection.endings.watch(self._run_id, self._tell)
         until = None if self._timeout is None else clock.now() + micros(self._timeout)
         self._alarm = None if until is None else clock.call_at(until, self._loop, self._give_up)
         clock.waiting(1)
@@ -36,7 +36,7 @@ class Awaited:
 
     def __exit__(self, *exc: object) -> None:
         self._connection.clock.waiting(-1)
-        self._unwatch()
+        self._connection.endings.unwatch(self._run_id, self._tell)
         if self._alarm is not None:
             self._alarm.cancel()
         if self._told.done() and not self._told.cancelled():

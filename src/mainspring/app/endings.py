@@ -26,25 +26,26 @@ class Endings:
         self._watched: dict[str, list[Callable[[Ending | None], None]]] = {}
         self._ended: set[str] = set()
         """Those of them that have ended, as was heard since the last question."""
+        self.told_here: Callable[[str], bool] = lambda _run_id: False
+        """Whether this process is about to `settle` a run itself, so that there is no need to ask for it."""
         self._look = threading.Event()
         self._closing = False
         self._started = False
         self._thread: threading.Thread | None = None
 
-    def watch(self, run_id: str, tell: Callable[[Ending | None], None]) -> Callable[[], None]:
-        """Have `tell` called, on any thread, with the run's ending, or with None if there is no such run. Returns how to stop."""
+    def watch(self, run_id: str, tell: Callable[[Ending | None], None]) -> None:
+        """Have `tell` called, on any thread, with the run's ending, or with None if there is no such run; until `unwatch`."""
         with self._lock:
             self._watched.setdefault(run_id, []).append(tell)
             if not self._started:
                 self._started = True
                 self._start()
-        return lambda: self._unwatch(run_id, tell)
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="mainspring-endings", daemon=True)
         self._thread.start()
 
-    def _unwatch(self, run_id: str, tell: Callable[[Ending | None], None]) -> None:
+    def unwatch(self, run_id: str, tell: Callable[[Ending | None], None]) -> None:
         with self._lock:
             tellers = self._watched.get(run_id)
             if tellers is not None and tell in tellers:
@@ -62,7 +63,8 @@ class Endings:
     def look(self, ended: frozenset[str] | None = None) -> None:
         """Something ended: ask, if it may be one of those that are watched, and only for those that are known to have."""
         with self._lock:
-            found = self._watched.keys() if ended is None else ended & self._watched.keys()
+            watched = self._watched.keys()
+            found = watched if ended is None else {run_id for run_id in ended & watched if not self.told_here(run_id)}
             self._ended.update(found)
         if found:
             self._look.set()

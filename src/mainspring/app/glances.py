@@ -11,6 +11,7 @@ from mainspring.errors import MainspringError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from mainspring.model.clock import Clock
     from mainspring.model.records import Ending
 
     Found = dict[str, Ending | None]
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 class Glances:
     """A thousand coroutines that wait for a thousand runs begin with one glance, not with a thousand changes of thread."""
 
-    def __init__(self, ask: Callable[[set[str]], Awaitable[Found]]) -> None:
+    def __init__(self, ask: Callable[[set[str]], Awaitable[Found]], clock: Callable[[], Clock]) -> None:
         self._ask = ask
+        self._clock = clock
         self._gathering: dict[asyncio.AbstractEventLoop, list[Asker]] = {}
         self._asking: set[asyncio.Task[None]] = set()
 
@@ -34,13 +36,15 @@ class Glances:
             askers.append((run_id, told))
         else:
             self._gathering[loop] = [(run_id, told)]
-            task = loop.create_task(self._look(loop), context=contextvars.Context())
+            clock = self._clock()
+            clock.busy()
+            task = loop.create_task(self._look(loop, clock), context=contextvars.Context())
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
         return await told
 
-    async def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """One turn of the loop later: everybody who asked in this turn has done so."""
+    async def _look(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        """One turn of the loop later: everybody who asked in this turn has done so. Civil time stands still until then."""
         askers = self._gathering.pop(loop)
         try:
             found = await self._ask({run_id for run_id, _ in askers})
@@ -52,3 +56,5 @@ class Glances:
             for _, told in askers:
                 if not told.done():
                     told.set_result(found)
+        finally:
+            clock.idle()

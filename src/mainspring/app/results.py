@@ -33,7 +33,7 @@ class Results:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._glances = Glances(self._ended)
+        self._glances = Glances(self._ended, lambda: runtime.clock)
 
     @ours
     async def call(self, call: Call[Any]) -> Any:

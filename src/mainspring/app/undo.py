@@ -98,6 +98,6 @@ class Undo:
         if not failures:
             return
         text = f"could not undo everything: {'; '.join(failures)}"
-        self._line.execution.complaints.append(text)
+        self._line.execution.complaints += (text,)
         if error is not None:
             error.add_note(text)

@@ -62,6 +62,7 @@ class Worker:
         carry_runs()
         process_time.install(self._loop)
         self._connection.on_signal(self._hear)
+        self._connection.endings.told_here = lambda run_id: run_id in self.engine.executions
         await self._begin()
 
     def _make(self) -> None:
@@ -112,6 +113,7 @@ class Worker:
         self.engine.operations, self.engine.around = runtime.listeners.operations, runtime.listeners.around
         self.engine.on_scheduled_end = self._scheduler.kick
         self.engine.on_concluded = self.tally.count
+        self.engine.on_left = lambda run_id: self._connection.endings.look(frozenset({run_id}))
         self._heartbeat = runtime.backstage.heartbeat(
             store=store,
             clock=clock,
@@ -245,8 +247,8 @@ class Worker:
             self._call_soon(self.engine.waits.heard, signal.said)
         mine = signal.poked is None or self.engine.worker_id in signal.poked
         ended = signal.ended is None or bool(signal.ended)
-        if ended:
-            self._call_soon(self._claimer.note_ends)
+        if ended and self._claimer.note_ends():
+            self._call_soon(self._claimer.kick)
         if signal.ready or signal.due or mine:
             self._call_soon(self._wake, signal.ready, mine, signal.due)
         if signal.due or self._nobody_saw(signal, mine=mine):

@@ -63,7 +63,7 @@ def accept(
             try:
                 yield from _refuse(ex, name, number, refusal)
             finally:
-                ex.reserved.discard(number)
+                ex.reserved.pop(number, None)
 
     try:
         found: Message = yield from talking.await_(ex, record, look, pending=recorded is not None)
@@ -73,7 +73,7 @@ def accept(
         return _asked(record, codec)
     finally:
         if message is not None:
-            ex.reserved.discard(message.number)
+            ex.reserved.pop(message.number, None)
             ex.engine.waits.heard([(ex.id, "question", name)])
 
 

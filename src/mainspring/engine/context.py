@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from mainspring.errors import NotInRun
 from mainspring.store.deferred import Deferred
 
@@ -16,14 +18,11 @@ if TYPE_CHECKING:
     from mainspring.store.transactions import Session
 
 
-class Quota:
+class Quota(Struct, gc=False):
     """What one execution has scheduled so far: how many functions, with how much of arguments."""
 
-    __slots__ = ("functions", "size")
-
-    def __init__(self) -> None:
-        self.functions = 0
-        self.size = 0
+    functions: int = 0
+    size: int = 0
 
 
 class Line:

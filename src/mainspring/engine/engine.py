@@ -73,6 +73,8 @@ class Engine:
         self.on_scheduled_end: Callable[[], None] = lambda: None
         self.on_concluded: Callable[[Run, Ending], None] = lambda _run, _ending: None
         """Called when a run that a schedule started has ended here."""
+        self.on_left: Callable[[str], None] = lambda _run_id: None
+        """Called when a run is no longer in hand, and what became of it is for the store to say."""
         self.on_change: Callable[[str, Run, str | None], None] = lambda _name, _run, _reason: None
         """Called on the loop when something has happened to a run here."""
         self.operations: list[Callable[[Run, Step], None]] = []
@@ -226,12 +228,19 @@ class Engine:
         if isinstance(ex.halted, Stopped) and ex.undoable:
             await self._unwind(ex)
         if ending is not None:
-            self.on_concluded(ex.run, ending)
+            await self._conclude(ex, ending)
+        else:
+            self.on_left(ex.id)
+
+    async def _conclude(self, ex: Execution, ending: Ending) -> None:
+        """Tell whoever wants to know that a run has ended here."""
+        self.on_concluded(ex.run, ending)
+        if ending.state is State.CANCELLED and ending.reason is None:
             ending = await self._with_reason(ending)
-            self.settle(ending)
-            self.changed(ex, f"run.{ending.state}", ending.reason)
-            if ex.run.schedule is not None:
-                self.on_scheduled_end()
+        self.settle(ending)
+        self.changed(ex, f"run.{ending.state}", ending.reason)
+        if ex.run.schedule is not None:
+            self.on_scheduled_end()
 
     async def _unwind(self, ex: Execution) -> None:
         """Execute a run that was stopped once more, as far as it is recorded, so that it undoes what it did."""
@@ -269,9 +278,8 @@ class Engine:
 
     async def _with_reason(self, ending: Ending) -> Ending:
         """A run that was stopped at its very end does not know why; the store does, when it can be asked."""
-        if ending.state is State.CANCELLED and ending.reason is None:
-            with contextlib.suppress(StoreError):
-                return (await self.in_thread(self.store.endings, [ending.id])).get(ending.id) or ending
+        with contextlib.suppress(StoreError):
+            return (await self.in_thread(self.store.endings, [ending.id])).get(ending.id) or ending
         return ending
 
     async def _give_up(self, ex: Execution, defect: Exception) -> Ending | None:

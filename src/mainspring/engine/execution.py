@@ -42,7 +42,7 @@ class Wait:
     def register(self) -> None:
         """Count among what the run waits for; if the run was halted meanwhile, the wait is over at once."""
         if self._execution.halted is None:
-            self._execution.waits.add(self)
+            self._execution.waits[self] = None
         elif not self.future.done():
             self.future.set_exception(self._execution.halted)
             self.future.exception()
@@ -57,7 +57,11 @@ class Wait:
 
 
 class Execution:
-    """One run, from a claim to its end or until it is let go."""
+    """One run, from a claim to its end or until it is let go.
+
+    What is mostly empty is a dictionary or a tuple, never a set or a list: as long as they are empty the garbage collector does not
+    have to visit them, and there may be thousands of runs.
+    """
 
     __slots__ = (
         "_seqs",
@@ -128,7 +132,7 @@ class Execution:
         """It is only compared with its record: nothing is undone."""
         self.outcome: tuple[Any, BaseException | None] = (None, None)
         """What came out of its code."""
-        self.complaints: list[str] = []
+        self.complaints: tuple[str, ...] = ()
         """What could not be undone."""
         self.patches: dict[str, bool] = {}
         """Which patches the run's code has asked for, and what it was told."""
@@ -139,13 +143,13 @@ class Execution:
         """Operations that are doing something, not waiting."""
         self.invoking = 0
         """Steps whose function is being executed."""
-        self.interruptible: set[asyncio.Task[Any]] = set()
+        self.interruptible: dict[asyncio.Task[Any], None] = {}
         """Those of them that may be cut off in the middle."""
         self.outstanding = 0
         """Operations that were called and are not over."""
         self.over = False
         """The function has come to its end; what is left to do is the library's own and must not be cut off."""
-        self.waits: set[Wait] = set()
+        self.waits: dict[Wait, None] = {}
         self.tasks: dict[asyncio.Future[Any], str] = {}
         """Tasks that the workflow created, with the place that did."""
         self.servants: dict[asyncio.Future[Any], str] = {}
@@ -157,7 +161,7 @@ class Execution:
         """When it is to be woken: as the store was asked last, or as it was when the run was halted."""
         self.parking: list[tuple[Wait, Any]] | None = None
         """While a request to park is under way: what has happened since."""
-        self.reserved: set[int] = set()
+        self.reserved: dict[int, None] = {}
         """Messages that a branch is about to receive: no other one may."""
         self.deadline: Timer | None = None
 
@@ -263,7 +267,7 @@ class Execution:
         return min((wait.until for wait in self.waits if wait.until is not None), default=FAR)
 
     def woken(self, wait: Wait) -> None:
-        self.waits.discard(wait)
+        self.waits.pop(wait, None)
         self.engine.waits.unwatch(wait)
 
     def set_resting(self, *, resting: bool) -> None:

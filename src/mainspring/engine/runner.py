@@ -229,7 +229,7 @@ def _finish_unwound(ex: Execution) -> Flow:
     assert ex.unwinding is not None  # noqa: S101
     reason = ex.unwinding.args[0] if ex.unwinding.args else None
     if ex.disagreement is not None:
-        ex.complaints.append(str(ex.disagreement))
+        ex.complaints += (str(ex.disagreement),)
     if ex.complaints:
         log.error("run %s of %s: %s", ex.id, ex.function.name, "; ".join(ex.complaints))
         if reason != "timeout":

@@ -50,7 +50,7 @@ def receive(ex: Execution, position: str, topic: str, until: int | None, codec: 
         return (yield from conclude(ex, record, codec, output=message.body, speak=lambda write: taking(write, takes)))
     finally:
         if message is not None:
-            ex.reserved.discard(message.number)
+            ex.reserved.pop(message.number, None)
             ex.engine.waits.heard([(ex.id, "receive", topic)])  # if it was not received after all, it is the next one's
 
 
@@ -62,7 +62,7 @@ def unread(ex: Execution, topic: str, *, question: bool) -> Flow:
         found: Message | None = yield Consult(look)
         if found is None or found.number not in ex.reserved:
             if found is not None:
-                ex.reserved.add(found.number)
+                ex.reserved[found.number] = None
             return found
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from mainspring.model.states import State  # noqa: TC001  (records are also read back from JSON)
 
 
-class NewRun(Struct):
+class NewRun(Struct, gc=False):
     """A run as it is asked for. With an `owner` it begins in hand of that worker, without a claim."""
 
     id: str
@@ -40,7 +40,7 @@ class NewRun(Struct):
     """What to do about an unfinished run with the same key. Not kept."""
 
 
-class Run(Struct):
+class Run(Struct, gc=False):
     """A run as it stands in the store."""
 
     id: str
@@ -84,7 +84,7 @@ class Run(Struct):
     stopping: str | None = None
 
 
-class Step(Struct):
+class Step(Struct, gc=False):
     """An operation of a run. Without `completed` it has begun and is not over: a wait, or a step between two attempts.
 
     Completed with neither output nor error means that the workflow's own code cancelled it while its outcome was being
@@ -116,7 +116,7 @@ def error_of(attempt: str | dict[str, Any]) -> str | None:
     return attempt if isinstance(attempt, str) else attempt["error"]
 
 
-class Ending(Struct, frozen=True):
+class Ending(Struct, frozen=True, gc=False):
     """How an ended run ended: enough to raise or return it."""
 
     id: str

@@ -42,11 +42,13 @@ class Claimer(Service):
         if self._hungry:
             self.kick()
 
-    def note_ends(self) -> None:
-        """Runs have ended somewhere. That matters if a limit of the fleet is in the way, or is just being found in the way."""
-        if self._held:
-            self.kick()
+    def note_ends(self) -> bool:
+        """Runs have ended somewhere. That matters if a limit of the fleet is in the way, or is just being found in the way.
+
+        From any thread; whether this is to be kicked.
+        """
         self._ends_meanwhile = True
+        return self._held
 
     async def run_once(self, now: int) -> int | None:
         engine = self._engine

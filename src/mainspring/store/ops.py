@@ -38,7 +38,7 @@ class Verdict(Enum):
     """A run that was to be started has the id of another workflow's run. Nothing was written."""
 
 
-class Start(Struct):
+class Start(Struct, gc=False):
     """Store a new run, unless its id is taken."""
 
     run: NewRun
@@ -46,7 +46,7 @@ class Start(Struct):
     """The run whose step asks for it, if any: once that is cancelled, what it starts is cancelled from the beginning."""
 
 
-class Started(Struct, frozen=True):
+class Started(Struct, frozen=True, gc=False):
     """What `Start` found: `created` says whether this very request made the run."""
 
     created: bool
@@ -58,7 +58,7 @@ class Started(Struct, frozen=True):
     """That run has the key, and so nothing was done."""
 
 
-class Write(Struct):
+class Write(Struct, gc=False):
     """Record the beginning or the outcome of an operation of a run, and with it what the operation brings about.
 
     `starts` are runs that begin if, and only if, this is recorded. `mood` is the state that the run itself goes into
@@ -94,7 +94,7 @@ class Tell(Struct):
     epoch: int = 0
 
 
-class Written(Struct):
+class Written(Struct, gc=False):
     """What `Write` came to. `taken` lists started runs whose id was there before, with the workflow they are of."""
 
     verdict: Verdict = Verdict.DONE
@@ -157,7 +157,7 @@ class Unwind(Release):
     stopping: str = ""
 
 
-class Finish(Struct):
+class Finish(Struct, gc=False):
     """Record how a run ended. Refused as STOPPING when it is being cancelled and this is another end than that."""
 
     owner: str
