@@ -95,7 +95,7 @@ def sequential(target: Target) -> Iterator[Figure]:
     async def work(run: Callable[[int], Coroutine[Any, Any, int]]) -> float:
         # Like the bare commits, not in a file that grows with each of them: SQLite begins to reuse its log after a thousand pages.
         await run(2 * STEPS)
-        times = []
+        times: list[float] = []
         for _ in range(3):
             begin = time.perf_counter()
             await run(STEPS)
@@ -123,7 +123,7 @@ def sequential(target: Target) -> Iterator[Figure]:
 
 def roundtrip(target: Target) -> Iterator[Figure]:
     async def work(bench: Bench) -> float:
-        times = []
+        times: list[float] = []
         for _ in range(200):
             begin = time.perf_counter()
             await bench.steps(1)

@@ -19,7 +19,8 @@ def test_no_order_of_events_and_no_fault_breaks_a_promise(undisturbed: Report, d
     expected = {run: result for run, result in undisturbed.results.items() if run != "too-slow"}
     for seed in range(decade * 10, decade * 10 + 10):
         report = simulate(app, CALLS, seed=seed, expected=expected, cancel=CANCELLED)
-        assert report.results["too-slow"].startswith(("cancelled", "failed RunTimedOut"))
+        in_time = ("succeeded",) if report.faults.get("clock_jump") else ()  # by the clock of whoever finished it
+        assert report.results["too-slow"].startswith(("cancelled", "failed RunTimedOut", *in_time))
 
 
 def test_the_same_seed_is_the_same_history() -> None:
