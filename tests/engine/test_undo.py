@@ -146,6 +146,22 @@ async def test_a_run_that_waits_for_nothing_of_ours_undoes(store_url: str) -> No
         assert done == ["book flight", "cancel a flight"]
 
 
+async def test_a_run_that_the_garbage_collector_closes_undoes_nothing(store_url: str) -> None:
+    async with world(app, url=store_url):
+        handle = await idle.start()
+        assert app.runtime.engine is not None
+        ex = app.runtime.engine.executions[handle.id]
+        while not done or ex.outstanding:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        left = ex.root
+        assert left is not None
+        left.get_coro().close()  # as happens to the tasks of a loop that is no more
+        left.cancel()
+        await asyncio.wait({left})
+        assert isinstance(left.exception(), RuntimeError)
+        assert done == ["book flight"]
+
+
 async def test_a_compensation_that_fails_does_not_keep_the_others(store_url: str) -> None:
     async with world(app, url=store_url) as w:
         handle = await trip.options(id="a").start("flight", "stubborn hotel", sleep=86400)

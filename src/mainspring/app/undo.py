@@ -84,6 +84,8 @@ class Undo:
         unwinding = ex.unwinding is not None and ex.unwound
         if (error is None and not unwinding) or ex.halted is not None or ex.disagreement is not None:
             return
+        if isinstance(error, GeneratorExit):  # the process is done with the run; whoever takes it over undoes
+            return
         if isinstance(error, Halt) and not unwinding:
             return
         until = ex.engine.clock.now() + undoing.BUDGET
