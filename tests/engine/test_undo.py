@@ -75,6 +75,23 @@ async def idle() -> None:
         await asyncio.Event().wait()
 
 
+@app.step
+async def press() -> None:
+    """Once this is recorded, it is time to cut the run off if it had not heeded that it was to stop."""
+    executing = app.runtime.engine
+    assert executing is not None
+    asyncio.get_running_loop().call_soon(executing._press, "a", 1)
+
+
+@app.workflow
+async def slow_to_undo() -> None:
+    async with run.undo() as undo:
+        for what in ("flight", "hotel"):
+            undo.push(cancel_booking.bind(await book(what)))
+            undo.push(press.bind())
+        await run.sleep("1d")
+
+
 @app.workflow
 async def wrong() -> None:
     async with run.undo() as undo:
@@ -126,6 +143,16 @@ async def test_a_cancelled_run_undoes(store_url: str, *, parked: bool, blocking:
         assert done == ["book flight", "book hotel", "cancel a hotel", "cancel a flight"]
         assert (await app.runs.get("a")).reason == "no holiday"
         assert not await handle.cancel()
+
+
+async def test_an_undo_that_takes_long_is_not_taken_for_a_run_that_does_not_stop(store_url: str) -> None:
+    async with world(app, url=store_url) as w:
+        handle = await slow_to_undo.options(id="a").start()
+        await w.advance("1m")
+        await handle.cancel()
+        with pytest.raises(RunCancelled):
+            await handle.result()
+        assert done == ["book flight", "book hotel", "cancel a hotel", "cancel a flight"]
 
 
 async def test_a_run_out_of_time_undoes(store_url: str) -> None:

@@ -1,26 +1,32 @@
-"""A worker that starts a run and does not hear whether that was stored: the run is not stuck in a hand that does not know of it."""
+"""The database did what a worker asked, and the worker did not hear of it: no run is stuck in a hand that does not know of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mainspring import App, Settings
+from mainspring import App, Settings, run
 from mainspring.app.backstage import Backstage
-from mainspring.errors import StoreUnavailable
+from mainspring.errors import RunCancelled, StoreUnavailable
+from mainspring.services import stock
 from mainspring.store.committer import Committer
 from mainspring.store.ops import Start
+from mainspring.store.protocol import Claimed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from mainspring.app.settings import Settings as AnySettings
     from mainspring.model.clock import Clock
     from mainspring.store.ops import Op, Result
     from mainspring.store.protocol import Store
 
+PATIENCE = 60
 
-class Deaf(Backstage):
+
+class DeafToStarts(Backstage):
     """Stores the first start, and does not hear that it did."""
 
     heard = True
@@ -36,9 +42,32 @@ class Deaf(Backstage):
         return Committer(apply, clock)
 
 
+class Deaf(Backstage):
+    """Does not hear the first answer to a verb that has something to tell."""
+
+    def __init__(self, verb: str, tells: Callable[[Any], object]) -> None:
+        self._verb = verb
+        self._tells = tells
+        self.missed: list[Any] = []
+
+    def store(self, url: str, settings: AnySettings) -> Store:
+        store = super().store(url, settings)
+        verb = getattr(store, self._verb)
+
+        def deaf(*args: Any) -> Any:
+            answer = verb(*args)
+            if not self.missed and self._tells(answer):
+                self.missed.append(answer)
+                raise StoreUnavailable("the line broke")
+            return answer
+
+        setattr(store, self._verb, deaf)
+        return store
+
+
 async def test_a_run_whose_start_was_stored_but_not_acknowledged_is_executed(store_url: str) -> None:
     app = App(store_url, settings=Settings(poll=60))
-    app.runtime.backstage = Deaf()
+    app.runtime.backstage = DeafToStarts()
 
     @app.workflow
     async def answer() -> int:
@@ -49,4 +78,128 @@ async def test_a_run_whose_start_was_stored_but_not_acknowledged_is_executed(sto
             await answer.options(id="r").start()
         handle = await answer.options(id="r").start()
         assert not handle.created
-        assert await handle.result(timeout=10) == 42
+        assert await handle.result(timeout=PATIENCE) == 42
+
+
+async def test_runs_whose_claim_was_not_heard_of_are_executed_in_the_epoch_of_that_claim(store_url: str) -> None:
+    app = App(store_url, settings=Settings(poll=60))
+    app.runtime.backstage = deaf = Deaf("claim", lambda claimed: claimed.claims)
+
+    app.queue("slow")
+
+    @app.step
+    async def number() -> int:
+        return 42
+
+    @app.workflow
+    async def answer() -> int:
+        return await number()
+
+    async with app:
+        handles = [await answer.options(queue="slow").start() for _ in range(5)]
+        assert [await handle.result(timeout=PATIENCE) for handle in handles] == [42] * 5
+        assert deaf.missed
+        found = [app.runtime.connection().store.run(handle.id) for handle in handles]
+        assert [run.epoch for run in found if run is not None] == [1] * 5
+
+
+async def test_a_run_that_may_be_started_only_once_is_not_lost_with_the_answer_to_its_claim(store_url: str) -> None:
+    app = App(store_url, settings=Settings(poll=60))
+    app.runtime.backstage = Deaf("claim", lambda claimed: claimed.claims)
+
+    app.queue("slow")
+
+    @app.workflow(at_most_once=True)
+    async def once() -> str:
+        return "done"
+
+    async with app:
+        handle = await once.options(queue="slow").start()
+        assert await handle.result(timeout=PATIENCE) == "done"
+
+
+async def test_a_run_that_is_cancelled_while_nobody_knows_who_has_it_stops(store_url: str) -> None:
+    app = App(store_url, settings=Settings(poll=60))
+    app.runtime.backstage = deaf = Deaf("claim", lambda claimed: claimed.claims)
+
+    app.queue("slow")
+
+    @app.workflow
+    async def endless() -> None:
+        await run.sleep("1000d")
+
+    async with app:
+        store = app.runtime.connection().store
+        in_hand = store.in_hand
+
+        def cancelled_before_looking(worker: str) -> Any:
+            store.cancel([taken.run.id for taken in deaf.missed[0].claims], "enough", 0)
+            store.pokes(worker)  # told to a worker that knows of no such run
+            return in_hand(worker)
+
+        store.in_hand = cancelled_before_looking  # type: ignore[method-assign]
+        handle = await endless.options(queue="slow").start()
+        with pytest.raises(RunCancelled):
+            await handle.result(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("how", ["cancel", "terminate"])
+async def test_a_run_that_rests_stops_although_the_word_to_stop_was_not_heard(store_url: str, how: str) -> None:
+    app = App(store_url, settings=Settings(poll=60))
+    app.runtime.backstage = deaf = Deaf("pokes", bool)
+
+    @app.workflow
+    async def endless() -> None:
+        await run.sleep("1000d")
+
+    async with app:
+        handle = await endless.start()
+        await _until(lambda: any(ex.resting for ex in _engine(app).executions.values()))
+        await (handle.cancel() if how == "cancel" else handle.terminate())
+        await _until(lambda: not _engine(app).executions)
+        assert deaf.missed
+        with pytest.raises(RunCancelled):
+            await handle.result(timeout=PATIENCE)
+
+
+async def test_a_claim_that_commits_long_after_its_line_was_lost_is_found_out(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stock, "_EVERY", 0.0)
+    app = App(store_url, settings=Settings(poll=0.05))
+
+    app.queue("slow")
+
+    @app.workflow
+    async def answer() -> int:
+        return 42
+
+    async with app:
+        store = app.runtime.connection().store
+        claim = store.claim
+        lost: list[Any] = []
+
+        def committing_late(request: Any) -> Any:
+            """The first claim has been given up, and looked for in vain, when it commits."""
+            claimed = claim(request)
+            if claimed.claims and not lost:
+                lost.append(claimed)
+                return Claimed([], None, more=False)
+            return claimed
+
+        store.claim = committing_late  # type: ignore[method-assign]
+        handle = await answer.options(queue="slow").start()
+        assert await handle.result(timeout=PATIENCE) == 42
+        assert lost
+
+
+def _engine(app: App) -> Any:
+    engine = app.runtime.engine
+    assert engine is not None
+    return engine
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110  (nobody tells)
+            await asyncio.sleep(0.005)

@@ -123,6 +123,20 @@ def test_pokes_tell_what_happened_and_only_once(store: Store) -> None:
     assert len(store.pokes("w2")) == 1
 
 
+def test_a_worker_can_look_at_everything_it_has_in_hand(store: Store) -> None:
+    start(store, in_hand("a"), in_hand("b"), in_hand("c"), in_hand("d", "w2"), in_hand("e"), run("f"))
+    done(store, rest("b", park=False))
+    store.cancel(["c"], "enough", NOW)
+    done(store, finish("e"))
+    store.pokes("w1")
+    found = {poke.run: (poke.epoch, poke.state, poke.reason) for poke in store.in_hand("w1")}
+    assert found == {
+        "a": (1, State.RUNNING, None),
+        "b": (1, State.WAITING, None),
+        "c": (1, State.CANCELLING, "enough"),
+    }
+
+
 def test_the_poke_of_a_terminated_run_tells_the_epoch_that_fences_its_worker_out(store: Store) -> None:
     start(store, in_hand("a"))
     store.terminate(["a"], None, NOW)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mainspring.app.connection import Connection
     from mainspring.app.functions import Call
     from mainspring.app.runtime import Runtime
+    from mainspring.engine.engine import Engine
     from mainspring.engine.execution import Execution
     from mainspring.engine.flows import Begun
     from mainspring.model.records import NewRun
@@ -110,20 +111,28 @@ class Starting:
             except MainspringError as error:
                 failure = failure or error
                 created = False
-                if new.owner is not None and isinstance(error, StoreError):
-                    self._hand_back(connection, new)
-            if self._runtime.engine is not None:
+            engine = self._runtime.engine
+            if engine is not None:
                 stopped = not isinstance(answer, BaseException) and answer.state is State.CANCELLED
-                self._runtime.engine.begin(new, created=created and not stopped)
+                engine.begin(new, created=created and not stopped)
+            if new.owner is not None and isinstance(answer, StoreError):
+                self._hand_back(connection, new, engine)
             handles.append(self._handle(call, new.id, created=created))
         if failure is not None:
             raise failure
         return handles
 
-    def _hand_back(self, connection: Connection, new: NewRun) -> None:
+    def _hand_back(self, connection: Connection, new: NewRun, engine: Engine | None) -> None:
         """Whether it was stored is not known, only that it does not begin here: if it is there, anybody may take it."""
-        answer = connection.committer.commit(Release(new.owner or "", new.id, 1))
-        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
+        expected = engine.expected if engine is not None else set[str]()
+        expected.add(new.id)
+
+        def answered(done: asyncio.Future[Any]) -> None:
+            expected.discard(new.id)
+            if not done.cancelled():
+                done.exception()  # nobody waits for it
+
+        connection.committer.commit(Release(new.owner or "", new.id, 1)).add_done_callback(answered)
 
     @ours
     async def _store_later(self, call: Call[R], new: NewRun, step: StepScope | None) -> Handle[R]:

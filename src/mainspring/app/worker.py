@@ -39,6 +39,8 @@ _PAUSE = 1.0
 _LOOK = 0.01
 """Seconds between two looks at whether all work is done, for whoever waits for that."""
 _REVIEW = 60.0
+_DYING = 10.0
+"""More than it takes until runs that hold on to something are cancelled."""
 
 
 class Worker:
@@ -197,8 +199,10 @@ class Worker:
             await self._end_logs()
             self._runtime.engine = None
             await asyncio.to_thread(self._leave)
-        except BaseException:  # also when nobody waits for the end of this: who does no work shows no life
+        except BaseException:  # also when nobody waits for the end of this: who shows no life does no work
             self._heartbeat.cease()
+            self.engine.accepting = False
+            self.engine.abandon()
             raise
 
     async def vanish(self) -> None:
@@ -213,7 +217,7 @@ class Worker:
         self.engine.accepting = False
         self.engine.abandon()
         await asyncio.to_thread(self._runtime.disconnect)
-        await self.engine.wait_until_empty(1.0)
+        await self.engine.wait_until_empty(_DYING)
         self.engine.close()
 
     def _leave(self) -> None:

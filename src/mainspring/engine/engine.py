@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mainspring.engine")
 
 _PATIENCE = 1.0
+_LAST_WAIT = 2.0
 
 
 class Engine:
@@ -90,6 +91,8 @@ class Engine:
         self.placed: dict[str, dict[str, int]] = {}
         """Runs of queues in memory, by queue and partition."""
         self.accepting = True
+        self.expected: set[str] = set()
+        """Runs that may be in this worker's hand by the store's account and are about to be, or rightly are not, among the executions."""
         self._run_pool = ThreadPoolExecutor(settings.threads, "mainspring-run")
         self.step_pool = ThreadPoolExecutor(settings.threads, "mainspring-step")
         self._store_pool = ThreadPoolExecutor(4, "mainspring-store")
@@ -114,12 +117,13 @@ class Engine:
         """How many more `def` runs there are threads for."""
         return self.settings.threads - self._blocking - self._reserved_threads
 
-    def admit(self, function: Function) -> bool:
+    def admit(self, function: Function, run_id: str) -> bool:
         """Hold a place for a run that is about to be started here. `begin` gives it back. From any thread."""
         with self._reserve:
             if self.room() <= 0 or (not function.is_async and self.thread_room() <= 0):
                 return False
             self._hold(1, blocking=not function.is_async)
+            self.expected.add(run_id)
             return True
 
     def _hold(self, places: int, *, blocking: bool) -> None:
@@ -146,6 +150,7 @@ class Engine:
         with self._reserve:
             self._hold(-1, blocking=not self.registry.get(new.workflow).is_async)
         if not created:
+            self.expected.discard(new.id)
             return
         run = Run(
             new.id,
@@ -185,6 +190,7 @@ class Engine:
     def _launch(self, ex: Execution) -> None:
         self.executions[ex.id] = ex
         self.launches += 1
+        self.expected.discard(ex.id)
         self._count_place(ex, 1)
         self.changed(ex, "run.started" if ex.epoch == 1 else "run.resumed")
         if ex.unwinding is not None:
@@ -220,6 +226,8 @@ class Engine:
             log.warning(
                 "run %s of %s could not be concluded, others will go on with it: %s", ex.id, ex.function.name, error
             )
+            if ex.function.at_most_once:
+                self.expected.add(ex.id)  # not to be taken up again
         except Exception as defect:
             log.exception("run %s of %s could not be concluded", ex.id, ex.function.name)
             ending = await self._give_up(ex, defect)
@@ -244,6 +252,7 @@ class Engine:
 
     async def _unwind(self, ex: Execution) -> None:
         """Execute a run that was stopped once more, as far as it is recorded, so that it undoes what it did."""
+        self.expected.add(ex.id)
         while self.accepting:
             try:
                 steps = await self.in_thread(self.store.steps, ex.id)
@@ -251,9 +260,10 @@ class Engine:
                 log.warning("run %s has something to undo, and waits for the database: %s", ex.id, error)
                 await asyncio.sleep(_PATIENCE)
             else:
-                again = Execution(self, ex.run, ex.function, steps)
-                again.unwinding = Stopped(*ex.halted.args) if ex.halted is not None else Stopped()
-                self._launch(again)
+                if self.accepting:  # otherwise nobody would take it from its code again
+                    again = Execution(self, ex.run, ex.function, steps)
+                    again.unwinding = Stopped(*ex.halted.args) if ex.halted is not None else Stopped()
+                    self._launch(again)
                 return
 
     def press_on_later(self, ex: Execution) -> None:
@@ -405,7 +415,7 @@ class Engine:
             if ex.root is not None and ex.function.is_async:
                 ex.halted = Lost()
                 ex.root.cancel()
-        await self.wait_until_empty(_PATIENCE)
+        await self.wait_until_empty(_LAST_WAIT)
         self.close()
 
     async def wait_until_empty(self, timeout: float) -> None:

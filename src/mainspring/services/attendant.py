@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainspring.model.states import State
 from mainspring.services.service import Service
+from mainspring.store.protocol import Poke
 
 if TYPE_CHECKING:
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Clock
-    from mainspring.store.protocol import Poke, Store
+    from mainspring.store.protocol import Store
 
 
 class Attendant(Service):
@@ -22,12 +24,41 @@ class Attendant(Service):
         self._store = store
         self._engine = engine
         self._unattended: list[Poke] = []
+        self._missed = False
+        """An answer was lost, and with it perhaps what had happened."""
 
     async def run_once(self, now: int) -> int | None:
         del now
         if self._engine.executions:
+            if self._missed:
+                self._unattended += await self._everything()
+                self._missed = False
             # The store tells each of them once; if attending to them fails, they are still to be attended to.
-            self._unattended += await self._engine.in_thread(self._store.pokes, self._engine.worker_id)
+            self._unattended += await self._pokes()
             await self._engine.attend(self._unattended)
             self._unattended = []
         return None
+
+    async def _pokes(self) -> list[Poke]:
+        try:
+            found: list[Poke] = await self._engine.in_thread(self._store.pokes, self._engine.worker_id)
+        except Exception:
+            self._missed = True
+            raise
+        return found
+
+    async def _everything(self) -> list[Poke]:
+        """How everything in hand stands, as if all of it had been poked. What rests is no longer in hand if it is not found.
+
+        What does not rest finds that out by itself, with its next write.
+        """
+        engine = self._engine
+        resting = [ex for ex in engine.executions.values() if ex.resting]
+        owned: list[Poke] = await engine.in_thread(self._store.in_hand, engine.worker_id)
+        there = {poke.run for poke in owned}
+        gone = [
+            Poke(ex.id, -1, State.CANCELLED, None)
+            for ex in resting
+            if ex.id not in there and ex.resting and ex.parking is None and engine.executions.get(ex.id) is ex
+        ]
+        return owned + gone

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mainspring.queues.admission import admit
 from mainspring.services.service import Service
+from mainspring.services.stock import Stock
 from mainspring.store.ops import FAR
 from mainspring.store.protocol import ClaimRequest
 
@@ -29,6 +30,7 @@ class Claimer(Service):
         self._store = store
         self._engine = engine
         self._compatible = compatible
+        self._stock = Stock(clock, store=store, engine=engine)
         self._next_due: int | None = None
         self._hungry = True
         self._held = False
@@ -52,7 +54,10 @@ class Claimer(Service):
 
     async def run_once(self, now: int) -> int | None:
         engine = self._engine
-        if self.paused or not engine.accepting:
+        if not engine.accepting:
+            return None
+        await self._stock.take()
+        if self.paused:
             return None
         if self._next_due is not None and now >= self._next_due:
             await engine.in_thread(self._store.expire, now)
@@ -119,5 +124,8 @@ class Claimer(Service):
         except asyncio.CancelledError:
             with contextlib.suppress(Exception):
                 self._engine.take((await claiming).claims)
+            raise
+        except Exception:
+            self._stock.doubt()
             raise
         return claimed

@@ -266,12 +266,17 @@ class Store(Protocol):
         """Take ready runs: each becomes running, owned, in a new epoch, and comes with its steps.
 
         The smallest priority comes first, then the first due, then the first that was asked for; of runs in queues only
-        those that `request.admit` lets begin, besides those that have begun already.
+        those that `request.admit` lets begin, besides those that have begun already. If this raises, runs may have been taken
+        all the same: `in_hand` tells.
         """
         ...
 
     def pokes(self, worker: str) -> list[Poke]:
-        """What happened to the worker's runs since it last asked."""
+        """What happened to the worker's runs since it last asked. If this raises, it may be told no more: `in_hand` tells."""
+        ...
+
+    def in_hand(self, worker: str) -> list[Poke]:
+        """Everything the worker has in hand: for one that may not have heard the answer to a claim, or to its last question."""
         ...
 
     def expire(self, now: int) -> int:

@@ -40,6 +40,7 @@ ORPHANED = """
     UNION ALL SELECT (SELECT min(runs.owner) FROM runs WHERE runs.owner > owners.owner) FROM owners WHERE owner IS NOT NULL)
   SELECT owner FROM owners WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM workers)
 """  # from owner to owner through the index: the cost is that of the fleet, not of its runs
+IN_HAND = "SELECT id, epoch, state, reason FROM runs WHERE owner = :worker"
 COUNTS = """
   SELECT state, count(*) FROM runs
   WHERE state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling') GROUP BY state

@@ -1,7 +1,7 @@
 """Taking runs, and learning what happened to those in hand.
 
 Both change rows and hand out what they changed. If the connection is lost while that commits, the answer is lost although the
-change may have been made, and nobody would ever act on it. So what was read is remembered, and settled at the next call.
+change may have been made; whoever asked then looks at what it has in hand.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from mainspring.errors import StoreUnavailable
 from mainspring.model.records import Claim
 from mainspring.model.states import State
 from mainspring.store import sql
@@ -55,7 +54,6 @@ _LOOK = f"""
      WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting'))),
     EXISTS (SELECT 1 FROM runs WHERE {RESUMES})
 """
-_STILL_MINE = f"SELECT {', '.join(sql.RUN_COLUMNS)} FROM runs WHERE id = ANY(:ids) AND owner = :worker"
 _STEPS = f"""
   SELECT {", ".join(sql.STEP_COLUMNS)} FROM steps WHERE run = ANY(:runs) ORDER BY run, seq IS NULL, seq, position
 """
@@ -78,8 +76,6 @@ class Claims:
     def __init__(self, database: Database, dialect: Dialect) -> None:
         self._db = database
         self._sql = dialect
-        self._in_doubt: dict[str, dict[str, int]] = {}
-        self._unheard: dict[str, list[Poke]] = {}
         self._count = 0
         self._turns: dict[str, str] = {}
         self._beside_queues: set[str] = set()
@@ -87,9 +83,8 @@ class Claims:
 
     # -- claims --------------------------------------------------------------------------------------------------------
     def claim(self, request: ClaimRequest) -> Claimed:
-        runs = self._settle(request.worker)
-        limit = max(0, request.limit - len(runs))
         self._count += 1
+        limit = request.limit
         plain = half(limit, self._count) if request.worker in self._beside_queues else limit
         values: dict[str, Value] = {
             "names": array(request.functions),
@@ -105,30 +100,22 @@ class Claims:
         asked = [
             self._sql.raw(each) for each in ("BEGIN", _PROMOTE, _TAKE if plain else _MORE, _LOOK, WAITING, EXCEPTIONS)
         ]
-        taken: list[Run] = []
-        try:
-            with self._db.connection() as db:
-                try:
-                    *_, rows, ((due, resumes),), waiting, exceptions = db.wire.execute(
-                        *((each, values) for each in asked)
-                    )
-                    taken = [_to_run(row[1:]) for row in rows] if plain else []
-                    more = rows[0][0] == "t" if rows and plain else bool(rows)
-                    queued = Queued(db, self._sql, request, values)
-                    if resumes == "t":
-                        taken += map(_to_run, queued.resume(limit - len(taken)))
-                    demands = self._demands(queued.request, waiting, exceptions)
-                    if demands:
-                        taken += map(_to_run, queued.begin(demands, limit - len(taken)))
-                    # Not sent along with the rest: a claim whose outcome is unknown must at least know what it was about.
-                    db.wire.execute((self._sql.raw("COMMIT"), {}))
-                except LOCKED:
-                    roll_back(db)
-                    raise
-            claims = self._with_steps(sorted([*runs, *taken], key=lambda run: (run.priority, run.due, run.uid)))
-        except Exception:  # whatever went wrong, what was taken must not be forgotten
-            self._in_doubt[request.worker] = {run.id: run.epoch for run in (*runs, *taken)}
-            raise
+        with self._db.connection() as db:
+            try:
+                *_, rows, ((due, resumes),), waiting, exceptions = db.wire.execute(*((each, values) for each in asked))
+                taken = [_to_run(row[1:]) for row in rows] if plain else []
+                more = rows[0][0] == "t" if rows and plain else bool(rows)
+                queued = Queued(db, self._sql, request, values)
+                if resumes == "t":
+                    taken += map(_to_run, queued.resume(limit - len(taken)))
+                demands = self._demands(queued.request, waiting, exceptions)
+                if demands:
+                    taken += map(_to_run, queued.begin(demands, limit - len(taken)))
+                db.wire.execute((self._sql.raw("COMMIT"), {}))
+            except LOCKED:
+                roll_back(db)
+                raise
+        claims = self._with_steps(sorted(taken, key=lambda run: (run.priority, run.due, run.uid)))
         times = [int(when) for when in (due, demands.again) if when is not None]
         return Claimed(claims, min(times, default=None), more or queued.more, queued.short, demands.held)
 
@@ -142,17 +129,6 @@ class Claims:
             self._beside_queues.discard(request.worker)
         return demands
 
-    def _settle(self, worker: str) -> list[Run]:
-        """Runs that were taken by a claim of which it was not known whether it committed."""
-        doubtful = self._in_doubt.get(worker)
-        if not doubtful:
-            return []
-        with self._db.connection() as db:
-            found = db.execute(self._sql(_STILL_MINE), {"ids": list(doubtful), "worker": worker})
-            runs = [run for run in map(sql.to_run, found) if run.epoch == doubtful[run.id] and not run.state.ended]
-        del self._in_doubt[worker]
-        return runs
-
     def _with_steps(self, runs: list[Run]) -> list[Claim]:
         """A run that was in hand before comes with what it recorded. Whoever had it cannot add to that any more."""
         again = [run.id for run in runs if run.epoch > 1]
@@ -165,18 +141,14 @@ class Claims:
 
     # -- pokes ---------------------------------------------------------------------------------------------------------
     def pokes(self, worker: str) -> list[Poke]:
-        found: list[Poke] = self._unheard.pop(worker, [])
-        try:
-            with self._db.connection() as db:
-                while waiting := [row[0] for row in db.execute(self._sql(_POKED), {"worker": worker})]:
-                    with db.transaction():
-                        rows = db.execute(self._sql(_LOOKED_AT), {"worker": worker}).fetchall()
-                        found += [Poke(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
-                    if not rows:
-                        wait_for(db, self._sql, waiting[0])
-        except StoreUnavailable:
-            self._unheard[worker] = found
-            raise
+        found: list[Poke] = []
+        with self._db.connection() as db:
+            while waiting := [row[0] for row in db.execute(self._sql(_POKED), {"worker": worker})]:
+                with db.transaction():
+                    rows = db.execute(self._sql(_LOOKED_AT), {"worker": worker}).fetchall()
+                    found += [Poke(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
+                if not rows:
+                    wait_for(db, self._sql, waiting[0])
         return found
 
 

@@ -25,6 +25,7 @@ from mainspring.store.postgres.retention import PostgresRetention
 from mainspring.store.postgres.schedules import PostgresSchedules
 from mainspring.store.postgres.transactions import PostgresTransactions
 from mainspring.store.postgres.whole import Whole
+from mainspring.store.protocol import Poke
 from mainspring.store.run_filters import POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE, Filters
 from mainspring.store.telling import Telling
 from mainspring.store.tick_glances import POSTGRES_SPANS
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from mainspring.store.desk import Desk
     from mainspring.store.ops import Op, Result
     from mainspring.store.postgres.whole import Change
-    from mainspring.store.protocol import Claimed, ClaimRequest, Poke, RunFilter, SchemaReport, Signal
+    from mainspring.store.protocol import Claimed, ClaimRequest, RunFilter, SchemaReport, Signal
 
 T = TypeVar("T")
 
@@ -181,6 +182,12 @@ class PostgresStore:
 
     def pokes(self, worker: str) -> list[Poke]:
         return self._claims.pokes(worker)
+
+    def in_hand(self, worker: str) -> list[Poke]:
+        return [
+            Poke(run, epoch, State(state), reason)
+            for run, epoch, state, reason in self._rows(sql.IN_HAND, worker=worker)
+        ]
 
     def expire(self, now: int) -> int:
         def act(change: Change) -> int:

@@ -236,6 +236,12 @@ class SqliteStore:
             )
         return [Poke(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
 
+    def in_hand(self, worker: str) -> list[Poke]:
+        return [
+            Poke(run, epoch, State(state), reason)
+            for run, epoch, state, reason in self._rows(sql.IN_HAND, worker=worker)
+        ]
+
     def expire(self, now: int) -> int:
         with self._db.write() as db:
             batch = Batch(db, now)

@@ -39,8 +39,6 @@ _SILENT = {
     "step",
     "transactions",
 }
-_KEPT = {"claim", "pokes"}
-"""Verbs whose answers a store itself does not lose: SQLite commits in this process, and PostgreSQL's remembers what it took."""
 _EPOCH = 1_767_225_600 * SECOND  # 2026-01-01
 
 
@@ -284,7 +282,7 @@ class Process:
         answer = word()
         if crash:
             self.die()
-        if verb not in _KEPT and stage.happens("lost_answer"):
+        if stage.happens("lost_answer"):
             raise StoreUnavailable(f"{self.name}: the answer to {verb} was lost")
         return answer
 
