@@ -160,6 +160,18 @@ def blocking_occupant(seconds: float) -> int:
     return os.getpid()
 
 
+@app.workflow
+async def gossip(to: str, count: int) -> list[int]:
+    """Says numbers to a run and hears as many from another one. The ledger shows how far it has come."""
+    heard: list[int] = []
+    for number in range(count):
+        await app.send(to, "word", number)
+        heard.append(await run.receive("word"))
+        if number % 5 == 0:
+            ledger.add(run.id, "heard", number)
+    return heard
+
+
 # -- chains: each step says which outcome of the step before it was given, so that the ledger can be audited --------------
 @app.step
 async def link(branch: str, number: int, before: str) -> str:
