@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,7 +34,7 @@ async def test_each_message_is_received_once_and_in_order_whoever_is_killed(flee
 
     for death in range(DEATHS):
         share = (death + 0.5) / DEATHS
-        eventually(lambda share=share: heard(share), f"{share:.0%} of the messages are received", PATIENCE)
+        eventually(partial(heard, share), f"{share:.0%} of the messages are received", PATIENCE)
         workers.pop(0).kill()
         workers.append(fleet.worker())
     for handle in handles:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -12,7 +11,7 @@ from mainspring.app.options import micros
 from mainspring.app.settings import Settings
 from mainspring.cli.commands import Command, ids_from, note, url_option
 from mainspring.cli.run_options import filter_options, filters_of
-from mainspring.operations.audit import Intent
+from mainspring.cli.written import carry_out
 from mainspring.operations.connect import connect
 from mainspring.store.by_hand import Move
 
@@ -72,9 +71,10 @@ def _carry_out(
     with connect(chosen.url, Settings()) as operations:
         if chosen.filters and not chosen.yes:
             _confirm(operations, verb, chosen)
-        said = {name: str(value) for name, value in ({**chosen.filters, **details}).items() if value is not None}
-        intent = Intent(f"{getpass.getuser()} (command)", f"runs.{verb}", chosen.ids, chosen.reason, said)
-        done = operations.audit.carry_out(intent, lambda: act(operations, chosen), _told)
+        said = {**chosen.filters, **details}
+        done = carry_out(
+            operations, f"runs.{verb}", chosen.ids, lambda: act(operations, chosen), _told, reason=chosen.reason, **said
+        )
     for run_id, acted in done.items():
         if acted:
             click.echo(run_id)

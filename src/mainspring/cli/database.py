@@ -7,6 +7,7 @@ import click
 from mainspring.app.settings import Settings
 from mainspring.cli.commands import FAILED, Group, note, url_option
 from mainspring.cli.target import load_app
+from mainspring.cli.written import carry_out, reason_option
 from mainspring.operations import database
 from mainspring.operations.connect import connect, shown
 from mainspring.operations.retention import chosen, keep_of
@@ -69,6 +70,7 @@ def sql(dialect: str | None, url: str) -> None:
 )
 @click.option("--name", "names", metavar="NAME", multiple=True, help="Only runs of this function. Repeatable.")
 @click.option("--dry-run", is_flag=True, help="Only say how many there are.")
+@reason_option
 def prune(
     target: str | None,
     url: str,
@@ -76,6 +78,7 @@ def prune(
     functions_older_than: str | None,
     names: tuple[str, ...],
     *,
+    reason: str | None,
     dry_run: bool,
 ) -> None:
     """Forget runs that ended long ago, with all they recorded, a few at a time.
@@ -101,7 +104,21 @@ def prune(
         if dry_run:
             note(f"{sum(found.values())} runs could be forgotten at {shown(url)}")
         else:
-            note(f"forgot {operations.pruning.prune(keep)} runs at {shown(url)}")
+            said = {
+                "older_than": older_than,
+                "functions_older_than": functions_older_than,
+                "names": ", ".join(names) or None,
+            }
+            forgotten = carry_out(
+                operations,
+                "db.prune",
+                [],
+                lambda: operations.pruning.prune(keep),
+                lambda count: count,
+                reason=reason,
+                **said,
+            )
+            note(f"forgot {forgotten} runs at {shown(url)}")
             if app is not None and app.runtime.places:
                 note(f"cleared away {operations.pruning.sweep(app.runtime.places)} outcomes in other databases")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,13 +11,14 @@ from mainspring.app.settings import Settings
 from mainspring.cli import by_hand, display
 from mainspring.cli.commands import Command, ids_from, note, output_option, url_option
 from mainspring.cli.run_options import filter_options, filters_of
+from mainspring.cli.written import carry_out, reason_option
 from mainspring.operations.connect import connect
 from mainspring.operations.managing import GROUPS
 from mainspring.recurrence import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any, TextIO
+    from typing import TextIO
 
     from mainspring.operations.managing import Figures
 
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
 @click.option("--version", metavar="VERSION", help="The version of the app that is to execute it.")
 @click.option("--queue", metavar="QUEUE", help="The queue it waits in.")
 @click.option("--timeout", metavar="DURATION", help="How long it may take, such as 1h30m.")
+@reason_option
 def fork(
     run_ids: tuple[str, ...],
     url: str,
     *,
+    reason: str | None,
     step: str | None,
     failed: bool,
     new_id: str | None,
@@ -57,19 +60,24 @@ def fork(
         raise click.UsageError("--id is for one run")
     length = None if timeout is None else micros(parse_duration(timeout))
     with connect(url, Settings()) as operations:
-        if failed:
-            for made in operations.runs.fork_failed(ids, version=version, queue=queue, timeout=length).values():
-                click.echo(made)
-            return
-        for run_id in ids:
-            click.echo(operations.runs.fork(run_id, step, id=new_id, version=version, queue=queue, timeout=length))
+        said = {"step": step, "failed": failed or None, "version": version, "queue": queue, "timeout": timeout}
+
+        def act() -> list[str]:
+            how: Any = {"version": version, "queue": queue, "timeout": length}
+            if failed:
+                return [*operations.runs.fork_failed(ids, **how).values()]
+            return [operations.runs.fork(run_id, step, id=new_id, **how) for run_id in ids]
+
+        for made in carry_out(operations, "runs.fork", ids, act, lambda forks: forks, reason=reason, **said):
+            click.echo(made)
 
 
 @click.command(cls=Command)
 @click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
 @url_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def delete(run_ids: tuple[str, ...], url: str, *, yes: bool) -> None:
+@reason_option
+def delete(run_ids: tuple[str, ...], url: str, reason: str | None, *, yes: bool) -> None:
     """Delete ended runs with their children and all they recorded. An ID of - reads ids from stdin, and needs --yes.
 
     Nothing is deleted if one of them has not ended.
@@ -83,7 +91,10 @@ def delete(run_ids: tuple[str, ...], url: str, *, yes: bool) -> None:
     if not yes:
         click.confirm(f"Delete {', '.join(ids)}, with children and all that was recorded?", abort=True, err=True)
     with connect(url, Settings()) as operations:
-        for run_id, there in operations.runs.delete(ids).items():
+        done = carry_out(
+            operations, "runs.delete", ids, lambda: operations.runs.delete(ids), lambda found: found, reason=reason
+        )
+        for run_id, there in done.items():
             if there:
                 click.echo(run_id)
             else:
@@ -108,7 +119,8 @@ def export(run_ids: tuple[str, ...], url: str) -> None:
 @click.command(cls=Command)
 @click.argument("file", type=click.File("r", encoding="utf-8"))
 @url_option
-def load(file: TextIO, url: str) -> None:
+@reason_option
+def load(file: TextIO, url: str, reason: str | None) -> None:
     """Bring runs in that `export` printed: all of them, or none. Those that are there already stay as they are.
 
     Runs that had not ended go on here. A FILE of - is stdin.
@@ -117,7 +129,15 @@ def load(file: TextIO, url: str) -> None:
       mainspring runs load order-7.jsonl --url postgresql://…
     """
     with connect(url, Settings()) as operations:
-        loaded = operations.runs.load(file)
+        loaded = carry_out(
+            operations,
+            "runs.load",
+            [],
+            lambda: operations.runs.load(file),
+            lambda found: {"new": found.new, "there": found.there},
+            reason=reason,
+            file=file.name,
+        )
     note(f"{loaded.new} runs loaded" + (f", {loaded.there} were there already" if loaded.there else ""))
 
 

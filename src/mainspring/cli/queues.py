@@ -9,6 +9,7 @@ import click
 from mainspring.app.settings import Settings
 from mainspring.cli import display
 from mainspring.cli.commands import Group, note, output_option, url_option
+from mainspring.cli.written import carry_out, reason_option
 from mainspring.operations.connect import connect
 from mainspring.operations.queues import Rate
 
@@ -114,7 +115,8 @@ def _kept(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 @_limit("--partition-rate", _RateText(), "Starts of one partition within a length of time.")
 @click.option("--partition", metavar="KEY", help="Change the limits of this partition alone.")
 @url_option
-def set_(name: str, partition: str | None, url: str, **limits: Any) -> None:
+@reason_option
+def set_(name: str, partition: str | None, url: str, reason: str | None, **limits: Any) -> None:
     """Make a queue, or change the limits that are given; the others stay. `none` takes a limit away.
 
     \b
@@ -123,37 +125,56 @@ def set_(name: str, partition: str | None, url: str, **limits: Any) -> None:
     """
     with connect(url, Settings()) as operations:
         named = {key: value for key, value in limits.items() if value is not _KEEP}
-        queue = operations.queues.set(name, partition, named)
+        said = {key: "none" if value is None else value for key, value in named.items()}
+        queue = carry_out(
+            operations,
+            "queues.set",
+            [name],
+            lambda: operations.queues.set(name, partition, named),
+            reason=reason,
+            partition=partition,
+            **said,
+        )
     display.table(("QUEUE", "STATE", "READY", "LATER", "UNDER WAY", "LIMITS"), [_row(queue)])
 
 
 @queues.command
 @click.argument("name")
 @url_option
-def pause(name: str, url: str) -> None:
+@reason_option
+def pause(name: str, url: str, reason: str | None) -> None:
     """Begin none of its runs until it is resumed. Those that have begun go on."""
     with connect(url, Settings()) as operations:
-        operations.queues.pause(name)
+        carry_out(operations, "queues.pause", [name], lambda: operations.queues.pause(name), reason=reason)
     note(f"queue {name} is paused")
 
 
 @queues.command
 @click.argument("name")
 @url_option
-def resume(name: str, url: str) -> None:
+@reason_option
+def resume(name: str, url: str, reason: str | None) -> None:
     """Begin its runs again."""
     with connect(url, Settings()) as operations:
-        operations.queues.resume(name)
+        carry_out(operations, "queues.resume", [name], lambda: operations.queues.resume(name), reason=reason)
     note(f"queue {name} goes on")
 
 
 @queues.command
 @click.argument("name")
 @url_option
-def delete(name: str, url: str) -> None:
+@reason_option
+def delete(name: str, url: str, reason: str | None) -> None:
     """Forget a queue. Its runs that have not begun wait until there is one of that name again."""
     with connect(url, Settings()) as operations:
-        done = operations.queues.delete(name)
+        done = carry_out(
+            operations,
+            "queues.delete",
+            [name],
+            lambda: operations.queues.delete(name),
+            lambda gone: gone,
+            reason=reason,
+        )
     note(f"queue {name} is deleted" if done else f"there was no queue {name}")
 
 

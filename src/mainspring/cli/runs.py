@@ -10,6 +10,7 @@ from mainspring.app.settings import Settings
 from mainspring.cli import display, manage, run_page
 from mainspring.cli.commands import NOT_FOUND, Group, ids_from, note, output_option, url_option
 from mainspring.cli.run_options import filter_options, filters_of, time
+from mainspring.cli.written import carry_out
 from mainspring.errors import NotFound
 from mainspring.model.clock import to_datetime, to_micros
 from mainspring.model.states import State
@@ -103,7 +104,7 @@ def show(ctx: click.Context, run_id: str, url: str, output: str) -> None:
 @click.option("--name", metavar="NAME", help="With --functions: only those of this name.")
 @click.option("--due-after", type=time, metavar="TIME", help="With --functions: only due at this time or later.")
 @click.option("--due-before", type=time, metavar="TIME", help="With --functions: only due before this time.")
-@click.option("--reason", help="Recorded with each run.")
+@click.option("--reason", help="Why; recorded with each run, and written down with who did it.")
 @click.option(
     "--terminate", is_flag=True, help="End them at once instead of asking their worker to stop before the next step."
 )
@@ -140,7 +141,8 @@ def cancel(
     ids = ids_from(run_ids)
     with connect(url, Settings()) as operations:
         verb = operations.runs.terminate if terminate else operations.runs.cancel
-        done = verb(ids, reason)
+        action = f"runs.{'terminate' if terminate else 'cancel'}"
+        done = carry_out(operations, action, ids, lambda: verb(ids, reason), lambda found: found, reason=reason)
         found = [_after_cancel(operations, run_id, done=done[run_id]) for run_id in ids]
     if not ids:
         note("no ids on stdin")
@@ -152,11 +154,21 @@ def _cancel_functions(
     url: str, reason: str | None, name: str | None, due_after: datetime | None, due_before: datetime | None
 ) -> None:
     with connect(url, Settings()) as operations:
-        count = operations.runs.functions.cancel_all(
-            name=name,
-            after=None if due_after is None else to_micros(due_after),
-            before=None if due_before is None else to_micros(due_before),
+        count = carry_out(
+            operations,
+            "scheduled_functions.cancel_all",
+            [],
+            lambda: operations.runs.functions.cancel_all(
+                name=name,
+                after=None if due_after is None else to_micros(due_after),
+                before=None if due_before is None else to_micros(due_before),
+                reason=reason,
+            ),
+            lambda found: found,
             reason=reason,
+            name=name,
+            due_after=due_after,
+            due_before=due_before,
         )
     click.echo(count)
     note(f"cancelled {count} pending functions")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,7 @@ from mainspring.app.settings import Settings
 from mainspring.cli import display, schedule_page
 from mainspring.cli.commands import Command, ids_from, note, output_option, url_option
 from mainspring.cli.schedule_flags import described, describing, future, past, read_json
+from mainspring.cli.written import carry_out, reason_option
 from mainspring.model.clock import to_datetime
 from mainspring.operations.connect import connect
 
@@ -25,9 +27,18 @@ if TYPE_CHECKING:
 @click.option("--trigger", is_flag=True, help="Act once at once.")
 @click.option("--backfill", multiple=True, metavar="FROM,TO", help="Take the actions of that time, too. Repeatable.")
 @url_option
+@reason_option
 @output_option("table", "json", "ids")
 def create(
-    schedule: str, url: str, output: str, *, paused: bool, trigger: bool, backfill: tuple[str, ...], **given: Any
+    schedule: str,
+    url: str,
+    reason: str | None,
+    output: str,
+    *,
+    paused: bool,
+    trigger: bool,
+    backfill: tuple[str, ...],
+    **given: Any,
 ) -> None:
     """Make a schedule.
 
@@ -41,7 +52,8 @@ def create(
     definition = definition_of({"id": schedule, "spec": {}, **described(given)})
     with connect(url, Settings()) as operations:
         stretches = [_stretch(text, operations) for text in backfill]
-        operations.schedules.create(definition, paused=paused, trigger=trigger, backfill=stretches)
+        make = lambda: operations.schedules.create(definition, paused=paused, trigger=trigger, backfill=stretches)  # noqa: E731
+        carry_out(operations, "schedules.create", [schedule], make, reason=reason, paused=paused, trigger=trigger)
         _show(operations, schedule, output)
 
 
@@ -51,8 +63,18 @@ def create(
 @click.option("--remaining", metavar="N", help="How many more runs the clock may start; none: any number.")
 @click.option("--revision", type=int, metavar="N", help="Only if it is still at this revision.")
 @url_option
+@reason_option
 @output_option("table", "json", "ids")
-def update(schedule: str, url: str, output: str, *, remaining: str | None, revision: int | None, **given: Any) -> None:
+def update(
+    schedule: str,
+    url: str,
+    reason: str | None,
+    output: str,
+    *,
+    remaining: str | None,
+    revision: int | None,
+    **given: Any,
+) -> None:
     """Change what is named, from now on; the rest stays as it is.
 
     Any of --cron, --interval and --calendar replaces all of them; --spec replaces all of when.
@@ -70,7 +92,9 @@ def update(schedule: str, url: str, output: str, *, remaining: str | None, revis
         if not values:
             raise click.UsageError("nothing to change; see `mainspring schedules update --help`")
         # What was laid on top of the present definition is not to be laid on another one.
-        operations.schedules.update(schedule, values, revision=revision or present.revision)
+        change = lambda: operations.schedules.update(schedule, values, revision=revision or present.revision)  # noqa: E731
+        said = ", ".join(sorted(values))
+        carry_out(operations, "schedules.update", [schedule], change, reason=reason, changed=said)
         _show(operations, schedule, output)
 
 
@@ -79,8 +103,9 @@ def update(schedule: str, url: str, output: str, *, remaining: str | None, revis
 @click.option("--prune", is_flag=True, help="Delete those of the group that FILE does not name.")
 @click.option("--group", default="applied", show_default=True, metavar="NAME", help="The set that FILE describes.")
 @url_option
+@reason_option
 @output_option("table", "json")
-def apply(file: str, url: str, output: str, *, prune: bool, group: str) -> None:
+def apply(file: str, url: str, reason: str | None, output: str, *, prune: bool, group: str) -> None:
     """Make the schedules of a group what FILE says, keeping pauses and counters. - reads it from stdin.
 
     FILE is JSON: a list of objects with id, workflow, spec, and as needed args or input, options, policy, note, attributes. Applying
@@ -91,7 +116,9 @@ def apply(file: str, url: str, output: str, *, prune: bool, group: str) -> None:
     """
     definitions = definitions_of(read_json(file))
     with connect(url, Settings()) as operations:
-        done = operations.schedules.apply(definitions, prune=prune, group=group)
+        apply_all = lambda: operations.schedules.apply(definitions, prune=prune, group=group)  # noqa: E731
+        said = {"file": file, "prune": prune, "group": group}
+        done = carry_out(operations, "schedules.apply", [], apply_all, lambda found: found, reason=reason, **said)
     if output == "json":
         display.as_json(done)
     elif done:
@@ -102,7 +129,9 @@ def apply(file: str, url: str, output: str, *, prune: bool, group: str) -> None:
 
 @click.command(cls=Command)
 @click.argument("schedules", metavar="ID…", nargs=-1, required=True)
-@click.option("--reason", help="Shown with it, and with each tick that is left out.")
+@click.option(
+    "--reason", help="Why; shown with it and with each tick that is left out, and written down with who did it."
+)
 @click.option("--until", metavar="TIME", help="Go on by itself then; 2h: in two hours.")
 @url_option
 def pause(schedules: tuple[str, ...], url: str, reason: str | None, until: str | None) -> None:
@@ -110,19 +139,21 @@ def pause(schedules: tuple[str, ...], url: str, reason: str | None, until: str |
     with connect(url, Settings()) as operations:
         when = None if until is None else future(until, "--until", operations.clock)
         for schedule in ids_from(schedules):
-            operations.schedules.pause(schedule, reason, when)
+            act = partial(operations.schedules.pause, schedule, reason, when)
+            carry_out(operations, "schedules.pause", [schedule], act, reason=reason, until=until)
             click.echo(f"{schedule}\tpaused")
 
 
 @click.command(cls=Command)
 @click.argument("schedules", metavar="ID…", nargs=-1, required=True)
-@click.option("--reason", help="Shown with it.")
+@click.option("--reason", help="Why; shown with it, and written down with who did it.")
 @url_option
 def resume(schedules: tuple[str, ...], url: str, reason: str | None) -> None:
     """Let the clock have its effect again. The time of the pause is not made up for: backfill does that."""
     with connect(url, Settings()) as operations:
         for schedule in ids_from(schedules):
-            operations.schedules.resume(schedule, reason)
+            act = partial(operations.schedules.resume, schedule, reason)
+            carry_out(operations, "schedules.resume", [schedule], act, reason=reason)
             click.echo(f"{schedule}\t{schedule_page.state(operations.schedules.describe(schedule))}")
 
 
@@ -130,12 +161,18 @@ def resume(schedules: tuple[str, ...], url: str, reason: str | None) -> None:
 @click.argument("schedule", metavar="ID")
 @click.option("--overlap", metavar="POLICY", help="Instead of the schedule's own.")
 @url_option
+@reason_option
 @output_option("table", "json")
 @click.pass_context
-def trigger(ctx: click.Context, schedule: str, url: str, overlap: str | None, output: str) -> None:
+def trigger(
+    ctx: click.Context, schedule: str, url: str, overlap: str | None, output: str, *, reason: str | None
+) -> None:
     """Act now, whatever the clock says, and print the id of the run. Exit code 1 if it was left out."""
     with connect(url, Settings()) as operations:
-        tick = operations.schedules.trigger(schedule, overlap)
+        act = partial(operations.schedules.trigger, schedule, overlap)
+        tick = carry_out(
+            operations, "schedules.trigger", [schedule], act, lambda made: made.run, reason=reason, overlap=overlap
+        )
     if output == "json":
         display.as_json(tick)
     elif tick.run is not None:
@@ -153,6 +190,7 @@ def trigger(ctx: click.Context, schedule: str, url: str, overlap: str | None, ou
 @click.option("--again", is_flag=True, help="Also times that have a run already.")
 @click.option("--stop", metavar="BACKFILL", help="Stop one instead.")
 @url_option
+@reason_option
 @output_option("table", "json", "ids")
 def backfill(
     schedule: str,
@@ -161,6 +199,7 @@ def backfill(
     end: str,
     overlap: str | None,
     *,
+    reason: str | None,
     again: bool,
     stop: str | None,
     output: str,
@@ -175,12 +214,19 @@ def backfill(
     with connect(url, Settings()) as operations:
         verbs = operations.schedules
         if stop is not None:
-            found = [verbs.stop_backfill(stop)]
+            act = partial(verbs.stop_backfill, stop)
+            found = [carry_out(operations, "schedules.stop_backfill", [schedule], act, reason=reason, backfill=stop)]
         elif start is None:
             found = verbs.backfills(schedule)
         else:
             begin, last = past(start, "--start", operations.clock), past(end, "--end", operations.clock)
-            found = [verbs.backfill(schedule, begin, last, overlap=overlap, again=again)]
+            act = partial(verbs.backfill, schedule, begin, last, overlap=overlap, again=again)
+            said = {"start": begin, "end": last, "overlap": overlap, "again": again}
+            found = [
+                carry_out(
+                    operations, "schedules.backfill", [schedule], act, lambda made: made.id, reason=reason, **said
+                )
+            ]
     if output == "json":
         display.as_json(found)
     elif output == "ids":
@@ -212,11 +258,14 @@ def backfill(
 @click.option("--at", "when", metavar="TIME", help="The tick of this nominal time instead of the next one.")
 @click.option("--undo", is_flag=True, help="Do not leave it out after all.")
 @url_option
-def skip(schedule: str, url: str, when: str | None, *, undo: bool) -> None:
+@reason_option
+def skip(schedule: str, url: str, reason: str | None, when: str | None, *, undo: bool) -> None:
     """Leave out the next tick, or a given one, and print its time."""
     with connect(url, Settings()) as operations:
         verb = operations.schedules.unskip if undo else operations.schedules.skip
-        moment = verb(schedule, None if when is None else future(when, "--at", operations.clock))
+        act = partial(verb, schedule, None if when is None else future(when, "--at", operations.clock))
+        action = f"schedules.{'unskip' if undo else 'skip'}"
+        moment = carry_out(operations, action, [schedule], act, lambda time: time.isoformat(), reason=reason)
     click.echo(f"{moment:%Y-%m-%dT%H:%M:%SZ}\t{'not skipped' if undo else 'skipped'}")
 
 
@@ -224,7 +273,8 @@ def skip(schedule: str, url: str, when: str | None, *, undo: bool) -> None:
 @click.argument("schedules", metavar="ID…", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @url_option
-def delete(schedules: tuple[str, ...], url: str, *, yes: bool) -> None:
+@reason_option
+def delete(schedules: tuple[str, ...], url: str, reason: str | None, *, yes: bool) -> None:
     """Forget schedules and their ticks. Runs that they have started go on. An ID of - reads ids from stdin."""
     ids = ids_from(schedules)
     if not yes:
@@ -233,7 +283,13 @@ def delete(schedules: tuple[str, ...], url: str, *, yes: bool) -> None:
         click.confirm(f"delete {', '.join(ids)} with all ticks?", abort=True, err=True)
     with connect(url, Settings()) as operations:
         for schedule in ids:
-            operations.schedules.delete(schedule)
+            carry_out(
+                operations,
+                "schedules.delete",
+                [schedule],
+                partial(operations.schedules.delete, schedule),
+                reason=reason,
+            )
             click.echo(f"{schedule}\tdeleted")
 
 

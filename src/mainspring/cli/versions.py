@@ -7,6 +7,7 @@ import click
 from mainspring.app.settings import Settings
 from mainspring.cli import display
 from mainspring.cli.commands import Group, ids_from, note, output_option, url_option
+from mainspring.cli.written import carry_out, reason_option
 from mainspring.model.clock import to_datetime
 from mainspring.operations.connect import connect
 
@@ -62,7 +63,8 @@ def patches(url: str, output: str) -> None:
 @click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
 @url_option
 @click.option("--version", metavar="VERSION", help="Only workers of this version may continue them.")
-def force(run_ids: tuple[str, ...], url: str, version: str | None) -> None:
+@reason_option
+def force(run_ids: tuple[str, ...], url: str, version: str | None, reason: str | None) -> None:
     """Let stranded runs be continued by whatever source there is. An ID of - reads ids from stdin.
 
     If the source asks for what is recorded a run goes on, else it fails. `mainspring replay` tells beforehand.
@@ -71,8 +73,18 @@ def force(run_ids: tuple[str, ...], url: str, version: str | None) -> None:
       mainspring runs list --stranded -o ids | mainspring versions force -
       mainspring runs list --stranded -o ids | mainspring runs fork - --failed
     """
+    ids = ids_from(run_ids)
     with connect(url, Settings()) as operations:
-        for run_id, done in operations.versions.force(ids_from(run_ids), version).items():
+        forced = carry_out(
+            operations,
+            "versions.force",
+            ids,
+            lambda: operations.versions.force(ids, version),
+            lambda found: found,
+            reason=reason,
+            version=version,
+        )
+        for run_id, done in forced.items():
             if done:
                 click.echo(run_id)
             else:

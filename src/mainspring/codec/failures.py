@@ -18,7 +18,6 @@ equal, and no `__cause__`, since code that looks there must find what the origin
 
 from __future__ import annotations
 
-import traceback
 from types import BuiltinFunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ import msgspec
 
 from mainspring.codec.annotations import shape_of
 from mainspring.codec.classes import find_exception, find_value_class, holds_values, path_of
+from mainspring.codec.frames import passed, shown
 from mainspring.codec.shape import TAG, VALUE, Misfit, class_name, class_of, is_array, is_object, short
 from mainspring.codec.unions import Anything
 from mainspring.errors import RemoteError
@@ -250,8 +250,8 @@ def _traceback(exc: BaseException) -> str:
     """Where it was raised: of a rebuilt exception where the original was, and then where it passed here."""
     earlier = exc.__dict__.get("remote_traceback")
     if earlier is None:
-        return _bounded("".join(traceback.format_exception(exc, chain=False)))
-    here = "".join(traceback.format_tb(exc.__traceback__))
+        return _bounded(shown(exc))
+    here = passed(exc.__traceback__)
     return _bounded(f"{earlier}\nand then, in another run or process:\n{here}" if here else earlier)
 
 
