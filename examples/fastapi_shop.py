@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from mainspring import App, run
 from mainspring.integrations.fastapi import lifespan, mount
 
-app = App("sqlite:///fastapi-shop.db", name="shop")
+app = App(os.environ.get("MAINSPRING_URL", "sqlite:///fastapi-shop.db"), name="shop")
 site = FastAPI(title="shop", lifespan=lifespan(app))
 mount(site, app, "/ops")
 
@@ -40,4 +40,4 @@ async def take(order: str) -> dict[str, str]:
 
 @site.get("/orders/{order}")
 async def show(order: str) -> dict[str, str]:
-    return {"says": await app.handle(order).result(timeout=10)}
+    return {"says": await app.handle(order).result(timeout=60)}

@@ -70,8 +70,8 @@ async def test_a_schedule_that_failures_paused_is_posted_once(store_url: str, li
     assert (sent[1]["event"], sent[1]["schedule"]) == ("paused_by_failure", "s")
 
 
-async def test_a_workflow_checks_in_when_it_begins_and_ends(sqlite_url: str, listener: Listener) -> None:
-    app = App(sqlite_url, settings=Settings(poll=0.05))
+async def test_a_workflow_checks_in_when_it_begins_and_ends(store_url: str, listener: Listener) -> None:
+    app = App(store_url, settings=Settings(poll=0.05))
 
     @app.workflow
     @check_in(listener.url)
@@ -87,8 +87,8 @@ async def test_a_workflow_checks_in_when_it_begins_and_ends(sqlite_url: str, lis
     assert [path for path, _ in listener.heard] == ["/hook/start", "/hook", "/hook/start", "/hook/fail"]
 
 
-async def test_a_check_in_that_does_not_get_through_holds_nothing_up(sqlite_url: str) -> None:
-    app = App(sqlite_url)
+async def test_a_check_in_that_does_not_get_through_holds_nothing_up(store_url: str) -> None:
+    app = App(store_url)
 
     @app.workflow
     @check_in("http://127.0.0.1:9/none")

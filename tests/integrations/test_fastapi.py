@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -24,19 +25,20 @@ WORKERS = 4
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[str]:
+def place(tmp_path: Path, store_url: str) -> Iterator[str]:
     pytest.importorskip("fastapi")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "uvicorn", "fastapi_shop:site", "--workers", str(WORKERS), "--port", str(port)]
     command += ["--app-dir", str(PROJECT / "examples"), "--timeout-graceful-shutdown", "1"]
     with (tmp_path / "said").open("wb") as said:
-        server = subprocess.Popen(command, cwd=tmp_path, stdout=said, stderr=said)
+        environment = {**os.environ, "MAINSPRING_URL": store_url}
+        server = subprocess.Popen(command, cwd=tmp_path, stdout=said, stderr=said, env=environment)
     try:
         yield f"http://localhost:{port}"
     finally:
         server.terminate()
-        server.wait(30)
+        server.wait(120)
 
 
 def _beats(folder: Path) -> list[list[str]]:
@@ -48,25 +50,26 @@ def _beats(folder: Path) -> list[list[str]]:
 def test_four_processes_take_orders_and_a_schedule_fires_once(place: str, tmp_path: Path) -> None:
     def alive() -> bool:
         try:
-            return len(httpx.get(f"{place}/ops/api/workers").json()["workers"]) == WORKERS
-        except httpx.HTTPError:
+            return len(httpx.get(f"{place}/ops/api/workers", timeout=60).json()["workers"]) == WORKERS
+        except (httpx.HTTPError, KeyError):  # not there yet, or the tables are not
             return False
 
-    eventually(alive, "all four are workers")
+    eventually(alive, "all four are workers", within=180)
     for number in range(8):
-        assert httpx.post(f"{place}/orders/order-{number}").json() == {"run": f"order-{number}"}
+        assert httpx.post(f"{place}/orders/order-{number}", timeout=60).json() == {"run": f"order-{number}"}
     for number in range(8):
-        assert httpx.get(f"{place}/orders/order-{number}").json() == {"says": f"order-{number} is on its way"}
-    eventually(lambda: len(_beats(tmp_path)) >= 5, "the schedule fires")
+        answer = httpx.get(f"{place}/orders/order-{number}", timeout=60).json()
+        assert answer == {"says": f"order-{number} is on its way"}
+    eventually(lambda: len(_beats(tmp_path)) >= 5, "the schedule fires", within=120)
     fired = Counter(name for name, _ in _beats(tmp_path))
     assert set(fired.values()) == {1}
-    assert "Workers alive" in httpx.get(f"{place}/ops/").text
+    assert "Workers alive" in httpx.get(f"{place}/ops/", timeout=60).text
 
 
-async def test_the_lifespan_enters_the_app_and_ones_own_inside_it(tmp_path: Path) -> None:
+async def test_the_lifespan_enters_the_app_and_ones_own_inside_it(store_url: str) -> None:
     from contextlib import asynccontextmanager  # noqa: PLC0415
 
-    app = App(f"sqlite:///{tmp_path / 'x.db'}", settings=Settings(poll=0.1))
+    app = App(store_url, settings=Settings(poll=0.1))
 
     @app.workflow
     async def hello() -> str:

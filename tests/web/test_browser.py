@@ -6,6 +6,7 @@ documentation are made anew.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -31,8 +32,9 @@ pytestmark = [
     pytest.mark.xdist_group("browser"),
 ]
 WIDTHS = {"wide": (1280, 900), "middle": (768, 1024), "phone": (390, 844)}
+PATIENCE = 120.0
 PAGES = ("/", "/runs", "/schedules", "/functions", "/queues", "/queues/mail", "/workers", "/audit")
-SECONDS = 20_000
+SECONDS = 120_000
 
 
 class Site:
@@ -42,29 +44,34 @@ class Site:
         self.place = place.rstrip("/")
 
     def data(self, path: str) -> Any:
-        return httpx.get(f"{self.place}/api{path}", timeout=20).json()
+        return httpx.get(f"{self.place}/api{path}", timeout=PATIENCE).json()
 
     def act(self, path: str, **body: Any) -> Any:
-        return httpx.post(f"{self.place}/api{path}", json=body, timeout=20).json()
+        return httpx.post(f"{self.place}/api{path}", json=body, timeout=PATIENCE).json()
 
     def some_run(self, **query: str) -> str:
-        eventually(lambda: bool(self.data("/runs?" + str(httpx.QueryParams(query)))["runs"]), f"a run with {query}")
+        there = "/runs?" + str(httpx.QueryParams(query))
+        eventually(lambda: bool(self.data(there)["runs"]), f"a run with {query}", within=PATIENCE)
         return str(self.data("/runs?" + str(httpx.QueryParams(query)))["runs"][0]["id"])
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    folder = tmp_path_factory.mktemp("shop")
+@contextlib.contextmanager
+def at_work(folder: Path, *options: str) -> Iterator[Site]:
+    """The shop of the examples as `mainspring dev` shows it, once it has fulfilled an order."""
     said = folder / "said"
     with said.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "mainspring", "dev", str(PROJECT / "examples" / "shop.py"), "--port", "0"],
+            [sys.executable, "-m", "mainspring", "dev", str(PROJECT / "examples" / "shop.py"), "--port", "0", *options],
             cwd=folder,
             stdout=output,
             stderr=output,
         )
     try:
-        eventually(lambda: "dashboard" in said.read_text() or process.poll() is not None, "there is a dashboard")
+        eventually(
+            lambda: "dashboard" in said.read_text() or process.poll() is not None,
+            "there is a dashboard",
+            within=PATIENCE,
+        )
         place = re.search(r"http://\S+", said.read_text())
         assert place is not None, said.read_text()
         made = Site(place[0])
@@ -75,7 +82,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield made
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with at_work(tmp_path_factory.mktemp("shop")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -288,6 +301,34 @@ def test_pages_are_reached_by_keys_alone(page: Any, site: Site) -> None:
     page.keyboard.type("fulfil")
     page.keyboard.press("Enter")
     page.wait_for_url("**workflow=fulfil**")
+
+
+def test_on_postgresql_too_pages_are_shown_kept_fresh_and_acted_on(
+    browser: Any, postgres_url: str, tmp_path: Path
+) -> None:
+    with at_work(tmp_path, "--url", postgres_url) as site:
+        context = browser.new_context(viewport={"width": 1280, "height": 900}, base_url=site.place)
+        context.set_default_timeout(SECONDS)
+        page = context.new_page()
+        complaints = complaints_of(page)
+        for path in paths(site):
+            page.goto(path)
+            page.wait_for_selector("h1")
+        page.goto("/runs?workflow=take_orders&limit=5")
+        page.wait_for_selector("#live:not([hidden])")
+        first = page.locator("tbody a").first.inner_text()
+        page.wait_for_function("first => document.querySelector('tbody a').textContent !== first", arg=first)
+        run = site.some_run(workflow="archive", state="scheduled")
+        page.goto(f"/runs/{run}")
+        assert do(page, "cancel", "by mistake") == f"{run} is cancelled"
+        page.goto("/schedules/nightly-report")
+        assert do(page, "pause", "holidays", until="2030-01-01T00:00").startswith("nightly-report is paused until")
+        page.goto("/queues/mail")
+        assert do(page, "set", concurrency="9", rate="500/1m") == "queue mail has new limits"
+        page.goto("/audit")
+        assert "by mistake" in page.locator("table").inner_text()
+        context.close()
+    assert complaints == []
 
 
 def test_the_theme_is_remembered(page: Any, site: Site) -> None:
