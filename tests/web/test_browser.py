@@ -22,7 +22,7 @@ import pytest
 from tests.support.processes import PROJECT, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -56,7 +56,7 @@ class Site:
 
 
 @contextlib.contextmanager
-def at_work(folder: Path, *options: str) -> Iterator[Site]:
+def at_work(folder: Path, *options: str) -> Generator[Site]:
     """The shop of the examples as `mainspring dev` shows it, once it has fulfilled an order."""
     said = folder / "said"
     with said.open("wb") as output:
