@@ -1,8 +1,8 @@
-"""Measure Mainspring, the bare databases and DBOS in one run, and print what counts: the ratios.
+"""Measure Mainspring, the bare databases, DBOS and PgQueuer in one run, and print what counts: the ratios.
 
     python -m bench.run                              everything (a few minutes)
     python -m bench.run --only sequential --only roundtrip --database sqlite
-    python -m bench.run --no-peer                    without DBOS
+    python -m bench.run --no-peer                    without DBOS and PgQueuer
     python -m bench.run --history 1000000            ours with a million finished runs in the table
 
 Ends with 1 when a budget is missed.
@@ -35,9 +35,10 @@ from bench.harness import (
     write_results,
 )
 from bench.history import with_past
-from bench.queues import queues
+from bench.queues import JOBS, queues
 from bench.schedules import schedules
 from bench.transactions import transactions
+from bench.waking import QUEUES, waking
 from bench.web import PAGES, web
 
 if TYPE_CHECKING:
@@ -83,6 +84,10 @@ BUDGETS: Final = (
     Budget("functions scheduled", ("bare", "batched rows"), at_least=0.15, database="sqlite"),
     Budget("functions scheduled", ("bare", "batched rows"), at_least=0.30, database="postgres"),
     Budget("claims, many waiting", ("mainspring", "claims, few waiting"), at_most=2),
+    Budget("enqueue to start", None, at_most=5),
+    Budget("enqueue to start elsewhere", None, at_most=10),
+    Budget(f"idle with {QUEUES} queues", None, at_most=10),
+    Budget("jobs through a queue", ("pgqueuer", "jobs through a queue"), at_least=1),
     Budget("plain claims, many waiting", ("mainspring", "plain claims, few waiting"), at_most=2),
     *(Budget(f"{what}, many pending", ("mainspring", f"{what}, few pending"), at_most=2) for what in PENDING_COSTS),
     *(Budget(f"page: {name}", None, at_most=100) for name in PAGES if name != "runs of a rare workflow"),
@@ -93,8 +98,8 @@ BUDGETS: Final = (
 @click.command(help=__doc__)
 @click.option("--only", multiple=True, type=click.Choice(SECTIONS), help="A section to measure; may be repeated.")
 @click.option("--database", multiple=True, type=click.Choice(KINDS), help="A database to measure on; may be repeated.")
-@click.option("--peer/--no-peer", default=True, help="Measure DBOS as well.")
-@click.option("--peer-python", type=click.Path(path_type=Path), default=PEER_PYTHON, help="A Python that has DBOS.")
+@click.option("--peer/--no-peer", default=True, help="Measure DBOS and PgQueuer as well.")
+@click.option("--peer-python", type=click.Path(path_type=Path), default=PEER_PYTHON, help="A Python that has them.")
 @click.option("--history", default=0, help="Finished runs in the table before anything is measured.")
 def main(only: tuple[str, ...], database: tuple[str, ...], *, peer: bool, peer_python: Path, history: int) -> None:
     sections = only or SECTIONS
@@ -102,7 +107,7 @@ def main(only: tuple[str, ...], database: tuple[str, ...], *, peer: bool, peer_p
     out = console()
     out.print(machine())
     if peer and not peer_python.exists():
-        out.print(f"[yellow]DBOS is left out: {peer_python} does not exist; `make bench` makes it[/]")
+        out.print(f"[yellow]DBOS and PgQueuer are left out: {peer_python} does not exist; `make bench` makes it[/]")
         peer = False
     figures: dict[tuple[str, str, str], Figure] = {}
     with targets(kinds) as found:
@@ -131,17 +136,19 @@ def _measure(target: Target, past: Target, sections: tuple[str, ...], peer_pytho
         yield from functions(target)
     if "queues" in sections:
         yield from queues(target)
+        yield from waking(target)
+        if peer_python is not None and target.kind == "postgres":
+            yield from _peer(peer_python, "pgqueuer_peer.py", target.fresh(), str(JOBS))
     if "web" in sections:
         yield from web(target)
     if peer_python is not None:
-        yield from _dbos(target, sections, peer_python)
+        yield from _peer(peer_python, "dbos_peer.py", target.fresh(), *sections)
 
 
-def _dbos(target: Target, sections: tuple[str, ...], python: Path) -> Iterator[Figure]:
-    script = PROJECT / "bench" / "dbos_peer.py"
-    done = subprocess.run(
-        [python, script, target.fresh(), *sections], check=True, stdout=subprocess.PIPE, text=True, env=as_installed()
-    )
+def _peer(python: Path, script: str, *arguments: str) -> Iterator[Figure]:
+    """What a script in the peers' environment has measured: its last line."""
+    words = [str(python), str(PROJECT / "bench" / script), *arguments]
+    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, env=as_installed())
     for fields in json.loads(done.stdout.splitlines()[-1]):
         yield Figure(**fields)
 
