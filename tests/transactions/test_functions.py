@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from mainspring import App, Settings, State, Tx, run
+from mainspring import App, Settings, Spec, State, Tx, run
 from mainspring.errors import Endless, InvalidInput, TooLarge, UnknownFunction
 from mainspring.model.ids import LONGEST_ID
 from mainspring.operations.functions import ScheduledFunction
@@ -329,3 +329,52 @@ async def test_a_later_failure_of_another_changes_no_record(url: str) -> None:
         assert await app.scheduled_functions.get(good.id) == before
         (failed,) = await app.scheduled_functions.list(state="failed")
         assert (failed.name.rpartition(".")[2], failed.error) == ("bad", "later")
+
+
+# -- ids that are used again ---------------------------------------------------------------------------------------------------
+again_app = App("sqlite://")
+
+
+@again_app.step
+async def leaf(what: str) -> None:
+    seen.append(what)
+
+
+@again_app.transaction
+def in_a_transaction(tx: Tx, what: str) -> None:
+    del tx
+    again_app.run_after.sync(1, leaf.bind(f"{what} from a transaction"))
+
+
+@again_app.step
+async def in_a_step(what: str) -> None:
+    await again_app.run_after(1, leaf.bind(f"{what} from a step"))
+    await leaf.options(detached=True).start(f"{what} detached from a step")
+    await again_app.schedules.trigger("by hand")
+
+
+@again_app.workflow
+async def named(what: str) -> None:
+    await again_app.run_after(1, leaf.bind(f"{what} from a workflow"))
+    await leaf.options(detached=True).start(f"{what} detached")
+    await in_a_step(what)
+    await in_a_transaction.aio(what)
+
+
+async def test_a_run_whose_id_was_used_before_schedules_functions_of_its_own(url: str) -> None:
+    async with world(again_app, url=url) as w:
+        await again_app.schedules.create("by hand", leaf.bind("triggered"), Spec())
+        for what in ("first", "second"):
+            seen.clear()
+            handle = await named.options(id="same").start(what)
+            await handle.result()
+            await w.advance("1m")
+            assert sorted(seen) == [
+                f"{what} detached",
+                f"{what} detached from a step",
+                f"{what} from a step",
+                f"{what} from a transaction",
+                f"{what} from a workflow",
+                "triggered",
+            ]
+            await again_app.runs.delete("same")

@@ -33,10 +33,10 @@ def consult(
     """
     where = current.get()
     if isinstance(where, TransactionScope):
-        asker = where.step.next_start() if where.step is not None else None
+        asker = where.step.next_start(detached=True) if where.step is not None else None
         return runtime.transacting.within(where, lambda inside: question(inside, asker))
     if not isinstance(where, Line):
-        origin = where.next_start() if isinstance(where, StepScope) else None
+        origin = where.next_start(detached=True) if isinstance(where, StepScope) else None
         return _ask(runtime, question, origin)
     line = where
     line.execution.outstanding += 1

@@ -44,7 +44,7 @@ class Starting:
         where = current.get()
         if isinstance(where, Line):
             position = where.take_position()
-            run_id = call.options.id or where.execution.child_id(position)
+            run_id = call.options.id or where.execution.child_id(position, detached=call.options.detached)
             return self._start_in_run(where.execution, position, call, text, run_id)
         if isinstance(where, TransactionScope):
             return self._start_joined(where, [(call, text)], lambda handles: handles[0])
@@ -73,7 +73,7 @@ class Starting:
         if isinstance(where, Line):
             return self._later_in_run(where.execution, where.take_position(), call, text, time)
         step = where.step if isinstance(where, TransactionScope) else where
-        run_id = call.options.id or (step.next_start() if step is not None else None)
+        run_id = call.options.id or (step.next_start(detached=True) if step is not None else None)
         new = later_run(self._runtime, call, text, run_id, step.execution if step is not None else None, time=time)
         if isinstance(where, TransactionScope):
             return self._runtime.transacting.start(where, [new], lambda started: self._handle_of(call, new, started[0]))
@@ -98,7 +98,8 @@ class Starting:
         connection = await self._runtime.connected()
         news: list[NewRun] = []
         for call, text in prepared:
-            run_id = call.options.id or (scope.next_start() if scope is not None else None)
+            detached = call.options.detached
+            run_id = call.options.id or (scope.next_start(detached=detached) if scope is not None else None)
             news.append(new_run(self._runtime, call, text, run_id, scope.execution if scope is not None else None))
         asker = scope.execution.id if scope is not None else None
         futures = [connection.committer.commit(Start(new, asker), patient=False) for new in news]
@@ -155,7 +156,10 @@ class Starting:
     async def _start_many_in_run(
         self, ex: Execution, position: str, prepared: list[tuple[Call[Any], str]]
     ) -> list[Handle[Any]]:
-        ids = [call.options.id or ex.child_id(f"{position}.{number}") for number, (call, _) in enumerate(prepared)]
+        ids = [
+            call.options.id or ex.child_id(f"{position}.{number}", detached=call.options.detached)
+            for number, (call, _) in enumerate(prepared)
+        ]
 
         def make() -> list[NewRun]:
             return [
@@ -170,7 +174,7 @@ class Starting:
     async def _later_in_run(
         self, ex: Execution, position: str, call: Call[R], text: str, time: Callable[[int], int]
     ) -> Handle[R]:
-        run_id = call.options.id or ex.child_id(position)
+        run_id = call.options.id or ex.child_id(position, detached=True)
         make = lambda: [later_run(self._runtime, call, text, run_id, ex, time=time)]  # noqa: E731
         begun: Begun = await drive(ex, flows.start(ex, position, call.name, make))
         return self._begun(call, begun)
@@ -184,7 +188,8 @@ class Starting:
         ex = step.execution if step is not None else None
         runs: list[NewRun] = []
         for call, text in prepared:
-            run_id = call.options.id or (step.next_start() if step is not None else None)
+            detached = call.options.detached
+            run_id = call.options.id or (step.next_start(detached=detached) if step is not None else None)
             runs.append(new_run(self._runtime, call, text, run_id, ex, here=False))
 
         def handles(started: list[Started]) -> R:

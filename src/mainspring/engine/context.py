@@ -114,11 +114,11 @@ class StepScope:
         self._said += 1
         return f"{self.execution.run.uid}-{self.position}.m{self._said}"
 
-    def next_start(self) -> str:
+    def next_start(self, *, detached: bool = False) -> str:
         """The id of the next run started in this step: the same when the step is tried again."""
         number = self._started
         self._started = number + 1
-        return self.execution.child_id(f"{self.position}.s{number}")
+        return self.execution.child_id(f"{self.position}.s{number}", detached=detached)
 
 
 class TransactionScope:

@@ -230,12 +230,14 @@ class Execution:
         )
         return self.disagreement
 
-    def child_id(self, place: str) -> str:
-        """The id of a run that is started at a place of this one. In a chain of runs, each started by the one before, ids would
-        grow for ever: from some length on they begin with the uid instead of the id.
+    def child_id(self, place: str, *, detached: bool = False) -> str:
+        """The id of a run that is started at a place of this one.
+
+        What is no child of it may outlive it: the id of this one may be used again meanwhile, its uid is not. In a chain of
+        children, each started by the one before, ids would grow for ever: from some length on they begin with the uid, too.
         """
         found = f"{self.id}/{place}"
-        return found if len(found) <= LONGEST_ID else f"{self.run.uid}/{place}"
+        return f"{self.run.uid}/{place}" if detached or len(found) > LONGEST_ID else found
 
     def take_seq(self) -> int:
         """The number of the next outcome. From any thread of the run's own."""
