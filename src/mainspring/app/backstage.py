@@ -25,7 +25,7 @@ class Backstage:
     def committer(self, store: Store, clock: Clock) -> Committer:
         from mainspring.store.committer import Committer  # noqa: PLC0415
 
-        return Committer(store.apply, clock)
+        return Committer(store.apply, clock, store.at_once)
 
     def endings(self, store: Store, settings: Settings) -> Endings:
         return Endings(store.endings, settings.poll)

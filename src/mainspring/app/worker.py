@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import threading
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -50,6 +51,7 @@ class Worker:
         self._runtime = runtime
         self._connection = connection
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._tasks: list[asyncio.Task[None]] = []
         self._rebirth: asyncio.Task[None] | None = None
         self.paused = False
@@ -101,6 +103,7 @@ class Worker:
             ids=runtime.ids,
             retention=None if kept is None else round(kept * 1_000_000),
         )
+        self._scheduler.paused = self.paused
         self._pruner = Pruner(clock, store=store, engine=self.engine, keep=runtime.keep)
         self._sweeper = Sweeper(clock, store=store, engine=self.engine, places=runtime.places)
         self._teller = Teller(
@@ -171,7 +174,7 @@ class Worker:
     def pause(self, *, paused: bool) -> None:
         """Stop or resume claiming. From any thread."""
         self.paused = paused
-        self._claimer.paused = paused
+        self._claimer.paused = self._scheduler.paused = paused
         self._call_soon(self._claimer.kick)
 
     async def drained(self) -> None:
@@ -326,5 +329,8 @@ class Worker:
         self._rebirth = None
 
     def _call_soon(self, work: object, *args: object) -> None:
+        if threading.get_ident() == self._thread:
+            self._loop.call_soon(work, *args)  # type: ignore[arg-type]
+            return
         with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing left to wake
             self._loop.call_soon_threadsafe(work, *args)  # type: ignore[arg-type]

@@ -143,7 +143,7 @@ class Engine:
                 self._hold(-places, blocking=blocking)
 
     # -- setting off ---------------------------------------------------------------------------------------------------
-    def begin(self, new: NewRun, *, created: bool) -> None:
+    def begin(self, new: NewRun, *, created: bool, schedule: str | None = None, tick: str | None = None) -> None:
         """Set off a run that was stored as being in this worker's hand, if it was. From any thread."""
         if new.owner != self.worker_id:
             return
@@ -177,6 +177,8 @@ class Engine:
             new.scheduled_by,
             new.attributes,
             None,
+            schedule,
+            tick,
             priority=new.priority,
             retry=new.retry,
         )
@@ -247,7 +249,7 @@ class Engine:
             ending = await self._with_reason(ending)
         self.settle(ending)
         self.changed(ex, f"run.{ending.state}", ending.reason)
-        if ex.run.schedule is not None:
+        if ex.run.schedule is not None and not ex.settled:
             self.on_scheduled_end()
 
     async def _unwind(self, ex: Execution) -> None:
@@ -460,6 +462,22 @@ class Engine:
             return await self.loop.run_in_executor(self._store_pool, work, *args)
         finally:
             self.clock.idle()
+
+    async def in_store(self, work: Callable[..., Any], *args: Any) -> Any:
+        """Have the store do something: here if it is certain to wait for nothing, else on a thread."""
+        at_once = self.store.at_once
+        if at_once is None:
+            return await self.in_thread(work, *args)
+        self.clock.busy()
+        try:
+            with at_once() as free:
+                answer = work(*args) if free else None
+            if free:
+                await asyncio.sleep(0)  # others on this loop have their turn, as they would have meanwhile
+                return answer
+        finally:
+            self.clock.idle()
+        return await self.in_thread(work, *args)
 
     def check_size(self, text: str, what: str) -> str:
         limit = self.settings.value_bytes

@@ -93,6 +93,7 @@ class Execution:
         "run",
         "scopes",
         "servants",
+        "settled",
         "tasks",
         "undoable",
         "unwinding",
@@ -132,6 +133,8 @@ class Execution:
         """It is only compared with its record: nothing is undone."""
         self.outcome: tuple[Any, BaseException | None] = (None, None)
         """What came out of its code."""
+        self.settled = False
+        """Its schedule has taken note of its end."""
         self.complaints: tuple[str, ...] = ()
         """What could not be undone."""
         self.patches: dict[str, bool] = {}

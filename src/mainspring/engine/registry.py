@@ -92,6 +92,9 @@ class Registry:
             known = ", ".join(sorted(self._functions)) or "none"
             raise UnknownFunction(f"no function is called {name!r} here; known are: {known}") from None
 
+    def find(self, name: str) -> Function | None:
+        return self._functions.get(name)
+
     def known(self, function: Function) -> Function:
         """The function that goes by this one's name here: in another process's registry its own, otherwise the same."""
         return self._functions.get(function.name, function)

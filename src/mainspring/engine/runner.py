@@ -172,6 +172,7 @@ def _stranding(ex: Execution) -> str:
 
 def _finish_of(ex: Execution, value: Any, error: BaseException | None) -> Finish:
     finish = Finish(ex.engine.worker_id, ex.id, ex.epoch, State.SUCCEEDED, ex.engine.clock.now())
+    finish.schedule = ex.run.schedule
     if ex.run.deadline is not None and finish.completed >= ex.run.deadline:
         # Whatever came out of it, most likely the timeout of a child, came after its own time was over.
         finish.state, finish.reason = State.CANCELLED, "timeout"
@@ -221,6 +222,7 @@ def _finish(ex: Execution, finish: Finish) -> Flow:
         verdict = yield Commit(finish)
     if verdict is not Verdict.DONE:
         return None
+    ex.settled = finish.settled
     return Ending(ex.id, finish.state, finish.reason, finish.output, finish.error)
 
 

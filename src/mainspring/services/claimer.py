@@ -60,7 +60,7 @@ class Claimer(Service):
         if self.paused:
             return None
         if self._next_due is not None and now >= self._next_due:
-            await engine.in_thread(self._store.expire, now)
+            await engine.in_store(self._store.expire, now)
         self._ends_meanwhile = False
         wanted = {
             blocking: functions for blocking in (False, True) if (functions := self._functions(blocking=blocking))
@@ -118,7 +118,7 @@ class Claimer(Service):
 
     async def _claim(self, request: ClaimRequest) -> Claimed:
         """Claim. When the service is stopped meanwhile, what the claim still brings is taken first, to be handed back in order."""
-        claiming = asyncio.ensure_future(self._engine.in_thread(self._store.claim, request))
+        claiming = asyncio.ensure_future(self._engine.in_store(self._store.claim, request))
         try:
             claimed: Claimed = await asyncio.shield(claiming)
         except asyncio.CancelledError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from mainspring.services.births import Births
 from mainspring.services.service import Service
 from mainspring.store.ops import FAR
 from mainspring.store.schedules import Plan
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.model.ids import IdMaker
     from mainspring.store.protocol import Store
-    from mainspring.store.schedules import Situation
+    from mainspring.store.schedules import Passed, Situation
 
 log = logging.getLogger("mainspring.services")
 
@@ -43,13 +44,15 @@ class Scheduler(Service):
         super().__init__(clock, poll)
         self._retention = retention
         self._forget_at = 0
+        self.paused = False
+        """Whether runs are left to be claimed, as they are when this worker claims none."""
         self._store = store
         self._engine = engine
         self._ids = ids
 
     async def run_once(self, now: int) -> int | None:
         while self._engine.accepting:
-            passed = await self._engine.in_thread(self._store.schedules.fire, now, _AT_ONCE, self._decider(now))
+            passed: Passed = await self._engine.in_store(self._fire, now)
             if not passed.more:
                 await self._forget(now)
                 return passed.next_due if passed.next_due is not None and passed.next_due < FAR else None
@@ -60,26 +63,37 @@ class Scheduler(Service):
         if self._retention is None or now < self._forget_at:
             return
         prune, before = self._store.schedules.prune, now - self._retention
-        while await self._engine.in_thread(prune, before, _FORGOTTEN_AT_ONCE) == _FORGOTTEN_AT_ONCE:
+        while await self._engine.in_store(prune, before, _FORGOTTEN_AT_ONCE) == _FORGOTTEN_AT_ONCE:
             pass
         self._forget_at = now + _HOUR
 
-    def _decider(self, now: int) -> _Decider:
-        return _Decider(now, self._ids)
+    def _fire(self, now: int) -> Passed:
+        """Plan what is due, and set off what begins here. On whatever thread the store is used on."""
+        births = Births(self._engine, now, wanted=not self.paused)
+        try:
+            passed = self._store.schedules.fire(now, _AT_ONCE, _Decider(now, self._ids, births))
+        except BaseException:
+            births.doubt()
+            raise
+        births.begin(passed.in_hand)
+        return passed
 
 
 class _Decider:
     """Plans one schedule after the other. One that cannot be planned does not hold up the rest."""
 
-    def __init__(self, now: int, ids: IdMaker) -> None:
+    def __init__(self, now: int, ids: IdMaker, births: Births) -> None:
         self._now = now
         self._ids = ids
+        self._births = births
 
     def __call__(self, situation: Situation) -> Plan:
         from mainspring.schedules.plan import plan  # noqa: PLC0415  (slow to import, and not every app has schedules)
 
         try:
-            return plan(situation, self._now, self._ids.new)
+            made = plan(situation, self._now, self._ids.new)
+            self._births.take_in_hand(made)
+            return made
         except Exception as error:
             log.exception("schedule %s cannot be planned; trying again in a minute", situation.schedule.id)
             fault = f"{type(error).__name__}: {error}"[:500]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from mainspring.model.clock import Clock
     from mainspring.store.ops import Op, Result
+    from mainspring.store.protocol import AtOnce
 
 log = logging.getLogger("mainspring.store")
 
@@ -36,9 +37,16 @@ class Committer:
     While the database is out of reach, patient writes wait for it to come back; the others fail at once.
     """
 
-    def __init__(self, apply: Callable[[Sequence[Op], int], list[Result | Exception]], clock: Clock) -> None:
+    def __init__(
+        self,
+        apply: Callable[[Sequence[Op], int], list[Result | Exception]],
+        clock: Clock,
+        at_once: AtOnce | None = None,
+    ) -> None:
         self._apply = apply
         self._clock = clock
+        self._at_once = at_once
+        self._gathered: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
         self._queue: SimpleQueue[Ticket | None] = SimpleQueue()
         self._turn = threading.Lock()
         self._closing = threading.Event()
@@ -50,12 +58,34 @@ class Committer:
 
     def commit(self, op: Op, *, patient: bool = True) -> asyncio.Future[Any]:
         """Hand over a write; the future has its answer when it is committed. Cancelling the future does not take it back."""
-        ticket = Ticket(op, patient=patient, loop=asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        ticket = Ticket(op, patient=patient, loop=loop)
         self._clock.busy()
-        self._queue.put(ticket)
+        if self._at_once is None:
+            self._queue.put(ticket)
+        elif (together := self._gathered.get(loop)) is not None:
+            together.append(ticket)
+        else:
+            self._gathered[loop] = [ticket]
+            loop.call_soon(self._commit_gathered, loop, self._at_once)
         if not self._thread.is_alive():
             self._refuse_rest()
         return ticket.future
+
+    def _commit_gathered(self, loop: asyncio.AbstractEventLoop, at_once: AtOnce) -> None:
+        """Where committing waits for nothing, what has come together on a loop is committed there, without a change of thread."""
+        tickets = self._gathered.pop(loop)
+        with at_once() as free:
+            mine = free and self._turn.acquire(blocking=False)
+            if mine:
+                try:
+                    self._serve([*self._drain(), *tickets], wait=False)
+                finally:
+                    self._turn.release()
+        for ticket in () if mine else tickets:
+            self._queue.put(ticket)
+        if not self._thread.is_alive():
+            self._refuse_rest()
 
     def commit_sync(self, op: Op, *, patient: bool = True) -> Any:
         """Commit a write and return its answer."""

@@ -168,6 +168,10 @@ class Finish(Struct, gc=False):
     reason: str | None = None
     output: str | None = None
     error: str | None = None
+    schedule: str | None = None
+    """The schedule that started it."""
+    settled: bool = False
+    """Set by a store that has had the schedule take note of it already."""
 
 
 class Again(Struct):

@@ -2,7 +2,7 @@
 
 Rules for all verbs:
 
-- They block. They are called on the committer's thread and on a few others, never on an event loop.
+- They block. They are called on the committer's thread and on a few others, on an event loop only within `at_once`.
 - Time is a parameter. A store never asks the database what time it is.
 - Each verb is one transaction: all of it happens or none of it.
 - A write that changes a run's state is conditional on what it expects. A loser learns that it lost; nothing is overwritten.
@@ -12,7 +12,7 @@ Rules for all verbs:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
@@ -20,6 +20,7 @@ from mainspring.store.queues import admit_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from mainspring.model.records import Claim, Ending, Run, Step, Worker
     from mainspring.model.states import State
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from mainspring.store.transactions import Transactions
     from mainspring.store.unknown import Unknown
     from mainspring.store.watching import Watching
+
+
+AtOnce: TypeAlias = "Callable[[], AbstractContextManager[bool]]"
 
 
 class ClaimRequest(Struct, frozen=True):
@@ -140,6 +144,14 @@ class Store(Protocol):
     """A database that keeps runs."""
 
     url: str
+
+    @property
+    def at_once(self) -> AtOnce | None:
+        """How to use the store on a thread that must not wait; None where any use of it may wait for a disk or for others.
+
+        Entered, it says whether the turn at writing was free, and is the caller's until it is left.
+        """
+        ...
 
     @property
     def messages(self) -> Messages:

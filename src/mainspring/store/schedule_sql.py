@@ -99,6 +99,16 @@ def beginning_values(schedule: str, beginning: Beginning) -> tuple[Any, ...]:
     return (*run_values(beginning.run), schedule, beginning.tick, True)
 
 
+def in_hand(plans: Sequence[Plan]) -> list[str]:
+    """The runs that plans start in the hand of a worker."""
+    return [start.run.id for plan in plans for start in plan.starts if start.run.owner is not None]
+
+
+def to_claim(plans: Sequence[Plan]) -> bool:
+    """Whether plans make runs that are anybody's to take."""
+    return any(plan.releases or plan.alerts or any(start.run.owner is None for start in plan.starts) for plan in plans)
+
+
 def became(plan: Plan, asked: str, run: str) -> None:
     """A start has become the run that had its key: the tick points to that one."""
     for tick in plan.ticks:

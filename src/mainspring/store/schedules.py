@@ -100,6 +100,8 @@ class Passed(Struct, frozen=True):
     planned: int
     next_due: int | None
     more: bool
+    in_hand: frozenset[str] = frozenset()
+    """The runs that were stored as being in a worker's hand already."""
 
 
 class ScheduleFilter(Struct, frozen=True):

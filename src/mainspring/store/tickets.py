@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from asyncio import _get_running_loop as _running
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ def answer(clock: Clock, tickets: list[Ticket], answers: Sequence[Result | Excep
         else:
             by_loop.setdefault(ticket.loop, []).append(ticket)
     for loop, group in by_loop.items():
+        if loop is _running():
+            _resolve(clock, group)
+            continue
         try:
             loop.call_soon_threadsafe(_resolve, clock, group)
         except RuntimeError:  # the loop was closed; nobody waits there any more

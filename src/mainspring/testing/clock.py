@@ -218,9 +218,13 @@ class VirtualClock:
         if when > self._limit():
             return False
         self._now = max(self._now, when)
+        running = asyncio.get_running_loop()
         while self._heap and self._heap[0].when <= self._now:
             alarm = heapq.heappop(self._heap)
             ring, alarm.ring = alarm.ring, None
             if ring is not None:
-                alarm.loop.call_soon_threadsafe(ring)
+                if alarm.loop is running:
+                    alarm.loop.call_soon(ring)
+                else:
+                    alarm.loop.call_soon_threadsafe(ring)
         return True

@@ -126,7 +126,7 @@ class Work:
         backfills = backfill_rows(each for plan in plans for each in plan.backfills)
         with self._together():
             self._write(plans, starts, alerts, ticks, backfills)
-        self.news.ready = self.news.ready or bool(starts or alerts) or any(plan.releases for plan in plans)
+        self.news.ready = self.news.ready or sql.to_claim(plans)
 
     def _write(self, plans: Sequence[Plan], *rows_of: list[dict[str, Any]]) -> None:
         starts, alerts, ticks, backfills = rows_of

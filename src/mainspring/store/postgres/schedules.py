@@ -88,14 +88,15 @@ class PostgresSchedules:
         with self._db.connection() as db:
             values: dict[str, Any] = {"now": now, "limit": limit}
             ids = [row[0] for row in db.execute(self._sql(text.DUE), values)]
-            planned = self._fire(db, ids, now, decide) if ids else 0
+            planned = self._fire(db, ids, now, decide) if ids else []
             due, ended = db.execute(self._sql(text.NEXT), values).fetchall()[0]
         # What somebody else is planning stays due until they are done. They look again after that; so need we not.
-        more = planned > 0 and ((due is not None and due <= now) or bool(ended))
-        return Passed(planned, due, more)
+        more = bool(planned) and ((due is not None and due <= now) or bool(ended))
+        made = [plan for plan in planned if plan is not None]
+        return Passed(len(planned), due, more, frozenset(sql.in_hand(made)))
 
-    def _fire(self, db: Connection, ids: list[str], now: int, decide: Decide) -> int:
-        """Plan these, together if possible; if one of them finds somebody in its way, each alone."""
+    def _fire(self, db: Connection, ids: list[str], now: int, decide: Decide) -> list[Plan | None]:
+        """Plan these, together if possible; if one of them finds somebody in its way, each alone. None is one that had to wait."""
         work = Work(db, self._sql, now, together=db.pipeline)
         try:
             with db.transaction():
@@ -105,11 +106,11 @@ class PostgresSchedules:
                 work.news.notify(db, self._sql, self._origin)
         except (Held, *AGAIN) as held:
             if len(ids) > 1:
-                return sum(self._fire(db, [each], now, decide) for each in ids)
+                return [plan for each in ids for plan in self._fire(db, [each], now, decide)]
             self._wait(db, held)
-            return 1
+            return [None]
         self._tell(work.news)
-        return len(plans)
+        return list(plans)
 
     def _wait(self, db: Connection, held: Exception) -> None:
         for run in held.runs if isinstance(held, Held) else ():

@@ -71,6 +71,7 @@ class PostgresStore:
 
     def __init__(self, url: str, *, schema: str = "mainspring", prepare: bool | None = None) -> None:
         self.url = url
+        self.at_once = None
         self._sql = Dialect(schema)
         self._db = Database(url, prepare=prepare)
         origin = IdMaker(SystemClock()).new()[-10:]

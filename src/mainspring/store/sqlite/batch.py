@@ -36,6 +36,7 @@ from mainspring.store.ops import (
 from mainspring.store.protocol import Signal
 from mainspring.store.sqlite import messages
 from mainspring.store.sqlite.bulk import Bulk
+from mainspring.store.sqlite.settling import settle
 from mainspring.store.waves import waves
 
 if TYPE_CHECKING:
@@ -188,7 +189,9 @@ class Batch:
             self._kind(Finish, wave, answers, self._finishes, self._finish)
         if self.ended:
             # A worker hears of what it finished itself in memory, before any poke could reach it.
-            self.unblock(self.ended, told={op.owner for op in ops if isinstance(op, Finish)})
+            finishes = [op for op in ops if isinstance(op, Finish)]
+            self.unblock(self.ended, told={op.owner for op in finishes})
+            settle(self._db, finishes, self.ended)
         if self.said:
             self._wake(messages.listeners(self._db, self.said))
         return [answers[id(op)] for op in ops]

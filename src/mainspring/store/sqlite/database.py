@@ -85,6 +85,7 @@ class Database:
         self._writer: sqlite3.Connection | None = None
         self._lent_to: int | None = None
         self._turn = Turn(self)
+        self._taken_by: int | None = None
 
     def open(self) -> None:
         with translated(self.path):
@@ -140,6 +141,24 @@ class Database:
         """A connection for one statement that writes: it is a transaction by itself, which spares two statements."""
         with translated(self.path), self._turn:
             yield self._open_writer()
+
+    @property
+    def prompt(self) -> bool:
+        """Whether nothing here waits for a disk or for another process."""
+        return self._temporary is not None
+
+    @contextlib.contextmanager
+    def at_once(self) -> Generator[bool]:
+        """The turn at writing for what this thread does meanwhile, if it is free at this moment; whether it is."""
+        if not self._lock.acquire(blocking=False):
+            yield False
+            return
+        self._taken_by = threading.get_ident()
+        try:
+            yield True
+        finally:
+            self._taken_by = None
+            self._lock.release()
 
     def lend_turn(self) -> None:
         """Take a turn at writing for a user's function on this thread. Whatever else it would write here meanwhile is an error."""
@@ -230,6 +249,8 @@ class Database:
                 "this thread is inside a transaction, and what it asks for is another one on the same SQLite file, which would "
                 "wait for the first for ever; do it before or after, or through the transaction's own connection"
             )
+        if self._has_turn():
+            return
         self._lock.acquire()
         if self._turns is not None and fcntl is not None:
             try:
@@ -238,8 +259,14 @@ class Database:
                 self._lock.release()
                 raise
 
+    def _has_turn(self) -> bool:
+        """Whether this thread took the turn `at_once`, and keeps it until it leaves that."""
+        return self._taken_by is not None and self._taken_by == threading.get_ident()
+
     def end_turn(self) -> None:
         """Let the others write. In a forked process there is nothing to give back: the turn was the parent's."""
+        if self._has_turn():
+            return
         try:
             if self._turns is not None and fcntl is not None:
                 fcntl.flock(self._turns, fcntl.LOCK_UN)

@@ -125,10 +125,11 @@ class SqliteSchedules:
         return plan
 
     def fire(self, now: int, limit: int, decide: Decide) -> Passed:
-        with self._db.read() as db:
-            next_due, ended = db.execute(_NEXT).fetchone()
-            if not ended and (next_due is None or next_due > now):
-                return Passed(0, next_due, more=False)
+        if not self._db.prompt:  # else it costs less to look while it is our turn
+            with self._db.read() as db:
+                next_due, ended = db.execute(_NEXT).fetchone()
+                if not ended and (next_due is None or next_due > now):
+                    return Passed(0, next_due, more=False)
         with self._db.write() as db:
             ids = [row[0] for row in db.execute(_DUE, {"now": now, "limit": limit})]
             found = _situations(db, ids)
@@ -139,7 +140,7 @@ class SqliteSchedules:
             next_due, ended = db.execute(_NEXT).fetchone()
         self._tell(batch)
         more = bool(plans) and (bool(ended) or (next_due is not None and next_due <= now))
-        return Passed(len(plans), next_due, more)
+        return Passed(len(plans), next_due, more, frozenset(sql.in_hand(plans)))
 
     def prune(self, before: int, limit: int) -> int:
         with self._db.read() as db:  # looking takes longer than forgetting, and keeps nobody from writing
@@ -302,7 +303,7 @@ def _begin(db: sqlite3.Connection, batch: Batch, plans: Sequence[Plan]) -> None:
         for start in plan.releases:
             db.execute(_RELEASE, (start.run.due, start.tick, start.run.id))
     INSERT_RUNS.run(db, [run_values(alert) for plan in plans for alert in plan.alerts])
-    batch.ready = any(plan.starts or plan.releases or plan.alerts for plan in plans)
+    batch.ready = sql.to_claim(plans)
 
 
 def _stop(db: sqlite3.Connection, batch: Batch, plan: Plan, now: int) -> None:

@@ -64,6 +64,7 @@ class SqliteStore:
     def __init__(self, path: str, *, url: str, synchronous: str = "FULL") -> None:
         self.url = url
         self._db = Database(path, synchronous=synchronous)
+        self.at_once = self._db.at_once if self._db.prompt else None
         self.functions = Functions(self._read)
         self.retention = SqliteRetention(self._db)
         self.transactions = SqliteTransactions(self._db, self._hear_signal)

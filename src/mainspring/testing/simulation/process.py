@@ -92,6 +92,9 @@ class _Alarm:
 class FaultyStore:
     """A process's way to the shared database. Each word of it may be its last, get lost, or be answered in vain."""
 
+    at_once = None
+    """Each word takes its time."""
+
     def __init__(self, process: Process, store: Store) -> None:
         self._process = process
         self._store = store
