@@ -247,3 +247,33 @@ async def test_closing_gives_up_on_what_is_still_held_up(gate: Gate, store: Stor
     await asyncio.to_thread(committer.close)
     with pytest.raises(StoreUnavailable):
         await held
+
+
+async def test_many_writes_are_answered_together(committer: Committer, gate: Gate) -> None:
+    gate.held = {"r1"}
+    answers = committer.commit_all([Start(run("r0")), Start(run("r1")), Start(run("r2"))])
+    while len(gate.batches) < 2:
+        await asyncio.to_thread(gate.wait)
+    assert not answers.done()
+    gate.held = set()
+    assert await answers == [CREATED] * 3
+    assert await committer.commit_all([]) == []
+
+
+async def test_one_bad_write_of_many_is_an_answer_of_its_own(committer: Committer, gate: Gate) -> None:
+    def refuse(ops: Sequence[Op]) -> None:
+        if any(run_of(op) == "bad" for op in ops):
+            raise ValueError("bad")
+
+    gate.refuse = refuse
+    first, second, third = await committer.commit_all([Start(run("r0")), Start(run("bad")), Start(run("r1"))])
+    assert first.created
+    assert isinstance(second, ValueError)
+    assert third.created
+
+
+async def test_many_writes_after_the_end_are_all_refused(gate: Gate) -> None:
+    made = Committer(gate.apply, SystemClock())
+    made.close()
+    answers = await made.commit_all([Start(run(f"r{number}")) for number in range(2500)])
+    assert {type(answer) for answer in answers} == {StoreUnavailable}

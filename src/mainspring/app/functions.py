@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import threading
 import warnings
@@ -115,12 +116,12 @@ class _Fn(Generic[P, R]):
         return self._copy(options=self._options.with_(given))
 
     def _copy(self, *, options: Options | None = None, receiver: Any = None) -> Self:
-        return type(self)(
-            self._home,
-            self._function,
-            self._options if options is None else options,
-            self._receiver if receiver is None else receiver,
-        )
+        made = copy.copy(self)
+        if options is not None:
+            made._options = options  # noqa: SLF001  (it is one of us)
+        if receiver is not None:
+            made._receiver = receiver  # noqa: SLF001
+        return made
 
     def _bound_to(self, obj: Any, owner: Any) -> Self:
         bound = self._function.bound

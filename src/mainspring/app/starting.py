@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.app.handle import Handle
@@ -18,6 +17,7 @@ from mainspring.model.states import State
 from mainspring.store.ops import Release, Start
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Coroutine, Sequence
 
     from mainspring.app.connection import Connection
@@ -102,8 +102,7 @@ class Starting:
             run_id = call.options.id or (scope.next_start(detached=detached) if scope is not None else None)
             news.append(new_run(self._runtime, call, text, run_id, scope.execution if scope is not None else None))
         asker = scope.execution.id if scope is not None else None
-        futures = [connection.committer.commit(Start(new, asker), patient=False) for new in news]
-        answers = await asyncio.gather(*futures, return_exceptions=True)
+        answers = await connection.committer.commit_all([Start(new, asker) for new in news], patient=False)
         handles: list[Handle[Any]] = []
         failure: BaseException | None = None
         for (call, _), new, answer in zip(prepared, news, answers, strict=True):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.errors import StoreError, StoreUnavailable
 from mainspring.store.lane import SlowLane
 from mainspring.store.ops import Verdict
-from mainspring.store.tickets import Ticket, answer
+from mainspring.store.tickets import Group, Ticket, answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ class Committer:
         self._clock = clock
         self._at_once = at_once
         self._gathered: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
-        self._queue: SimpleQueue[Ticket | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[Ticket] | None] = SimpleQueue()
         self._turn = threading.Lock()
         self._closing = threading.Event()
         self._lane = SlowLane(apply, clock)
@@ -62,7 +62,7 @@ class Committer:
         ticket = Ticket(op, patient=patient, loop=loop)
         self._clock.busy()
         if self._at_once is None:
-            self._queue.put(ticket)
+            self._queue.put([ticket])
         elif (together := self._gathered.get(loop)) is not None:
             together.append(ticket)
         else:
@@ -82,10 +82,24 @@ class Committer:
                     self._serve([*self._drain(), *tickets], wait=False)
                 finally:
                     self._turn.release()
-        for ticket in () if mine else tickets:
-            self._queue.put(ticket)
+        if not mine:
+            self._queue.put(tickets)
         if not self._thread.is_alive():
             self._refuse_rest()
+
+    def commit_all(self, ops: Sequence[Op], *, patient: bool = True) -> asyncio.Future[list[Any]]:
+        """Hand over many writes; the future has all their answers, exceptions among them, in order."""
+        group = Group(len(ops), asyncio.get_running_loop())
+        if not ops:
+            group.future.set_result([])
+            return group.future
+        self._clock.busy()
+        tickets = [Ticket(op, patient=patient, group=group, place=place) for place, op in enumerate(ops)]
+        for begin in range(0, len(tickets), _LARGEST_BATCH):
+            self._queue.put(tickets[begin : begin + _LARGEST_BATCH])
+        if not self._thread.is_alive():
+            self._refuse_rest()
+        return group.future
 
     def commit_sync(self, op: Op, *, patient: bool = True) -> Any:
         """Commit a write and return its answer."""
@@ -96,7 +110,7 @@ class Committer:
             finally:
                 self._turn.release()
         else:
-            self._queue.put(ticket)
+            self._queue.put([ticket])
         if not self._thread.is_alive():
             self._refuse_rest()
         return ticket.wait()
@@ -111,8 +125,8 @@ class Committer:
 
     def _refuse_rest(self) -> None:
         """What comes after the end is answered, not forgotten."""
-        late = self._drain()
-        answer(self._clock, late, [StoreUnavailable("the connection to the database is closed")] * len(late))
+        while late := self._drain():
+            answer(self._clock, late, [StoreUnavailable("the connection to the database is closed")] * len(late))
 
     # -- the thread ----------------------------------------------------------------------------------------------------
     def _work(self) -> None:
@@ -121,18 +135,19 @@ class Committer:
             if first is None:
                 return
             with self._turn:
-                self._serve([first, *self._drain()], wait=True)
+                self._serve([*first, *self._drain(len(first))], wait=True)
 
-    def _drain(self) -> list[Ticket]:
+    def _drain(self, taken: int = 0) -> list[Ticket]:
+        """What else there is, up to about a batch with what is `taken` already."""
         found: list[Ticket] = []
         try:
-            while len(found) < _LARGEST_BATCH:
-                ticket = self._queue.get_nowait()
-                if ticket is None:
+            while taken + len(found) < _LARGEST_BATCH:
+                tickets = self._queue.get_nowait()
+                if tickets is None:
                     if self._thread.is_alive():
                         self._queue.put(None)
                     break
-                found.append(ticket)
+                found += tickets
         except Empty:
             pass
         return found
@@ -147,8 +162,8 @@ class Committer:
             except StoreError as error:
                 tickets = self._keep_patient(tickets, error)
                 if not wait:
-                    for ticket in tickets:
-                        self._queue.put(ticket)
+                    if tickets:
+                        self._queue.put(tickets)
                     return
                 if tickets and self._pause(pause, error):
                     answer(self._clock, tickets, [error] * len(tickets))

@@ -14,17 +14,47 @@ if TYPE_CHECKING:
     from mainspring.store.ops import Op, Result
 
 
+class Group:
+    """Writes that one caller awaits together, and their answers as they come, from any thread."""
+
+    __slots__ = ("_left", "_lock", "answers", "future", "loop")
+
+    def __init__(self, size: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.future: asyncio.Future[list[Result | Exception | None]] = loop.create_future()
+        self.answers: list[Result | Exception | None] = [None] * size
+        self._left = size
+        self._lock = threading.Lock()
+
+    def told(self, answers: int) -> bool:
+        """So many answers have come; whether those were the last."""
+        with self._lock:
+            self._left -= answers
+            return self._left == 0
+
+
 class Ticket:
-    """One write on its way, and who waits for it: a future on a loop, or a blocked thread."""
+    """One write on its way, and who waits for it: a future on a loop, alone or with a group, or a blocked thread."""
 
-    __slots__ = ("_lock", "answer", "future", "loop", "op", "patient")
+    __slots__ = ("_lock", "answer", "future", "group", "loop", "op", "patient", "place")
 
-    def __init__(self, op: Op, *, patient: bool, loop: asyncio.AbstractEventLoop | None = None) -> None:
+    def __init__(
+        self,
+        op: Op,
+        *,
+        patient: bool,
+        loop: asyncio.AbstractEventLoop | None = None,
+        group: Group | None = None,
+        place: int = 0,
+    ) -> None:
         self.op = op
         self.patient = patient
         self.loop = loop
+        self.group = group
         self.answer: Result | Exception | None = None
-        if loop is not None:
+        if group is not None:
+            self.place = place
+        elif loop is not None:
             self.future: asyncio.Future[Any] = loop.create_future()
         else:
             self._lock = threading.Lock()
@@ -46,7 +76,12 @@ class Ticket:
 def answer(clock: Clock, tickets: list[Ticket], answers: Sequence[Result | Exception]) -> None:
     """Wake everybody: threads one by one, each event loop once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
+    groups: dict[Group, int] = {}
     for ticket, answer in zip(tickets, answers, strict=True):
+        if ticket.group is not None:
+            ticket.group.answers[ticket.place] = answer
+            groups[ticket.group] = groups.get(ticket.group, 0) + 1
+            continue
         ticket.answer = answer
         if ticket.loop is None:
             ticket.release()
@@ -61,6 +96,18 @@ def answer(clock: Clock, tickets: list[Ticket], answers: Sequence[Result | Excep
         except RuntimeError:  # the loop was closed; nobody waits there any more
             for _ in group:
                 clock.idle()
+    for together, count in groups.items():
+        if together.told(count):
+            try:
+                together.loop.call_soon_threadsafe(_resolve_group, clock, together)
+            except RuntimeError:
+                clock.idle()
+
+
+def _resolve_group(clock: Clock, group: Group) -> None:
+    if not group.future.done():
+        group.future.set_result(group.answers)
+    clock.idle()
 
 
 def _resolve(clock: Clock, tickets: list[Ticket]) -> None:

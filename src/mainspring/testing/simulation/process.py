@@ -15,7 +15,7 @@ from mainspring.model.ids import IdMaker
 from mainspring.services.heartbeat import Heartbeat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from mainspring.app.settings import Settings
     from mainspring.engine.registry import Function
@@ -140,6 +140,9 @@ class _Committer:
         else:
             self._plan()
         return future
+
+    def commit_all(self, ops: Sequence[Op], *, patient: bool = True) -> asyncio.Future[list[Any]]:
+        return asyncio.gather(*[self.commit(op, patient=patient) for op in ops], return_exceptions=True)
 
     def commit_sync(self, op: Op, *, patient: bool = True) -> Any:
         raise NotImplementedError("`def` workflows have threads, which a simulation cannot repeat")
