@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from mainspring.model.clock import Clock
     from mainspring.store.ops import Op, Result
@@ -88,20 +88,24 @@ def answer(clock: Clock, tickets: list[Ticket], answers: Sequence[Result | Excep
         else:
             by_loop.setdefault(ticket.loop, []).append(ticket)
     for loop, group in by_loop.items():
-        if loop is _running():
-            _resolve(clock, group)
-            continue
-        try:
-            loop.call_soon_threadsafe(_resolve, clock, group)
-        except RuntimeError:  # the loop was closed; nobody waits there any more
-            for _ in group:
-                clock.idle()
+        _wake(clock, loop, len(group), _resolve, group)
     for together, count in groups.items():
         if together.told(count):
-            try:
-                together.loop.call_soon_threadsafe(_resolve_group, clock, together)
-            except RuntimeError:
-                clock.idle()
+            _wake(clock, together.loop, 1, _resolve_group, together)
+
+
+def _wake(
+    clock: Clock, loop: asyncio.AbstractEventLoop, waiting: int, resolve: Callable[[Clock, Any], None], whom: Any
+) -> None:
+    """Tell a loop what it waits for, at once if this is its thread."""
+    if loop is _running():
+        resolve(clock, whom)
+        return
+    try:
+        loop.call_soon_threadsafe(resolve, clock, whom)
+    except RuntimeError:  # the loop was closed; nobody waits there any more
+        for _ in range(waiting):
+            clock.idle()
 
 
 def _resolve_group(clock: Clock, group: Group) -> None:
