@@ -10,6 +10,7 @@ import pytest
 
 from mainspring.model.states import State, legal
 from mainspring.store.open import open_store, sqlite_path
+from mainspring.store.postgres import batch
 from tests.store.build import StoreSettings
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ def connect(store_url: str) -> Iterator[OpenStore]:
     yield another
     for each in opened:
         each.close()
+
+
+@pytest.fixture(autouse=True)
+def long_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine somebody may hold a run for longer than a write waits for it here; then it would only have to be made again."""
+    monkeypatch.setattr(batch, "_MOMENT", 60.0)
 
 
 @pytest.fixture

@@ -13,16 +13,23 @@ from mainspring.model.clock import SystemClock
 from mainspring.model.states import State
 from mainspring.store.committer import Committer
 from mainspring.store.ops import Start, Started, Verdict, Write, Written
+from mainspring.store.postgres import stops
 from mainspring.store.postgres.store import PostgresStore
 from tests.store.build import NOW, claim, finish, get, in_hand, rest, run, start, state, step, wait_for, write
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from mainspring.store.postgres.whole import Change
     from mainspring.store.protocol import Store
 
 PATIENCE = 20
 BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+@pytest.fixture(autouse=True)
+def long_moments() -> None:
+    """None here: somebody holds runs for long, on purpose."""
 
 
 @pytest.fixture
@@ -232,6 +239,26 @@ def test_an_end_whose_waiter_is_locked_for_long_is_held_up_and_others_are_not(st
         assert state(store, "r7") is State.RUNNING
     assert store.apply([finish("r7", "w2")], NOW) == [Verdict.DONE]
     assert len(store.pokes("w1")) == 1
+
+
+def test_what_a_lost_worker_took_after_its_runs_were_locked_is_not_waited_for(
+    store: Store, postgres_url: str, pool: ThreadPoolExecutor
+) -> None:
+    """Whoever waits with its hands full can be waited for in turn. Runs that are left with a lost worker are found as orphans."""
+    start(store, in_hand("a"), in_hand("b"), in_hand("late", "w2"))
+    with somebody(postgres_url) as other:
+
+        def act(change: Change) -> list[tuple[Any, ...]]:
+            other.does("UPDATE runs SET owner = 'w1' WHERE id = 'late'")
+            other.commits()
+            other.does("SELECT 1 FROM runs WHERE id = 'late' FOR UPDATE")
+            return change.rows(stops.RETIRE)
+
+        values = {"worker": "w1", "now": NOW, "most": 10, "exhausted": "{}"}
+        whole: Any = vars(store)["_whole"]
+        rows: Any = pool.submit(whole.change, stops.RETIRE_FIND, values, act).result(PATIENCE)[0]
+    assert sorted(row[0] for row in rows) == ["a", "b"]
+    assert store.orphaned() == ["w1"]
 
 
 # -- trees -------------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ RETIRE = f"""
     completed = CASE WHEN (state = 'cancelling' AND NOT {UNDOABLE}) OR (state = 'running' AND recoveries >= :most) THEN :now ELSE completed END,
     untold = (state = 'cancelling' AND NOT {UNDOABLE}) OR (state = 'running' AND recoveries >= :most),
     recoveries = CASE WHEN state = 'running' THEN recoveries + 1 ELSE recoveries END
-  WHERE owner = :worker RETURNING id, state
+  WHERE owner = :worker AND id = ANY(:locked) RETURNING id, state
 """
 _TREE = """
   WITH RECURSIVE tree (id) AS (
@@ -56,9 +56,11 @@ TERMINATE = f"""{_TREE}
 _OVERDUE = "deadline <= :now AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') AND stopping IS NULL"
 EXPIRE_FIND = f"SELECT id FROM runs WHERE {_OVERDUE}"
 EXPIRE_UNDOABLE = f"""
-  UPDATE runs r SET state = 'queued', reason = 'timeout', stopping = 'timeout', due = :now WHERE {_OVERDUE} AND {UNDOABLE}
+  UPDATE runs r SET state = 'queued', reason = 'timeout', stopping = 'timeout', due = :now
+  WHERE id = ANY(:locked) AND {_OVERDUE} AND {UNDOABLE}
   RETURNING id
 """
 EXPIRE = f"""
-  UPDATE runs SET state = 'cancelled', reason = 'timeout', completed = :now, untold = true WHERE {_OVERDUE} RETURNING id
+  UPDATE runs SET state = 'cancelled', reason = 'timeout', completed = :now, untold = true
+  WHERE id = ANY(:locked) AND {_OVERDUE} RETURNING id
 """

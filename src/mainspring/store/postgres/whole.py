@@ -43,7 +43,7 @@ class Whole:
                 change = Change(db, self._sql, values)
                 try:
                     with db.transaction():
-                        self._lock(db, find, values, polite=tries <= _POLITE)
+                        change.values["locked"] = self._lock(db, find, values, polite=tries <= _POLITE)
                         answer = act(change)
                         if change.news.ended:
                             change.news.due = True  # some of them may be a schedule's
@@ -57,15 +57,20 @@ class Whole:
                 else:
                     return answer, change.news
 
-    def _lock(self, db: Connection, find: str, values: dict[str, Any], *, polite: bool) -> None:
-        """Lock all that is found, and look again until nothing new turns up: a locked run starts no more children."""
+    def _lock(self, db: Connection, find: str, values: dict[str, Any], *, polite: bool) -> list[str]:
+        """Lock all that is found, and look again until nothing new turns up: a locked run starts no more children.
+
+        What turns up later is out of order, so that is never waited for.
+        """
         locked: set[str] = set()
-        lock = self._sql(f"{_LOCK} SKIP LOCKED" if polite else _LOCK)
+        lock = f"{_LOCK} SKIP LOCKED" if polite else _LOCK
         while fresh := {row[0] for row in db.execute(self._sql(find), values)} - locked:
-            got = {row[0] for row in db.execute(lock, {"ids": list(fresh)})}
+            got = {row[0] for row in db.execute(self._sql(lock), {"ids": list(fresh)})}
             if got != fresh:
                 raise Held(fresh - got)
             locked |= got
+            lock = f"{_LOCK} SKIP LOCKED"
+        return list(locked)
 
 
 class Change:
@@ -74,12 +79,13 @@ class Change:
     def __init__(self, connection: Connection, dialect: Dialect, values: dict[str, Any]) -> None:
         self._db = connection
         self._sql = dialect
-        self._values = values
+        self.values = dict(values)
+        """Those of the verb, and `locked`: the runs that are held. No others may be changed: that would be to wait for them."""
         self.news = News()
 
     def rows(self, statement: str, **more: Any) -> list[tuple[Any, ...]]:
         """Execute a statement with the values of the change, and some of its own."""
-        done = self._db.execute(self._sql(statement), self._values | more)
+        done = self._db.execute(self._sql(statement), self.values | more)
         return done.fetchall() if done.description else []
 
     def ended(self, run: str) -> None:
