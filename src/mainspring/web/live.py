@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from mainspring.web.desk import Desk
 
 SHORTEST_PAUSE = 0.5
-LONGEST_PAUSE = 2.0
-COST = 200
-"""A look that took so long is followed by a pause so many times as long: an open page costs at most half a percent of a core."""
+COST = 500
+"""A look that took so long is followed by a pause so many times as long. A page that changes all the time is fetched after each look, which
+takes no more than four times as long as the look: together that is at most one percent of a core.
+"""
 LIFE = 30.0
 """Seconds after which the browser has to ask again, so that a server that wants to stop need not wait for it for long."""
 
@@ -54,7 +55,7 @@ async def _events(desk: Desk, look: Callable[[], Awaitable[object]]) -> AsyncIte
 
 async def _pause(clock: Clock, asked: float) -> None:
     cost = (clock.monotonic() - asked) * COST
-    await asyncio.sleep(max(SHORTEST_PAUSE, cost, 0.0) if cost < LONGEST_PAUSE else min(cost, LIFE))
+    await asyncio.sleep(min(max(SHORTEST_PAUSE, cost), LIFE))
 
 
 def event(name: str, data: str) -> bytes:
