@@ -151,7 +151,7 @@ async def _open_page(app: App, rare: Any, asking: httpx.AsyncClient) -> float:
 
     await look()
     alone = await _processor_time(start)
-    return await _processor_time(start, watch) - alone
+    return max(0.0, await _processor_time(start, watch) - alone)
 
 
 async def _processor_time(*work: Callable[[], Awaitable[None]]) -> float:

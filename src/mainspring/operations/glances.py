@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mainspring.store.glances import Glance
     from mainspring.store.watching import Watching
 
-WITHIN = 40_000
+WITHIN = 20_000
 """Where no index helps, one page looks at so many runs, and the next one goes on from there."""
 _APART = 3_600 * SECOND
 """Clocks of a fleet do not differ by more: ids and times of creation are made by different ones."""

@@ -109,10 +109,9 @@ class Watch:
     def _bars(self, now: int, minutes: int) -> list[Bar]:
         width = max(1, minutes // BARS) * MINUTE
         first = (now // width - min(minutes, BARS) + 1) * width
-        durations = _gathered(self._store.watching.minutes(first, "duration", width))
-        lateness = _gathered(self._store.watching.minutes(first, "lateness", width))
+        found = _gathered(self._store.watching.minutes(first, width))
         return [
-            _bar(start, durations.get(start, []), lateness.get(start, []))
+            _bar(start, found.get((start, "duration"), []), found.get((start, "lateness"), []))
             for start in range(first, first + min(minutes, BARS) * width, width)
         ]
 
@@ -138,10 +137,10 @@ class Watch:
         ]
 
 
-def _gathered(found: list[Minute]) -> dict[int, list[Minute]]:
-    gathered: dict[int, list[Minute]] = {}
+def _gathered(found: list[Minute]) -> dict[tuple[int, str], list[Minute]]:
+    gathered: dict[tuple[int, str], list[Minute]] = {}
     for one in found:
-        gathered.setdefault(one.minute, []).append(one)
+        gathered.setdefault((one.minute, one.measure), []).append(one)
     return gathered
 
 

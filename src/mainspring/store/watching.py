@@ -103,8 +103,8 @@ _SCHEDULE_TOTALS = """
 """
 
 _ACTIVITY = """
-  SELECT minute / :width * :width, state, CAST(sum(count) AS bigint), CAST(sum(micros) AS bigint) FROM activity
-  WHERE minute >= :since AND minute > 0 AND measure = :measure GROUP BY 1, 2 ORDER BY 1
+  SELECT measure, minute / :width * :width, state, CAST(sum(count) AS bigint), CAST(sum(micros) AS bigint) FROM activity
+  WHERE minute >= :since AND minute > 0 GROUP BY 1, 2, 3 ORDER BY 2
 """
 _TOTALS = "SELECT workflow, measure, state, bucket, count, micros FROM activity WHERE minute = 0"
 _ADD = """
@@ -149,6 +149,7 @@ class Amount(Struct, frozen=True):
 class Minute(Struct, frozen=True):
     """How many runs ended in a state within a minute or more from then on, and what a measure of them adds up to."""
 
+    measure: str
     minute: int
     state: str
     count: int
@@ -269,9 +270,9 @@ class Watching:
         """Drop the minutes before a time. All time stays."""
         self._do((_FORGET, [{"before": before}]))
 
-    def minutes(self, since: int, measure: str, width: int = MINUTE) -> list[Minute]:
+    def minutes(self, since: int, width: int = MINUTE) -> list[Minute]:
         """What ended since a time, by stretches of so many microseconds."""
-        return [Minute(*row) for row in self._rows(_ACTIVITY, since=since, measure=measure, width=width)]
+        return [Minute(*row) for row in self._rows(_ACTIVITY, since=since, width=width)]
 
     def totals(self) -> list[Amount]:
         return [Amount(*row) for row in self._rows(_TOTALS)]
