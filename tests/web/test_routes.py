@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from starlette.routing import Route
@@ -101,9 +101,10 @@ async def test_pages_show_what_their_twins_say(shop: Shop) -> None:
 
 def _leaves(value: Any, name: str = "") -> list[tuple[str, str]]:
     if isinstance(value, dict):
-        return [leaf for key, each in value.items() for leaf in _leaves(each, str(key))]
+        found = cast("dict[str, Any]", value)
+        return [leaf for key, each in found.items() for leaf in _leaves(each, key)]
     if isinstance(value, list):
-        return [leaf for each in value for leaf in _leaves(each, name)]
+        return [leaf for each in cast("list[Any]", value) for leaf in _leaves(each, name)]
     return [(name, value)] if isinstance(value, str) else []
 
 
