@@ -100,12 +100,17 @@ async def test_pages_show_what_their_twins_say(shop: Shop) -> None:
 
 
 def _leaves(value: Any, name: str = "") -> list[tuple[str, str]]:
-    if isinstance(value, dict):
-        found = cast("dict[str, Any]", value)
-        return [leaf for key, each in found.items() for leaf in _leaves(each, key)]
-    if isinstance(value, list):
-        return [leaf for each in cast("list[Any]", value) for leaf in _leaves(each, name)]
-    return [(name, value)] if isinstance(value, str) else []
+    """The texts in an answer, each with the name that it has there."""
+    inside: list[tuple[str, Any]] = []
+    match value:
+        case dict():
+            inside = [*cast("dict[str, Any]", value).items()]
+        case list():
+            items: list[Any] = value
+            inside = [(name, each) for each in items]
+        case _:
+            return [(name, value)] if isinstance(value, str) else []
+    return [leaf for key, each in inside for leaf in _leaves(each, key)]
 
 
 async def test_assets_are_small(one_shop: Shop) -> None:
