@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from starlette.routing import Route
@@ -101,16 +101,14 @@ async def test_pages_show_what_their_twins_say(shop: Shop) -> None:
 
 def _leaves(value: Any, name: str = "") -> list[tuple[str, str]]:
     """The texts in an answer, each with the name that it has there."""
-    inside: list[tuple[str, Any]] = []
-    match value:
-        case dict():
-            inside = [*cast("dict[str, Any]", value).items()]
-        case list():
-            items: list[Any] = value
-            inside = [(name, each) for each in items]
-        case _:
-            return [(name, value)] if isinstance(value, str) else []
-    return [leaf for key, each in inside for leaf in _leaves(each, key)]
+    if isinstance(value, str):
+        return [(name, value)]
+    return [leaf for key, each in _inside(value, name) for leaf in _leaves(each, key)]
+
+
+def _inside(value: Any, name: str) -> list[tuple[str, Any]]:
+    kind = type(value)
+    return list(value.items()) if kind is dict else [(name, each) for each in value] if kind is list else []
 
 
 async def test_assets_are_small(one_shop: Shop) -> None:
