@@ -107,8 +107,9 @@ def _leaves(value: Any, name: str = "") -> list[tuple[str, str]]:
 
 
 def _inside(value: Any, name: str) -> list[tuple[str, Any]]:
-    kind = type(value)
-    return list(value.items()) if kind is dict else [(name, each) for each in value] if kind is list else []
+    if hasattr(value, "items"):
+        return list(value.items())
+    return [(name, each) for each in value] if hasattr(value, "append") else []
 
 
 async def test_assets_are_small(one_shop: Shop) -> None:
