@@ -14,9 +14,9 @@ from mainspring.store.joining import Texts
 from mainspring.store.protocol import Signal
 from mainspring.store.run_filters import SQLITE_ATTRIBUTES, SQLITE_MESSAGE, Filters
 from mainspring.store.sqlite import messages
-from mainspring.store.sqlite.batch import KEY_TEXTS, ON_STEP
 from mainspring.store.sqlite.queues import SqliteQueues
 from mainspring.store.sqlite.schedules import SqliteSchedules
+from mainspring.store.sqlite.statements import KEY_TEXTS, ON_STEP
 from mainspring.store.sqlite.stops import CANCEL_AT_ONCE, CANCEL_IN_HAND, CANCEL_UNDOABLE, TREE
 
 if TYPE_CHECKING:

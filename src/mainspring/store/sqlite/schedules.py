@@ -11,8 +11,9 @@ from mainspring.store.ops import Start
 from mainspring.store.schedules import MOST_TAKEN, Passed, Situation
 from mainspring.store.sql import run_values
 from mainspring.store.sqlite import stops
-from mainspring.store.sqlite.batch import INSERT_RUNS, Batch
+from mainspring.store.sqlite.batch import Batch
 from mainspring.store.sqlite.bulk import Bulk
+from mainspring.store.sqlite.statements import INSERT_RUNS
 
 if TYPE_CHECKING:
     import sqlite3

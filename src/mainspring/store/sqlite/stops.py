@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainspring.store.sqlite.batch import AWAITED
+from mainspring.store.sqlite.statements import AWAITED
 
 UNDOABLE = "EXISTS (SELECT 1 FROM steps u WHERE u.run = runs.id AND u.kind = 'undo')"
 """Whether a run may have something to undo when it is stopped: then it is stopped by whoever takes it next."""

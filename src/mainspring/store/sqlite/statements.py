@@ -1,0 +1,125 @@
+"""The statements of writes on SQLite, and the values they take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mainspring.store import sql
+from mainspring.store.keyed import KeyTexts
+from mainspring.store.message_sql import heard
+from mainspring.store.sqlite.bulk import Bulk
+
+if TYPE_CHECKING:
+    from mainspring.store.ops import Finish, Rest, Write
+
+KEY_TEXTS = KeyTexts(lambda column: f":{column}")
+
+_FENCE = "id = ? AND owner = ? AND epoch = ?"
+
+AWAITED_END = """EXISTS (
+    SELECT 1 FROM steps s JOIN runs c ON c.id = s.child
+    WHERE s.run = runs.id AND s.completed IS NULL AND c.state IN ('succeeded', 'failed', 'cancelled'))"""
+"""Whether a run that the run at hand waits for has ended. A worker that finishes both learns of it in memory, without a poke;
+so whenever it lets go of the waiting one, or dies, this has to be looked at."""
+
+AWAITED = f"({AWAITED_END} OR {heard('runs')})"
+"""Whether what the run at hand waits for has happened."""
+
+ON_STEP = """ON CONFLICT (run, position) DO UPDATE SET
+    seq = excluded.seq, output = excluded.output, error = excluded.error, completed = excluded.completed,
+    attempts = excluded.attempts, epoch = excluded.epoch, child = excluded.child, due = excluded.due, trail = excluded.trail
+  WHERE steps.completed IS NULL"""
+STOPPED = """
+  SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(?)) AND state IN ('cancelling', 'cancelled')
+"""
+BORN_CANCELLED = """
+  UPDATE runs SET state = 'cancelled', reason = ?, completed = ?, owner = NULL, untold = 1
+  WHERE id IN (SELECT value FROM json_each(?)) AND state IN ('scheduled', 'queued', 'running')
+"""
+INSERT_RUNS = Bulk(
+    f"INSERT INTO runs ({', '.join(sql.NEW_RUN_COLUMNS)}) VALUES {{rows}} ON CONFLICT DO NOTHING",
+    len(sql.NEW_RUN_COLUMNS),
+)
+UPSERT_STEPS = Bulk(
+    f"""
+  INSERT INTO steps ({", ".join(sql.STEP_COLUMNS)})
+  SELECT {", ".join(f"v.column{number + 1}" for number in range(len(sql.STEP_COLUMNS)))} FROM (VALUES {{rows}}) v
+  WHERE EXISTS (SELECT 1 FROM runs WHERE id = v.column1 AND epoch = v.column11 AND owner = v.column15
+    AND (state <> 'cancelling' OR v.column16))
+  {ON_STEP}
+""",
+    len(sql.STEP_COLUMNS) + 2,
+)
+MOOD = Bulk(
+    """
+  UPDATE runs SET state = v.column1, due = v.column2 FROM (VALUES {rows}) v
+  WHERE id = v.column3 AND owner = v.column4 AND epoch = v.column5 AND state IN ('running', 'waiting')
+""",
+    5,
+)
+VOID_STEP = f"""
+  UPDATE steps SET output = NULL, error = NULL
+  WHERE run = ? AND position = ? AND EXISTS (SELECT 1 FROM runs WHERE {_FENCE})
+"""
+REST = Bulk(
+    f"""
+  UPDATE runs SET state = 'waiting', due = v.column1, owner = CASE WHEN v.column2 THEN NULL ELSE owner END
+  FROM (VALUES {{rows}}) v
+  WHERE id = v.column3 AND owner = v.column4 AND epoch = v.column5
+    AND state IN ('running', 'waiting') AND poked = 0 AND NOT {AWAITED_END} AND NOT (v.column2 AND {heard("runs")})
+""",
+    5,
+)
+"""A poke may have been taken note of a moment ago without the run having looked yet, and once it is parked it will not: so nobody
+is parked for whom there is something to hear."""
+RELEASE = f"""
+  UPDATE runs SET owner = NULL, poked = 0, stranded = :stranded,
+    state = CASE WHEN :due IS NULL OR poked = 1 OR {AWAITED} THEN 'queued' ELSE 'waiting' END,
+    due   = CASE WHEN :due IS NULL OR poked = 1 OR {AWAITED} THEN min(due, :now) ELSE :due END
+  WHERE id = :run AND owner = :owner AND epoch = :epoch AND state IN ('running', 'waiting')
+"""
+FINISH_RUNS = Bulk(
+    """
+  UPDATE runs SET state = v.column4, reason = coalesce(v.column5, reason), output = v.column6, error = v.column7,
+    completed = v.column8, owner = NULL, poked = 0, stranded = NULL
+  FROM (VALUES {rows}) v
+  WHERE id = v.column1 AND owner = v.column2 AND epoch = v.column3
+    AND (state IN ('running', 'waiting') OR (state = 'cancelling' AND v.column4 = 'cancelled'))
+""",
+    8,
+)
+FORGET_CHILDREN = """
+  UPDATE runs SET parent = NULL, scheduled_by = :run
+  WHERE parent = :run AND state IN ('succeeded', 'failed', 'cancelled')
+"""
+WAITERS = """
+  SELECT DISTINCT run FROM steps WHERE completed IS NULL AND child IN (SELECT value FROM json_each(?))
+"""
+UNBLOCK = """
+  UPDATE runs SET
+    poked = CASE WHEN owner IS NULL THEN 0 ELSE 1 END,
+    state = CASE WHEN owner IS NULL THEN 'queued' ELSE state END,
+    due   = CASE WHEN owner IS NULL THEN ?1 ELSE due END
+  WHERE id IN (SELECT value FROM json_each(?2))
+    AND ((owner IS NULL AND state = 'waiting') OR
+         (state IN ('running', 'waiting', 'cancelling') AND owner NOT IN (SELECT value FROM json_each(?3))))
+  RETURNING owner
+"""
+ENDING = "SELECT id, state, reason, output, error FROM runs WHERE id IN (SELECT value FROM json_each(?))"
+
+
+def write_values(op: Write, *, stopping: bool = False) -> tuple[Any, ...]:
+    """The values of `UPSERT_STEPS`; `stopping` says whether to write also in a run that is being cancelled."""
+    return (*sql.step_values(op.step), op.owner, stopping)
+
+
+def mood_values(op: Write) -> tuple[Any, ...]:
+    return (op.mood, op.due, op.step.run, op.owner, op.step.epoch)
+
+
+def rest_values(op: Rest) -> tuple[Any, ...]:
+    return (op.due, op.park, op.run, op.owner, op.epoch)
+
+
+def finish_values(op: Finish) -> tuple[Any, ...]:
+    return (op.run, op.owner, op.epoch, op.state, op.reason, op.output, op.error, op.completed)
