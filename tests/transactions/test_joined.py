@@ -267,7 +267,9 @@ async def test_every_verb_of_the_schedules_takes_part(place: tuple[str, str]) ->
         found = await app.schedules.describe("steered")
         assert (found.paused, found.note, found.action["input"]) == (False, "on", {"what": "other"})
         assert "trigger" in {tick.source for tick in found.recent}
-        assert [each.start for each in found.backfills] == [midnight(w.now) - timedelta(days=2)]
+        assert [each.start for each in await app.schedules.backfills("steered")] == [
+            midnight(w.now) - timedelta(days=2)
+        ]
         assert sorted(each.id for each in (await app.schedules.list()).schedules) == ["applied", "steered"]
 
 
