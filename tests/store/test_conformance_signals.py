@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mainspring.model.states import State
-from tests.store.build import NOW, done, finish, in_hand, release, rest, run, start, step, wait_for, write
+from mainspring.store.messages import Post
+from mainspring.store.ops import Tell
+from tests.store.build import NOW, apply, done, finish, in_hand, release, rest, run, start, step, wait_for, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,3 +128,11 @@ def test_a_poke_is_told_to_the_worker_it_is_for(store: Store, other: Store, what
             done(store, finish("b", "w2"))
     assert mine.wait(lambda signal: bool(signal.poked)).poked == frozenset({"w1"})
     theirs.wait(lambda signal: signal.poked is None or "w1" in signal.poked)
+
+
+def test_who_says_something_to_a_run_that_is_ready_has_claimers_look_again(store: Store, other: Store) -> None:
+    """A claim that came by while its row was held has passed over it, and would otherwise not come again for a while."""
+    start(store, run("a"))
+    ear = Ear(other)
+    apply(store, Tell("a", [Post("a", "t", "1", NOW)]))
+    ear.wait(lambda signal: signal.ready)

@@ -18,7 +18,7 @@ from mainspring.app.runtime import Runtime
 from mainspring.app.schedules import AppSchedules
 from mainspring.app.scope import Scope
 from mainspring.app.settings import Settings
-from mainspring.app.talk import Message, Talk
+from mainspring.app.talk import Talk
 from mainspring.app.verbs import Voice
 from mainspring.errors import InvalidInput, NotStarted
 
@@ -264,21 +264,6 @@ class App(Voice, Scope):
         return self._worker
 
     # -- runs ----------------------------------------------------------------------------------------------------------
-    @dual
-    def start_many(self, /, calls: Iterable[Call[Any]]) -> Coroutine[Any, Any, list[Handle[Any]]]:
-        """Start many runs in one commit: `app.start_many(enrich.bind(item) for item in items)`."""
-        return self._runtime.starting.many([as_call(call) for call in calls])
-
-    @dual
-    def send_many(self, /, messages: Iterable[Message]) -> Coroutine[Any, Any, None]:
-        """Send messages, all of them or none: `app.send_many([Message(run_id, topic, value), …])`."""
-        return self._talk.send(list(messages), "send_many")
-
-    @dual
-    def get_events(self, /, run_id: str) -> Coroutine[Any, Any, dict[str, Any]]:
-        """All events of a run, by key."""
-        return self._talk.get_events(run_id)
-
     def handle(self, run_id: str) -> Handle[Any]:
         """A handle for a run by its id. Whether there is one is found out when something is asked of it."""
         return self._runtime.handle(run_id)

@@ -17,7 +17,7 @@ from mainspring.app.talk import Message, Talk
 from mainspring.app.verb import Verb
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterator
+    from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 
     from mainspring.app.functions import Call
     from mainspring.app.handle import Handle
@@ -146,6 +146,21 @@ class Voice:
     def scheduled_functions(self) -> FunctionVerbs:
         """What was scheduled with run_after and run_at: get, list, cancel_all."""
         return FunctionVerbs(self._talk.runtime)
+
+    @dual
+    def start_many(self, /, calls: Iterable[Call[Any]]) -> Coroutine[Any, Any, list[Handle[Any]]]:
+        """Start many runs in one commit: `app.start_many(enrich.bind(item) for item in items)`."""
+        return self._talk.runtime.starting.many([as_call(call) for call in calls])
+
+    @dual
+    def send_many(self, /, messages: Iterable[Message]) -> Coroutine[Any, Any, None]:
+        """Send messages, all of them or none: `app.send_many([Message(run_id, topic, value), …])`."""
+        return self._talk.send(list(messages), "send_many")
+
+    @dual
+    def get_events(self, /, run_id: str) -> Coroutine[Any, Any, dict[str, Any]]:
+        """All events of a run, by key."""
+        return self._talk.get_events(run_id)
 
     @dual
     def run_after(self, /, delay: Duration, call: Call[R]) -> Coroutine[Any, Any, Handle[R]]:

@@ -270,6 +270,9 @@ class Joining:
         rows = yield self.texts.lock_runs, {"ids": self.texts.ids(concerned)}
         if fence is not None and fence not in {(run, owner, epoch) for run, owner, epoch in rows}:
             return []
+        self.ready = self.ready or any(
+            owner is None for _, owner, _ in rows
+        )  # a claim may have passed over what is held
         there = {row[0] for row in rows}
         unknown = list(dict.fromkeys(say.run for say in says if isinstance(say, Post) and say.run not in there))
         if unknown:

@@ -98,6 +98,8 @@ class Bulk:
     def _written(self, ops: list[Write], rows: list[Row]) -> None:
         """Rows with a number are writes that were made; those without are runs that were watched."""
         watched = {row[2]: sql.to_ending(row[2:]) for row in rows if row[0] is None}
+        # A claim that came by while they were held has passed over those that are ready.
+        self._news.ready = self._news.ready or any(row[0] is None and row[3] == "queued" for row in rows)
         for row in rows:
             if row[0] is None:
                 continue

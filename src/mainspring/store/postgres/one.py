@@ -90,8 +90,12 @@ class One:
 
     # -- locks ---------------------------------------------------------------------------------------------------------
     def _locked(self, runs: Sequence[str], how: str) -> dict[str, tuple[Any, ...]]:
-        """The rows of the runs that exist, locked, by id. Raises `Held` when somebody else has one of them."""
+        """The rows of the runs that exist, locked, by id. Raises `Held` when somebody else has one of them.
+
+        A claim that comes by meanwhile passes over those that are ready, so it has to come again.
+        """
         found = {row[0]: row for row in self._all(how, ids=list(runs))}
+        self._news.ready = self._news.ready or any(row[3] == State.QUEUED for row in found.values())
         missing = [run for run in runs if run not in found]
         if missing:
             held = self._all(text.THERE, ids=missing)
