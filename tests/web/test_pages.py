@@ -183,6 +183,9 @@ async def test_a_huge_value_is_cut_on_the_page_and_whole_in_the_data(one_shop: S
 
 async def test_redaction_reaches_every_value_in_pages_and_data(shop: Shop) -> None:
     await shop.app.send("order-4", "hello", "paid secret")
+    line = {"run": "order-2", "at": 1, "level": "INFO", "logger": "shop", "message": "paid in full", "step": None}
+    line |= {"position": None, "attempt": None, "worker": "w"}
+    shop.app.runtime.connection().store.management.keep_logs([line], 1)
 
     def redact(value: Any, about: About) -> Any:
         seen.add(about.what)
@@ -190,11 +193,20 @@ async def test_redaction_reaches_every_value_in_pages_and_data(shop: Shop) -> No
 
     seen: set[str] = set()
     async with shop.asking(redact=redact) as asking:
-        for path in ("/runs", "/runs/order-1", "/runs/order-2", "/runs/order-4", "/schedules/nightly", "/functions"):
+        for path in (
+            "/",
+            "/runs",
+            "/runs/order-1",
+            "/runs/order-2",
+            "/runs/order-4",
+            "/schedules",
+            "/schedules/nightly",
+            "/functions",
+        ):
             for answer in (await asking.get(path), await asking.get(f"/api{path}")):
                 assert answer.status_code == 200
                 assert "paid" not in answer.text, path
-    assert seen == {"input", "output", "error", "attributes", "step", "message", "event", "stream"}
+    assert seen == {"input", "output", "error", "attributes", "step", "message", "event", "stream", "log"}
 
 
 async def test_pages_follow_one_another_without_gaps(shop: Shop) -> None:
