@@ -13,6 +13,8 @@ from mainspring.store.ops import FAR
 from mainspring.store.protocol import ClaimRequest
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Clock
     from mainspring.store.protocol import Claimed, Store
@@ -35,14 +37,21 @@ class Claimer(Service):
         self._hungry = True
         self._held = False
         self._ends_meanwhile = False
+        self._left_out = False
+        self._barren_until = 0.0
+        """Until then, by monotonic time, there is nothing to expect that takes no thread, unless somebody says so."""
         self.paused = False
         self.queues: frozenset[str] | None = None
         """The queues to take from; None: all."""
 
+    def kick(self) -> None:
+        self._barren_until = 0.0
+        super().kick()
+
     def kick_for_room(self) -> None:
         """A place became free. That matters only if there was more than there was room for."""
         if self._hungry:
-            self.kick()
+            super().kick()
 
     def note_ends(self) -> bool:
         """Runs have ended somewhere. That matters if a limit of the fleet is in the way, or is just being found in the way.
@@ -62,22 +71,47 @@ class Claimer(Service):
         if self._next_due is not None and now >= self._next_due:
             await engine.in_store(self._store.expire, now)
         self._ends_meanwhile = False
-        wanted = {
-            blocking: functions for blocking in (False, True) if (functions := self._functions(blocking=blocking))
-        }
-        found = [
-            await self._take(functions, now, blocking=blocking)
-            for blocking, functions in wanted.items()
-            if self._room(blocking=blocking) > 0
-        ]
+        found = [claimed async for claimed in self._found(now)]
         due = [claimed.next_due for claimed in found if claimed.next_due is not None and claimed.next_due < FAR]
         self._held = any(claimed.held for claimed in found)
-        self._hungry = any(claimed.more or claimed.short for claimed in found) or len(found) < len(wanted)
+        self._hungry = self._left_out or any(claimed.more or claimed.short for claimed in found)
         if found:
             self._next_due = min(due, default=None)
         if self._held and self._ends_meanwhile:
             self.kick()
         return self._next_due
+
+    async def _found(self, now: int) -> AsyncGenerator[Claimed]:
+        """Ask for all functions at once, and for those that take no thread again if it was threads that were too few.
+
+        Asking for some of them only makes the database pass over all waiting runs of the others, however many these are; so it
+        is not done again for a mere place that became free, when nothing was found before.
+        """
+        with_threads, others = self._functions(blocking=True), self._functions(blocking=False)
+        self._left_out = False
+        more = True
+        if with_threads:
+            self._left_out = self._room(blocking=True) <= 0
+            if not self._left_out:
+                claimed = await self._take(others | with_threads, now, blocking=True)
+                more = claimed.more
+                yield claimed
+        if not others or not more:
+            return
+        barren = bool(with_threads) and self.clock.monotonic() < self._barren_until
+        if barren or self._room(blocking=False) <= 0:
+            self._left_out = True
+            return
+        # Said before asking: whoever kicks meanwhile takes it back, and what was not found may be there by then.
+        self._barren_until = self.clock.monotonic() + self.poll if with_threads else 0.0
+        try:
+            rest = await self._take(others, now, blocking=False)
+        except BaseException:
+            self._barren_until = 0.0
+            raise
+        if rest.claims:
+            self._barren_until = 0.0
+        yield rest
 
     def _functions(self, *, blocking: bool) -> dict[str, str]:
         return {
