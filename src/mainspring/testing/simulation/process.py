@@ -150,7 +150,12 @@ class _Committer:
     def _plan(self) -> None:
         if not self._planned:
             self._planned = True
-            self._process.stage.add(self._process, self._flush)
+            self._process.stage.add(self._process, self._flush, self._fail)
+
+    def _fail(self) -> None:
+        """The process has died first. One that is brought back to life begins with what is left."""
+        self._planned = False
+        self._refuse_impatient(StoreUnavailable("the process is dead"))
 
     def _flush(self) -> None:
         self._planned = False
@@ -160,10 +165,8 @@ class _Committer:
         try:
             answers: list[Any] = self._store.apply([op for op, _, _ in batch], self._process.clock.now())
         except StoreError as error:
-            for _, future, patient in batch:
-                if not patient and not future.done():
-                    future.set_exception(error)
-            self._queue = [ticket for ticket in batch if ticket[2]] + self._queue
+            self._queue = batch + self._queue
+            self._refuse_impatient(error)
             if self._queue:
                 self._plan()
             return
@@ -173,6 +176,13 @@ class _Committer:
                     future.set_exception(answer)
                 else:
                     future.set_result(answer)
+
+    def _refuse_impatient(self, error: StoreError) -> None:
+        """Tell those who would rather know than wait."""
+        for _, future, patient in self._queue:
+            if not patient and not future.done():
+                future.set_exception(error)
+        self._queue = [ticket for ticket in self._queue if ticket[2]]
 
     def close(self) -> None:
         self._closed = True
