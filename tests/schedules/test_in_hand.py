@@ -91,6 +91,8 @@ async def test_when_it_is_not_known_whether_it_was_stored_it_is_anybodys(
     assert len(deaf) == 1
     assert [nominal for nominal, _ in bench.starts] == ["00:05", "00:10"]
     assert (await bench.app.handle(RUN).describe()).state is State.SUCCEEDED
+    assert bench.app.runtime.engine is not None
+    assert bench.app.runtime.engine.expected == set()
 
 
 async def test_a_plan_that_is_made_again_holds_no_place_twice(bench: Bench) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mainspring.model.states import State
 from mainspring.store.ops import Release
 
 if TYPE_CHECKING:
+    from asyncio import Future
     from collections.abc import Collection
 
     from mainspring.engine.engine import Engine
@@ -56,8 +57,15 @@ class Births:
         for starts in self._by_schedule.values():
             for start in starts:
                 self._engine.begin(start.run, created=False)
+                self._engine.expected.add(start.run.id)  # until it is handed back: nobody here is to take it up
                 self._engine.here(self._hand_back, start.run.id)
 
     def _hand_back(self, run: str) -> None:
-        answer = self._engine.committer.commit(Release(self._engine.worker_id, run, 1))
-        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
+        engine = self._engine
+
+        def answered(done: Future[Any]) -> None:
+            engine.expected.discard(run)
+            if not done.cancelled():
+                done.exception()  # nobody waits for it
+
+        engine.committer.commit(Release(engine.worker_id, run, 1)).add_done_callback(answered)
