@@ -10,15 +10,21 @@ import statistics
 import sys
 import tempfile
 import time
+from typing import TYPE_CHECKING
 
+from bench.harness import Figure
 from mainspring import App, Client, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.harness import Target
 
 ROUNDS = 100
 _heard: dict[int, float] = {}
-_woken = asyncio.Event()
 
 
-def make(url: str) -> App:
+def make(url: str, woken: asyncio.Event) -> App:
     app = App(url)
 
     @app.workflow(name="listener")
@@ -26,34 +32,56 @@ def make(url: str) -> App:
         for _ in range(count):
             number: int = await run.receive("t")
             _heard[number] = time.perf_counter()
-            _woken.set()
+            woken.set()
 
     return app
 
 
+def messages(target: Target) -> Iterator[Figure]:
+    """For `bench.run`: half of the messages take no longer than this."""
+    here, there = asyncio.run(measured(target.fresh()))
+    yield Figure(
+        "mainspring", "message, same process", target.kind, here[0], "ms", "send to the line after receive, p50"
+    )
+    yield Figure(
+        "mainspring", "message from elsewhere", target.kind, there[0], "ms", "over a connection of its own, p50"
+    )
+
+
 async def main(url: str) -> None:
-    app = make(url)
+    kind = url.partition(":")[0]
+    found = await measured(url)
+    for (half, most), where in zip(found, ("the app itself", "a client with a connection of its own"), strict=True):
+        name = f"{kind}, sent by {where}"
+        print(f"{name:<56} p50 {half:6.2f} ms   p99 {most:6.2f} ms")
+
+
+async def measured(url: str) -> list[tuple[float, float]]:
+    """p50 and p99 of messages that the app itself sends, and of those that a client does."""
+    woken = asyncio.Event()
+    app = make(url, woken)
+    found: list[tuple[float, float]] = []
     async with app, Client(url) as other:
-        kind = url.partition(":")[0]
-        for speaker, where in ((app, "the app itself"), (other, "a client with a connection of its own")):
+        for speaker in (app, other):
             started = await other.start("listener", ROUNDS)
             await asyncio.sleep(0.2)
-            await rounds(started.id, speaker, f"{kind}, sent by {where}")
+            found.append(await rounds(started.id, speaker, woken))
             await started.result(timeout=30)
+    return found
 
 
-async def rounds(run_id: str, speaker: App | Client, name: str) -> None:
+async def rounds(run_id: str, speaker: App | Client, woken: asyncio.Event) -> tuple[float, float]:
     took: list[float] = []
     for number in range(ROUNDS):
         await asyncio.sleep(0.005)  # until it waits again: a message that is there already wakes nobody
         begun = time.perf_counter()
         await speaker.send(run_id, "t", number)
-        await _woken.wait()
-        _woken.clear()
+        await woken.wait()
+        woken.clear()
         took.append((_heard[number] - begun) * 1000)
     _heard.clear()
     took.sort()
-    print(f"{name:<56} p50 {statistics.median(took):6.2f} ms   p99 {took[int(ROUNDS * 0.99)]:6.2f} ms")
+    return statistics.median(took), took[int(ROUNDS * 0.99)]
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from bench.harness import (
     Budget,
     Figure,
     Kind,
+    Measure,
     Target,
     as_installed,
     console,
@@ -35,6 +36,7 @@ from bench.harness import (
     write_results,
 )
 from bench.history import with_past
+from bench.messages import messages
 from bench.queues import JOBS, queues
 from bench.schedules import schedules
 from bench.transactions import transactions
@@ -55,8 +57,17 @@ SECTIONS: Final = (
     "transactions",
     "functions",
     "queues",
+    "messages",
     "web",
 )
+_OWN: Final[dict[str, Measure]] = {
+    "schedules": schedules,
+    "transactions": transactions,
+    "functions": functions,
+    "messages": messages,
+    "web": web,
+}
+"""Sections that compare ours with the bare database or with ourselves."""
 KINDS: Final[tuple[Kind, ...]] = ("sqlite", "postgres")
 PEER_PYTHON: Final = PROJECT / ".bench-venv" / "bin" / "python"
 
@@ -83,6 +94,8 @@ BUDGETS: Final = (
     Budget("run_after(0) in another process", None, at_most=10),
     Budget("functions scheduled", ("bare", "batched rows"), at_least=0.15, database="sqlite"),
     Budget("functions scheduled", ("bare", "batched rows"), at_least=0.30, database="postgres"),
+    Budget("message, same process", None, at_most=5),
+    Budget("message from elsewhere", None, at_most=10),
     Budget("claims, many waiting", ("mainspring", "claims, few waiting"), at_most=2),
     Budget("enqueue to start", None, at_most=5),
     Budget("enqueue to start elsewhere", None, at_most=10),
@@ -128,19 +141,14 @@ def _measure(target: Target, past: Target, sections: tuple[str, ...], peer_pytho
     for name in sections:
         if name in core.SECTIONS:
             yield from core.SECTIONS[name](past)
-    if "schedules" in sections:
-        yield from schedules(target)
-    if "transactions" in sections:
-        yield from transactions(target)
-    if "functions" in sections:
-        yield from functions(target)
+    for name, measure in _OWN.items():
+        if name in sections:
+            yield from measure(target)
     if "queues" in sections:
         yield from queues(target)
         yield from waking(target)
         if peer_python is not None and target.kind == "postgres":
             yield from _peer(peer_python, "pgqueuer_peer.py", target.fresh(), str(JOBS))
-    if "web" in sections:
-        yield from web(target)
     if peer_python is not None:
         yield from _peer(peer_python, "dbos_peer.py", target.fresh(), *sections)
 

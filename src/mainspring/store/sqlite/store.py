@@ -44,6 +44,9 @@ log = logging.getLogger("mainspring.store")
 T = TypeVar("T")
 
 _WATCH_SECONDS = 0.02
+_KEEN_SECONDS = 0.003
+_KEEN_LOOKS = 200
+"""Who has just seen another process commit looks more often for a while: where there was one word, others follow."""
 _MIGRATIONS = migrations.load("mainspring.store.sqlite")
 _REMEMBER = "CREATE TABLE IF NOT EXISTS migrations (name TEXT NOT NULL PRIMARY KEY)"
 
@@ -122,13 +125,16 @@ class SqliteStore:
 
     def _watch(self, hear: Callable[[Signal], None], seen: int) -> None:
         """Other processes' commits show as a change of the file's version; what they changed has to be looked for."""
-        while not self._closing.wait(_WATCH_SECONDS):
+        keen = 0
+        while not self._closing.wait(_KEEN_SECONDS if keen else _WATCH_SECONDS):
+            keen = max(0, keen - 1)
             try:
                 version = self._db.foreign_commits()
             except StoreError as error:
                 log.warning("cannot watch the database for the work of other processes: %s", error)
                 continue
             if version != seen:
+                keen = _KEEN_LOOKS
                 hear(Signal(ready=True, ended=None, poked=None, due=True, said=None))
             seen = version
 
