@@ -48,10 +48,12 @@ async def test_limits_hold_while_workers_are_killed_and_every_job_is_done(fleet:
     assert len(done) == len(set(done)) == JOBS
 
 
-async def test_a_rate_holds_for_all_processes_together(fleet: Fleet, client: App) -> None:
+async def test_a_rate_holds_for_all_processes_together_also_when_one_is_killed(fleet: Fleet, client: App) -> None:
     await client.queues.set("q", rate=Rate(4, per=1))
     handles = await client.start_many(apps.occupant.options(queue="q").bind(0) for _ in range(12))
-    fleet.workers(3, lease=5)
+    victim, *_ = fleet.workers(3, lease=2)
+    await client.first(*handles)
+    victim.kill()
     for handle in handles:
         await handle.result(timeout=60)
     infos = [await client.runs.get(handle.id) for handle in handles]
