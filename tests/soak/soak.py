@@ -87,6 +87,7 @@ class Soak:
                     while time.monotonic() - began < seconds:
                         await asyncio.sleep(self._chance.uniform(0.1, 0.8))
                         await asyncio.to_thread(self._trouble)
+                self._replace_the_ended()
                 try:
                     await drained(store, within=60)
                 except AssertionError:
@@ -113,9 +114,19 @@ class Soak:
                 "restarted fast": (lambda: self._restart(immediate=False), 1),
                 "restarted as after a crash": (lambda: self._restart(immediate=True), 1),
             }
+        self._replace_the_ended()
         name = self._chance.choices(list(kinds), [weight for _, weight in kinds.values()])[0]
         kinds[name][0]()
         self.outcome.done[name] += 1
+
+    def _replace_the_ended(self) -> None:
+        """What a supervisor does with a worker that could not enter the fleet, because the database was away just then."""
+        for worker in [each for each in self._workers if not each.alive]:
+            self._workers.remove(worker)
+            self._hire()
+            self.outcome.done["ended by itself"] += 1
+            if self._server is None:
+                sys.stderr.write(f"a worker has ended by itself:\n{worker.output[-2000:]}\n")
 
     def _take_one(self) -> Process:
         return self._workers.pop(self._chance.randrange(len(self._workers)))
