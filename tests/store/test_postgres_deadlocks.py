@@ -31,7 +31,7 @@ from tests.store.build import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from mainspring.store.protocol import Store
     from tests.support.postgres import PostgresServer
@@ -152,7 +152,7 @@ PAIRS = [
 
 
 @contextmanager
-def no_knots(server: PostgresServer, url: str) -> Iterator[None]:
+def no_knots(server: PostgresServer, url: str) -> Generator[None]:
     """PostgreSQL cuts no knot meanwhile. If it does, its log says which statements were in it."""
     before = deadlocks(url)
     yield
