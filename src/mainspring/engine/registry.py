@@ -60,14 +60,15 @@ class Function:
     retention: int | None = None
     """How long its ended runs are kept, in microseconds; None: as the settings say."""
 
-    @property
-    def fingerprint(self) -> str:
-        """A hash of its name and source: the same source, the same fingerprint, on every machine.
+    fingerprint: str = field(init=False)
+    """A hash of its name and source: the same source, the same fingerprint, on every machine.
 
-        One that asks for patches says so: it is made to continue runs that were begun by the source before.
-        """
+    One that asks for patches says so: it is made to continue runs that were begun by the source before.
+    """
+
+    def __post_init__(self) -> None:
         found = hashlib.sha256(f"{self.name}\n{self.source}".encode()).hexdigest()[:16]
-        return f"patched-{found}" if ".patched(" in self.source else found
+        self.fingerprint = f"patched-{found}" if ".patched(" in self.source else found
 
 
 class Registry:
