@@ -60,7 +60,8 @@ class Running:
         return httpx.get(place[1] + path, timeout=20)
 
     def results(self) -> set[str]:
-        return {run["output"] for run in self.get("/api/runs?state=succeeded").json()["runs"]}
+        ended = self.get("/api/runs?state=succeeded").json()["runs"]
+        return {self.get(f"/api/runs/{run['id']}").json()["run"]["output"] for run in ended}
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGINT)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-import mainspring
 from mainspring.cli import display
 from mainspring.cli.display import COLOURS, ago, at, compact, span
 from mainspring.model.states import State
@@ -22,11 +19,9 @@ if TYPE_CHECKING:
 MOST_CHILDREN = 100
 _LONGEST_VALUE = 60
 _LONGEST_REMARK = 100
-_FRAME = re.compile(r'  File "(?P<file>[^"]*)", line \d+')
-_OUR_FOLDER = str(Path(mainspring.__file__).parent)
 
 
-def show(run: RunInfo, steps: list[StepInfo], children: RunPage, now: datetime, *, whole_traceback: bool) -> None:
+def show(run: RunInfo, steps: list[StepInfo], children: RunPage, now: datetime) -> None:
     """Print all there is to know of a run."""
     state = click.style(run.state, fg=COLOURS[run.state], bold=True)
     click.echo(f"{click.style(run.id, bold=True)}  {run.workflow}  {state}{f': {run.reason}' if run.reason else ''}\n")
@@ -36,7 +31,7 @@ def show(run: RunInfo, steps: list[StepInfo], children: RunPage, now: datetime, 
         _stranded(run.stranded)
     if run.error is not None:
         click.echo(f"\n{click.style('error', fg='red')}")
-        for line in error_lines(run.error, whole_traceback=whole_traceback):
+        for line in error_lines(run.error):
             click.echo(f"  {line}")
     if steps:
         click.echo("")
@@ -119,26 +114,12 @@ def headline(error: dict[str, Any]) -> str:
     return f"{name}: {message}" if message else name
 
 
-def error_lines(error: dict[str, Any], *, whole_traceback: bool) -> list[str]:
-    """The traceback of an exception, of which one's own lines matter; else its headline."""
+def error_lines(error: dict[str, Any]) -> list[str]:
+    """The traceback of an exception, as it is stored; else its headline."""
     text = str(error.get("traceback") or "").rstrip()
     lines = text.splitlines() if text else [headline(error)]
     notes = [line for one in error.get("notes", []) for line in str(one).splitlines()]
-    return [*(lines if whole_traceback else _without_ours(lines)), *(line for line in notes if line not in lines)]
-
-
-def _without_ours(lines: list[str]) -> list[str]:
-    kept: list[str] = []
-    ours = False
-    for line in lines:
-        frame = _FRAME.match(line)
-        if frame is not None:
-            ours = frame["file"].startswith(_OUR_FOLDER)
-        elif not line.startswith("    "):
-            ours = False
-        if not ours:
-            kept.append(line)
-    return kept
+    return [*lines, *(line for line in notes if line not in lines)]
 
 
 def _step_row(step: StepInfo, now: datetime) -> tuple[str, ...]:

@@ -71,11 +71,8 @@ def _row(run: RunInfo, now: datetime) -> tuple[str, ...]:
 @click.argument("run_id", metavar="ID")
 @url_option
 @output_option("table", "json")
-@click.pass_context
-def show(ctx: click.Context, run_id: str, url: str, output: str) -> None:
+def show(run_id: str, url: str, output: str) -> None:
     """Show one run: its state and times, input and output, steps and children.
-
-    The traceback of an error leaves out the library's own lines; -v shows them.
 
     \b
       mainspring runs show order-7
@@ -91,7 +88,7 @@ def show(ctx: click.Context, run_id: str, url: str, output: str) -> None:
         ids = [child.id for child in children.runs]
         display.as_json({"run": run, "steps": steps, "children": ids, "logs": logs})
     else:
-        run_page.show(run, steps, children, now, whole_traceback=bool(ctx.find_root().meta.get("verbose")))
+        run_page.show(run, steps, children, now)
         run_page.show_logs(logs)
 
 
