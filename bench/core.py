@@ -147,6 +147,7 @@ def concurrent(target: Target) -> Iterator[Figure]:
 
 def queued(target: Target) -> Iterator[Figure]:
     async def through(bench: Bench) -> tuple[float, float]:
+        await bench.app.runtime.connected()  # the peer has its tables by now, too
         begin = time.perf_counter()
         handles = await bench.app.start_many(bench.trivial.bind(number) for number in range(QUEUED))
         enqueued = time.perf_counter() - begin
