@@ -6,6 +6,7 @@ import json
 import logging
 import sqlite3
 import threading
+import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.errors import StoreError
@@ -43,7 +44,7 @@ log = logging.getLogger("mainspring.store")
 
 T = TypeVar("T")
 
-_WATCH_SECONDS = 0.02
+_WATCH_SECONDS = 0.025
 _KEEN_SECONDS = 0.003
 _KEEN_LOOKS = 200
 """Who has just seen another process commit looks more often for a while: where there was one word, others follow."""
@@ -126,7 +127,8 @@ class SqliteStore:
     def _watch(self, hear: Callable[[Signal], None], seen: int) -> None:
         """Other processes' commits show as a change of the file's version; what they changed has to be looked for."""
         keen = 0
-        while not self._closing.wait(_KEEN_SECONDS if keen else _WATCH_SECONDS):
+        while not self._closing.is_set():
+            time.sleep(_KEEN_SECONDS if keen else _WATCH_SECONDS)  # half of what it costs to wait for an event
             keen = max(0, keen - 1)
             try:
                 version = self._db.foreign_commits()
