@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import functools
 import threading
 import warnings
@@ -116,11 +115,12 @@ class _Fn(Generic[P, R]):
         return self._copy(options=self._options.with_(given))
 
     def _copy(self, *, options: Options | None = None, receiver: Any = None) -> Self:
-        made = copy.copy(self)
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
         if options is not None:
-            made._options = options  # noqa: SLF001  (it is one of us)
+            made._options = options
         if receiver is not None:
-            made._receiver = receiver  # noqa: SLF001
+            made._receiver = receiver
         return made
 
     def _bound_to(self, obj: Any, owner: Any) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -68,8 +68,7 @@ class OptionArguments(TypedDict, total=False):
     retry: Retry | int
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """Options as they are kept: checked, times in microseconds."""
 
     id: str | None = None
@@ -94,16 +93,14 @@ class Options:
         if unknown:
             known = ", ".join(sorted(OptionArguments.__annotations__))
             raise InvalidInput(f"options: there is no option {', '.join(sorted(unknown))}; there are {known}")
-        values: dict[str, Any] = {name: getattr(self, name) for name in _NAMES}
+        values: dict[str, Any] = {}
         for name, value in given.items():
             values.update(_checked(name, value))
-        if values["after"] is not None and values["at"] is not None:
+        made = msgspec.structs.replace(self, **values)
+        if made.after is not None and made.at is not None:
             raise InvalidInput("options: give `after` or `at`, not both")
-        _check_keys(values)
-        return Options(**values)
-
-
-_NAMES = tuple(one.name for one in fields(Options))
+        _check_keys(made)
+        return made
 
 
 def _checked(name: str, value: Any) -> dict[str, Any]:
@@ -112,11 +109,11 @@ def _checked(name: str, value: Any) -> dict[str, Any]:
     return {name: _CHECKS[name](value)}
 
 
-def _check_keys(values: dict[str, Any]) -> None:
-    if values["key_mode"] is not None and values["key"] is None:
+def _check_keys(made: Options) -> None:
+    if made.key_mode is not None and made.key is None:
         raise InvalidInput("options: key_mode says what to do about a run with the same key; give key= as well")
-    if values["debounce"] is not None:
-        wrong = [name for name in ("key", "after", "at") if values[name] is not None]
+    if made.debounce is not None:
+        wrong = [name for name in ("key", "after", "at") if getattr(made, name) is not None]
         if wrong:
             raise InvalidInput(f"options: debounce says when, and has a key of its own; leave out {', '.join(wrong)}")
 

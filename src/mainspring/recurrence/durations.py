@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from datetime import timedelta
@@ -42,6 +43,7 @@ def format_duration(value: timedelta) -> str:
     return "".join(parts) or "0s"
 
 
+@functools.lru_cache(256)  # most programs write the same few again and again
 def _from_phrase(phrase: str) -> timedelta:
     if len(phrase) > _LONGEST_PHRASE:
         raise InvalidInput(f"duration: a phrase of {len(phrase)} characters is too long; write one like '4w3d2h1m'")
