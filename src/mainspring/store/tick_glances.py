@@ -13,14 +13,12 @@ if TYPE_CHECKING:
     from mainspring.model.schedules import Tick
 
 _LAST = f"""
-  SELECT * FROM (
-    SELECT {", ".join(TICK)} FROM ticks WHERE schedule = :s{{number}} ORDER BY nominal DESC, request DESC LIMIT 1) x{{number}}
+  SELECT {", ".join(TICK)} FROM ticks WHERE schedule = {{schedule}} ORDER BY nominal DESC, request DESC LIMIT 1
 """
 _UNHAPPY = """
-  SELECT * FROM (
-    SELECT schedule, nominal, until, outcome, count FROM ticks
-    WHERE schedule = :s{number} AND {when} AND outcome NOT IN ('fired', 'pending', 'buffered')
-    ORDER BY nominal DESC LIMIT {limit}) x{number}
+  SELECT schedule, nominal, until, outcome, count FROM ticks
+  WHERE schedule = {schedule} AND nominal {when} {low} AND outcome NOT IN ('fired', 'pending', 'buffered')
+  ORDER BY nominal DESC LIMIT {limit}
 """
 _STARTED_IN = """
   WITH spans (schedule, low, high) AS ({spans})
@@ -35,40 +33,50 @@ POSTGRES_SPANS = """
   SELECT e ->> 0, CAST(e ->> 1 AS bigint), CAST(e ->> 2 AS bigint) FROM json_array_elements(CAST(:spans AS json)) e
 """
 """How a list of lists comes into a statement, of whatever length, as one parameter."""
+POSTGRES_EACH = """
+  WITH spans (schedule, low, high) AS ({spans}) SELECT x.* FROM spans CROSS JOIN LATERAL ({question}) x
+"""
+"""How a question is asked for each of them, with one plan; where there is no LATERAL, it is put together from many."""
 
 
 class TickGlances:
     """What became of ticks, for many schedules with one statement each."""
 
-    def __init__(self, rows: Callable[..., list[tuple[Any, ...]]], spans: str) -> None:
+    def __init__(self, rows: Callable[..., list[tuple[Any, ...]]], spans: str, each: str | None) -> None:
         self._rows = rows
-        self._started_in = _STARTED_IN.replace("{spans}", spans)
+        self._spans = spans
+        self._for_each = each
 
     def last(self, schedules: Sequence[str]) -> dict[str, Tick]:
         """The latest tick of each schedule that has one."""
-        statements = [_LAST.format(number=number) for number in range(len(schedules))]
-        return {tick.schedule: tick for tick in map(to_tick, self._all(statements, schedules))}
+        rows = self._each(_LAST, [(schedule, 0) for schedule in schedules])
+        return {tick.schedule: tick for tick in map(to_tick, rows)}
 
     def unhappy(self, since: Sequence[tuple[str, int]], limit: int) -> list[tuple[str, int, int | None, str, int]]:
         """Ticks of schedules since a time each that did not simply start their run: schedule, nominal time, until, outcome, count.
 
         So many of each schedule, the latest; with the last one from before that time, which may reach into it.
         """
-        schedules, times = [schedule for schedule, _ in since], [time for _, time in since]
-        statements: list[str] = []
-        for number, time in enumerate(times):
-            statements.append(_UNHAPPY.format(number=number, when=f"nominal >= {time:d}", limit=limit))
-            statements.append(_UNHAPPY.format(number=number, when=f"nominal < {time:d}", limit=1))
-        rows = self._all(statements, schedules)
+        rows = self._each(_UNHAPPY.replace("{when}", ">=").replace("{limit}", str(limit)), since)
+        rows += self._each(_UNHAPPY.replace("{when}", "<").replace("{limit}", "1"), since)
         return [(schedule, nominal, until, outcome, count) for schedule, nominal, until, outcome, count in rows]
 
     def started_in(self, spans: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
         """Of schedules with spans of time, those with their beginnings in which a tick started a run."""
-        found = self._rows(self._started_in, spans=json.dumps(list(spans)))
+        found = self._rows(_STARTED_IN.replace("{spans}", self._spans), spans=json.dumps(list(spans)))
         return [(schedule, low) for schedule, low in found]
 
-    def _all(self, statements: list[str], schedules: Sequence[str]) -> list[tuple[Any, ...]]:
-        if not statements:
+    def _each(self, question: str, spans: Sequence[tuple[str, int]]) -> list[tuple[Any, ...]]:
+        """The answers to a question about each schedule and a time."""
+        if not spans:
             return []
-        values = {f"s{number}": schedule for number, schedule in enumerate(schedules)}
-        return self._rows(" UNION ALL ".join(statements), **values)
+        if self._for_each is not None:
+            question = question.format(schedule="spans.schedule", low="spans.low")
+            text = self._for_each.replace("{spans}", self._spans).replace("{question}", question)
+            return self._rows(text, spans=json.dumps([[schedule, low, low] for schedule, low in spans]))
+        asked = [
+            f"SELECT * FROM ({question.format(schedule=f':s{number}', low=f':l{number}')}) x{number}"
+            for number in range(len(spans))
+        ]
+        values = {f"s{number}": schedule for number, (schedule, _) in enumerate(spans)}
+        return self._rows(" UNION ALL ".join(asked), **values, **{f"l{n}": low for n, (_, low) in enumerate(spans)})

@@ -191,9 +191,9 @@ class Do(Protocol):
 class Watching:
     """What the dashboard and the metrics read, and the two tables that are kept for them."""
 
-    def __init__(self, rows: Rows, do: Do, spans: str, filters: Filters) -> None:
+    def __init__(self, rows: Rows, do: Do, spans: str, filters: Filters, each: str | None = None) -> None:
         self.glances = Glances(rows, filters)
-        self.ticks = TickGlances(rows, spans)
+        self.ticks = TickGlances(rows, spans, each)
         self._rows = rows
         self._do = do
 

@@ -28,7 +28,7 @@ from mainspring.store.postgres.whole import Whole
 from mainspring.store.protocol import Poke
 from mainspring.store.run_filters import POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE, Filters
 from mainspring.store.telling import Telling
-from mainspring.store.tick_glances import POSTGRES_SPANS
+from mainspring.store.tick_glances import POSTGRES_EACH, POSTGRES_SPANS
 from mainspring.store.unknown import Unknown
 from mainspring.store.watching import Watching
 
@@ -91,7 +91,7 @@ class PostgresStore:
         self.management = Management(self._manage, self._rows, self._filters)
         self.unknown = Unknown(self._manage, self._rows)
         self.telling = Telling(self._manage, self._rows)
-        self.watching = Watching(self._rows, self._do_all, POSTGRES_SPANS, self._filters)
+        self.watching = Watching(self._rows, self._do_all, POSTGRES_SPANS, self._filters, POSTGRES_EACH)
 
     # -- life ----------------------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True) -> None:
