@@ -6,8 +6,11 @@ nothing that a test does to its server can be felt in another worker.
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import inspect
 import os
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import settings
@@ -15,13 +18,32 @@ from hypothesis import settings
 from tests.support.postgres import PostgresServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
 # Examples are new in every run of a developer's; in CI they are the same, so that a red run is this change's doing.
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+
+
+HANGING = 240.0
+"""Seconds after which a test on an event loop is taken for one that hangs, and fails with what it was waiting for."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+            item.obj = _bounded(item.obj)
+
+
+def _bounded(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    @functools.wraps(test)
+    async def bounded(*args: Any, **kwargs: Any) -> None:
+        async with asyncio.timeout(HANGING):
+            await test(*args, **kwargs)
+
+    return bounded
 
 
 @pytest.fixture(scope="session")
