@@ -202,8 +202,8 @@ class Engine:
         if not ex.function.is_async:
             self._blocking += 1
             self.clock.busy()
-        context = contextvars.Context() if ex.function.is_async else None
-        ex.root = task = self.loop.create_task(self._run(ex), name=f"mainspring {ex.id}", context=context)
+        # In a context of its own: in that of the run which started it, it would be a task of that run, and cancelled with its end.
+        ex.root = task = self.loop.create_task(self._run(ex), name=f"mainspring {ex.id}", context=contextvars.Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
