@@ -7,7 +7,7 @@ import asyncio
 import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mainspring.engine import engine as engine_module
+from mainspring.engine.engine import Engine
 from mainspring.model.records import NewRun, Step, Worker
 from mainspring.model.states import State
 from mainspring.operations.runs import Runs
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mainspring.store.protocol import Store
     from mainspring.testing import World
 
-engine_module._PATIENCE = 0.02
+Engine.patience = 0.02
 """A worker that vanishes presses those of its runs that hold on to something; in tests at once."""
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from mainspring import App, AsyncFn, State, run
-from mainspring.engine import engine
+from mainspring.engine.engine import Engine
 from mainspring.errors import InvalidInput, RunCancelled
 from mainspring.testing import world
 from tests.engine.lives import another_process, info, names, record, restart, until_halted
@@ -272,7 +272,7 @@ async def test_an_impatient_worker_does_not_cut_off_the_end_of_a_run(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that holds on when it was stopped is cancelled after a while; while its end is being recorded it must not be."""
-    monkeypatch.setattr(engine, "_PATIENCE", 0)
+    monkeypatch.setattr(Engine, "patience", 0)
     app, parent = _family()
     async with world(app, url=store_url) as w:
         for number in range(5):

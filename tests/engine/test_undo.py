@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from mainspring import App, State, run
-from mainspring.engine import engine
+from mainspring.engine.engine import Engine
 from mainspring.errors import InvalidInput, RunCancelled, RunTimedOut
 from mainspring.testing import crash, world
 from tests.engine import lives
@@ -80,7 +80,7 @@ async def press() -> None:
     """Once this is recorded, it is time to cut the run off if it had not heeded that it was to stop."""
     executing = app.runtime.engine
     assert executing is not None
-    asyncio.get_running_loop().call_soon(executing._press, "a", 1)
+    asyncio.get_running_loop().call_soon(executing.stopping._press, "a", 1)
 
 
 @app.workflow
@@ -101,7 +101,7 @@ async def wrong() -> None:
 @pytest.fixture(autouse=True)
 def nothing_done(monkeypatch: pytest.MonkeyPatch) -> None:
     done.clear()
-    monkeypatch.setattr(engine, "_PATIENCE", 0.02)
+    monkeypatch.setattr(Engine, "patience", 0.02)
 
 
 async def test_a_good_end_undoes_nothing(store_url: str) -> None:
@@ -258,7 +258,7 @@ async def test_a_crash_at_any_call_undoes_once(store_url: str, when: Literal["be
 
 async def test_undoing_is_not_cut_off_for_taking_long(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that was halted and holds on is pressed after a while; it is executed once more by then, and that is not pressed."""
-    monkeypatch.setattr("mainspring.engine.engine._PATIENCE", 0.001)
+    monkeypatch.setattr("mainspring.engine.engine.Engine.patience", 0.001)
     slow = App(store_url)
     undone: list[int] = []
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from mainspring import App, Debounce, Message, Policy, Question, Rate, Spec, run
-from mainspring.engine import engine
+from mainspring.engine.engine import Engine
 from mainspring.errors import MainspringError
 from mainspring.testing import crash
 from tests.support.crashing import calls
@@ -144,7 +144,7 @@ async def _after(me: str) -> list[Any]:
 async def test_what_a_run_asks_for_is_done_once_wherever_its_process_dies(
     store_url: str, when: Literal["before", "after"], workflow: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_PATIENCE", 0.02)  # the dead do not have to be waited for
+    monkeypatch.setattr(Engine, "patience", 0.02)  # the dead do not have to be waited for
 
     def doing(me: str) -> Callable[[], Awaitable[str]]:
         async def work() -> str:

@@ -104,5 +104,5 @@ async def test_a_plan_that_is_made_again_holds_no_place_twice(bench: Bench) -> N
     engine = bench.app.runtime.engine
     assert engine is not None
     async with asyncio.timeout(60):  # a claim holds some for as long as it takes
-        while engine.room() != engine.settings.concurrency:  # noqa: ASYNC110
+        while engine.places.free() != engine.settings.concurrency:  # noqa: ASYNC110
             await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from mainspring import App, Client, Question, Settings, run
-from mainspring.engine import engine
+from mainspring.engine.engine import Engine
 from mainspring.errors import InvalidInput, NotAnswered, NotFound, Refused, StillRunning
 from mainspring.testing import crash, world
 from tests.support.crashing import calls
@@ -174,7 +174,7 @@ async def test_a_crash_at_any_call_asks_and_answers_once(
     store_url: str, when: Literal["before", "after"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run that asks and the one that answers are in the process that dies."""
-    monkeypatch.setattr(engine, "_PATIENCE", 0.02)  # the dead do not have to be waited for
+    monkeypatch.setattr(Engine, "patience", 0.02)  # the dead do not have to be waited for
     for at in calls(when):
         done.clear()
 

@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING
 
 from mainspring import App, Message, run
-from mainspring.engine import engine
+from mainspring.engine.engine import Engine
 from mainspring.testing import world
 from tests.engine.lives import another_process
 
@@ -28,7 +28,7 @@ async def collect(count: int) -> list[int]:
 async def test_each_message_is_received_once_and_in_order_whoever_dies(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_PATIENCE", 0.02)
+    monkeypatch.setattr(Engine, "patience", 0.02)
     chance = random.Random(7)
     async with world(app, url=store_url) as w:
         await app.start_many([collect.options(id=f"r{number}").bind(EACH) for number in range(RUNS)])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mainspring import App, Message, Settings, run
-from mainspring.engine import engine
+from mainspring.engine.engine import Engine
 from mainspring.errors import InvalidInput
 from mainspring.testing import world
 from tests.engine.lives import another_process
@@ -69,7 +69,7 @@ async def test_two_messages_with_one_key_in_a_bulk_are_refused_and_nothing_is_se
 async def test_a_wait_for_an_event_and_a_message_is_as_long_as_it_says_whoever_dies(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_PATIENCE", 0.02)
+    monkeypatch.setattr(Engine, "patience", 0.02)
     async with world(app, at="2026-01-01T00:00Z", url=store_url) as w:
         await collect.options(id="other").start(1)
         handle = await patient.options(id="a").start("other")

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 from mainspring.codec import encode_exception, in_a_line
 from mainspring.engine.execution import Execution
 from mainspring.engine.parking import Parking
+from mainspring.engine.places import Places
 from mainspring.engine.runner import run_async, run_blocking
-from mainspring.engine.signals import Halt, HandedBack, Lost, Stopped
+from mainspring.engine.signals import HandedBack, Lost, Stopped
+from mainspring.engine.stopping import Stopping
 from mainspring.engine.timers import Timers
 from mainspring.engine.waits import Waits
 from mainspring.errors import StoreError, StoreUnavailable, TooLarge
@@ -26,7 +28,7 @@ from mainspring.model.states import State
 from mainspring.store.ops import Finish, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
 
     from mainspring.engine.registry import Function, Registry
     from mainspring.engine.settings import EngineSettings
@@ -37,12 +39,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mainspring.engine")
 
-_PATIENCE = 1.0
 _LAST_WAIT = 2.0
 
 
 class Engine:
     """What one worker executes."""
+
+    patience = 1.0
+    """Seconds until the database is asked again, and until a run that was told to let go and does not is cancelled."""
 
     def __init__(
         self,
@@ -88,67 +92,26 @@ class Engine:
         self._thread = threading.get_ident()
         self.timers = Timers(clock, self.loop)
         self.executions: dict[str, Execution] = {}
-        self.placed: dict[str, dict[str, int]] = {}
-        """Runs of queues in memory, by queue and partition."""
         self.accepting = True
         self.expected: set[str] = set()
         """Runs that may be in this worker's hand by the store's account and are about to be, or rightly are not, among the executions."""
         self._run_pool = ThreadPoolExecutor(settings.threads, "mainspring-run")
         self.step_pool = ThreadPoolExecutor(settings.threads, "mainspring-step")
         self._store_pool = ThreadPoolExecutor(4, "mainspring-store")
-        self._reserve = threading.Lock()
-        self._reserved = 0
-        self._reserved_threads = 0
-        self._blocking = 0
         self.waits = Waits(self)
         self.parking = Parking(self)
+        self.places = Places(self)
+        self.stopping = Stopping(self)
         self._tasks: set[asyncio.Task[None]] = set()
         self.launches = 0
         """How often a run was set off here."""
-
-    # -- room ----------------------------------------------------------------------------------------------------------
-    def room(self) -> int:
-        """How many more runs may be taken in hand. Those that rest do not count."""
-        if not self.accepting:
-            return 0
-        return self.settings.concurrency - (len(self.executions) - self.parking.resting) - self._reserved
-
-    def thread_room(self) -> int:
-        """How many more `def` runs there are threads for."""
-        return self.settings.threads - self._blocking - self._reserved_threads
-
-    def admit(self, function: Function, run_id: str) -> bool:
-        """Hold a place for a run that is about to be started here. `begin` gives it back. From any thread."""
-        with self._reserve:
-            if self.room() <= 0 or (not function.is_async and self.thread_room() <= 0):
-                return False
-            self._hold(1, blocking=not function.is_async)
-            self.expected.add(run_id)
-            return True
-
-    def _hold(self, places: int, *, blocking: bool) -> None:
-        self._reserved += places
-        if blocking:
-            self._reserved_threads += places
-
-    @contextlib.contextmanager
-    def held(self, places: int, *, blocking: bool) -> Generator[None]:
-        """Hold places for runs that are being claimed, so that nothing that is started meanwhile takes them."""
-        with self._reserve:
-            self._hold(places, blocking=blocking)
-        try:
-            yield
-        finally:
-            with self._reserve:
-                self._hold(-places, blocking=blocking)
 
     # -- setting off ---------------------------------------------------------------------------------------------------
     def begin(self, new: NewRun, *, created: bool, schedule: str | None = None, tick: str | None = None) -> None:
         """Set off a run that was stored as being in this worker's hand, if it was. From any thread."""
         if new.owner != self.worker_id:
             return
-        with self._reserve:
-            self._hold(-1, blocking=not self.registry.get(new.workflow).is_async)
+        self.places.give_back(self.registry.get(new.workflow))
         if not created:
             self.expected.discard(new.id)
             return
@@ -182,30 +145,35 @@ class Engine:
             priority=new.priority,
             retry=new.retry,
         )
-        self.here(self._launch, Execution(self, run, self.registry.get(run.workflow), []))
+        self.here(self.launch, Execution(self, run, self.registry.get(run.workflow), []))
 
     def take(self, claims: Iterable[Claim]) -> None:
         """Set off runs that were claimed."""
         for claim in claims:
-            self._launch(Execution(self, claim.run, self.registry.get(claim.run.workflow), claim.steps))
+            self.launch(Execution(self, claim.run, self.registry.get(claim.run.workflow), claim.steps))
 
-    def _launch(self, ex: Execution) -> None:
+    def launch(self, ex: Execution) -> None:
+        """Execute a run that is in this worker's hand."""
         self.executions[ex.id] = ex
         self.launches += 1
         self.expected.discard(ex.id)
-        self._count_place(ex, 1)
+        self.places.count_queued(ex, 1)
         self.changed(ex, "run.started" if ex.epoch == 1 else "run.resumed")
         if ex.unwinding is not None:
-            self.press_on_later(ex)
+            self.stopping.press_on_later(ex)
         elif ex.run.deadline is not None:
-            ex.deadline = self.timers.at(ex.run.deadline, lambda: self._out_of_time(ex))
+            ex.deadline = self.timers.at(ex.run.deadline, lambda: self.stopping.out_of_time(ex))
         if not ex.function.is_async:
-            self._blocking += 1
+            self.places.count_thread(1)
             self.clock.busy()
-        # In a context of its own: in that of the run which started it, it would be a task of that run, and cancelled with its end.
-        ex.root = task = self.loop.create_task(self._run(ex), name=f"mainspring {ex.id}", context=contextvars.Context())
+        ex.root = self.spawn(self._run(ex), f"mainspring {ex.id}")
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str | None = None) -> asyncio.Task[None]:
+        """Have something done in a context of its own: in that of the run which asks for it, it would be cancelled with that run's end."""
+        task = self.loop.create_task(work, name=name, context=contextvars.Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     @property
     def at_rest(self) -> bool:
@@ -222,7 +190,7 @@ class Engine:
                 try:
                     ending = await self.loop.run_in_executor(self._run_pool, lambda: context.run(run_blocking, ex))
                 finally:
-                    self._blocking -= 1
+                    self.places.count_thread(-1)
                     self.clock.idle()
         except StoreError as error:
             log.warning(
@@ -236,7 +204,7 @@ class Engine:
         finally:
             self._forget(ex)
         if isinstance(ex.halted, Stopped) and ex.undoable:
-            await self._unwind(ex)
+            await self.stopping.unwind(ex)
         if ending is not None:
             await self._conclude(ex, ending)
         else:
@@ -251,38 +219,6 @@ class Engine:
         self.changed(ex, f"run.{ending.state}", ending.reason)
         if ex.run.schedule is not None and not ex.settled:
             self.on_scheduled_end()
-
-    async def _unwind(self, ex: Execution) -> None:
-        """Execute a run that was stopped once more, as far as it is recorded, so that it undoes what it did."""
-        self.expected.add(ex.id)
-        while self.accepting:
-            try:
-                steps = await self.in_thread(self.store.steps, ex.id)
-            except StoreError as error:
-                log.warning("run %s has something to undo, and waits for the database: %s", ex.id, error)
-                await asyncio.sleep(_PATIENCE)
-            else:
-                if self.accepting:  # otherwise nobody would take it from its code again
-                    again = Execution(self, ex.run, ex.function, steps)
-                    again.unwinding = Stopped(*ex.halted.args) if ex.halted is not None else Stopped()
-                    self._launch(again)
-                return
-
-    def press_on_later(self, ex: Execution) -> None:
-        """See to it that a run which is executed as far as it is recorded comes to an end."""
-        self.loop.call_later(_PATIENCE, self._press_on, ex)
-
-    def _press_on(self, ex: Execution) -> None:
-        """A run that is to undo what it did waits for something that is no operation, and will not come: cancel it."""
-        if self.executions.get(ex.id) is not ex or ex.halted is not None or ex.unwound or ex.root is None:
-            return
-        if ex.delivery.replaying or ex.active or not ex.function.is_async:
-            self.press_on_later(ex)
-            return
-        ex.unwound = True
-        for task in ex.tasks:
-            task.cancel()
-        ex.root.cancel()
 
     def changed(self, ex: Execution, name: str, reason: str | None = None) -> None:
         """Something has happened to a run that others may want to know. From any thread."""
@@ -311,18 +247,11 @@ class Engine:
             ex.deadline.cancel()
         if self.executions.get(ex.id) is ex:
             del self.executions[ex.id]
-        self._count_place(ex, -1)
+        self.places.count_queued(ex, -1)
         if ex.halted is not None:
             # It holds every frame of the run, and they hold it: memory that only a rare, full garbage collection would find.
             ex.halted.__traceback__ = ex.halted.__context__ = None
         self.on_room()
-
-    def _count_place(self, ex: Execution, change: int) -> None:
-        if ex.run.queue is not None:
-            there = self.placed.setdefault(ex.run.queue, {})
-            there[ex.run.partition] = there.get(ex.run.partition, 0) + change
-            if not there[ex.run.partition]:
-                del there[ex.run.partition]
 
     def settle(self, ending: Ending) -> None:
         """A run has ended: wake those in this process that wait for it."""
@@ -338,9 +267,9 @@ class Engine:
             if ex is None:
                 continue
             if poke.epoch != ex.epoch or poke.state.ended:
-                self.halt(ex, Lost())
+                self.stopping.halt(ex, Lost())
             elif poke.state is State.CANCELLING:
-                self.halt(ex, Stopped(poke.reason))
+                self.stopping.halt(ex, Stopped(poke.reason))
             else:
                 curious.append(ex)
         await self._look_around(curious)
@@ -357,56 +286,12 @@ class Engine:
                 wait.resolve()
             self.parking.reconsider(ex)
 
-    def _out_of_time(self, ex: Execution) -> None:
-        """Stop the run here and now; its children, wherever they are, through the database."""
-        self.halt(ex, Stopped("timeout"))
-        task = self.loop.create_task(self._cancel_for_time(ex), context=contextvars.Context())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _cancel_for_time(self, ex: Execution) -> None:
-        """Cancel a run and its children for being out of time, however long the database takes to be told."""
-        while self.accepting:
-            try:
-                await self.in_thread(self.store.cancel, [ex.id], "timeout", self.clock.now())
-            except StoreError as error:
-                log.warning("run %s is out of time, but cannot be cancelled yet: %s", ex.id, error)
-                await asyncio.sleep(_PATIENCE)
-            else:
-                return
-
-    def halt(self, ex: Execution, signal: Halt) -> None:
-        """Take a run from its code. From any thread."""
-        self.here(self._halt, ex, signal)
-
-    def _halt(self, ex: Execution, signal: Halt) -> None:
-        if ex.unwinding is not None and isinstance(signal, Stopped):
-            return  # it is being stopped
-        if isinstance(signal, Stopped) and ex.halted is None:
-            self.changed(ex, "run.cancelling", signal.args[0] if signal.args else None)
-        ex.halt(signal)
-        self.loop.call_later(_PATIENCE, self._press, ex.id, ex.epoch)
-
-    def _press(self, run_id: str, epoch: int) -> None:
-        """A run that was halted still holds on, in something that is not an operation: cancel it, as long as no step is cut off."""
-        ex = self.executions.get(run_id)
-        if ex is None or ex.epoch != epoch or ex.over or not ex.function.is_async or ex.root is None:
-            return
-        if ex.halted is None:
-            return  # it is executed once more by now, to undo what it did, and nobody has halted that
-        if ex.invoking and not isinstance(ex.halted, Lost):
-            self.loop.call_later(_PATIENCE, self._press, run_id, epoch)
-            return
-        for task in ex.tasks:
-            task.cancel()
-        ex.root.cancel()
-
     # -- the end -------------------------------------------------------------------------------------------------------
     async def stop(self, grace: float) -> None:
         """Hand every run back. Steps in flight may finish, for as long as the grace lasts."""
         self.accepting = False
         for ex in list(self.executions.values()):
-            self.halt(ex, HandedBack())
+            self.stopping.halt(ex, HandedBack())
         left = [ex.root for ex in self.executions.values() if ex.root is not None]
         if left:
             await asyncio.wait(left, timeout=grace)
@@ -428,7 +313,7 @@ class Engine:
     def abandon(self) -> None:
         """This worker was declared dead: nothing it has in hand is its own any more."""
         for ex in list(self.executions.values()):
-            self.halt(ex, Lost())
+            self.stopping.halt(ex, Lost())
 
     def close(self) -> None:
         self.timers.close()
@@ -451,7 +336,7 @@ class Engine:
                 return await self.in_thread(question)
             except StoreUnavailable as error:
                 log.warning("run %s waits for the database: %s", ex.id, error)
-                await asyncio.sleep(_PATIENCE)
+                await asyncio.sleep(self.patience)
                 if ex.halted is not None:
                     raise ex.halted from None
 

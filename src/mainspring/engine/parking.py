@@ -113,13 +113,13 @@ class Parking:
         if ex.halted is not None:
             return
         if verdict is Verdict.DONE and park:
-            self._engine.halt(ex, Parked())
+            self._engine.stopping.halt(ex, Parked())
             return
         if verdict is Verdict.DONE:
             ex.set_resting(resting=True)
             self._rested(ex)
         elif verdict is Verdict.FENCED:
-            self._engine.halt(ex, Lost())
+            self._engine.stopping.halt(ex, Lost())
         else:
             self._engine.on_poke()  # something happened to it meanwhile
         for wait, value in happened:

@@ -214,7 +214,7 @@ def committed(ex: Execution, write: Write, final: Step | None = None) -> Flow:
             f"the database refused {write.step.kind} {write.step.name!r} of run {ex.id}: {error}"
         ) from error
     if answer.verdict is Verdict.FENCED:
-        ex.engine.halt(ex, Lost())
+        ex.engine.stopping.halt(ex, Lost())
         raise ex.halted or Lost()
     if answer.verdict is Verdict.STOPPING:
         _stop(ex)
@@ -230,7 +230,7 @@ def heed(ex: Execution, answer: Written) -> None:
 
 
 def _stop(ex: Execution) -> NoReturn:
-    ex.engine.halt(ex, Stopped())
+    ex.engine.stopping.halt(ex, Stopped())
     raise ex.halted or Stopped()
 
 

@@ -129,7 +129,7 @@ def _was_committed(ex: Execution, record: Step, refused: Exception) -> Flow:
         )
         return True
     if isinstance(refused, Unrecorded):
-        ex.engine.halt(ex, Lost())
+        ex.engine.stopping.halt(ex, Lost())
         raise ex.halted or Lost()
     return False  # the number of its outcome stays reserved for it: it may yet turn out to have been committed
 

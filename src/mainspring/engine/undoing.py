@@ -83,5 +83,5 @@ def continue_as(ex: Execution, position: str, text: str) -> Flow:
         raise ex.halted
     yield from frontier(ex, position)
     signal = ex.halted = Continued(text)
-    ex.engine.halt(ex, signal)
+    ex.engine.stopping.halt(ex, signal)
     raise signal

@@ -38,7 +38,7 @@ class Births:
         if run.state is not State.QUEUED or run.queue is not None or run.key is not None:
             return False
         function = engine.registry.find(run.workflow)
-        if function is None or run.version not in {None, engine.version} or not engine.admit(function, run.id):
+        if function is None or run.version not in {None, engine.version} or not engine.places.admit(function, run.id):
             return False
         run.state, run.owner, run.kind = State.RUNNING, engine.worker_id, function.kind
         run.version, run.fingerprint = engine.version, function.fingerprint

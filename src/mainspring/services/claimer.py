@@ -126,8 +126,8 @@ class Claimer(Service):
 
     def _room(self, *, blocking: bool) -> int:
         """How many runs to ask for: `def` runs take a thread each, others only a place."""
-        room = min(self._engine.room(), _LARGEST_BATCH)
-        return min(room, self._engine.thread_room()) if blocking else room
+        room = min(self._engine.places.free(), _LARGEST_BATCH)
+        return min(room, self._engine.places.threads()) if blocking else room
 
     async def _take(self, functions: dict[str, str], now: int, *, blocking: bool) -> Claimed:
         engine, room = self._engine, self._room(blocking=blocking)
@@ -140,10 +140,10 @@ class Claimer(Service):
             compatible=self._compatible,
             queues=self.queues,
             kinds=self._kinds(functions),
-            mine={queue: dict(partitions) for queue, partitions in engine.placed.items()},
+            mine={queue: dict(partitions) for queue, partitions in engine.places.queued.items()},
             admit=admit,
         )
-        with engine.held(room, blocking=blocking):
+        with engine.places.held(room, blocking=blocking):
             claimed = await self._claim(request)
         engine.take(claimed.claims)
         if claimed.more and self._room(blocking=blocking) > 0:
