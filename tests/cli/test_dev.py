@@ -123,6 +123,38 @@ def test_the_dashboard_of_a_database_needs_no_code(tmp_path: Path, mainspring: M
         ui.process.wait(30)
 
 
+def test_a_program_that_runs_when_it_is_imported_is_told_where_to_do_so(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(CODE.format(word="first") + "\nimport time\ntime.sleep(3_600)\n")
+    loading = Running(tmp_path, "dev", "shop.py", "--port", "0")
+    try:
+        loading.says("still being loaded")
+        assert '`if __name__ == "__main__":`' in loading.said
+    finally:
+        loading.stop()
+
+
+def _not_there(name: str) -> None:
+    """What find_spec says of a package that is not installed."""
+
+
+@pytest.mark.parametrize("command", ["dev", "ui"])
+def test_a_dashboard_without_its_extra_says_what_to_install(
+    command: str, mainspring: Mainspring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainspring.cli.ui.find_spec", _not_there)
+    said = mainspring(command, *(["shop.py"] if command == "dev" else []))
+    assert (said.exit_code, "pip install 'mainspring[web]'" in said.stderr) == (1, True)
+
+
+def test_a_database_that_is_not_there_is_told_beside_those_that_are(
+    mainspring: Mainspring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mainspring("db", "migrate", "--url", "sqlite:///orders.db")
+    said = mainspring("runs", "list")
+    assert (said.exit_code, "there is orders.db" in said.stderr) == (1, True)
+
+
 def test_others_are_not_let_in_by_accident(mainspring: Mainspring, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'some.db'}"
     missing = mainspring("ui", "--url", url)

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from mainspring.app.awaited import Awaited
-from mainspring.app.glances import Glances
+from mainspring.app.ending_lookups import EndingLookups
 from mainspring.app.options import micros
 from mainspring.app.transacting import refuse_waiting
 from mainspring.engine import flows
@@ -33,7 +33,7 @@ class Results:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._glances = Glances(self._ended, lambda: runtime.clock)
+        self._lookups = EndingLookups(self._ended, lambda: runtime.clock)
 
     @ours
     async def call(self, call: Call[Any]) -> Any:
@@ -86,7 +86,7 @@ class Results:
         """`fresh`: the run was set off on this very loop a moment ago, so there is no need to look whether it has ended."""
         with Awaited(connection, run_id, timeout) as told:
             if not fresh:
-                found = await self._glances.at(run_id)
+                found = await self._lookups.at(run_id)
                 if run_id not in found or found[run_id] is not None:
                     return found.get(run_id)
             return await told

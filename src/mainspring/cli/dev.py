@@ -17,7 +17,7 @@ from mainspring.app.client import Client
 from mainspring.app.settings import Settings
 from mainspring.cli.commands import Command, Failure, note
 from mainspring.cli.looking import Found, look
-from mainspring.cli.ui import served, serving_options
+from mainspring.cli.ui import require_web, served, serving_options
 from mainspring.cli.worker import Stop
 from mainspring.errors import InvalidInput
 from mainspring.operations.connect import missing_file, shown
@@ -46,6 +46,7 @@ def dev(target: str, url: str | None, host: str, port: int, token: str | None, *
     \b
       mainspring dev shop:app
     """
+    require_web()
     found = asyncio.run(look(target))
     if found.error is not None:
         raise Failure(f"{target} cannot be loaded:\n{found.error}")

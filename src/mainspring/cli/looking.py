@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import sysconfig
 import traceback
@@ -12,14 +13,19 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct, field
 
+from mainspring.cli.commands import note
 from mainspring.cli.target import load_app
 from mainspring.model.clock import SystemClock, to_datetime
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from mainspring.app.app import App
 
 _OURS = str(Path(__file__).parents[1])
 _MARK = "mainspring-found:"
+LONG_SECONDS = 5
+RUNS_AT_IMPORT = 'what should not run whenever it is imported belongs below `if __name__ == "__main__":`'
 
 
 class Found(Struct):
@@ -38,6 +44,16 @@ class Found(Struct):
     error: str | None = None
 
 
+@contextlib.contextmanager
+def reminding(words: str) -> Generator[None]:
+    """Say something if a block takes long."""
+    later = asyncio.get_running_loop().call_later(LONG_SECONDS, note, words)
+    try:
+        yield
+    finally:
+        later.cancel()
+
+
 async def look(target: str) -> Found:
     """What is in the code that a target names, as it is on the disk now."""
     process = await asyncio.create_subprocess_exec(
@@ -48,7 +64,8 @@ async def look(target: str) -> Found:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, err = await process.communicate()
+    with reminding(f"{target} is still being loaded; {RUNS_AT_IMPORT}"):
+        out, err = await process.communicate()
     for line in out.decode(errors="replace").splitlines():
         if line.startswith(_MARK):
             return msgspec.json.decode(line.removeprefix(_MARK), type=Found)

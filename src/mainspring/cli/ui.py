@@ -7,6 +7,7 @@ import contextlib
 import ipaddress
 import socket
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import click
@@ -66,6 +67,7 @@ def ui(url: str, host: str, port: int, token: str | None, *, read_only: bool) ->
       mainspring ui
       mainspring ui --url postgresql://db/shop --host 0.0.0.0 --token "$SECRET"
     """
+    require_web()
     require_there(url)
     client = Client(url, settings=replace(Settings(), migrate=False))
     try:
@@ -86,13 +88,18 @@ async def _serve(client: Client, url: str, host: str, port: int, token: str | No
         await stop.asked.wait()
 
 
+def require_web() -> None:
+    """What the dashboard needs is an extra; say so before anything else is done."""
+    missing = [name for name in ("starlette", "jinja2", "uvicorn") if find_spec(name) is None]
+    if missing:
+        raise MissingExtra(f"the dashboard needs {', '.join(missing)}; pip install 'mainspring[web]'")
+
+
 @contextlib.asynccontextmanager
 async def served(pages: ASGIApp, host: str, port: int, token: str | None) -> AsyncGenerator[str]:
     """Serve the dashboard for the length of a block, under the address that this gives. Beyond this machine it needs a token."""
-    try:
-        import uvicorn  # noqa: PLC0415  (only with the extra)
-    except ModuleNotFoundError as error:
-        raise MissingExtra("the dashboard needs a server; pip install 'mainspring[web]'") from error
+    import uvicorn  # noqa: PLC0415  (only with the extra)
+
     if token is None and not _is_here(host):
         raise InvalidInput(
             f"on {host} others can reach the dashboard; give --token (or MAINSPRING_TOKEN), or mount it in an app of yours "

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mainspring.store.protocol import Store
 
 __all__ = ["Operations", "connect", "missing_file", "shown"]
+_MOST_NAMED = 5
 
 
 class Operations:
@@ -117,6 +118,12 @@ def require_there(url: str) -> None:
     path = missing_file(url)
     if path is not None:
         raise StoreUnavailable(
-            f"there is no database file {path.absolute()}; give another one with --url, "
+            f"there is no database file {path.absolute()}{_beside(path)}; give another one with --url or MAINSPRING_URL, "
             f"or make it with `mainspring db migrate --url {url}`"
         )
+
+
+def _beside(path: Path) -> str:
+    """The databases that are there instead: the name was forgotten more often than the file."""
+    names = sorted(each.name for each in path.parent.glob("*.db"))
+    return f"; there is {', '.join(names[:_MOST_NAMED])}" if names else ""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from mainspring.errors import Conflict, InvalidInput, NotFound
-from mainspring.operations.glances import quickly
 from mainspring.operations.run_filters import run_filter
+from mainspring.operations.run_lists import quickly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -11,11 +11,11 @@ from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.records import error_of
 from mainspring.model.states import LIVE, State
+from mainspring.operations.appearance import appearance, moment
 from mainspring.operations.functions import ScheduledFunctions
-from mainspring.operations.glances import GlancePage, glance, quickly
 from mainspring.operations.managing import Managing, check_reason
 from mainspring.operations.run_filters import RunFilters, RunTraits, run_filter
-from mainspring.store.ops import FAR
+from mainspring.operations.run_lists import GlancePage, glance, quickly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -187,21 +187,21 @@ class Runs(Managing):
 
 
 def run_info(run: Run) -> RunInfo:
-    stopping = run.stopping is not None and not run.state.ended
+    shown = appearance(run)
     return RunInfo(
         id=run.id,
         workflow=run.workflow,
         kind=run.kind,
-        state=State.CANCELLING if stopping else run.state,
-        reason=run.stopping or None if stopping else run.reason,
+        state=shown.state,
+        reason=shown.reason,
         input=json.loads(run.input),
         output=_value(run.output),
         error=_value(run.error),
-        due=_time(run.due),
+        due=moment(run.due),
         created=to_datetime(run.created),
-        started=_time(run.started),
-        completed=_time(run.completed),
-        deadline=_time(run.deadline),
+        started=moment(run.started),
+        completed=moment(run.completed),
+        deadline=moment(run.deadline),
         worker=run.owner,
         epoch=run.epoch,
         recoveries=run.recoveries,
@@ -209,7 +209,7 @@ def run_info(run: Run) -> RunInfo:
         parent=run.parent,
         scheduled_by=run.scheduled_by,
         attributes=json.loads(run.attributes),
-        stranded=json.loads(run.stranded)["reason"] if run.stranded and run.state is State.QUEUED else None,
+        stranded=shown.stranded,
         timeout=None if run.timeout is None else run.timeout / SECOND,
         schedule=run.schedule,
         tick=_tick(run.tick),
@@ -232,19 +232,19 @@ def step_info(step: Step) -> StepInfo:
         name=step.name,
         output=_value(step.output),
         error=_value(step.error),
-        started=_time(step.started),
-        completed=_time(step.completed),
+        started=moment(step.started),
+        completed=moment(step.completed),
         attempts=step.attempts,
         tried=[error for each in trail if (error := error_of(each)) is not None],
         tries=[_try(each, step.completed) for each in trail if isinstance(each, dict)],
         child=step.child,
-        due=_time(step.due),
+        due=moment(step.due),
         interrupted=step.interrupted,
     )
 
 
 def _try(attempt: dict[str, Any], completed: int | None) -> Try:
-    return Try(to_datetime(attempt["from"]), _time(attempt.get("to", completed)), attempt["error"])
+    return Try(to_datetime(attempt["from"]), moment(attempt.get("to", completed)), attempt["error"])
 
 
 def _tick(text: str | None) -> datetime | None:
@@ -253,7 +253,3 @@ def _tick(text: str | None) -> datetime | None:
 
 def _value(text: str | None) -> Any:
     return None if text is None else json.loads(text)
-
-
-def _time(micros: int | None) -> datetime | None:
-    return None if micros is None or micros >= FAR else to_datetime(micros)

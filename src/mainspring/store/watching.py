@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from mainspring.model.states import LIVE, State
-from mainspring.store.glances import Glances
 from mainspring.store.ops import FAR
 from mainspring.store.queues import RESUMES, WAITS
+from mainspring.store.run_glances import RunGlances
 from mainspring.store.tick_glances import TickGlances
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class Watching:
     """What the dashboard and the metrics read, and the two tables that are kept for them."""
 
     def __init__(self, rows: Rows, do: Do, spans: str, filters: Filters, each: str | None = None) -> None:
-        self.glances = Glances(rows, filters)
+        self.glances = RunGlances(rows, filters)
         self.ticks = TickGlances(rows, spans, each)
         self._rows = rows
         self._do = do

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.operations.functions import ScheduledFunction
-    from mainspring.operations.glances import RunGlance
+    from mainspring.operations.run_lists import RunGlance
     from mainspring.operations.runs import LogLine, RunInfo, StepInfo
     from mainspring.operations.schedule_infos import ScheduleInfo
     from mainspring.operations.talk import Conversation

@@ -123,29 +123,23 @@ def note(response: HTMLResponse | Any, request: Request, kind: str, message: str
     _set(response, request, NOTICE, json.dumps({"kind": kind, "message": message[:1_500]}), 60)
 
 
-def _set(response: Any, request: Request, name: str, value: str, seconds: int | None) -> None:
+def _set(
+    response: Any, request: Request, name: str, value: str, seconds: int | None, *, samesite: str = "strict"
+) -> None:
     response.set_cookie(
         name,
         value,
         max_age=seconds,
         path=base_of(request) or "/",
         httponly=True,
-        samesite="strict",
+        samesite=samesite,
         secure=request.url.scheme == "https",
     )
 
 
 def set_session(response: Any, request: Request, name: str, value: str, seconds: int) -> None:
     """A cookie that comes along when somebody follows a link to here; what changes things needs more than that."""
-    response.set_cookie(
-        name,
-        value,
-        max_age=seconds,
-        path=base_of(request) or "/",
-        httponly=True,
-        samesite="lax",
-        secure=request.url.scheme == "https",
-    )
+    _set(response, request, name, value, seconds, samesite="lax")
 
 
 def new_secret() -> str:

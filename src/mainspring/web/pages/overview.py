@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from mainspring.operations.glances import RunGlance
+from mainspring.operations.run_lists import RunGlance
 from mainspring.operations.watch import Coming, Pulse
 from mainspring.web.views import Pages, Scene
 

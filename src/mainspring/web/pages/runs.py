@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, field
 
 from mainspring.errors import InvalidInput
 from mainspring.model.states import State
-from mainspring.operations.glances import RunGlance
+from mainspring.operations.run_lists import RunGlance
 from mainspring.operations.runs import LogLine, RunInfo, StepInfo
 from mainspring.operations.talk import Conversation
 from mainspring.web.views import After, Body, Done, Id, Moment, Pages, PageSize, Reason, Scene

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from mainspring.operations.glances import RunGlance
+from mainspring.operations.run_lists import RunGlance
 from mainspring.operations.watch import VersionInfo
 from mainspring.web.views import NoQuery, Pages, Scene
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003  (pages are described by their annotations)
 from typing import TYPE_CHECKING
@@ -12,12 +11,12 @@ from msgspec.structs import replace
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.ids import id_at
 from mainspring.model.states import LIVE, State
-from mainspring.store.ops import FAR
+from mainspring.operations.appearance import appearance, moment
 from mainspring.store.protocol import RunFilter
 from mainspring.store.watching import MOST
 
 if TYPE_CHECKING:
-    from mainspring.store.glances import Glance
+    from mainspring.store.run_glances import Glance
     from mainspring.store.watching import Watching
 
 WITHIN = 20_000
@@ -113,26 +112,22 @@ def _within_times(wanted: RunFilter) -> RunFilter:
 
 
 def _glance(run: Glance) -> RunGlance:
-    stopping = run.stopping is not None and not run.state.ended
+    shown = appearance(run)
     return RunGlance(
         id=run.id,
         workflow=run.workflow,
         kind=run.kind,
-        state=State.CANCELLING if stopping else run.state,
-        reason=run.stopping or None if stopping else run.reason,
+        state=shown.state,
+        reason=shown.reason,
         message=run.message,
-        due=None if run.due >= FAR else to_datetime(run.due),
+        due=moment(run.due),
         created=to_datetime(run.created),
-        started=_time(run.started),
-        completed=_time(run.completed),
+        started=moment(run.started),
+        completed=moment(run.completed),
         queue=run.queue,
         schedule=run.schedule,
         version=run.version,
         parent=run.parent,
         forked_from=run.forked_from,
-        stranded=json.loads(run.stranded)["reason"] if run.stranded and run.state is State.QUEUED else None,
+        stranded=shown.stranded,
     )
-
-
-def _time(micros: int | None) -> datetime | None:
-    return None if micros is None else to_datetime(micros)

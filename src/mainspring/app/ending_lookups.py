@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     Asker = tuple[str, asyncio.Future[Found]]
 
 
-class Glances:
-    """A thousand coroutines that wait for a thousand runs begin with one glance, not with a thousand changes of thread."""
+class EndingLookups:
+    """A thousand coroutines that wait for a thousand runs begin with one lookup, not with a thousand changes of thread."""
 
     def __init__(self, ask: Callable[[set[str]], Awaitable[Found]], clock: Callable[[], Clock]) -> None:
         self._ask = ask

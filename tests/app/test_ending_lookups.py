@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mainspring import App
-from mainspring.app.glances import Glances
+from mainspring.app.ending_lookups import EndingLookups
 from mainspring.errors import NotFound, StoreUnavailable
 from mainspring.model.clock import SystemClock
 
@@ -54,8 +54,8 @@ async def test_who_no_longer_waits_takes_nothing_from_the_others() -> None:
         await answer.wait()
         return dict.fromkeys(ids)
 
-    glances = Glances(ask, SystemClock)
-    impatient, patient = asyncio.create_task(glances.at("a")), asyncio.create_task(glances.at("b"))
+    lookups = EndingLookups(ask, SystemClock)
+    impatient, patient = asyncio.create_task(lookups.at("a")), asyncio.create_task(lookups.at("b"))
     await asked.wait()
     impatient.cancel()
     answer.set()
@@ -67,6 +67,6 @@ async def test_a_database_out_of_reach_is_told_to_everybody_who_asked() -> None:
     async def ask(_ids: set[str]) -> dict[str, Ending | None]:
         raise StoreUnavailable("away")
 
-    glances = Glances(ask, SystemClock)
-    answers = await asyncio.gather(*(glances.at(name) for name in "abc"), return_exceptions=True)
+    lookups = EndingLookups(ask, SystemClock)
+    answers = await asyncio.gather(*(lookups.at(name) for name in "abc"), return_exceptions=True)
     assert [str(each) for each in answers] == ["away"] * 3

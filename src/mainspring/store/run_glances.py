@@ -46,7 +46,7 @@ class Glance(Struct, frozen=True):
     stopping: str | None
 
 
-class Glances:
+class RunGlances:
     """Lists of runs, and how far one has to look for them."""
 
     def __init__(self, rows: Callable[..., list[tuple[Any, ...]]], filters: Filters) -> None:
