@@ -101,6 +101,21 @@ def test_one_command_executes_shows_and_reloads_and_broken_code_stops_nothing(de
     assert dev.stop() == 0
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP], ids=["killed", "terminal-closed"])
+def test_no_worker_is_left_behind(dev: Running, tmp_path: Path, mainspring: Mainspring, how: signal.Signals) -> None:
+    dev.says("succeeded  greet  hello-")
+    dev.process.send_signal(how)
+    dev.process.wait(30)
+    url = f"sqlite:///{tmp_path / 'dev.db'}"
+
+    def workers() -> list[str]:
+        listed = mainspring("workers", "list", "-o", "ids", "--url", url)
+        assert listed.exit_code == 0, listed.stderr
+        return listed.stdout.split()
+
+    eventually(lambda: workers() == [], "the worker has gone in order")
+
+
 def test_code_that_does_not_load_is_refused_at_the_start(mainspring: Mainspring, tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text("import nonsense_that_is_not_there\n")
     result = mainspring("dev", str(tmp_path / "wrong.py"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 import sys
 from contextlib import closing
@@ -41,6 +42,19 @@ async def test_a_living_worker_is_well(mainspring: Mainspring, client: App, stor
     findings = {one["subject"]: one for one in json.loads(result.stdout)}
     assert findings["worker"]["verdict"] == "ok"
     assert f"version {client.version}" in findings["worker"]["found"]
+
+
+async def test_workers_are_listed_while_they_live(mainspring: Mainspring, client: App, store_url: str) -> None:
+    async with client:
+        (found,) = json.loads(
+            (await asyncio.to_thread(mainspring, "workers", "list", "--url", store_url, "-o", "json")).stdout
+        )
+        table = (await asyncio.to_thread(mainspring, "workers", "list", "--url", store_url)).stdout
+        ids = (await asyncio.to_thread(mainspring, "workers", "list", "--url", store_url, "-o", "ids")).stdout
+    assert (found["version"], found["pid"]) == (client.version, os.getpid())
+    assert table.splitlines()[1].startswith(found["id"])
+    assert ids == f"{found['id']}\n"
+    assert mainspring("workers", "list", "--url", store_url, "-o", "ids").stdout == ""
 
 
 async def test_runs_that_no_worker_knows_are_wrong(mainspring: Mainspring, client: App, store_url: str) -> None:

@@ -121,6 +121,8 @@ class Developing:
             "warning",
             "--quiet",
             "--show-runs",
+            "--until-eof",
+            stdin=asyncio.subprocess.PIPE,  # ends with this process, even if it is killed: no worker is left behind
             start_new_session=True,  # ^C in the terminal is for this process, which stops its worker in order
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )

@@ -18,6 +18,7 @@ from mainspring.cli import (
     ui,
     versions,
     worker,
+    workers,
 )
 from mainspring.cli.commands import Group, colour_wanted
 
@@ -61,6 +62,7 @@ main.add_command(queues.queues)
 main.add_command(crontab.crontab)
 main.add_command(schedules.schedules)
 main.add_command(versions.versions)
+main.add_command(workers.workers)
 main.add_command(replay.replay)
 main.add_command(database.db)
 main.add_command(doctor.doctor)

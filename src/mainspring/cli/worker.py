@@ -60,6 +60,7 @@ _MOST_NAMED = 5
 )
 @click.option("--quiet", is_flag=True, help="Say nothing but what is logged.")
 @click.option("--show-runs", is_flag=True, help="Say of each run how it ended.")
+@click.option("--until-eof", is_flag=True, hidden=True, help="Stop when standard input ends: with who started this.")
 def worker(
     target: str,
     concurrency: int | None,
@@ -73,6 +74,7 @@ def worker(
     quiet: bool,
     show_runs: bool,
     no_crontab: bool,
+    until_eof: bool,
 ) -> None:
     """Execute the runs of an app until stopped, or, with --once, until nothing is due.
 
@@ -98,7 +100,8 @@ def worker(
         showing.show_runs(app)
     if not quiet:
         _introduce(app, target)
-    asyncio.run(_serve(app, once=once, fail_fast=fail_fast, say=_nothing if quiet else note))
+    say = _nothing if quiet else note
+    asyncio.run(_serve(app, once=once, fail_fast=fail_fast, until_eof=until_eof, say=say))
     _leave_stuck_threads()
 
 
@@ -130,8 +133,10 @@ def _introduce(app: App, target: str) -> None:
         note(f"  {kind + 's':<10} {', '.join(names) or 'none'}")
 
 
-async def _serve(app: App, *, once: bool, fail_fast: bool, say: Callable[[str], None]) -> None:
+async def _serve(app: App, *, once: bool, fail_fast: bool, until_eof: bool, say: Callable[[str], None]) -> None:
     stop = Stop()
+    if until_eof:
+        stop.when_input_ends()
     async with AsyncExitStack() as stack:
         if not await _enter(app, stack, stop, fail_fast=fail_fast):
             return
@@ -201,6 +206,19 @@ class Stop:
         self._signalled = False
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._hear)
+        closed = getattr(signal, "SIGHUP", None)  # its terminal is; not on Windows, and not below nohup
+        if closed is not None and signal.getsignal(closed) is signal.SIG_DFL:
+            signal.signal(closed, self._hear)
+
+    def when_input_ends(self) -> None:
+        """Stop with the process that holds the other end of standard input, however that one ends."""
+        threading.Thread(target=self._drain_input, name="mainspring-input", daemon=True).start()
+
+    def _drain_input(self) -> None:
+        while os.read(0, 1_024):
+            pass
+        with contextlib.suppress(RuntimeError):  # it has stopped already
+            self._loop.call_soon_threadsafe(self.asked.set)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         del frame

@@ -1,0 +1,51 @@
+"""`mainspring workers`: the processes that execute."""
+
+from __future__ import annotations
+
+import click
+
+from mainspring.app.settings import Settings
+from mainspring.cli import display
+from mainspring.cli.commands import Group, output_option, url_option
+from mainspring.model.clock import to_datetime
+from mainspring.operations.connect import connect
+
+
+@click.group(cls=Group)
+def workers() -> None:
+    """See the processes that execute runs."""
+
+
+@workers.command(name="list")
+@url_option
+@output_option("table", "json", "ids")
+def list_(url: str, output: str) -> None:
+    """List workers, oldest first: where they are, what they execute, when they last showed life, and how much they have in hand.
+
+    A worker that stops in order goes from the list; one that was killed goes when another has taken over its runs.
+
+    \b
+      mainspring workers list
+    """
+    with connect(url, Settings()) as operations:
+        found = operations.workers.list()
+        loads = operations.watch.loads()
+        now = to_datetime(operations.clock.now())
+    if output == "json":
+        display.as_json(found)
+    elif output == "ids":
+        for each in found:
+            click.echo(each.id)
+    else:
+        rows = (
+            [
+                each.id,
+                f"{each.host}, {each.pid}",
+                each.version,
+                display.ago(each.started, now),
+                display.ago(each.seen, now),
+                str(loads.get(each.id, 0)),
+            ]
+            for each in found
+        )
+        display.table(("WORKER", "HOST, PID", "VERSION", "STARTED", "SEEN", "RUNS"), rows)
