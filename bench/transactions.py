@@ -3,7 +3,7 @@
 | what it yields                           | of what                                                                      |
 |------------------------------------------|------------------------------------------------------------------------------|
 | transaction, def run                     | ms per transaction of one `def` run: an update and an insert of the user's   |
-| bare: transaction                        | ms for the same two statements and one insert more, in a bare transaction    |
+| bare: transaction                        | ms for the same two statements and one insert more; the two take turns       |
 | run_after(0) to first instruction        | ms, p50, from the last instruction of the transaction that schedules: its commit is included |
 | … in another process                     | the same, PostgreSQL only                                                    |
 | functions scheduled                      | per second, with `start_many`, a thousand at a time                          |
@@ -17,16 +17,17 @@ import statistics
 import subprocess
 import sys
 import time
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from bench.bare import PAYLOAD
-from bench.harness import PROJECT, Figure, Target, median_of_three, p50_ms
+from bench.harness import PROJECT, Figure, Target, seconds
 from mainspring import App, Tx
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
 TRANSACTIONS = 300
 HANDOVERS = 60
@@ -43,9 +44,11 @@ _TABLES = (
 
 
 class Bank:
-    """An app with tables of its user's."""
+    """An app with tables of its user's. Its transactions take turns with what is done `beside` them, so that whatever else the disk
+    and the processor have to do meanwhile is the same for both.
+    """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, beside: Callable[[], None] = lambda: None) -> None:
         self.app = app = App(url, version="bench")
         self.times: list[float] = []
 
@@ -56,9 +59,12 @@ class Bank:
             return {"number": number}
 
         @app.workflow
-        def posts(count: int) -> float:
-            numbers = iter(range(count))
-            return p50_ms(lambda: post(next(numbers)), count)
+        def posts(count: int) -> list[float]:
+            own, bare = [], []
+            for number in range(count):
+                own.append(seconds(lambda number=number: post(number)))  # type: ignore[misc]
+                bare.append(seconds(beside))
+            return [statistics.median(own) * 1e3, statistics.median(bare) * 1e3]
 
         @app.step
         async def first_instruction() -> float:
@@ -74,8 +80,8 @@ class Bank:
 
 
 def transactions(target: Target) -> Iterator[Figure]:
-    yield Figure("bare", "transaction", target.kind, _bare(target), "ms", "two statements and an insert, p50")
-    own = median_of_three(lambda: _posts(_prepared(target)))
+    own, bare = _posts(target)
+    yield Figure("bare", "transaction", target.kind, bare, "ms", "two statements and an insert, p50")
     yield Figure("mainspring", "transaction, def run", target.kind, own, "ms", "the same two, recorded; p50")
     here = asyncio.run(_handed_over(_prepared(target), work=True))
     yield Figure("mainspring", "run_after(0) to first instruction", target.kind, here, "ms", "same process, p50")
@@ -106,12 +112,13 @@ def _prepared(target: Target) -> str:
     return url
 
 
-def _bare(target: Target) -> float:
+@contextmanager
+def _bare(target: Target) -> Generator[Callable[[], None], None, None]:
+    """The transaction without the library, in a database of its own."""
     url = _prepared(target)
     numbers = iter(range(10**9))
-    made: Callable[[], None]
     if target.kind == "sqlite":
-        database = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+        database = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, check_same_thread=False)
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")
 
@@ -123,7 +130,8 @@ def _bare(target: Target) -> float:
             database.execute(_RECORD, (f"run-{number}", "0", PAYLOAD, number))
             database.execute("COMMIT")
 
-        made, close = on_sqlite, database.close
+        with closing(database):
+            yield on_sqlite
     else:
         connection = psycopg.connect(url, autocommit=True)
 
@@ -134,20 +142,18 @@ def _bare(target: Target) -> float:
                 connection.execute(_INSERT.replace("?", "%s").encode(), (number % 3 + 1, 1))
                 connection.execute(_RECORD.replace("?", "%s").encode(), (f"run-{number}", "0", PAYLOAD, number))
 
-        made, close = on_postgres, connection.close
-    try:
-        for _ in range(20):
-            made()
-        return median_of_three(lambda: p50_ms(made, TRANSACTIONS))
-    finally:
-        close()
+        with closing(connection):
+            yield on_postgres
 
 
-def _posts(url: str) -> float:
-    bank = Bank(url)
-    with bank.app:
-        bank.posts(20)
-        return bank.posts(TRANSACTIONS)
+def _posts(target: Target) -> tuple[float, float]:
+    """Milliseconds of a recorded transaction and of a bare one: medians of three rounds, the first of which only warms up."""
+    with _bare(target) as bare:
+        bank = Bank(_prepared(target), bare)
+        with bank.app:
+            _, *rounds = [bank.posts(TRANSACTIONS) for _ in range(4)]
+    own, beside = zip(*rounds, strict=True)
+    return statistics.median(own), statistics.median(beside)
 
 
 async def _handed_over(url: str, *, work: bool) -> float:

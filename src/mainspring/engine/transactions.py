@@ -7,8 +7,9 @@ made once whatever happens.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from mainspring.engine.context import StepScope, TransactionScope, current
 from mainspring.engine.recording import Consult, Nap, Transact, conclude, frontier, heed, outcome, replayed, tell, turn
@@ -40,8 +41,7 @@ class Unrecorded(Exception):
     """The record was refused: the run is another worker's by now, or this very outcome is recorded already."""
 
 
-@dataclass(slots=True)
-class TransactionCall:
+class TransactionCall(Struct):
     """A transaction to be made: the function with its arguments, and what it is to be given at which place."""
 
     name: str
@@ -112,7 +112,8 @@ def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
         ex.set_resting(resting=False)
     assert record.seq is not None  # noqa: S101
     tell(ex, record)
-    heed(ex, Written(stopping=effect.stopping))
+    if effect.stopping:
+        heed(ex, Written(stopping=True))
     yield from turn(ex, record, record)
     return outcome(ex, record, call.result)
 

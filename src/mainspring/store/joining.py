@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
+from msgspec import Struct, field
 
 from mainspring.model.states import State
 from mainspring.store import sql
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Rows = list[tuple[Any, ...]]
-Asked = tuple[str, dict[str, Any]]
+Asked = tuple[str, Any]
+"""A statement with its values: by name, or by place where that is known to be understood."""
 Talk = Generator[Asked, Rows, T]
 Place = tuple[str, str, str]
 """Of a transaction: the uid of its run, the run's generation and attempt, and its position there."""
@@ -55,7 +57,7 @@ class Texts:
     start: str
     there: str
     askers: str
-    checkpoint: str
+    checkpoint: Callable[[Write], Talk[State | None]]
     mood: str
     born_cancelled: str
     lock_tree: str
@@ -108,8 +110,7 @@ async def carry_async(talk: Talk[T], tongue: AsyncTongue) -> T:
         return found
 
 
-@dataclass(slots=True)
-class Joining:
+class Joining(Struct):
     """What was made part of one open transaction, and what is to be told when it has committed."""
 
     texts: Texts
@@ -192,16 +193,13 @@ class Joining:
 
         None: the run is another's, or it is recorded already. A run that is being cancelled keeps what its transaction did, but nothing that was started in it begins.
         """
-        step = write.step
-        values = dict(zip(sql.STEP_COLUMNS, sql.step_values(step), strict=True), owner=write.owner)
-        rows = yield self.texts.checkpoint, values
-        if not rows:
+        state = yield from self.texts.checkpoint(write)
+        if state is None:
             return None
-        state = State(rows[0][0])
         if self.born and state in STOPPED:
             yield from self._cancel_born(self.born, now)
         if write.mood is not None:
-            yield self.texts.mood, {"run": step.run, "mood": write.mood, "due": write.due}
+            yield self.texts.mood, {"run": write.step.run, "mood": write.mood, "due": write.due}
         return state
 
     def done_with(self, keys: Sequence[Place]) -> Talk[list[Place]]:

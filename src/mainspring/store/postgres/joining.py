@@ -14,6 +14,7 @@ import psycopg
 from psycopg.rows import tuple_row
 from psycopg.types.string import TextLoader
 
+from mainspring.model.states import State
 from mainspring.store import joining as store
 from mainspring.store import sql
 from mainspring.store.functions import Functions
@@ -30,7 +31,8 @@ from mainspring.store.run_filters import POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE, 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from mainspring.store.joining import Joining, Rows, Tongue
+    from mainspring.store.joining import Joining, Rows, Talk, Tongue
+    from mainspring.store.ops import Write
     from mainspring.store.postgres.database import Connection, Database
     from mainspring.store.postgres.dialect import Dialect
 
@@ -39,6 +41,20 @@ _PART = "mainspring_part"
 
 def _travels(column: str) -> str:
     return "text" if "json" in cast(column) else cast(column)
+
+
+_CHECKPOINT = f"""
+  WITH mine AS MATERIALIZED (SELECT owner, epoch, state FROM runs WHERE id = :run FOR SHARE)
+  INSERT INTO steps ({", ".join(sql.STEP_COLUMNS)})
+  SELECT {", ".join(f":{column}::{cast(column)}" for column in sql.STEP_COLUMNS)} FROM mine
+  WHERE owner = :owner AND epoch = :epoch AND state IN ('running', 'waiting', 'cancelling')
+  {ON_STEP} RETURNING (SELECT state FROM mine)
+"""
+
+
+def _checkpoint(write: Write) -> Talk[State | None]:
+    rows = yield _CHECKPOINT, dict(zip(sql.STEP_COLUMNS, sql.step_values(write.step), strict=True), owner=write.owner)
+    return State(rows[0][0]) if rows else None
 
 
 TEXTS = Texts(
@@ -50,13 +66,7 @@ TEXTS = Texts(
 """,
     there="SELECT id, uid, workflow, state FROM runs WHERE id = ANY(:ids)",
     askers="SELECT id, state FROM runs WHERE id = ANY(:ids) ORDER BY id FOR SHARE",
-    checkpoint=f"""
-  WITH mine AS MATERIALIZED (SELECT owner, epoch, state FROM runs WHERE id = :run FOR SHARE)
-  INSERT INTO steps ({", ".join(sql.STEP_COLUMNS)})
-  SELECT {", ".join(f":{column}::{cast(column)}" for column in sql.STEP_COLUMNS)} FROM mine
-  WHERE owner = :owner AND epoch = :epoch AND state IN ('running', 'waiting', 'cancelling')
-  {ON_STEP} RETURNING (SELECT state FROM mine)
-""",
+    checkpoint=_checkpoint,
     mood=MOOD_ONE,
     born_cancelled="""
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, untold = true

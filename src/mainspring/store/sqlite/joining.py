@@ -6,6 +6,7 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from mainspring.model.states import State
 from mainspring.store import joining as store
 from mainspring.store import sql
 from mainspring.store.functions import Functions
@@ -23,11 +24,29 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Generator
 
-    from mainspring.store.joining import Joining, Rows, Tongue
+    from mainspring.store.joining import Joining, Rows, Talk, Tongue
+    from mainspring.store.ops import Write
     from mainspring.store.sqlite.database import Database
 
 _PART = "mainspring_part"
 _IDS = "(SELECT value FROM json_each(:ids))"
+
+_FENCE = """
+  SELECT state, owner, epoch, (SELECT completed FROM steps WHERE run = ?1 AND position = ?2) FROM runs WHERE id = ?1
+"""
+_IN_HAND = (State.RUNNING, State.WAITING, State.CANCELLING)
+_RECORD = f"INSERT INTO steps ({', '.join(sql.STEP_COLUMNS)}) VALUES ({', '.join('?' for _ in sql.STEP_COLUMNS)}) {ON_STEP}"
+
+
+def _checkpoint(write: Write) -> Talk[State | None]:
+    """Looking and then writing takes half as long as one statement that does both, and nobody else writes in between."""
+    step = write.step
+    for state, owner, epoch, completed in (yield _FENCE, (step.run, step.position)):
+        if state in _IN_HAND and owner == write.owner and epoch == step.epoch and completed is None:
+            yield _RECORD, sql.step_values(step)
+            return State(state)
+    return None
+
 
 TEXTS = Texts(
     start=f"""
@@ -37,13 +56,7 @@ TEXTS = Texts(
 """,
     there=f"SELECT id, uid, workflow, state FROM runs WHERE id IN {_IDS}",
     askers=f"SELECT id, state FROM runs WHERE id IN {_IDS}",
-    checkpoint=f"""
-  INSERT INTO steps ({", ".join(sql.STEP_COLUMNS)})
-  SELECT {", ".join(f":{column}" for column in sql.STEP_COLUMNS)} WHERE EXISTS (
-    SELECT 1 FROM runs
-    WHERE id = :run AND owner = :owner AND epoch = :epoch AND state IN ('running', 'waiting', 'cancelling'))
-  {ON_STEP} RETURNING (SELECT state FROM runs WHERE id = :run)
-""",
+    checkpoint=_checkpoint,
     mood="UPDATE runs SET state = :mood, due = :due WHERE id = :run AND state IN ('running', 'waiting')",
     born_cancelled=f"""
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, untold = 1
