@@ -60,11 +60,9 @@ class Bank:
 
         @app.workflow
         def posts(count: int) -> list[float]:
-            own, bare = [], []
-            for number in range(count):
-                own.append(seconds(lambda number=number: post(number)))  # type: ignore[misc]
-                bare.append(seconds(beside))
-            return [statistics.median(own) * 1e3, statistics.median(bare) * 1e3]
+            numbers = iter(range(count))
+            pairs = [(seconds(lambda: post(next(numbers))), seconds(beside)) for _ in range(count)]
+            return [statistics.median(each) * 1e3 for each in zip(*pairs, strict=True)]
 
         @app.step
         async def first_instruction() -> float:

@@ -223,7 +223,7 @@ def committed(ex: Execution, write: Write, final: Step | None = None) -> Flow:
     return answer
 
 
-def heed(ex: Execution, answer: Written) -> None:
+def heed(ex: Execution, answer: Written | Transact) -> None:
     """Stop here if the run was asked to stop: what it did last is recorded, and nothing more begins."""
     if answer.stopping and ex.unwinding is None:
         _stop(ex)

@@ -21,7 +21,7 @@ from mainspring.model.records import Step
 from mainspring.model.states import State
 from mainspring.store.deferred import Deferred
 from mainspring.store.elsewhere import Way
-from mainspring.store.ops import Write, Written
+from mainspring.store.ops import Write
 from mainspring.store.outcomes import Key, Outcome
 from mainspring.store.transactions import Again
 
@@ -112,8 +112,7 @@ def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
         ex.set_resting(resting=False)
     assert record.seq is not None  # noqa: S101
     tell(ex, record)
-    if effect.stopping:
-        heed(ex, Written(stopping=True))
+    heed(ex, effect)
     yield from turn(ex, record, record)
     return outcome(ex, record, call.result)
 

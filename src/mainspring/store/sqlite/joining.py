@@ -35,7 +35,9 @@ _FENCE = """
   SELECT state, owner, epoch, (SELECT completed FROM steps WHERE run = ?1 AND position = ?2) FROM runs WHERE id = ?1
 """
 _IN_HAND = (State.RUNNING, State.WAITING, State.CANCELLING)
-_RECORD = f"INSERT INTO steps ({', '.join(sql.STEP_COLUMNS)}) VALUES ({', '.join('?' for _ in sql.STEP_COLUMNS)}) {ON_STEP}"
+_RECORD = (
+    f"INSERT INTO steps ({', '.join(sql.STEP_COLUMNS)}) VALUES ({', '.join('?' for _ in sql.STEP_COLUMNS)}) {ON_STEP}"
+)
 
 
 def _checkpoint(write: Write) -> Talk[State | None]:
