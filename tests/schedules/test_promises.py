@@ -113,6 +113,31 @@ async def test_runs_that_end_together_leave_the_result_of_the_last(bench: Bench)
 
 
 # -- by hand -------------------------------------------------------------------------------------------------------------
+async def test_a_run_that_fails_in_the_moment_in_which_a_later_one_ends_well_is_forgotten(bench: Bench) -> None:
+    bench.durations = {"00:05": "10m", "00:10": "5m"}
+    bench.results["00:05"] = RuntimeError("too bad")
+    await bench.create(Spec(intervals=["5m"], end=at("00:10")), Policy(Overlap.ALLOW_ALL))
+    await bench.to("00:16")
+    found = await bench.describe()
+    assert (found.failures, found.last_failure, found.last_result) == (0, None, "00:10")
+
+
+async def test_two_schedules_whose_runs_would_have_one_id_stop_neither_each_other_nor_the_rest(bench: Bench) -> None:
+    for name in ("a", "b"):
+        await bench.app.schedules.create(name, bench.act.options(id="report").bind(), FIVE)
+    await bench.create("5m")
+    await bench.to("00:11")
+    fates = [list((await bench.outcomes(name)).values()) for name in ("a", "b")]
+    assert [sorted(both) for both in zip(*fates, strict=True)] == [["fired", "start_failed"]] * 2
+    assert list((await bench.outcomes()).values()) == ["fired", "fired"]
+    found = await bench.ticks("a") + await bench.ticks("b")
+    assert {each.run for each in found if each.outcome == "fired"} == {
+        "report-2022-06-01T00:05:00Z",
+        "report-2022-06-01T00:10:00Z",
+    }
+    assert all("already" in str(each.reason) for each in found if each.outcome == "start_failed")
+
+
 async def test_a_trigger_leaves_pause_and_limit_alone_and_is_seen(bench: Bench) -> None:
     await bench.create("5m", Policy(limit=1))
     await bench.to("00:06")

@@ -50,6 +50,7 @@ from mainspring.store.sqlite.statements import (
     UPSERT_STEPS,
     VOID_STEP,
     WAITERS,
+    WAITERS_FOR_ONE,
     finish_values,
     mood_values,
     rest_values,
@@ -58,7 +59,7 @@ from mainspring.store.sqlite.statements import (
 from mainspring.store.waves import waves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from mainspring.store.messages import Heard, Say
     from mainspring.store.ops import Op, Result
@@ -114,7 +115,6 @@ class Batch:
             # A worker hears of what it finished itself in memory, before any poke could reach it.
             finishes = [op for op in ops if isinstance(op, Finish)]
             self.unblock(self.ended, told={op.owner for op in finishes})
-            settle(self._db, finishes, self.ended)
         if self.said:
             self._wake(messages.listeners(self._db, self.said))
         return [answers[id(op)] for op in ops]
@@ -396,12 +396,14 @@ class Batch:
         return verdict
 
     def _finishes(self, ops: list[Finish]) -> Sequence[Result] | None:
+        settle(self._db, ops)
         if FINISH_RUNS.run(self._db, [finish_values(op) for op in ops]) != len(ops):
             return None
         self.ended.update(op.run for op in ops)
         return [Verdict.DONE] * len(ops)
 
     def _finish(self, op: Finish) -> Verdict:
+        settle(self._db, [op])
         if FINISH_RUNS.run(self._db, [finish_values(op)]):
             self.ended.add(op.run)
             return Verdict.DONE
@@ -417,9 +419,13 @@ class Batch:
             return Verdict.FENCED
         return Verdict.STOPPING if row[2] == State.CANCELLING else Verdict.DONE
 
-    def unblock(self, ended: Iterable[str], told: Iterable[str] = ()) -> None:
+    def unblock(self, ended: Collection[str], told: Iterable[str] = ()) -> None:
         """Wake the runs that wait for runs that have ended: queue the parked, poke those in a worker's hand."""
-        self._wake([row[0] for row in self._db.execute(WAITERS, (json.dumps(list(ended)),))], told)
+        if len(ended) == 1:
+            found = self._db.execute(WAITERS_FOR_ONE, tuple(ended))
+        else:
+            found = self._db.execute(WAITERS, (json.dumps(list(ended)),))
+        self._wake([row[0] for row in found], told)
 
     def _wake(self, waiters: list[str], told: Iterable[str] = ()) -> None:
         if waiters:

@@ -2,11 +2,12 @@
 
 `executemany` gives up the interpreter's lock once per row, and gets it back when the event loop's thread is ready to part with it:
 a batch of a hundred can take longer than its commit. So rows go as one statement's parameters, in blocks of a few fixed sizes
-whose statements stay prepared.
+whose statements stay prepared. A row that is alone is not put into a table to be read from: that takes longer than the rest.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _BLOCKS = (64, 16, 4, 1)
+_SOURCE = re.compile(r"\s*FROM \(VALUES \{rows\}\) v\b")
+_VALUE = re.compile(r"\bv\.column(\d+)")
 
 
 class Bulk:
@@ -22,6 +25,8 @@ class Bulk:
     def __init__(self, text: str, width: int) -> None:
         row = f"({', '.join('?' * width)})"
         self._statements = {size: text.replace("{rows}", ", ".join([row] * size)) for size in _BLOCKS}
+        if _SOURCE.search(text):
+            self._statements[1] = _VALUE.sub(r"?\1", _SOURCE.sub("", text))
 
     def run(self, db: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> int:
         """Execute it for all rows; how many it changed."""

@@ -6,14 +6,15 @@ Here whoever writes has the whole database anyway, and a pass less is a commit l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 from mainspring.model.states import State
 from mainspring.store.schedule_sql import ENDED
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Iterable
+    from collections.abc import Sequence
 
     from mainspring.store.ops import Finish
 
@@ -21,22 +22,30 @@ if TYPE_CHECKING:
 _REMEMBER = f"""
   UPDATE schedules SET failures = 0, last_result = :output, last_failure = NULL
   WHERE id = :schedule
+    AND EXISTS (SELECT 1 FROM runs
+      WHERE id = :run AND owner = :owner AND epoch = :epoch AND unsettled = 1 AND state IN ('running', 'waiting'))
     AND NOT EXISTS (SELECT 1 FROM ticks INDEXED BY ticks_waiting
       WHERE outcome IN ('pending', 'buffered') AND schedule = :schedule)
     AND NOT EXISTS (SELECT 1 FROM backfills WHERE completed IS NULL AND schedule = :schedule)
     AND NOT EXISTS (SELECT 1 FROM runs INDEXED BY runs_unsettled
-      WHERE unsettled = 1 AND schedule = :schedule AND state IN {ENDED} AND id <> :run)
-    AND EXISTS (SELECT 1 FROM runs WHERE id = :run AND unsettled = 1)
+      WHERE unsettled = 1 AND schedule = :schedule AND state IN {ENDED})
 """
-_SETTLE = "UPDATE runs SET unsettled = 0 WHERE id = :run"
 
 
-def settle(db: sqlite3.Connection, finishes: Iterable[Finish], ended: Collection[str]) -> None:
-    """Take note of those that can be taken note of at once."""
+def settle(db: sqlite3.Connection, finishes: Sequence[Finish]) -> None:
+    """Take note of those that can be taken note of at once, in the moment before they are made.
+
+    Several runs of one schedule are left to the pass: it matters which of them ended last.
+    """
+    of_schedule = Counter(op.schedule for op in finishes)
     for op in finishes:
-        op.settled = False
-        if op.schedule is not None and op.state is State.SUCCEEDED and op.run in ended:
-            values = {"schedule": op.schedule, "run": op.run, "output": op.output}
-            if db.execute(_REMEMBER, values).rowcount:
-                db.execute(_SETTLE, values)
-                op.settled = True
+        op.settled = (
+            op.schedule is not None
+            and op.state is State.SUCCEEDED
+            and of_schedule[op.schedule] == 1
+            and db.execute(_REMEMBER, _values(op)).rowcount == 1
+        )
+
+
+def _values(op: Finish) -> dict[str, Any]:
+    return {"schedule": op.schedule, "run": op.run, "owner": op.owner, "epoch": op.epoch, "output": op.output}

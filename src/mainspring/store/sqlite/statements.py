@@ -81,12 +81,12 @@ RELEASE = f"""
 FINISH_RUNS = Bulk(
     """
   UPDATE runs SET state = v.column4, reason = coalesce(v.column5, reason), output = v.column6, error = v.column7,
-    completed = v.column8, owner = NULL, poked = 0, stranded = NULL
+    completed = v.column8, owner = NULL, poked = 0, stranded = NULL, unsettled = unsettled AND NOT v.column9
   FROM (VALUES {rows}) v
   WHERE id = v.column1 AND owner = v.column2 AND epoch = v.column3
     AND (state IN ('running', 'waiting') OR (state = 'cancelling' AND v.column4 = 'cancelled'))
 """,
-    8,
+    9,
 )
 FORGET_CHILDREN = """
   UPDATE runs SET parent = NULL, scheduled_by = :run
@@ -95,6 +95,7 @@ FORGET_CHILDREN = """
 WAITERS = """
   SELECT DISTINCT run FROM steps WHERE completed IS NULL AND child IN (SELECT value FROM json_each(?))
 """
+WAITERS_FOR_ONE = "SELECT DISTINCT run FROM steps WHERE completed IS NULL AND child = ?"
 UNBLOCK = """
   UPDATE runs SET
     poked = CASE WHEN owner IS NULL THEN 0 ELSE 1 END,
@@ -122,4 +123,4 @@ def rest_values(op: Rest) -> tuple[Any, ...]:
 
 
 def finish_values(op: Finish) -> tuple[Any, ...]:
-    return (op.run, op.owner, op.epoch, op.state, op.reason, op.output, op.error, op.completed)
+    return (op.run, op.owner, op.epoch, op.state, op.reason, op.output, op.error, op.completed, op.settled)

@@ -1,0 +1,207 @@
+"""One transaction about schedules on SQLite: reading what plans are made from, and applying them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from mainspring.model.schedules import MOVED, Hook
+from mainspring.store import schedule_sql as sql
+from mainspring.store.ops import Start
+from mainspring.store.schedules import MOST_TAKEN, Situation
+from mainspring.store.sql import run_values
+from mainspring.store.sqlite import stops
+from mainspring.store.sqlite.batch import Batch
+from mainspring.store.sqlite.bulk import Bulk
+from mainspring.store.sqlite.statements import INSERT_RUNS
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable, Sequence
+
+    from mainspring.store.schedules import Decide, Plan
+
+LIST = "(SELECT value FROM json_each(?))"
+# There are other indexes on a schedule's runs and ticks, which its whole history would have to be read from.
+LOOK = f"""
+  SELECT d.id,
+    EXISTS (SELECT 1 FROM runs INDEXED BY runs_unsettled WHERE unsettled = 1 AND schedule = d.id),
+    EXISTS (SELECT 1 FROM ticks INDEXED BY ticks_waiting WHERE outcome IN ('pending', 'buffered') AND schedule = d.id),
+    EXISTS (SELECT 1 FROM backfills WHERE completed IS NULL AND schedule = d.id),
+    EXISTS (SELECT 1 FROM hooks), {", ".join(f"s.{column}" for column in sql.SCHEDULE)}
+  FROM ({{wanted}}) d LEFT JOIN schedules s ON s.id = d.id ORDER BY d.since
+"""
+"""Schedules, and whether there is any of what most of them have none of: one question instead of five."""
+_RUNS = f"""
+  SELECT id, uid, state, reason, completed, CASE WHEN state IN {sql.ENDED} THEN output END,
+    CASE WHEN state IN {sql.ENDED} THEN error END, coalesce(json_extract(tick, '$.request'), ''), schedule
+  FROM runs INDEXED BY runs_unsettled WHERE unsettled = 1 AND schedule IN {LIST} ORDER BY uid
+"""
+_WAITING = f"""
+  SELECT {", ".join(sql.TICK)} FROM ticks INDEXED BY ticks_waiting
+  WHERE outcome IN ('pending', 'buffered') AND schedule IN {LIST}
+  ORDER BY due, nominal, request
+"""
+_BACKFILLS = f"""
+  SELECT {", ".join(sql.BACKFILL)} FROM backfills WHERE completed IS NULL AND schedule IN {LIST} ORDER BY id
+"""
+_MADE = """
+  SELECT DISTINCT nominal FROM ticks WHERE schedule = ? AND nominal > ? AND nominal <= ?
+    AND source <> 'trigger' AND (run IS NOT NULL OR outcome IN ('pending', 'buffered')) ORDER BY nominal LIMIT ?
+"""
+_THERE = f"SELECT id, uid FROM runs WHERE id IN {LIST}"
+_TAKE_BACK = f"DELETE FROM runs WHERE uid IN {LIST}"
+_OF_SCHEDULE = "UPDATE runs SET schedule = ?, tick = ?, unsettled = 1 WHERE id = ?"
+_RELEASE = "UPDATE runs SET state = 'queued', due = ?, tick = ? WHERE id = ? AND state = 'scheduled'"
+_SETTLE = f"UPDATE runs SET unsettled = 0 WHERE id IN {LIST}"
+TICKS = Bulk(
+    f"""
+  INSERT INTO ticks ({", ".join(sql.TICK)}) VALUES {{rows}}
+  ON CONFLICT (schedule, nominal, request) DO UPDATE SET source = excluded.source, due = excluded.due,
+    outcome = excluded.outcome, reason = excluded.reason, acted = excluded.acted, run = excluded.run,
+    until = excluded.until, count = excluded.count
+  WHERE ticks.outcome IN ('pending', 'buffered')
+""",
+    len(sql.TICK),
+)
+_START = Bulk(
+    f"INSERT INTO runs ({', '.join(sql.SCHEDULED_RUN)}) VALUES {{rows}} ON CONFLICT (id) DO NOTHING",
+    len(sql.SCHEDULED_RUN),
+)
+
+
+def _update(columns: Sequence[str]) -> Bulk:
+    values = ", ".join(f"{column} = v.column{number + 2}" for number, column in enumerate(columns))
+    return Bulk(f"UPDATE schedules SET {values} FROM (VALUES {{rows}}) v WHERE id = v.column1", len(columns) + 1)
+
+
+_MOVE, _LEARN, _REDEFINE = _update(MOVED), _update(sql.LEARNED), _update(sql.REDEFINED)
+KEEP_BACKFILL = f"""
+  INSERT INTO backfills ({", ".join(sql.BACKFILL)}) VALUES ({", ".join("?" * len(sql.BACKFILL))})
+  ON CONFLICT (id) DO UPDATE SET cursor = excluded.cursor, completed = excluded.completed, stopped = excluded.stopped,
+    started = excluded.started, skipped = excluded.skipped
+"""
+
+
+def situations(db: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> list[Situation]:
+    """What plans are made from, for the schedules that `LOOK` has found."""
+    there = [row for row in rows if row[5] is not None]
+    found = {row[0]: Situation(sql.to_schedule(row[5:])) for row in there}
+    if with_runs := [row[0] for row in there if row[1]]:
+        for row in db.execute(_RUNS, (json.dumps(with_runs),)):
+            found[row[-1]].runs.append(sql.to_run_of(row[:-1]))
+    if with_ticks := [row[0] for row in there if row[2]]:
+        for row in db.execute(_WAITING, (json.dumps(with_ticks),)):
+            found[row[0]].waiting.append(sql.to_tick(row))
+    with_backfills = [row[0] for row in there if row[3]]
+    for row in db.execute(_BACKFILLS, (json.dumps(with_backfills),)).fetchall() if with_backfills else ():
+        backfill = sql.to_backfill(row)
+        situation = found[backfill.schedule]
+        situation.backfills.append(backfill)
+        span = (backfill.schedule, backfill.cursor, backfill.until, MOST_TAKEN)
+        situation.made[backfill.id] = [nominal for (nominal,) in db.execute(_MADE, span)]
+    if there and there[0][4]:
+        told = [Hook(*row) for row in db.execute(sql.HOOKS)]
+        for situation in found.values():
+            situation.hooks = told
+    return list(found.values())
+
+
+def forget_strays(db: sqlite3.Connection, schedules: Iterable[str]) -> None:
+    """Runs whose schedule was deleted have nobody who would take note of their end."""
+    for schedule in schedules:
+        db.execute("UPDATE runs SET unsettled = 0 WHERE unsettled = 1 AND schedule = ?", (schedule,))
+
+
+def decided(db: sqlite3.Connection, situations: list[Situation], decide: Decide) -> list[Plan]:
+    """The plans, with their runs stored; one that wants to start a run under an id that is taken is made again, knowing that."""
+    plans = [decide(situation) for situation in situations]
+    if _begin(db, plans):
+        return plans
+    uids = dict(db.execute(_THERE, (json.dumps([start.run.id for plan in plans for start in plan.starts]),)).fetchall())
+    db.execute(_TAKE_BACK, (json.dumps([start.run.uid for plan in plans for start in plan.starts]),))
+    for number, (situation, plan) in enumerate(zip(situations, plans, strict=True)):
+        taken = {start.run.id for start in plan.starts if uids.get(start.run.id, start.run.uid) != start.run.uid}
+        if taken:
+            situation.taken = frozenset(taken)
+            plans[number] = decide(situation)
+    _begin(db, plans)
+    return plans
+
+
+def _begin(db: sqlite3.Connection, plans: Sequence[Plan]) -> bool:
+    """Store the runs that plans start, as far as no other has their ids; whether none has."""
+    rows = [
+        sql.beginning_values(plan.schedule.id, start)
+        for plan in plans
+        for start in plan.starts
+        if start.run.key is None
+    ]
+    if _START.run(db, rows) < len(rows):
+        return False
+    keyed = [start.run.id for plan in plans for start in plan.starts if start.run.key is not None]
+    return not keyed or db.execute(_THERE, (json.dumps(keyed),)).fetchone() is None
+
+
+def apply(db: sqlite3.Connection, plans: Sequence[Plan], now: int) -> Batch:
+    batch = Batch(db, now)
+    batch.due = True
+    for plan in plans:
+        _stop(db, batch, plan, now)
+    _begin_others(db, batch, plans)
+    TICKS.run(db, [sql.tick_values(tick) for plan in plans for tick in plan.ticks])
+    settled = [run for plan in plans for run in plan.settled]
+    if settled:
+        db.execute(_SETTLE, (json.dumps(settled),))
+    for plan in plans:
+        for backfill in plan.backfills:
+            db.execute(KEEP_BACKFILL, sql.backfill_values(backfill))
+    for statement, columns, concerned in (
+        (_MOVE, MOVED, [plan for plan in plans if plan.moved]),
+        (_LEARN, sql.LEARNED, [plan for plan in plans if plan.learned]),
+        (_REDEFINE, sql.REDEFINED, [plan for plan in plans if plan.redefined]),
+    ):
+        statement.run(db, [sql.schedule_values(plan.schedule, ("id", *columns)) for plan in concerned])
+    for plan in plans:
+        if plan.deleted:
+            _delete(db, plan.schedule.id)
+    if batch.ended:
+        batch.unblock(batch.ended)
+    return batch
+
+
+def _begin_others(db: sqlite3.Connection, batch: Batch, plans: Sequence[Plan]) -> None:
+    """The runs that are not new ones under ids of their own: those with keys, those that waited, those that tell of something."""
+    for plan in plans:
+        for start in plan.starts:
+            if start.run.key is not None:
+                started = batch.start(Start(start.run))
+                sql.became(plan, start.run.id, started.id)
+                db.execute(_OF_SCHEDULE, (plan.schedule.id, start.tick, started.id or start.run.id))
+    for plan in plans:
+        for start in plan.releases:
+            db.execute(_RELEASE, (start.run.due, start.tick, start.run.id))
+    INSERT_RUNS.run(db, [run_values(alert) for plan in plans for alert in plan.alerts])
+    batch.ready = sql.to_claim(plans)
+
+
+def _stop(db: sqlite3.Connection, batch: Batch, plan: Plan, now: int) -> None:
+    reason = f"by schedule {plan.schedule.id}, to make room for its next run"
+    if plan.cancels:
+        values: dict[str, Any] = {"ids": json.dumps(plan.cancels), "reason": reason, "now": now}
+        batch.poked.update(row[1] for row in db.execute(stops.CANCEL_IN_HAND, values).fetchall())
+        batch.ready = bool(db.execute(stops.CANCEL_UNDOABLE, values).fetchall()) or batch.ready
+        batch.ended.update(row[0] for row in db.execute(stops.CANCEL_AT_ONCE, values).fetchall())
+    if plan.terminates:
+        values = {"ids": json.dumps(plan.terminates), "reason": reason, "now": now}
+        for run, owner in db.execute(stops.TERMINATE, values).fetchall():
+            batch.ended.add(run)
+            if owner is not None:
+                batch.poked.add(owner)
+
+
+def _delete(db: sqlite3.Connection, schedule: str) -> None:
+    db.execute("DELETE FROM schedules WHERE id = ?", (schedule,))
+    db.execute("DELETE FROM ticks WHERE schedule = ?", (schedule,))
+    db.execute("DELETE FROM backfills WHERE schedule = ?", (schedule,))
+    db.execute("UPDATE runs SET unsettled = 0 WHERE unsettled = 1 AND schedule = ?", (schedule,))
