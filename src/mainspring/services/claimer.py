@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.store.protocol import Claimed, Store
 
-_LARGEST_BATCH = 200
+_LARGEST_BATCH = 500
 
 
 class Claimer(Service):

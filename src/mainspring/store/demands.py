@@ -45,6 +45,10 @@ class Demands:
         """Where runs wait in queues, those without one get half of the room, so that neither waits for ever."""
         return half(room, self._turn) if self.queues else room
 
+    def turn_of(self, queue: str) -> str:
+        """The partition of a queue that was served last."""
+        return self._turns.get(queue, "")
+
     def refresh(self, queues: Iterable[Queue], exceptions: Sequence[Sequence[Any]]) -> None:
         """Put queues as they were found under a lock in place of what they were before, with the limits of single partitions (rows
         of queue, partition, limits). One that was to be locked and is gone has been deleted.

@@ -67,9 +67,6 @@ _LOOKED_AT = f"""
 """
 
 
-_NUMBERS = [text.cast(column) == "bigint" for column in sql.RUN_COLUMNS]
-
-
 class Claims:
     """The two verbs of a worker that hand out what they change."""
 
@@ -83,6 +80,11 @@ class Claims:
 
     # -- claims --------------------------------------------------------------------------------------------------------
     def claim(self, request: ClaimRequest) -> Claimed:
+        """Where no runs waited in queues the last time, those without one are taken and committed in one round trip.
+
+        Then what the queues admit, if there is something by now, is a transaction of its own. Where that fails, the worker does
+        not learn what it has taken before, as where an answer gets lost.
+        """
         self._count += 1
         limit = request.limit
         plain = half(limit, self._count) if request.worker in self._beside_queues else limit
@@ -97,26 +99,28 @@ class Claims:
             "now": request.now,
             "most": max(_MOST_PROMOTED, request.limit + 1),
         }
-        asked = [
-            self._sql.raw(each) for each in ("BEGIN", _PROMOTE, _TAKE if plain else _MORE, _LOOK, WAITING, EXCEPTIONS)
-        ]
+        asked = ["BEGIN", _PROMOTE, _TAKE if plain else _MORE, _LOOK, WAITING, EXCEPTIONS]
+        if alone := plain == limit:
+            asked.append("COMMIT")
         with self._db.connection() as db:
             try:
-                *_, rows, ((due, resumes),), waiting, exceptions = db.wire.execute(*((each, values) for each in asked))
-                taken = [_to_run(row[1:]) for row in rows] if plain else []
-                more = rows[0][0] == "t" if rows and plain else bool(rows)
-                queued = Queued(db, self._sql, request, values)
-                if resumes == "t":
-                    taken += map(_to_run, queued.resume(limit - len(taken)))
+                _, _, rows, ((due, resumes),), waiting, exceptions, *_ = db.wire.execute(
+                    *((self._sql.raw(each), values) for each in asked)
+                )
+                taken = [sql.to_run(row[1:]) for row in rows] if plain else []
+                more = rows[0][0] if rows and plain else bool(rows)
+                queued = Queued(db, self._sql, request, values, begun=not alone)
+                if resumes:
+                    taken += map(sql.to_run, queued.resume(limit - len(taken)))
                 demands = self._demands(queued.request, waiting, exceptions)
                 if demands:
-                    taken += map(_to_run, queued.begin(demands, limit - len(taken)))
-                db.wire.execute((self._sql.raw("COMMIT"), {}))
+                    taken += map(sql.to_run, queued.begin(demands, limit - len(taken)))
+                queued.commit()
             except LOCKED:
                 roll_back(db)
                 raise
         claims = self._with_steps(sorted(taken, key=lambda run: (run.priority, run.due, run.uid)))
-        times = [int(when) for when in (due, demands.again) if when is not None]
+        times = [when for when in (due, demands.again) if when is not None]
         return Claimed(claims, min(times, default=None), more or queued.more, queued.short, demands.held)
 
     def _demands(self, request: ClaimRequest, waiting: list[Row], exceptions: list[Row]) -> Demands:
@@ -150,10 +154,6 @@ class Claims:
                 if not rows:
                     wait_for(db, self._sql, waiting[0])
         return found
-
-
-def _to_run(row: Row) -> Run:
-    return sql.to_run([int(value) if value and number else value for value, number in zip(row, _NUMBERS, strict=True)])
 
 
 def wait_for(connection: Connection, dialect: Dialect, run: str) -> None:

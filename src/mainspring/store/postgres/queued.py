@@ -16,32 +16,34 @@ from msgspec.structs import replace
 from mainspring.store import queues as text
 from mainspring.store import sql
 from mainspring.store.demands import resumable
+from mainspring.store.postgres.queue_facts import Facts
 from mainspring.store.postgres.queues import to_queue
 from mainspring.store.postgres.wire import array
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from mainspring.model.queues import Queue
     from mainspring.store.demands import Allotment, Demands
     from mainspring.store.postgres.database import Connection
     from mainspring.store.postgres.dialect import Dialect
+    from mainspring.store.postgres.queue_facts import Asked
     from mainspring.store.postgres.wire import Row, Value
     from mainspring.store.protocol import ClaimRequest
-    from mainspring.store.queues import Recent
 
 CLAIMABLE = """workflow = ANY(:names)
-      AND (:compatible OR fingerprint = '' OR fingerprint = :functions::jsonb ->> workflow
-        OR :functions::jsonb ->> workflow LIKE 'patched-%')
+      AND (:compatible OR fingerprint = '' OR fingerprint = (SELECT :functions::jsonb) ->> workflow
+        OR (SELECT :functions::jsonb) ->> workflow LIKE 'patched-%')
       AND (version IS NULL OR version = :version OR fingerprint <> '')
       AND (stranded IS NULL OR NOT coalesce(jsonb_exists(stranded::jsonb -> 'versions', :version), false))
 """
+"""The functions are read once for a statement, because they are a subquery; as a mere parameter once for each run."""
 TAKEN = f"""
   UPDATE runs r SET state = 'running', owner = :worker, epoch = epoch + 1, poked = false,
-    kind = coalesce(:kinds::jsonb ->> r.workflow, kind),
+    kind = coalesce((SELECT :kinds::jsonb) ->> r.workflow, kind),
     stranded = CASE WHEN json_array_length(stranded -> 'versions') > 0 THEN stranded END,
     started = coalesce(started, :now), since = coalesce(since, :now), version = coalesce(version, :version),
-    fingerprint = CASE WHEN fingerprint = '' THEN :functions::jsonb ->> r.workflow ELSE fingerprint END,
+    fingerprint = CASE WHEN fingerprint = '' THEN (SELECT :functions::jsonb) ->> r.workflow ELSE fingerprint END,
     deadline = CASE WHEN since IS NULL AND timeout IS NOT NULL THEN least(deadline, :now + timeout) ELSE deadline END,
     retry = coalesce(retry, (SELECT q.retry FROM queues q WHERE q.name = r.queue))
   FROM chosen WHERE r.id = chosen.id
@@ -71,10 +73,14 @@ _COLUMNS = {name: number for number, name in enumerate(sql.RUN_COLUMNS)}
 
 
 class Queued:
-    """The part of one claim that is about queues. `values` are those of the whole claim."""
+    """The part of one claim that is about queues. `values` are those of the whole claim, `begun` whether its transaction is open.
+
+    Questions that do not depend on each other's answers are asked in one round trip: a thread that has waited for an answer
+    waits once more for its turn among the others of its process.
+    """
 
     def __init__(
-        self, connection: Connection, dialect: Dialect, request: ClaimRequest, values: dict[str, Value]
+        self, connection: Connection, dialect: Dialect, request: ClaimRequest, values: dict[str, Value], *, begun: bool
     ) -> None:
         self._db = connection
         self._sql = dialect
@@ -82,13 +88,14 @@ class Queued:
         """As it was asked; once runs go on, with those among what the worker has."""
         heard = None if request.queues is None else array(request.queues)
         self._values = values | {"heard": heard}
+        self._begun = begun
         self.more = self.short = False
 
     def resume(self, room: int) -> list[Row]:
         """Take runs that have begun before and want to go on."""
         (rows,) = self._execute((_RESUMED, {"limit": room}))
-        (known,) = self._execute((_KNOWN, {"names": array({row[1] or "" for row in rows})}))
-        found = resumable(self.request, rows[:room], {row[0] or "": to_queue(row) for row in known})
+        (known,) = self._execute((_KNOWN, {"names": array({row[1] for row in rows})}))
+        found = resumable(self.request, rows[:room], {row[0]: to_queue(row) for row in known})
         self.short = found.short
         self.request = replace(self.request, mine=found.mine)
         self.more = len(rows) > room and len(found.ids) == room
@@ -96,63 +103,65 @@ class Queued:
 
     def begin(self, demands: Demands, room: int) -> list[Row]:
         """Take runs that the queues admit."""
-        shared = [queue.name for queue in demands.queues if queue.shared]
-        locked, exceptions = self._execute((_LOCK, {"names": array(shared)}), (text.EXCEPTIONS, {}))
-        demands.refresh((to_queue(row) for row in locked), exceptions)
-        facts = self._facts(demands.queues)
-        allotments = list(self._decided(demands, room, facts))
+        allotments = list(self._decided(demands, room, self._lock(demands, room)))
         wanted = [
             {"queue": allotment.queue.name, "partition": share.partition, "count": share.count}
             for allotment in allotments
             for share in allotment.admission.shares
         ]
-        taken = self._execute((_TAKE_SHARES, {"wanted": json.dumps(wanted)}))[0] if wanted else []
+        rated = any(allotment.queue.windows for allotment in allotments)
+        taken = self._execute((_TAKE_SHARES, {"wanted": json.dumps(wanted)}), last=not rated)[0] if wanted else []
         self._note(allotments, taken)
         self.more = self.more or demands.more
         self.short = self.short or demands.short
         return taken
 
-    def _decided(self, demands: Demands, room: int, facts: dict[str, Facts]) -> Iterable[Allotment]:
-        for allotment in demands.each(room):
-            known = facts[allotment.queue.name]
-            allotment.decide(self._partitions(allotment, known), known.placed, known.recent)
-            yield allotment
+    def commit(self) -> None:
+        """End the transaction, if it is still open."""
+        if self._begun:
+            self._execute(last=True)
 
-    def _partitions(self, allotment: Allotment, known: Facts) -> list[str]:
-        """Partitions in their turn: those after the one served last, the runs without one, then from the beginning."""
-        values: dict[str, Value] = {
-            "queue": allotment.queue.name,
-            "most": allotment.most_partitions(known.placed, known.recent),
-        }
-        after, none, first = self._execute(
-            (text.PARTITIONS, values | {"after": allotment.turn}),
-            (text.UNPARTITIONED, values),
-            (text.PARTITIONS, values | {"after": ""}),
-        )
-        return [*(row[0] or "" for row in after), *([""] if none else []), *(row[0] or "" for row in first)]
+    def _lock(self, demands: Demands, room: int) -> dict[str, Facts]:
+        """Lock the queues whose limits the fleet shares, and find out what is under way and what waits in all of them.
 
-    def _facts(self, queues: list[Queue]) -> dict[str, Facts]:
-        """What is under way in each queue, as far as its limits ask: all questions in one round trip."""
-        found = {queue.name: Facts() for queue in queues}
-        asked: list[tuple[str, dict[str, Value]]] = []
-        told: list[Callable[[list[Row]], None]] = []
-        for queue in queues:
-            facts = found[queue.name]
-            if queue.counts_places:
-                asked.append((text.COUNT_PLACED, {"queue": queue.name}))
-                told.append(facts.note_placed)
-            for per in queue.windows:
-                asked.append((text.COUNT_RECENT, {"queue": queue.name, "after": self.request.now - per}))
-                told.append(facts.note_recent(per))
-        for tell, rows in zip(told, self._execute(*asked) if asked else [], strict=True):
-            tell(rows)
+        What is asked goes by what they were like before; where that has changed until they were locked, it is asked again.
+        """
+        shared = [queue.name for queue in demands.queues if queue.shared]
+        found = {queue.name: self._facts(queue, demands) for queue in demands.queues}
+        near = [found[queue.name] for queue in demands.queues[:room]]
+        limits = [asked for facts in found.values() for asked in facts.of_limits()]
+        partitions = [asked for facts in near for asked in facts.of_partitions(room)]
+        lock: Asked = (_LOCK, {"names": array(shared)})
+        locked, exceptions, *rest = self._execute(lock, (text.EXCEPTIONS, {}), *limits, *partitions)
+        answers = iter(rest)
+        for facts in found.values():
+            facts.hear_limits(answers)
+        for facts in near:
+            facts.hear_partitions(answers)
+        demands.refresh((to_queue(row) for row in locked), exceptions)
+        for queue in demands.queues:
+            if not found[queue.name].answers(queue):
+                found[queue.name] = facts = self._facts(queue, demands)
+                facts.hear_limits(iter(self._execute(*facts.of_limits())))
         return found
+
+    def _facts(self, queue: Queue, demands: Demands) -> Facts:
+        return Facts(queue, demands.turn_of(queue.name), self.request.now)
+
+    def _decided(self, demands: Demands, room: int, found: dict[str, Facts]) -> Iterable[Allotment]:
+        for allotment in demands.each(room):
+            facts = found[allotment.queue.name]
+            most = allotment.most_partitions(facts.placed, facts.recent)
+            if not facts.knows_partitions(most):
+                facts.hear_partitions(iter(self._execute(*facts.of_partitions(most))))
+            allotment.decide(facts.partitions, facts.placed, facts.recent)
+            yield allotment
 
     def _note(self, allotments: list[Allotment], taken: list[Row]) -> None:
         partitions: dict[str, list[str]] = defaultdict(list)
         for row in taken:
-            partitions[row[_COLUMNS["queue"]] or ""].append(row[_COLUMNS["partition"]] or "")
-        asked: list[tuple[str, dict[str, Value]]] = []
+            partitions[row[_COLUMNS["queue"]]].append(row[_COLUMNS["partition"]])
+        asked: list[Asked] = []
         for allotment in allotments:
             queue = allotment.queue
             mine = partitions[queue.name]
@@ -165,24 +174,12 @@ class Queued:
                 )
                 asked.append((_NOTE_STARTS, {"started": started}))
         if asked:
-            self._execute(*asked)
+            self._execute(*asked, last=True)
 
-    def _execute(self, *asked: tuple[str, dict[str, Value]]) -> list[list[Row]]:
-        return self._db.wire.execute(*((self._sql.raw(each), self._values | values) for each, values in asked))
-
-
-class Facts:
-    """What was found out about one queue."""
-
-    def __init__(self) -> None:
-        self.placed: dict[str, int] = {}
-        self.recent: dict[int, Recent] = {}
-
-    def note_placed(self, rows: list[Row]) -> None:
-        self.placed = {row[0] or "": int(row[1] or 0) for row in rows}
-
-    def note_recent(self, per: int) -> Callable[[list[Row]], None]:
-        def note(rows: list[Row]) -> None:
-            self.recent[per] = {row[0] or "": (int(row[1] or 0), int(row[2] or 0)) for row in rows}
-
-        return note
+    def _execute(self, *asked: Asked, last: bool = False) -> list[list[Row]]:
+        """The rows of each statement. The transaction begins with the first one, and is committed with the `last`."""
+        before = 0 if self._begun else 1
+        texts: list[Asked] = [*[("BEGIN", {})][:before], *asked, *([("COMMIT", {})] if last else [])]
+        answers = self._db.wire.execute(*((self._sql.raw(each), self._values | values) for each, values in texts))
+        self._begun = not last
+        return answers[before : before + len(asked)]

@@ -121,15 +121,15 @@ class PostgresQueues:
 
 
 def to_queue(row: Sequence[Any], exceptions: dict[str, Limits] | None = None) -> Queue:
-    """From a row in the order of QUEUE_COLUMNS, with values as psycopg or as the wire gives them."""
+    """From a row in the order of QUEUE_COLUMNS."""
     name, limits, retry, paused, declared, version, created = row
     return Queue(
         name,
         msgspec.json.decode(limits, type=Limits),
         retry,
-        paused in {True, "t"},
+        paused,
         declared,
         version,
-        int(created),
+        created,
         exceptions or {},
     )

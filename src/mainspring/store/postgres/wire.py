@@ -1,8 +1,7 @@
 """Statements sent straight to libpq: for the writes that everything else waits for.
 
 psycopg's cursors find out for every value how to write it and for every result how to read it, which takes as long as a commit
-does on a good disk. Here all parameters are text, the statements say by casts what they are, and results are read by who
-asked. Several statements sent together are one round trip and one transaction, because a transaction ends where the server
+does on a good disk. Here all parameters are text, and the statements say by casts what they are. Several statements sent together are one round trip and one transaction, because a transaction ends where the server
 is asked to answer.
 """
 
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 import psycopg
 from psycopg import pq
+from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mainspring.store.postgres.dialect import Statement
 
-Row: TypeAlias = tuple[str | None, ...]
+Row: TypeAlias = tuple[Any, ...]
 Value: TypeAlias = str | int | None
 
 _LARGEST_PARAMETER = 32 * 2**20
@@ -33,6 +33,7 @@ class Wire:
 
     def __init__(self, connection: psycopg.Connection[tuple[object, ...]], *, prepare: bool) -> None:
         self._pg = connection.pgconn
+        self._transformer = Transformer(connection)
         self._prepare = prepare
         self._prepared: dict[bytes, bytes] = {}
         self._poll = select.poll()
@@ -89,7 +90,11 @@ class Wire:
         for result in results:
             if result.status not in _ANSWERS:
                 raise error_from_result(result)
-        return [_rows(result) for result in results]
+        return [self._rows(result) for result in results]
+
+    def _rows(self, result: pq.abc.PGresult) -> list[Row]:
+        self._transformer.set_pgresult(result)
+        return self._transformer.load_rows(0, result.ntuples, tuple)
 
     def _results(self, *, piped: bool) -> list[pq.abc.PGresult]:
         """Read to the end of the answer.
@@ -125,14 +130,6 @@ def _text(value: Value) -> bytes | None:
     if b"\0" in text:  # libpq would take it for the end
         raise psycopg.DataError("PostgreSQL text cannot contain NUL bytes")
     return text
-
-
-def _rows(result: pq.abc.PGresult) -> list[Row]:
-    columns = range(result.nfields)
-    return [
-        tuple(None if (value := result.get_value(row, column)) is None else value.decode() for column in columns)
-        for row in range(result.ntuples)
-    ]
 
 
 def array(values: Iterable[str]) -> str:
