@@ -10,18 +10,22 @@ import psycopg
 import pytest
 
 from mainspring.model.clock import SystemClock
+from mainspring.model.records import Step
 from mainspring.model.states import State
 from mainspring.store.committer import Committer
-from mainspring.store.ops import Start, Started, Verdict, Write, Written
-from mainspring.store.postgres import stops
+from mainspring.store.messages import Entry, Post
+from mainspring.store.ops import Speak, Start, Started, Tell, Verdict, Write, Written
+from mainspring.store.postgres import batch, stops
+from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.store import PostgresStore
-from tests.store.build import NOW, claim, finish, get, in_hand, rest, run, start, state, step, wait_for, write
+from mainspring.store.postgres.wire import Wire
+from tests.store.build import NOW, claim, finish, get, in_hand, rest, run, start, state, step, wait_for, worker, write
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from mainspring.store.postgres.whole import Change
-    from mainspring.store.protocol import Store
+    from mainspring.store.protocol import Signal, Store
 
 PATIENCE = 20
 BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -290,3 +294,90 @@ def test_a_poke_that_somebody_is_just_holding_is_waited_for(
         until_blocked(postgres_url, pokes)
         other.commits()
     assert {poke.run for poke in pokes.result(PATIENCE)} == {"a", "b"}
+
+
+# -- talking -----------------------------------------------------------------------------------------------------------
+def tell(run_id: str) -> Tell:
+    return Tell(run_id, [Post(run_id, "t", "1", NOW)])
+
+
+def test_whoever_holds_a_run_does_not_hold_up_what_is_said_to_others(store: Store, postgres_url: str) -> None:
+    start(store, *(in_hand(f"r{number}") for number in range(5)))
+    with somebody(postgres_url) as other:
+        other.does("SELECT 1 FROM runs WHERE id = 'r2' FOR UPDATE")
+        answers = store.apply([tell(f"r{number}") for number in range(5)], NOW)
+        assert answers == [Written(), Written(), Verdict.HELD, Written(), Written()]
+    assert store.apply([tell("r2")], NOW) == [Written()]
+    assert [len(store.messages.received(f"r{number}")) for number in range(5)] == [1] * 5
+
+
+def test_a_message_that_waits_for_its_run_has_a_number_after_the_one_it_waited_for(
+    store: Store, postgres_url: str, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "_MOMENT", 60.0)
+    start(store, in_hand("a"), in_hand("b"))
+    with somebody(postgres_url) as other:
+        other.does(
+            "SELECT 1 FROM runs WHERE id = 'a' FOR NO KEY UPDATE",
+            f"INSERT INTO messages (run, number, kind, topic, body, sent) VALUES ('a', 0, 'message', 't', '0', {NOW})",
+        )
+        said = pool.submit(store.apply, [tell("a"), tell("b"), tell("a")], NOW)
+        until_blocked(postgres_url, said)
+        other.commits()
+    assert said.result(PATIENCE) == [Written()] * 3
+    assert [(each.number, each.body) for each in store.messages.received("a")] == [(0, "0"), (1, "1"), (2, "1")]
+
+
+def test_a_waiter_that_somebody_holds_is_woken_when_it_is_free(
+    store: Store, postgres_url: str, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "_MOMENT", 60.0)
+    start(store, in_hand("a"), in_hand("b"), in_hand("c"))
+    write(store, Step("a", "0", "event", "e", started=NOW, epoch=1, child="b"), mood=State.WAITING)
+    with somebody(postgres_url) as other:
+        other.does("SELECT 1 FROM runs WHERE id = 'a' FOR UPDATE")
+        event = Tell("b", [Entry("events", "b", "e", "1", NOW)])
+        said = pool.submit(store.apply, [event, tell("c")], NOW)
+        until_blocked(postgres_url, said)
+        assert not said.done()
+    assert said.result(PATIENCE) == [Written()] * 2
+    assert [poke.run for poke in store.pokes("w1")] == ["a"]
+
+
+def test_sending_and_receiving_are_one_round_trip_each(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    start(store, in_hand("a"))
+    write(store, Step("a", "0", "receive", "t", started=NOW, epoch=1, child="a"), mood=State.WAITING)
+    store.apply([tell("a")], NOW)  # prepared now
+    trips: list[str] = []
+    count(monkeypatch, Wire, "execute", trips)
+    count(monkeypatch, Connection, "execute", trips)
+    assert store.apply([tell("a")], NOW) == [Written()]
+    assert trips == ["execute"]
+    taken = Step("a", "0", "receive", "t", seq=0, output="1", completed=NOW, epoch=1, child="a")
+    assert store.apply([Speak("w1", taken, mood=State.RUNNING, takes=0)], NOW) == [Written()]
+    assert trips == ["execute"] * 2
+
+
+def test_a_worker_of_the_same_store_hears_what_is_said_without_a_poke(store: Store) -> None:
+    store.register(worker("w1"))
+    start(store, in_hand("a", "w1"), in_hand("b", "w2"))
+    for each, owner in (("a", "w1"), ("b", "w2")):
+        waits = Step(each, "0", "receive", "t", started=NOW, epoch=1, child=each)
+        write(store, waits, owner=owner, mood=State.WAITING)
+    heard: list[Signal] = []
+    store.listen(heard.append)
+    store.apply([tell("a"), tell("b")], NOW)
+    assert [each.said for each in heard] == [frozenset({("a", "receive", "t"), ("b", "receive", "t")})]
+    assert [each.poked for each in heard] == [frozenset({"w2"})]
+    assert store.pokes("w1") == []
+    assert [poke.run for poke in store.pokes("w2")] == ["b"]
+
+
+def count(monkeypatch: pytest.MonkeyPatch, of: type, name: str, trips: list[str]) -> None:
+    plain = getattr(of, name)
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        trips.append(name)
+        return plain(*args, **kwargs)
+
+    monkeypatch.setattr(of, name, counted)

@@ -14,7 +14,9 @@ MESSAGE_COLUMNS = Message.__struct_fields__
 SPOKEN_COLUMNS = Spoken.__struct_fields__
 
 _MESSAGE = f"SELECT {', '.join(MESSAGE_COLUMNS)} FROM messages"
-_NEXT = f"{_MESSAGE} WHERE run = :run AND kind = :kind AND topic = :topic AND received IS NULL"
+_NEXT = f"""
+  {_MESSAGE} WHERE run = :run AND kind = :kind AND topic = :topic AND received IS NULL ORDER BY number LIMIT :limit
+"""
 _ASKED = f"{_MESSAGE} WHERE run = :run AND key = :key"
 _RECEIVED = f"{_MESSAGE} WHERE run = :run ORDER BY number"
 _EVENT = f"SELECT {', '.join(SPOKEN_COLUMNS)} FROM events WHERE run = :run AND key = :key ORDER BY number DESC LIMIT 1"
@@ -66,9 +68,8 @@ class SqlMessages:
 
     def next(self, run: str, topic: str, *, question: bool, skip: Collection[int]) -> Message | None:
         kind = "question" if question else "message"
-        others = f" AND number NOT IN ({', '.join(str(int(number)) for number in skip)})" if skip else ""
-        found = self._rows(f"{_NEXT}{others} ORDER BY number LIMIT 1", run=run, kind=kind, topic=topic)
-        return Message(*found[0]) if found else None
+        rows = self._rows(_NEXT, run=run, kind=kind, topic=topic, limit=len(skip) + 1)
+        return next((message for row in rows if (message := Message(*row)).number not in skip), None)
 
     def asked(self, run: str, key: str) -> tuple[Message | None, State | None]:
         state = self._state(run)  # first: a run that answers and then ends must not be seen as ended without an answer

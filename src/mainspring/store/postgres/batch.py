@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainspring.model.clock import SystemClock
-from mainspring.store.ops import Release, Rest, Verdict, run_of
+from mainspring.store.ops import Release, Rest, Speak, Tell, Verdict, run_of
 from mainspring.store.postgres.bulk import Bulk
 from mainspring.store.postgres.claims import wait_for
 from mainspring.store.postgres.database import BAD_DATA, LOCKED, roll_back
@@ -37,22 +37,27 @@ class Applier:
         self._database = database
         self._sql = dialect
         self._origin = origin
+        self.here: set[str] = set()
+        """The workers that hear in memory what is said through this store."""
 
     def apply(self, ops: Sequence[Op], now: int, news: News) -> list[Result | Exception]:
         with self._database.connection() as connection:
-            batch = _Batch(connection, self._sql, self._origin, now, news)
+            batch = _Batch(connection, self._sql, self._origin, now, news, here=frozenset(self.here))
             for wave in waves(ops):
                 batch.apply(wave)
         return [batch.answers[id(op)] for op in ops]
 
 
 class _Batch:
-    def __init__(self, connection: Connection, dialect: Dialect, origin: str, now: int, news: News) -> None:
+    def __init__(
+        self, connection: Connection, dialect: Dialect, origin: str, now: int, news: News, *, here: frozenset[str]
+    ) -> None:
         self._db = connection
         self._sql = dialect
         self._origin = origin
         self._now = now
         self._news = news
+        self._here = here
         self._held: set[str] = set()
         self.answers: dict[int, Result | Exception] = {}
 
@@ -60,14 +65,31 @@ class _Batch:
         ready = [op for op in wave if run_of(op) not in self._held]
         # What a step asks for is started alone, because it has to look at who asks.
         self._together([op for op in ready if not isinstance(op, (Rest, Release)) and not getattr(op, "asker", None)])
+        self._talk([op for op in ready if isinstance(op, (Speak, Tell))])
         self._together([op for op in ready if isinstance(op, (Rest, Release))])
-        for op in wave:
-            if id(op) in self.answers:
-                continue
-            answer = Verdict.HELD if run_of(op) in self._held else self._alone(op)
-            if answer is Verdict.HELD:
-                self._held.add(run_of(op))
-            self.answers[id(op)] = answer
+        for op in self._left(wave):
+            self._settle(op)
+
+    def _talk(self, ops: Sequence[Op]) -> None:
+        """Those who talk need each other's runs, so that many at once are often in somebody's way, for the moment of a commit.
+        The first of those left is made alone, which waits for that moment, and then the others are tried together once more.
+        """
+        left, before = self._left(ops), -1
+        while 1 < len(left) != before:
+            self._settle(left[0])
+            before = len(left) - 1
+            self._together([op for op in self._left(ops) if run_of(op) not in self._held])
+            left = self._left(ops)
+
+    def _left(self, ops: Sequence[Op]) -> list[Op]:
+        return [op for op in ops if id(op) not in self.answers]
+
+    def _settle(self, op: Op) -> None:
+        """Answer a write that did not go with the others."""
+        answer = Verdict.HELD if run_of(op) in self._held else self._alone(op)
+        if answer is Verdict.HELD:
+            self._held.add(run_of(op))
+        self.answers[id(op)] = answer
 
     def _together(self, ops: list[Op]) -> None:
         """Apply in bulk what is clean, and answer that. What spoils it for the others is found by halving."""
@@ -75,7 +97,7 @@ class _Batch:
             return
         news = News()
         try:
-            answers = Bulk(self._db, self._sql, self._origin, self._now, news).apply(ops)
+            answers = Bulk(self._db, self._sql, self._origin, self._now, news, here=self._here).apply(ops)
         except (*LOCKED, *BAD_DATA):
             roll_back(self._db)
             if len(ops) > 1:

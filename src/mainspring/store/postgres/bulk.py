@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mainspring.store import sql
-from mainspring.store.ops import Finish, Release, Rest, Start, Started, Verdict, Void, Write, Written
+from mainspring.store.ops import Finish, Release, Rest, Speak, Start, Started, Tell, Verdict, Void, Write, Written
 from mainspring.store.postgres import bulk_statements as text
+from mainspring.store.postgres.bulk_talk import Talk, watched_by, write_row
 from mainspring.store.postgres.statements import LOCK, RELEASE_AND_TELL, REST, REST_AND_TELL
 from mainspring.store.postgres.wire import array, to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from mainspring.store.ops import Op, Result
     from mainspring.store.postgres.database import Connection
@@ -29,10 +30,13 @@ _IN_HAND = {"running", "waiting"}
 class Bulk:
     """One batch of writes, no two of which build on each other. Answers those that were clean, by `id(op)`."""
 
-    def __init__(self, connection: Connection, dialect: Dialect, origin: str, now: int, news: News) -> None:
+    def __init__(
+        self, connection: Connection, dialect: Dialect, origin: str, now: int, news: News, *, here: Collection[str]
+    ) -> None:
         self._db = connection
         self._sql = dialect
         self._origin = origin
+        self._here = here
         self._now = now
         self._news = news
         self._parts: list[Part] = []
@@ -43,6 +47,7 @@ class Bulk:
             ((Write,), self._writes),
             ((Void,), self._voids),
             ((Finish,), self._finishes),
+            ((Speak, Tell), self._talks),
             ((Rest, Release), self._let_go),
         )
 
@@ -81,7 +86,7 @@ class Bulk:
             self._add(text.CHECKPOINT, lone, lambda rows: self._written(ops, rows))
             return
         runs = [(number, run) for number, op in enumerate(ops) for run in op.starts]
-        values = _parameters([_write_row(number, op) for number, op in enumerate(ops)])
+        values = _parameters([write_row(number, op) for number, op in enumerate(ops)])
         if runs:
             values["starts"] = to_json(
                 [dict(zip(sql.NEW_RUN_COLUMNS, sql.run_values(run), strict=True), n=number) for number, run in runs]
@@ -90,7 +95,7 @@ class Bulk:
             lone=len(ops) == 1,
             starts=bool(runs),
             mood=any(op.mood is not None for op in ops),
-            watch=any(_watch(op) is not None for op in ops),
+            watch=any(watched_by(op) is not None for op in ops),
             tell=any(run.owner is None for _, run in runs),
         )
         self._add(statement, values, lambda rows: self._written(ops, rows))
@@ -105,7 +110,7 @@ class Bulk:
                 continue
             op = ops[_number(row)]
             answer = Written()
-            watch = _watch(op)
+            watch = watched_by(op)
             if watch is not None:
                 answer.missing = watch not in watched
                 answer.ending = watched.get(watch)
@@ -122,6 +127,12 @@ class Bulk:
     def _done(self, ops: Sequence[Op], rows: list[Row]) -> None:
         for row in rows:
             self._answers[id(ops[_number(row)])] = Verdict.DONE
+
+    # -- what is said ----------------------------------------------------------------------------------------------------
+    def _talks(self, ops: list[Speak | Tell]) -> None:
+        talk = Talk(ops, self._here, self._now, self._news, self._answers)
+        for statement, values, later in talk.parts():
+            self._add(statement, values, later, payload=talk.payload)
 
     # -- ends ----------------------------------------------------------------------------------------------------------
     def _finishes(self, ops: list[Finish]) -> None:
@@ -176,21 +187,6 @@ def _parameters(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _number(row: Row) -> int:
     return int(row[0] or 0)
-
-
-def _write_row(number: int, op: Write) -> dict[str, Any]:
-    row = dict(zip(sql.STEP_COLUMNS, sql.step_values(op.step), strict=True))
-    row["n"] = number
-    row["owner"] = op.owner
-    row["mood"] = op.mood
-    row["wake"] = op.due
-    row["watch"] = _watch(op)
-    return row
-
-
-def _watch(op: Write) -> str | None:
-    """The run to look at. One that begins with this very write cannot have ended, and nobody else knows of it yet."""
-    return None if any(run.id == op.watch for run in op.starts) else op.watch
 
 
 def _finish_row(number: int, op: Finish) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from mainspring.store import sql
 from mainspring.store.postgres.news import LONGEST_PAYLOAD
 from mainspring.store.postgres.statements import ENDED, NOTIFY, ON_STEP, cast
 
-_STEP = ", ".join(sql.STEP_COLUMNS)
+STEP = ", ".join(sql.STEP_COLUMNS)
 _RUN = ", ".join(sql.NEW_RUN_COLUMNS)
 
 
@@ -23,7 +23,7 @@ def _typed(columns: tuple[str, ...]) -> dict[str, str]:
 
 
 _FENCE = {"n": "integer", "run": "text", "owner": "text", "epoch": "bigint"}
-_STEP_WRITE = _typed(sql.STEP_COLUMNS) | {
+STEP_WRITE = _typed(sql.STEP_COLUMNS) | {
     "n": "integer",
     "owner": "text",
     "mood": "text",
@@ -34,14 +34,14 @@ _VOID = _FENCE | {"position": "text"}
 _FINISH = _FENCE | _typed(("state", "completed", "reason", "output", "error"))
 
 
-def _rows(columns: dict[str, str], parameter: str = "ops", *, lone: bool = False) -> str:
+def rows(columns: dict[str, str], parameter: str = "ops", *, lone: bool = False) -> str:
     if lone:
         return f"SELECT {', '.join(f':{column}::{kind} AS {column}' for column, kind in columns.items())}"
     listed = ", ".join(f"{column} {kind}" for column, kind in columns.items())
     return f"SELECT * FROM json_to_recordset(:{parameter}::json) AS rows ({listed})"
 
 
-def _values(columns: tuple[str, ...], source: str) -> str:
+def values(columns: tuple[str, ...], source: str) -> str:
     return ", ".join(f"{source}.{column}::{cast(column)}" for column in columns)
 
 
@@ -50,8 +50,8 @@ def start(*, lone: bool, tell: bool) -> str:
     """Waits a moment for an id that somebody is just using, in a transaction that may yet be rolled back."""
     return f"""
   INSERT INTO runs ({_RUN})
-  SELECT {_values(sql.NEW_RUN_COLUMNS, "a")}
-  FROM set_config('lock_timeout', :patience, true), ({_rows(_typed(sql.NEW_RUN_COLUMNS), lone=lone)}) a
+  SELECT {values(sql.NEW_RUN_COLUMNS, "a")}
+  FROM set_config('lock_timeout', :patience, true), ({rows(_typed(sql.NEW_RUN_COLUMNS), lone=lone)}) a
   ON CONFLICT DO NOTHING RETURNING uid{f", {NOTIFY}" if tell else ""}
 """
 
@@ -60,7 +60,7 @@ CHECKPOINT = f"""
   WITH mine AS MATERIALIZED (
     SELECT 1 FROM runs WHERE id = :run AND owner = :owner AND epoch = :epoch AND state <> 'cancelling'
     FOR SHARE SKIP LOCKED)
-  INSERT INTO steps ({_STEP})
+  INSERT INTO steps ({STEP})
   SELECT {", ".join(f":{column}::{cast(column)}" for column in sql.STEP_COLUMNS)} FROM mine
   {ON_STEP} RETURNING 0
 """
@@ -79,7 +79,7 @@ def write(*, lone: bool, starts: bool, mood: bool, watch: bool, tell: bool) -> s
     them by nested loops, which takes a second for a batch of a thousand. Membership that is not a plain condition is hashed.
     """
     parts = [
-        f"asked AS MATERIALIZED ({_rows(_STEP_WRITE, lone=lone)})",
+        f"asked AS MATERIALIZED ({rows(STEP_WRITE, lone=lone)})",
         f"""mine AS MATERIALIZED (
     SELECT id, owner, epoch, state FROM runs WHERE id = ANY(ARRAY(SELECT run FROM asked))
     ORDER BY id FOR {"NO KEY UPDATE" if mood else "SHARE"} SKIP LOCKED)""",
@@ -96,14 +96,14 @@ def write(*, lone: bool, starts: bool, mood: bool, watch: bool, tell: bool) -> s
             " OR NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = a.watch))"
         )
     if starts:
-        parts.append(f"new AS MATERIALIZED ({_rows({'n': 'integer'} | _typed(sql.NEW_RUN_COLUMNS), 'starts')})")
+        parts.append(f"new AS MATERIALIZED ({rows({'n': 'integer'} | _typed(sql.NEW_RUN_COLUMNS), 'starts')})")
         clean.append("(a.n IN (SELECT new.n FROM new JOIN runs r ON r.id = new.id)) IS NOT TRUE")
     parts += [
         f"""clean AS MATERIALIZED (
     SELECT a.* FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
     WHERE {" AND ".join(clean)})""",
         f"""written AS (
-    INSERT INTO steps ({_STEP}) SELECT {_values(sql.STEP_COLUMNS, "clean")} FROM clean {ON_STEP} RETURNING run, position)""",
+    INSERT INTO steps ({STEP}) SELECT {values(sql.STEP_COLUMNS, "clean")} FROM clean {ON_STEP} RETURNING run, position)""",
         """done AS MATERIALIZED (
     SELECT n, run, mood, wake, watch FROM clean WHERE ((run, position) IN (SELECT run, position FROM written)) IS TRUE)""",
     ]
@@ -111,7 +111,7 @@ def write(*, lone: bool, starts: bool, mood: bool, watch: bool, tell: bool) -> s
         # Without ON CONFLICT: an id that was taken a moment ago fails the statement, and each write is then made alone.
         parts.append(
             f"""born AS (
-    INSERT INTO runs ({_RUN}) SELECT {_values(sql.NEW_RUN_COLUMNS, "new")}
+    INSERT INTO runs ({_RUN}) SELECT {values(sql.NEW_RUN_COLUMNS, "new")}
     FROM set_config('lock_timeout', :patience, true), new WHERE (new.n IN (SELECT n FROM done)) IS TRUE)"""
         )
     if mood:
@@ -129,14 +129,19 @@ def write(*, lone: bool, starts: bool, mood: bool, watch: bool, tell: bool) -> s
 
 
 VOID = f"""
-  WITH asked AS MATERIALIZED ({_rows(_VOID)}),
+  WITH asked AS MATERIALIZED ({rows(_VOID)}),
   mine AS MATERIALIZED (
-    SELECT id, owner, epoch FROM runs WHERE id = ANY(ARRAY(SELECT run FROM asked)) ORDER BY id FOR SHARE SKIP LOCKED)
+    SELECT id, owner, epoch FROM runs WHERE id = ANY(ARRAY(SELECT run FROM asked)) ORDER BY id FOR SHARE SKIP LOCKED),
+  untaken AS (
+    UPDATE messages r SET received = NULL, position = NULL
+    FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
+    WHERE r.run = a.run AND r.position = a.position AND r.answered IS NULL)
   UPDATE steps s SET output = NULL, error = NULL
   FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
   WHERE s.run = a.run AND s.position = a.position
   RETURNING a.n
 """
+"""A message whose receipt was never seen is the next one's."""
 
 
 _END = """state = a.state, reason = coalesce(a.reason, r.reason), output = a.output::json, error = a.error::json,
@@ -150,7 +155,7 @@ FINISH_ONE = f"""
   UPDATE runs r SET {_END} FROM a WHERE r.id = a.run RETURNING a.n
 """
 FINISH = f"""
-  WITH asked AS MATERIALIZED ({_rows(_FINISH)}),
+  WITH asked AS MATERIALIZED ({rows(_FINISH)}),
   mine AS MATERIALIZED (
     SELECT id, owner, epoch, state FROM runs WHERE id = ANY(ARRAY(SELECT run FROM asked))
     ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
@@ -161,14 +166,7 @@ FINISH = f"""
 """
 """Ends runs. `UNBLOCK` goes with it, in the same transaction."""
 
-UNBLOCK = f"""
-  WITH waiting AS MATERIALIZED (
-    SELECT id, owner, state FROM set_config('lock_timeout', :patience, true) CROSS JOIN runs
-    WHERE id = ANY(ARRAY(
-      SELECT s.run FROM steps s WHERE s.completed IS NULL AND s.child = ANY(:ended)
-        AND (SELECT c.state FROM runs c WHERE c.id = s.child) IN {ENDED}))
-    ORDER BY id FOR NO KEY UPDATE OF runs),
-  woken AS (
+WOKEN = """woken AS (
     UPDATE runs r SET
       poked = w.owner IS NOT NULL,
       state = CASE WHEN w.owner IS NULL THEN 'queued' ELSE r.state END,
@@ -177,7 +175,17 @@ UNBLOCK = f"""
     WHERE r.id = w.id AND ((w.owner IS NULL AND w.state = 'waiting') OR
       (w.state IN ('running', 'waiting', 'cancelling') AND w.owner <> ALL(:told)))
     RETURNING r.owner),
-  told AS (SELECT coalesce(string_agg(DISTINCT coalesce(' p=' || owner, ' r'), ''), '') AS tokens FROM woken)
+  told AS (SELECT coalesce(string_agg(DISTINCT coalesce(' p=' || owner, ' r'), ''), '') AS tokens FROM woken)"""
+"""Wakes the runs that are `waiting`, except those whose worker is told in memory, and says whom to tell."""
+
+UNBLOCK = f"""
+  WITH waiting AS MATERIALIZED (
+    SELECT id, owner, state FROM set_config('lock_timeout', :patience, true) CROSS JOIN runs
+    WHERE id = ANY(ARRAY(
+      SELECT s.run FROM steps s WHERE s.completed IS NULL AND s.child = ANY(:ended)
+        AND (SELECT c.state FROM runs c WHERE c.id = s.child) IN {ENDED}))
+    ORDER BY id FOR NO KEY UPDATE OF runs),
+  {WOKEN}
   SELECT tokens, pg_notify(:channel, :payload || CASE WHEN length(tokens) < {LONGEST_PAYLOAD} THEN tokens ELSE ' r p' END)
   FROM told
 """

@@ -15,38 +15,60 @@ from mainspring.store.postgres.wire import to_json
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mainspring.store.messages import Heard, Say
+    from mainspring.store.messages import Heard, Say, Table
 
-POSTS = """
+CLEAN = "mainspring.clean"
+"""A setting, for one transaction: the numbers of the writes of a batch that stand so far. So one statement of a round trip knows what
+came of those before it."""
+_STANDS = f"IN (SELECT unnest(string_to_array(current_setting('{CLEAN}'), ',')::integer[]))"
+
+
+def _posts(only: str = "") -> str:
+    return f"""
   INSERT INTO messages (run, number, kind, topic, body, key, sender, sent)
   SELECT p.run, coalesce((SELECT max(m.number) FROM messages m WHERE m.run = p.run), -1)
     + row_number() OVER (PARTITION BY p.run ORDER BY p.n), p.kind, p.topic, p.body::json, p.key, p.sender, p.sent
   FROM json_to_recordset(:says::json)
-    AS p (n integer, run text, kind text, topic text, body text, key text, sender text, sent bigint)
+    AS p (op integer, n integer, run text, kind text, topic text, body text, key text, sender text, sent bigint) {only}
   ON CONFLICT (run, key) WHERE key IS NOT NULL DO NOTHING RETURNING run
 """
-ENTRIES = {
-    table: f"""
+
+
+def _entries(table: str, only: str = "") -> str:
+    return f"""
   INSERT INTO {table} (run, key, number, value, said, position)
   SELECT p.run, p.key, coalesce((SELECT max(e.number) FROM {table} e WHERE e.run = p.run AND e.key = p.key), -1)
     + row_number() OVER (PARTITION BY p.run, p.key ORDER BY p.n), p.value::json, p.said, p.position
   FROM json_to_recordset(:says::json)
-    AS p (n integer, run text, key text, value text, said bigint, position text)
+    AS p (op integer, n integer, run text, key text, value text, said bigint, position text) {only}
   RETURNING run
 """
-    for table in ("events", "streams")
-}
-REPLIES = """
+
+
+def _replies(only: str = "") -> str:
+    return f"""
   UPDATE messages m SET answer = p.answer::json, error = p.error::json, answered = p.answered,
     received = coalesce(m.received, p.answered)
-  FROM json_to_recordset(:says::json) AS p (run text, number bigint, answer text, error text, answered bigint)
-  WHERE m.run = p.run AND m.number = p.number AND m.answered IS NULL RETURNING m.run
+  FROM json_to_recordset(:says::json)
+    AS p (op integer, run text, number bigint, answer text, error text, answered bigint)
+  WHERE m.run = p.run AND m.number = p.number AND m.answered IS NULL {only} RETURNING m.run
 """
-TAKES = """
+
+
+def _takes(only: str = "") -> str:
+    return f"""
   UPDATE messages m SET received = :now, position = p.position
-  FROM json_to_recordset(:takes::json) AS p (run text, number bigint, position text)
-  WHERE m.run = p.run AND m.number = p.number RETURNING m.run
+  FROM json_to_recordset(:takes::json) AS p (op integer, run text, number bigint, position text)
+  WHERE m.run = p.run AND m.number = p.number {only} RETURNING m.run
 """
+
+
+_TABLES: tuple[Table, ...] = ("events", "streams")
+_POSTS = {False: _posts(), True: _posts(f"WHERE p.op {_STANDS}")}
+_ENTRIES = {table: {False: _entries(table), True: _entries(table, f"WHERE p.op {_STANDS}")} for table in _TABLES}
+_REPLIES = {False: _replies(), True: _replies(f"AND p.op {_STANDS}")}
+TAKES = _takes()
+TAKES_OF_BATCH = _takes(f"AND p.op {_STANDS}")
 UNTAKE = """
   UPDATE messages SET received = NULL, position = NULL
   WHERE run = :run AND position = :position AND answered IS NULL RETURNING run
@@ -58,19 +80,21 @@ LISTENERS = """
 """
 
 
-def statements(says: Sequence[Say]) -> list[tuple[str, dict[str, Any]]]:
-    """The statements that say all of this, with their parameters."""
+def statements(says: Sequence[Say], ops: Sequence[int] | None = None) -> list[tuple[str, dict[str, Any]]]:
+    """The statements that say all of this, with their parameters. `ops` are the writes of a batch that say it: as far as they stand."""
+    numbered = list(zip(range(len(says)), says, ops or [0] * len(says), strict=True))
+    batch = ops is not None
     made: list[tuple[str, dict[str, Any]]] = []
-    posts = [_post(number, say) for number, say in enumerate(says) if isinstance(say, Post)]
+    posts = [_post(number, say, op) for number, say, op in numbered if isinstance(say, Post)]
     if posts:
-        made.append((POSTS, {"says": to_json(posts)}))
-    for table, statement in ENTRIES.items():
-        rows = [_entry(n, say) for n, say in enumerate(says) if isinstance(say, Entry) and say.table == table]
+        made.append((_POSTS[batch], {"says": to_json(posts)}))
+    for table in _TABLES:
+        rows = [_entry(n, say, op) for n, say, op in numbered if isinstance(say, Entry) and say.table == table]
         if rows:
-            made.append((statement, {"says": to_json(rows)}))
-    replies = [_reply(say) for say in says if isinstance(say, Reply)]
+            made.append((_ENTRIES[table][batch], {"says": to_json(rows)}))
+    replies = [_reply(say, op) for _, say, op in numbered if isinstance(say, Reply)]
     if replies:
-        made.append((REPLIES, {"says": to_json(replies)}))
+        made.append((_REPLIES[batch], {"says": to_json(replies)}))
     return made
 
 
@@ -84,8 +108,9 @@ def listening(said: Iterable[Heard]) -> str:
     return to_json([{"run": run, "kind": kind, "name": name} for run, kind, name in sorted(said)])
 
 
-def _post(number: int, say: Post) -> dict[str, Any]:
+def _post(number: int, say: Post, op: int) -> dict[str, Any]:
     return {
+        "op": op,
         "n": number,
         "run": say.run,
         "kind": "question" if say.question else "message",
@@ -97,8 +122,9 @@ def _post(number: int, say: Post) -> dict[str, Any]:
     }
 
 
-def _entry(number: int, say: Entry) -> dict[str, Any]:
+def _entry(number: int, say: Entry, op: int) -> dict[str, Any]:
     return {
+        "op": op,
         "n": number,
         "run": say.run,
         "key": say.key,
@@ -108,8 +134,9 @@ def _entry(number: int, say: Entry) -> dict[str, Any]:
     }
 
 
-def _reply(say: Reply) -> dict[str, Any]:
+def _reply(say: Reply, op: int) -> dict[str, Any]:
     return {
+        "op": op,
         "run": say.run,
         "number": say.number,
         "answer": say.answer,

@@ -86,7 +86,7 @@ class PostgresStore:
         self.queues = PostgresQueues(self._db, self._sql, origin, self._tell)
         self._hear: Callable[[Signal], None] | None = None
         self._listener: Listener | None = None
-        self.messages = SqlMessages(self._rows)
+        self.messages = SqlMessages(self._quickly)
         self._filters = Filters(POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE)
         self.management = Management(self._manage, self._rows, self._filters)
         self.unknown = Unknown(self._manage, self._rows)
@@ -144,6 +144,7 @@ class PostgresStore:
 
     # -- workers -------------------------------------------------------------------------------------------------------
     def register(self, worker: Worker) -> None:
+        self._applier.here.add(worker.id)
         self._do(_REGISTER, **{name: getattr(worker, name) for name in sql.WORKER_COLUMNS})
 
     def list_crontab(self, worker: str, entries: str) -> None:
@@ -251,6 +252,12 @@ class PostgresStore:
     def _rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         with self._db.connection() as db:
             return db.execute(self._sql(statement), values).fetchall()
+
+    def _quickly(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        """For what runs wait for: prepared, where that can be."""
+        with self._db.connection() as db:
+            (rows,) = db.wire.execute((self._sql.raw(statement), values))
+        return rows
 
     def _do(self, statement: str, **values: Any) -> int:
         with self._db.connection() as db:

@@ -1,0 +1,197 @@
+"""Saying and receiving in bulk: a few statements in one round trip and one transaction, however many runs talk.
+
+The rows of all runs concerned are locked first. What comes after has to see what was committed before the locks were granted
+(`messages` says why), so it is in later statements; which of the writes stand is handed from one to the next in a setting that
+lasts as long as the transaction. A write stands if all its runs were free, and its own is still its owner's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mainspring.store import sql
+from mainspring.store.messages import heard_by
+from mainspring.store.ops import Speak, Tell, Written
+from mainspring.store.postgres import messages
+from mainspring.store.postgres.bulk_statements import STEP, STEP_WRITE, WOKEN, rows, values
+from mainspring.store.postgres.messages import CLEAN
+from mainspring.store.postgres.news import LONGEST_PAYLOAD
+from mainspring.store.postgres.statements import ENDED, ON_STEP
+from mainspring.store.postgres.wire import array, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from mainspring.store.messages import Say
+    from mainspring.store.ops import Result, Write
+    from mainspring.store.postgres.news import News
+    from mainspring.store.postgres.wire import Row, Value
+
+    Part = tuple[str, dict[str, Value], Callable[[list[Row]], None]]
+
+_CONCERNED = {"n": "integer", "run": "text", "owner": "text", "epoch": "bigint", "needs": "text[]"}
+_HOLD = f"""
+  WITH asked AS MATERIALIZED ({rows(_CONCERNED)}),
+  held AS MATERIALIZED (
+    SELECT id, owner, epoch, state, reason, output, error FROM runs
+    WHERE id = ANY(ARRAY(SELECT unnest(needs) FROM asked)) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED),
+  clean AS MATERIALIZED (
+    SELECT n FROM asked a
+    WHERE NOT EXISTS (SELECT 1 FROM unnest(a.needs) AS u (id) WHERE (u.id IN (SELECT id FROM held)) IS NOT TRUE)
+      AND (a.owner IS NULL
+        OR ((a.run, a.owner, a.epoch) IN (
+          SELECT id, owner, epoch FROM held WHERE state IN ('running', 'waiting'))) IS TRUE))
+  SELECT set_config('{CLEAN}', coalesce(string_agg(n::text, ','), ''), true),
+    NULL AS id, NULL AS state, NULL AS reason, NULL AS output, NULL AS error FROM clean
+  UNION ALL SELECT NULL, id, state, reason, output::text, error::text FROM held
+    WHERE id = ANY(:watched) OR state = 'queued'
+"""
+_WRITE = f"""
+  WITH clean AS MATERIALIZED (
+    SELECT unnest(string_to_array(current_setting('{CLEAN}'), ',')::integer[]) AS n),
+  asked AS MATERIALIZED ({rows(STEP_WRITE)}),
+  mine AS MATERIALIZED (SELECT * FROM asked WHERE n IN (SELECT n FROM clean)),
+  written AS (
+    INSERT INTO steps ({STEP}) SELECT {values(sql.STEP_COLUMNS, "mine")} FROM mine {ON_STEP} RETURNING run, position),
+  done AS MATERIALIZED (
+    SELECT n, run, mood, wake, watch FROM mine WHERE ((run, position) IN (SELECT run, position FROM written)) IS TRUE),
+  moved AS (
+    UPDATE runs r SET state = d.mood, due = d.wake FROM done d
+    WHERE r.id = d.run AND d.mood IS NOT NULL AND r.state IN ('running', 'waiting')
+      AND NOT EXISTS (SELECT 1 FROM runs w WHERE w.id = d.watch AND w.state IN {ENDED}))
+  SELECT set_config('{CLEAN}', coalesce(string_agg(n::text, ','), ''), true) FROM clean
+  WHERE n IN (SELECT n FROM done) OR (n IN (SELECT n FROM asked)) IS NOT TRUE
+"""
+_WAKE = f"""
+  WITH said AS MATERIALIZED ({rows({"op": "integer", "run": "text", "kind": "text", "name": "text"}, "said")}),
+  clean AS MATERIALIZED (
+    SELECT unnest(string_to_array(current_setting('{CLEAN}'), ',')::integer[]) AS n),
+  waiting AS MATERIALIZED (
+    SELECT id, owner, state FROM set_config('lock_timeout', :patience, true) CROSS JOIN runs
+    WHERE id = ANY(ARRAY(
+      SELECT s.run FROM said w JOIN steps s ON s.child = w.run AND s.kind = w.kind AND s.name = w.name
+      WHERE s.completed IS NULL AND w.op IN (SELECT n FROM clean)))
+    ORDER BY id FOR NO KEY UPDATE OF runs),
+  {WOKEN},
+  passed AS (SELECT CASE WHEN EXISTS (
+    SELECT 1 FROM runs WHERE id = ANY(ARRAY(SELECT run FROM said)) AND state = 'queued') THEN ' r' ELSE '' END AS token)
+  SELECT tokens, CASE WHEN :aloud::boolean OR tokens || token <> '' THEN pg_notify(:channel,
+    :payload || CASE WHEN length(tokens) < {LONGEST_PAYLOAD} THEN token || tokens ELSE ' r p' END) END
+  FROM told CROSS JOIN passed
+"""
+"""Wakes those who wait for what was said. A claim that came by while the runs concerned were held has passed over those of them
+that are ready, so it is asked to come again."""
+
+
+class Talk:
+    """Writes of one batch that say or receive something; those that were clean are put among the `answers`, by `id(op)`."""
+
+    def __init__(
+        self,
+        ops: Sequence[Speak | Tell],
+        here: Collection[str],
+        now: int,
+        news: News,
+        answers: dict[int, Result | Exception],
+    ) -> None:
+        self._ops = [op for op in ops if isinstance(op, Tell) or not op.starts]
+        self._here = here
+        self._now = now
+        self._news = news
+        self._answers = answers
+        self._says: list[Say] = [say for op in self._ops for say in op.says]
+        self._sayers = [number for number, op in enumerate(self._ops) for _ in op.says]
+        self._aloud = any(heard_by(say)[1] in {"event", "stream", "answer"} for say in self._says)
+        self._endings: dict[str | None, Row] = {}
+
+    @property
+    def payload(self) -> str:
+        """What other processes are told in any case."""
+        return "v" if self._aloud else ""
+
+    def parts(self) -> Iterator[Part]:
+        """The statements, in their order."""
+        if not self._ops:
+            return
+        speaks = [(number, op) for number, op in enumerate(self._ops) if isinstance(op, Speak)]
+        asked = to_json([_concerned(number, op) for number, op in enumerate(self._ops)])
+        watched = array({op.watch for _, op in speaks if op.watch is not None})
+        yield _HOLD, {"ops": asked, "watched": watched}, self._held
+        if speaks:
+            yield _WRITE, {"ops": to_json([write_row(number, op) for number, op in speaks])}, self._stand
+        takes = [
+            {"op": number, "run": op.step.run, "number": op.takes, "position": op.step.position}
+            for number, op in speaks
+            if op.takes is not None
+        ]
+        if takes:
+            yield messages.TAKES_OF_BATCH, {"takes": to_json(takes), "now": self._now}, _ignore
+        for statement, parameters in messages.statements(self._says, self._sayers):
+            yield statement, parameters, _ignore
+        if self._says:
+            said = {(number, *heard_by(say)) for number, say in zip(self._sayers, self._says, strict=True)}
+            listed = [{"op": op, "run": run, "kind": kind, "name": name} for op, run, kind, name in sorted(said)]
+            wake: dict[str, Value] = {
+                "said": to_json(listed),
+                # A worker of this very store hears of it in memory, with what was said, before any poke could reach it.
+                "told": array(self._here),
+                "now": self._now,
+                "aloud": "true" if self._aloud else "false",
+            }
+            yield _WAKE, wake, self._woken
+
+    def _held(self, found: list[Row]) -> None:
+        self._endings = {row[1]: row for row in found if row[1] is not None}
+        self._news.ready = self._news.ready or any(row[2] == "queued" for row in found)
+        self._stand([row for row in found if row[0] is not None])
+
+    def _stand(self, found: list[Row]) -> None:
+        """The writes that stand so far. All statements are sent before any is answered: what the last one says counts."""
+        standing = {int(number) for number in (found[0][0] or "").split(",") if number}
+        for number, op in enumerate(self._ops):
+            if number not in standing:
+                self._answers.pop(id(op), None)
+            elif id(op) not in self._answers:
+                self._answers[id(op)] = self._written(op)
+
+    def _written(self, op: Speak | Tell) -> Written:
+        watched = watched_by(op) if isinstance(op, Speak) else None
+        if watched is None:
+            return Written()
+        row = self._endings[watched]
+        return Written(ending=sql.to_ending(row[1:]))
+
+    def _woken(self, found: list[Row]) -> None:
+        tokens = (found[0][0] or "").split()
+        self._news.woken(None if each == "r" else each.removeprefix("p=") for each in tokens)
+        for op in self._ops:
+            if id(op) in self._answers:
+                self._news.said |= {heard_by(say) for say in op.says}
+
+
+def _ignore(_: list[Row]) -> None:
+    """Whether it was written is told by the statement before it."""
+
+
+def _concerned(number: int, op: Speak | Tell) -> dict[str, Any]:
+    """The runs that a write needs, and the fence that it stands behind."""
+    if isinstance(op, Tell):
+        needs = {op.run, *(say.run for say in op.says)}
+        return {"n": number, "run": op.run, "owner": op.owner, "epoch": op.epoch, "needs": sorted(needs)}
+    needs = {op.step.run, *messages.destinations(op.says), *([] if op.watch is None else [op.watch])}
+    return {"n": number, "run": op.step.run, "owner": op.owner, "epoch": op.step.epoch, "needs": sorted(needs)}
+
+
+def write_row(number: int, op: Write) -> dict[str, Any]:
+    row = dict(zip(sql.STEP_COLUMNS, sql.step_values(op.step), strict=True))
+    row["n"] = number
+    row["owner"] = op.owner
+    row["mood"] = op.mood
+    row["wake"] = op.due
+    row["watch"] = watched_by(op)
+    return row
+
+
+def watched_by(op: Write) -> str | None:
+    """The run to look at. One that begins with this very write cannot have ended, and nobody else knows of it yet."""
+    return None if any(run.id == op.watch for run in op.starts) else op.watch
