@@ -75,7 +75,7 @@ def test_decisions(name: str) -> None:
     stopping = [tick for tick in ticks if tick.overlap in STOPPING]
     desk = Desk(
         runs,
-        dict.fromkeys(Overlap, case.slots),
+        lambda _overlap: case.slots,
         buffer_limit=case.buffer_limit,
         newest=stopping[-1] if stopping else None,
         remaining=case.remaining,

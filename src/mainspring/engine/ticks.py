@@ -6,6 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from msgspec import Struct
+
 from mainspring.codec import decode_exception
 from mainspring.errors import MainspringError
 from mainspring.model.clock import to_datetime
@@ -38,21 +41,39 @@ class RunTick:
     """How the schedule's run that had ended last failed, if it did."""
 
 
+_NOTHING = msgspec.Raw()
+
+
+class _Known(Struct):
+    """What a schedule says to a run of its tick, as `schedules.actions` writes it."""
+
+    nominal: int
+    actual: int
+    source: str
+    previous: int | None = None
+    upcoming: int | None = None
+    times: bool = False
+    last_result: msgspec.Raw = _NOTHING
+    last_failure: msgspec.Raw = _NOTHING
+
+
+_read = msgspec.json.Decoder(_Known).decode
+
+
 def tick_of(run: Run, result: ValueCodec) -> RunTick | None:
     """The tick that started a run, or None if none did."""
     if run.tick is None or run.schedule is None:
         return None
-    known: dict[str, Any] = json.loads(run.tick)
-    failure = known.get("last_failure")
+    known = _read(run.tick)
     return RunTick(
         run.schedule,
-        to_datetime(known["nominal"]),
-        to_datetime(known["actual"]),
-        Source(known["source"]),
-        _time(known["previous"]),
-        _time(known["upcoming"]),
-        _result(known, result),
-        None if failure is None else decode_exception(json.dumps(failure)),
+        to_datetime(known.nominal),
+        to_datetime(known.actual),
+        Source(known.source),
+        _time(known.previous),
+        _time(known.upcoming),
+        _result(_text(known.last_result), result) if known.last_result else None,
+        decode_exception(_text(known.last_failure)) if known.last_failure else None,
     )
 
 
@@ -60,18 +81,20 @@ def times_of(run: Run) -> tuple[datetime, datetime] | None:
     """The scheduled time and the time of the first claim, for a function that is called with these."""
     if run.tick is None or run.started is None:
         return None
-    known: dict[str, Any] = json.loads(run.tick)
-    return (to_datetime(known["nominal"]), to_datetime(run.started)) if known.get("times") else None
+    known = _read(run.tick)
+    return (to_datetime(known.nominal), to_datetime(run.started)) if known.times else None
 
 
-def _result(known: dict[str, Any], codec: ValueCodec) -> Any:
+def _result(text: str, codec: ValueCodec) -> Any:
     """As the function's annotation says; as plain JSON if it says something else by now."""
-    if "last_result" not in known:
-        return None
     try:
-        return codec.decode(json.dumps(known["last_result"]))
+        return codec.decode(text)
     except MainspringError:
-        return known["last_result"]
+        return json.loads(text)
+
+
+def _text(raw: msgspec.Raw) -> str:
+    return bytes(raw).decode()
 
 
 def _time(micros: int | None) -> datetime | None:

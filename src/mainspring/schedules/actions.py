@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.model.schedules import Schedule, Tick
-    from mainspring.recurrence import Spec
+    from mainspring.schedules.elapsed import Times
 
 
 LATE = 60.0
@@ -60,19 +60,14 @@ def stamp(micros: int) -> str:
     return f"{to_datetime(micros // SECOND * SECOND).isoformat()[:19]}Z"
 
 
-def run_id(action: Action, tick: Tick) -> str:
-    """The id of a tick's run: the same wherever and however often it is made."""
-    name = f"{action.id}-{stamp(tick.nominal)}"
-    return f"{name}-{tick.request}" if tick.request else name
-
-
-def beginning(schedule: Schedule, tick: Tick, spec: Spec, now: int, new_uid: Callable[[], str]) -> Beginning:
+def beginning(schedule: Schedule, tick: Tick, times: Times, now: int, new_uid: Callable[[], str]) -> Beginning:
     """The run that a tick starts."""
     action = action_of(schedule.action)
-    attributes = {**action.attributes, "schedule_id": schedule.id, "scheduled_at": stamp(tick.nominal)}
+    nominal = stamp(tick.nominal)
+    attributes = {**action.attributes, "schedule_id": schedule.id, "scheduled_at": nominal}
     return Beginning(
         NewRun(
-            id=run_id(action, tick),
+            id=f"{action.id}-{nominal}-{tick.request}" if tick.request else f"{action.id}-{nominal}",
             uid=new_uid(),
             workflow=schedule.workflow,
             kind=action.kind,
@@ -90,7 +85,7 @@ def beginning(schedule: Schedule, tick: Tick, spec: Spec, now: int, new_uid: Cal
             retry=action.retry,
             attributes=msgspec.json.encode(attributes).decode(),
         ),
-        _known(schedule, tick, spec, now, times=action.times),
+        _known(schedule, tick, times, now, called_with_them=action.times),
     )
 
 
@@ -103,19 +98,17 @@ def _with_cron(text: str, parameter: str, tick: Tick, now: int) -> str:
     return json.dumps(values)
 
 
-def _known(schedule: Schedule, tick: Tick, spec: Spec, now: int, *, times: bool) -> str:
+def _known(schedule: Schedule, tick: Tick, times: Times, now: int, *, called_with_them: bool) -> str:
     """What the run gets to know of its tick, captured at the moment at which it is started."""
-    nominal = tick.nominal / SECOND
-    before, after = spec.previous(nominal), spec.next(nominal)
     known: dict[str, Any] = {
         "nominal": tick.nominal,
         "actual": now,
         "source": tick.source,
         "request": tick.request,
-        "previous": None if before is None else round(before.timestamp()) * SECOND,
-        "upcoming": None if after is None else round(after.timestamp()) * SECOND,
+        "previous": times.before(tick.nominal),
+        "upcoming": times.next(tick.nominal),
     }
-    if times:
+    if called_with_them:
         known["times"] = True
     if schedule.last_result is not None:
         known["last_result"] = msgspec.Raw(schedule.last_result)

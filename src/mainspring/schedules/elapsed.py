@@ -29,17 +29,39 @@ def spec_of(text: str) -> Spec:
     return Spec.from_dict(json.loads(text))
 
 
+_STEPS = 8
+
+
 class Times:
-    """The nominal times of a schedule with the times to act on them, in microseconds."""
+    """The nominal times of a schedule with the times to act on them, in microseconds.
+
+    It remembers its last steps: a plan asks for most of them several times, and the next plan for the last one again.
+    """
 
     def __init__(self, spec: Spec, seed: str) -> None:
         self.spec = spec
         self._seed = seed
         self._jitters = bool(spec.jitter)
+        self._steps: dict[int, int | None] = {}
 
     def next(self, after: int) -> int | None:
         """The first nominal time after a time."""
+        steps = self._steps
+        if after in steps:
+            return steps[after]
         found = self.spec.next(after // SECOND)
+        if len(steps) >= _STEPS:
+            self._steps = steps = {}
+        steps[after] = nominal = None if found is None else round(found.timestamp()) * SECOND
+        return nominal
+
+    def before(self, nominal: int) -> int | None:
+        """The last nominal time before a time."""
+        steps = self._steps
+        for before, after in list(steps.items()):
+            if after == nominal and before in steps.values():
+                return before
+        found = self.spec.previous(nominal / SECOND)
         return None if found is None else round(found.timestamp()) * SECOND
 
     def last(self, until: int) -> int | None:
@@ -101,3 +123,9 @@ class Stretches:
             self._open = [first]
         self.ticks += self._open
         self._open, self._key, self._uncounted = [], None, False
+
+
+@lru_cache(maxsize=8192)
+def times_of(spec: str, schedule: str) -> Times:
+    """The times of a schedule, by its spec as the row has it."""
+    return Times(spec_of(spec), schedule)

@@ -18,7 +18,7 @@ from mainspring.model.states import State
 from mainspring.schedules import actions
 from mainspring.schedules.alerts import alerts
 from mainspring.schedules.backfill import advance
-from mainspring.schedules.elapsed import LATE, MOST_AT_ONCE, MOST_PASSED_BY, Stretches, Times, spec_of
+from mainspring.schedules.elapsed import LATE, MOST_AT_ONCE, MOST_PASSED_BY, Stretches, times_of
 from mainspring.schedules.memory import remember
 from mainspring.schedules.policies import OUT_OF_ACTIONS, STOPPING, Desk, decide
 from mainspring.schedules.policy import policy_of
@@ -47,7 +47,7 @@ class Planning:
         self.before = situation.schedule
         self.schedule: Schedule = structs.replace(situation.schedule)
         self.policy = policy_of(self.schedule.policy)
-        self.times = Times(spec_of(self.schedule.spec), self.schedule.id)
+        self.times = times_of(self.schedule.spec, self.schedule.id)
         self.plan = Plan(self.schedule)
         self._paused_since: int | None = None
         self._paused_by: str | None = None
@@ -224,7 +224,7 @@ class Planning:
         newest = next((tick for tick in reversed(standing) if self._overlap(tick) in STOPPING), None)
         desk = Desk(
             [run for run in self.situation.runs if not run.state.ended and run.id not in self._promised],
-            {overlap: self._slots(overlap) for overlap in Overlap},
+            self._slots,
             buffer_limit=self.policy.buffer_limit,
             newest=newest,
             remaining=self.schedule.remaining,
@@ -272,7 +272,7 @@ class Planning:
 
     def _promise(self, tick: Tick) -> None:
         """Make the run of a tick that has to wait, due at no time: there is something to wait for, and to cancel."""
-        begin = actions.beginning(self.schedule, tick, self.times.spec, self.now, self._new_uid)
+        begin = actions.beginning(self.schedule, tick, self.times, self.now, self._new_uid)
         if begin.run.id not in self.situation.taken:
             begin.run.state, begin.run.due = State.SCHEDULED, FAR
             tick.run = begin.run.id
@@ -282,7 +282,7 @@ class Planning:
         schedule = self.schedule
         tick.acted = self.now
         self.plan.ticks.append(tick)
-        begin = actions.beginning(schedule, tick, self.times.spec, self.now, self._new_uid)
+        begin = actions.beginning(schedule, tick, self.times, self.now, self._new_uid)
         if begin.run.id in self.situation.taken:
             tick.outcome, tick.reason = Outcome.START_FAILED, f"there is a run {begin.run.id} already"
             return

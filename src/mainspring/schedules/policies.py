@@ -13,7 +13,7 @@ from mainspring.model.states import State
 from mainspring.schedules.actions import stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from mainspring.model.schedules import RunOf, Tick
 
@@ -27,7 +27,7 @@ class Desk:
     def __init__(
         self,
         running: list[RunOf],
-        slots: Mapping[Overlap, int | None],
+        slots: Callable[[Overlap], int | None],
         *,
         buffer_limit: int | None = None,
         newest: Tick | None = None,
@@ -53,7 +53,7 @@ class Desk:
 
     def in_the_way(self, overlap: Overlap) -> int:
         """How many would have to go so that there is a place: more than one after a time of another policy."""
-        slots = self._slots[overlap]
+        slots = self._slots(overlap)
         return 0 if slots is None else len(self.running) - len(self.terminates) + len(self.starts) - slots + 1
 
     def start(self, tick: Tick) -> None:

@@ -166,7 +166,7 @@ class ScheduleStore(Protocol):
         ...
 
     def fire(self, now: int, limit: int, decide: Decide) -> Passed:
-        """Plan the schedules that are due, at most `limit` of them, and apply the plans, in one transaction.
+        """Plan the schedules that are due, about `limit` of them, and apply the plans, in one transaction.
 
         Due is one whose `due` has come, and one with a run whose end it has not taken note of. One that somebody else is
         planning at this moment is left to them.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _QUIET_ROUNDS = 50
 """How often the loop goes round without anything happening before all counts as quiet."""
-_ALONE_ROUNDS = 3
+_ALONE_ROUNDS = 2
 """The same, on a loop of which one can tell that it has nothing else to call."""
 
 

@@ -23,15 +23,22 @@ if TYPE_CHECKING:
 
 LIST = "(SELECT value FROM json_each(?))"
 # There are other indexes on a schedule's runs and ticks, which its whole history would have to be read from.
-LOOK = f"""
-  SELECT d.id,
-    EXISTS (SELECT 1 FROM runs INDEXED BY runs_unsettled WHERE unsettled = 1 AND schedule = d.id),
-    EXISTS (SELECT 1 FROM ticks INDEXED BY ticks_waiting WHERE outcome IN ('pending', 'buffered') AND schedule = d.id),
-    EXISTS (SELECT 1 FROM backfills WHERE completed IS NULL AND schedule = d.id),
+_LOOK = f"""
+  SELECT
+    EXISTS (SELECT 1 FROM runs INDEXED BY runs_unsettled WHERE unsettled = 1 AND schedule = s.id),
+    EXISTS (SELECT 1 FROM ticks INDEXED BY ticks_waiting WHERE outcome IN ('pending', 'buffered') AND schedule = s.id),
+    EXISTS (SELECT 1 FROM backfills WHERE completed IS NULL AND schedule = s.id),
     EXISTS (SELECT 1 FROM hooks), {", ".join(f"s.{column}" for column in sql.SCHEDULE)}
-  FROM ({{wanted}}) d LEFT JOIN schedules s ON s.id = d.id ORDER BY d.since
+  FROM schedules s
 """
 """Schedules, and whether there is any of what most of them have none of: one question instead of five."""
+_ID = 4
+"""Where in such a row the schedule begins."""
+_BY_ID = f"{_LOOK} WHERE s.id IN {LIST}"
+_DUE = f"{_LOOK} WHERE s.due <= :now ORDER BY s.due LIMIT :limit"
+_ENDED = f"""
+  SELECT schedule FROM runs WHERE unsettled = 1 AND state IN {sql.ENDED} ORDER BY completed LIMIT :limit
+"""
 _RUNS = f"""
   SELECT id, uid, state, reason, completed, CASE WHEN state IN {sql.ENDED} THEN output END,
     CASE WHEN state IN {sql.ENDED} THEN error END, coalesce(json_extract(tick, '$.request'), ''), schedule
@@ -83,31 +90,48 @@ KEEP_BACKFILL = f"""
 """
 
 
-def situations(db: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> list[Situation]:
-    """What plans are made from, for the schedules that `LOOK` has found."""
-    there = [row for row in rows if row[5] is not None]
-    found = {row[0]: Situation(sql.to_schedule(row[5:])) for row in there}
-    if with_runs := [row[0] for row in there if row[1]]:
+def due(db: sqlite3.Connection, now: int, limit: int, *, ended: bool) -> list[Situation]:
+    """What plans are made from, for schedules that are due and, if runs have ended, for theirs: at most so many of each."""
+    values = {"now": now, "limit": limit}
+    rows = db.execute(_DUE, values).fetchall()
+    if ended:
+        with_ends = {row[0] for row in db.execute(_ENDED, values)} - {row[_ID] for row in rows}
+        found = db.execute(_BY_ID, (json.dumps(sorted(with_ends)),)).fetchall()
+        _forget_strays(db, with_ends - {row[_ID] for row in found})
+        rows += found
+    return _situations(db, rows)
+
+
+def situation(db: sqlite3.Connection, schedule: str) -> Situation | None:
+    """What a plan of one schedule is made from."""
+    found = _situations(db, db.execute(_BY_ID, (json.dumps([schedule]),)).fetchall())
+    return found[0] if found else None
+
+
+def _situations(db: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> list[Situation]:
+    """What plans are made from, for the schedules that `_LOOK` has found."""
+    found = {row[_ID]: Situation(sql.to_schedule(row[_ID:])) for row in rows}
+    if with_runs := [row[_ID] for row in rows if row[0]]:
         for row in db.execute(_RUNS, (json.dumps(with_runs),)):
             found[row[-1]].runs.append(sql.to_run_of(row[:-1]))
-    if with_ticks := [row[0] for row in there if row[2]]:
+    if with_ticks := [row[_ID] for row in rows if row[1]]:
         for row in db.execute(_WAITING, (json.dumps(with_ticks),)):
             found[row[0]].waiting.append(sql.to_tick(row))
-    with_backfills = [row[0] for row in there if row[3]]
+    with_backfills = [row[_ID] for row in rows if row[2]]
     for row in db.execute(_BACKFILLS, (json.dumps(with_backfills),)).fetchall() if with_backfills else ():
         backfill = sql.to_backfill(row)
-        situation = found[backfill.schedule]
-        situation.backfills.append(backfill)
+        there = found[backfill.schedule]
+        there.backfills.append(backfill)
         span = (backfill.schedule, backfill.cursor, backfill.until, MOST_TAKEN)
-        situation.made[backfill.id] = [nominal for (nominal,) in db.execute(_MADE, span)]
-    if there and there[0][4]:
+        there.made[backfill.id] = [nominal for (nominal,) in db.execute(_MADE, span)]
+    if rows and rows[0][3]:
         told = [Hook(*row) for row in db.execute(sql.HOOKS)]
-        for situation in found.values():
-            situation.hooks = told
+        for each in found.values():
+            each.hooks = told
     return list(found.values())
 
 
-def forget_strays(db: sqlite3.Connection, schedules: Iterable[str]) -> None:
+def _forget_strays(db: sqlite3.Connection, schedules: Iterable[str]) -> None:
     """Runs whose schedule was deleted have nobody who would take note of their end."""
     for schedule in schedules:
         db.execute("UPDATE runs SET unsettled = 0 WHERE unsettled = 1 AND schedule = ?", (schedule,))

@@ -19,16 +19,6 @@ if TYPE_CHECKING:
     from mainspring.store.schedules import Decide, Plan, ScheduleFilter, TickFilter
     from mainspring.store.sqlite.database import Database
 
-_DUE = work.LOOK.format(
-    wanted=f"""
-  SELECT id, min(due) AS since FROM (
-    SELECT id, due FROM (SELECT id, due FROM schedules WHERE due <= :now ORDER BY due LIMIT :limit)
-    UNION ALL
-    SELECT schedule, completed FROM (
-      SELECT schedule, completed FROM runs WHERE unsettled = 1 AND state IN {sql.ENDED} ORDER BY completed LIMIT :limit))
-  GROUP BY id ORDER BY since LIMIT :limit"""
-)
-_ONE = work.LOOK.format(wanted="SELECT :id AS id, 0 AS since")
 _NEXT = f"""
   SELECT (SELECT min(due) FROM schedules), EXISTS (SELECT 1 FROM runs WHERE unsettled = 1 AND state IN {sql.ENDED})
 """
@@ -67,10 +57,10 @@ class SqliteSchedules:
 
     def change(self, schedule: str, decide: Decide, now: int) -> Plan | None:
         with self._db.write() as db:
-            found = work.situations(db, db.execute(_ONE, {"id": schedule}).fetchall())
-            if not found:
+            found = work.situation(db, schedule)
+            if found is None:
                 return None
-            (plan,) = work.decided(db, found, decide)
+            (plan,) = work.decided(db, [found], decide)
             batch = work.apply(db, [plan], now)
         self._tell(batch)
         return plan
@@ -82,10 +72,8 @@ class SqliteSchedules:
                 if not ended and (next_due is None or next_due > now):
                     return Passed(0, next_due, more=False)
         with self._db.write() as db:
-            due = db.execute(_DUE, {"now": now, "limit": limit}).fetchall()
-            found = work.situations(db, due)
-            if len(found) < len(due):
-                work.forget_strays(db, {row[0] for row in due} - {situation.schedule.id for situation in found})
+            _, ended = db.execute(_NEXT).fetchone()
+            found = work.due(db, now, limit, ended=bool(ended))
             plans = [plan for plan in work.decided(db, found, decide) if not plan.empty]
             batch = work.apply(db, plans, now)
             batch.due = False  # it was this very pass, which goes on by itself
@@ -123,8 +111,7 @@ class SqliteSchedules:
 
     def situation(self, schedule: str) -> Situation | None:
         with self._db.snapshot() as db:
-            found = work.situations(db, db.execute(_ONE, {"id": schedule}).fetchall())
-            return found[0] if found else None
+            return work.situation(db, schedule)
 
     def ticks(self, wanted: TickFilter) -> list[Tick]:
         statement, values = sql.ticks_page(wanted)
