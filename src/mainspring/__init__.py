@@ -27,7 +27,17 @@ if TYPE_CHECKING:
     from mainspring.model.schedules import Outcome, Overlap, Source
     from mainspring.operations.schedule_audit import ScheduleAudit
     from mainspring.operations.schedule_infos import BackfillInfo, ScheduleDescription, ScheduleInfo, TickInfo
-    from mainspring.recurrence import Calendar, Cron, Interval, Spec
+    from mainspring.recurrence import (
+        Calendar,
+        Cron,
+        CronItem,
+        CronOptions,
+        Interval,
+        ParsedCronItem,
+        Spec,
+        parse_cron_items,
+        parse_crontab,
+    )
     from mainspring.schedules.policy import Policy
 
 __all__ = [
@@ -40,6 +50,8 @@ __all__ = [
     "Call",
     "Client",
     "Cron",
+    "CronItem",
+    "CronOptions",
     "Debounce",
     "Declaration",
     "Event",
@@ -48,6 +60,7 @@ __all__ = [
     "Message",
     "Outcome",
     "Overlap",
+    "ParsedCronItem",
     "Policy",
     "Question",
     "QueueInfo",
@@ -70,6 +83,8 @@ __all__ = [
     "TickInfo",
     "Topic",
     "Tx",
+    "parse_cron_items",
+    "parse_crontab",
     "run",
 ]
 
@@ -81,10 +96,13 @@ _LATER = {
     "Calendar": "recurrence",
     "Client": "app.client",
     "Cron": "recurrence",
+    "CronItem": "recurrence",
+    "CronOptions": "recurrence",
     "Declaration": "app.declared",
     "Interval": "recurrence",
     "Outcome": "model.schedules",
     "Overlap": "model.schedules",
+    "ParsedCronItem": "recurrence",
     "Policy": "schedules.policy",
     "RunTick": "engine.ticks",
     "ScheduleAudit": "operations.schedule_audit",
@@ -93,6 +111,8 @@ _LATER = {
     "Source": "model.schedules",
     "Spec": "recurrence",
     "TickInfo": "operations.schedule_infos",
+    "parse_cron_items": "recurrence",
+    "parse_crontab": "recurrence",
 }
 """Names that not every program uses, and the modules that are imported when one does."""
 

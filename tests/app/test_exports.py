@@ -18,6 +18,8 @@ PROMISED = {
         "AsyncFn",
         "Blueprint",
         "Call",
+        "CronItem",
+        "CronOptions",
         "Event",
         "Handle",
         "Message",
@@ -30,9 +32,11 @@ PROMISED = {
         "Stream",
         "SyncFn",
         "Topic",
+        "parse_cron_items",
+        "parse_crontab",
         "run",
     },
-    "mainspring.testing": {"Fake", "Outcome", "VirtualClock", "World", "crash", "world"},
+    "mainspring.testing": {"Fake", "Outcome", "VirtualClock", "World", "crash", "simulate", "world"},
     "mainspring.recurrence": {"Calendar", "Cron", "Interval", "Spec", "lint", "parse_duration"},
 }
 

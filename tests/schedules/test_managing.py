@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mainspring import App, Calendar, Client, Declaration, Interval, Overlap, Policy, Settings, Spec
+from mainspring import App, Calendar, Client, Cron, Declaration, Interval, Overlap, Policy, Settings, Spec, run
 from mainspring.errors import Conflict, InvalidInput, InvalidSpec, MainspringError, NotFound
 from mainspring.testing import world
 from tests.schedules.conftest import BEGIN, Bench, at, bench_at
@@ -351,3 +351,20 @@ async def test_a_client_manages_schedules_without_the_code(store_url: str) -> No
             assert await handle.result() == "00:06"
             await client.schedules.pause("s", "enough")
         assert (await bench.describe()).note == "enough"
+
+
+async def test_a_preview_reads_a_string_as_a_spec_does_and_begins_now() -> None:
+    app = App("sqlite://")
+
+    @app.workflow
+    async def ahead() -> list[str]:
+        await run.sleep("1h")
+        return [f"{when:%d %H:%M}" for when in app.schedules.preview("30 9 * * mon-fri", count=2)]
+
+    async with world(app, at="2026-01-02T09:00Z"):
+        assert [f"{when:%d %H}" for when in app.schedules.preview(Spec(intervals=["1h"]), count=2)] == [
+            "02 10",
+            "02 11",
+        ]
+        assert [f"{when:%d %H}" for when in app.schedules.preview(Cron("0 12 * * 0"), 0, 1)] == ["02 12"]  # of 2000
+        assert await ahead() == ["05 09:30", "06 09:30"]

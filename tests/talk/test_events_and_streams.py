@@ -133,3 +133,18 @@ async def test_a_crash_at_any_call_changes_nothing_of_what_is_said(
             assert at > 10
             return
     raise AssertionError("it never came to its end without a crash")
+
+
+async def test_every_verb_calls_the_name_of_an_event_or_stream_key(store_url: str) -> None:
+    app = App(store_url)
+
+    @app.workflow
+    async def telling() -> None:
+        await run.set_event(key="progress", value=1)
+        await run.write_stream(key="tokens", value="a")
+        await run.close_stream(key="tokens")
+
+    async with app:
+        await telling.options(id="telling")()
+        assert await app.get_event("telling", key="progress") == 1
+        assert [token async for token in app.read_stream("telling", key="tokens")] == ["a"]

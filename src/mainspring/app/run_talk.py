@@ -66,59 +66,59 @@ class SetEvent:
     """`await run.set_event(key, value)`: a named value that anybody can read, also after the end; the last one counts."""
 
     @overload
-    def __call__(self, event: Event[T], value: T) -> Future[None]: ...
+    def __call__(self, key: Event[T], value: T) -> Future[None]: ...
     @overload
-    def __call__(self, event: str, value: Any) -> Future[None]: ...
-    def __call__(self, event: Event[Any] | str, value: Any) -> Future[None]:
+    def __call__(self, key: str, value: Any) -> Future[None]: ...
+    def __call__(self, key: Event[Any] | str, value: Any) -> Future[None]:
         refuse_coroutine_in_def_run("run.set_event.sync(…)")
-        key, codec = named(event, "event")
-        return _say("set_event", "events", key, codec.encode(value))
+        name, codec = named(key, "event")
+        return _say("set_event", "events", name, codec.encode(value))
 
     @overload
-    def sync(self, event: Event[T], value: T) -> None: ...
+    def sync(self, key: Event[T], value: T) -> None: ...
     @overload
-    def sync(self, event: str, value: Any) -> None: ...
-    def sync(self, event: Event[Any] | str, value: Any) -> None:
+    def sync(self, key: str, value: Any) -> None: ...
+    def sync(self, key: Event[Any] | str, value: Any) -> None:
         """The same in a `def` workflow or step."""
         refuse_blocking_on_loop("await run.set_event(…)")
-        key, codec = named(event, "event")
-        _say_sync("set_event", "events", key, codec.encode(value))
+        name, codec = named(key, "event")
+        _say_sync("set_event", "events", name, codec.encode(value))
 
 
 class WriteStream:
     """`await run.write_stream(key, value)`: one more value of a stream that anybody can read."""
 
     @overload
-    def __call__(self, stream: Stream[T], value: T) -> Future[None]: ...
+    def __call__(self, key: Stream[T], value: T) -> Future[None]: ...
     @overload
-    def __call__(self, stream: str, value: Any) -> Future[None]: ...
-    def __call__(self, stream: Stream[Any] | str, value: Any) -> Future[None]:
+    def __call__(self, key: str, value: Any) -> Future[None]: ...
+    def __call__(self, key: Stream[Any] | str, value: Any) -> Future[None]:
         refuse_coroutine_in_def_run("run.write_stream.sync(…)")
-        key, codec = named(stream, "stream")
-        return _say("write_stream", "streams", key, codec.encode(value))
+        name, codec = named(key, "stream")
+        return _say("write_stream", "streams", name, codec.encode(value))
 
     @overload
-    def sync(self, stream: Stream[T], value: T) -> None: ...
+    def sync(self, key: Stream[T], value: T) -> None: ...
     @overload
-    def sync(self, stream: str, value: Any) -> None: ...
-    def sync(self, stream: Stream[Any] | str, value: Any) -> None:
+    def sync(self, key: str, value: Any) -> None: ...
+    def sync(self, key: Stream[Any] | str, value: Any) -> None:
         """The same in a `def` workflow or step."""
         refuse_blocking_on_loop("await run.write_stream(…)")
-        key, codec = named(stream, "stream")
-        _say_sync("write_stream", "streams", key, codec.encode(value))
+        name, codec = named(key, "stream")
+        _say_sync("write_stream", "streams", name, codec.encode(value))
 
 
 class CloseStream:
     """`await run.close_stream(key)`: readers come to their end here."""
 
-    def __call__(self, stream: Stream[Any] | str) -> Future[None]:
+    def __call__(self, key: Stream[Any] | str) -> Future[None]:
         refuse_coroutine_in_def_run("run.close_stream.sync(…)")
-        return _say("close_stream", "streams", named(stream, "stream")[0], None)
+        return _say("close_stream", "streams", named(key, "stream")[0], None)
 
-    def sync(self, stream: Stream[Any] | str) -> None:
+    def sync(self, key: Stream[Any] | str) -> None:
         """The same in a `def` workflow or step."""
         refuse_blocking_on_loop("await run.close_stream(…)")
-        _say_sync("close_stream", "streams", named(stream, "stream")[0], None)
+        _say_sync("close_stream", "streams", named(key, "stream")[0], None)
 
 
 def _say(kind: str, table: Table, key: str, value: str | None) -> Future[None]:

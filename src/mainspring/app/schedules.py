@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         TickPage,
     )
     from mainspring.operations.schedules import Schedules
-    from mainspring.recurrence import Spec
+    from mainspring.recurrence import Cron, Spec
     from mainspring.schedules.policy import Policy
 
 R = TypeVar("R")
@@ -318,9 +318,18 @@ class AppSchedules:
 
         return self._ask("tick", TickInfo, lambda schedules: schedules.tick(schedule, request))
 
-    def preview(self, spec: Spec, after: datetime, count: int = 10) -> Sequence[datetime]:
-        """The first times of a spec after a time. Needs no database."""
-        return spec.upcoming(after, count)
+    def preview(self, spec: Spec | Cron | str, after: Moment | None = None, count: int = 10) -> Sequence[datetime]:
+        """The first times of a spec, or of a cron expression, after a time: now, if none is named. Needs no database.
+
+        A string is read as in `Spec(cron=…)`. Inside a run, now is the time of its last checkpoint, so that a replay agrees.
+        """
+        from mainspring.engine.context import Line, current  # noqa: PLC0415
+        from mainspring.recurrence import Spec  # noqa: PLC0415
+
+        if after is None:
+            where = current.get()
+            after = to_datetime(where.execution.last_time if isinstance(where, Line) else self._runtime.clock.now())
+        return (spec if isinstance(spec, Spec) else Spec(cron=spec)).upcoming(after, count)
 
 
 def _moment(when: Moment | None) -> datetime | None:

@@ -62,20 +62,20 @@ class GetEvent(Verb):
     name = "get_event"
 
     @overload
-    def __call__(self, run_id: str, event: Event[T], timeout: Duration | None = None) -> Future[T | None]: ...
+    def __call__(self, run_id: str, key: Event[T], timeout: Duration | None = None) -> Future[T | None]: ...
     @overload
-    def __call__(self, run_id: str, event: str, timeout: Duration | None = None) -> Future[Any]: ...
-    def __call__(self, run_id: str, event: Event[Any] | str, timeout: Duration | None = None) -> Future[Any]:
+    def __call__(self, run_id: str, key: str, timeout: Duration | None = None) -> Future[Any]: ...
+    def __call__(self, run_id: str, key: Event[Any] | str, timeout: Duration | None = None) -> Future[Any]:
         self._ready()
-        return self._talk.get_event(run_id, event, timeout)
+        return self._talk.get_event(run_id, key, timeout)
 
     @overload
-    def sync(self, run_id: str, event: Event[T], timeout: Duration | None = None) -> T | None: ...
+    def sync(self, run_id: str, key: Event[T], timeout: Duration | None = None) -> T | None: ...
     @overload
-    def sync(self, run_id: str, event: str, timeout: Duration | None = None) -> Any: ...
-    def sync(self, run_id: str, event: Event[Any] | str, timeout: Duration | None = None) -> Any:
+    def sync(self, run_id: str, key: str, timeout: Duration | None = None) -> Any: ...
+    def sync(self, run_id: str, key: Event[Any] | str, timeout: Duration | None = None) -> Any:
         self._may_block()
-        return self._wait(self._talk.get_event(run_id, event, timeout))
+        return self._wait(self._talk.get_event(run_id, key, timeout))
 
 
 class ReadStream(Verb):
@@ -84,20 +84,20 @@ class ReadStream(Verb):
     name = "read_stream"
 
     @overload
-    def __call__(self, run_id: str, stream: Stream[T], offset: int = 0) -> AsyncIterator[T]: ...
+    def __call__(self, run_id: str, key: Stream[T], offset: int = 0) -> AsyncIterator[T]: ...
     @overload
-    def __call__(self, run_id: str, stream: str, offset: int = 0) -> AsyncIterator[Any]: ...
-    def __call__(self, run_id: str, stream: Stream[Any] | str, offset: int = 0) -> AsyncIterator[Any]:
+    def __call__(self, run_id: str, key: str, offset: int = 0) -> AsyncIterator[Any]: ...
+    def __call__(self, run_id: str, key: Stream[Any] | str, offset: int = 0) -> AsyncIterator[Any]:
         self._ready()
-        return self._talk.read_stream(run_id, stream, offset)
+        return self._talk.read_stream(run_id, key, offset)
 
     @overload
-    def sync(self, run_id: str, stream: Stream[T], offset: int = 0) -> Iterator[T]: ...
+    def sync(self, run_id: str, key: Stream[T], offset: int = 0) -> Iterator[T]: ...
     @overload
-    def sync(self, run_id: str, stream: str, offset: int = 0) -> Iterator[Any]: ...
-    def sync(self, run_id: str, stream: Stream[Any] | str, offset: int = 0) -> Iterator[Any]:
+    def sync(self, run_id: str, key: str, offset: int = 0) -> Iterator[Any]: ...
+    def sync(self, run_id: str, key: Stream[Any] | str, offset: int = 0) -> Iterator[Any]:
         self._may_block()
-        return self._values(self._talk.read_stream(run_id, stream, offset))
+        return self._values(self._talk.read_stream(run_id, key, offset))
 
     def _values(self, values: AsyncIterator[Any]) -> Iterator[Any]:
         async def one() -> list[Any]:
