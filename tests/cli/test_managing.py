@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 
 from mainspring import Settings
+from mainspring.cli.main import main as cli
 from mainspring.operations.connect import connect
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.cli.conftest import Mainspring
@@ -49,6 +52,8 @@ def test_runs_are_exported_deleted_and_loaded(mainspring: Mainspring, history: s
     assert mainspring("runs", "delete", "-", "--url", history, stdin="order-1\n").exit_code == 2
     assert mainspring("runs", "delete", "order-1", "--yes", "--url", history).stdout == "order-1\n"
     assert mainspring("runs", "show", "order-1", "--url", history).exit_code == 4
+    gone = mainspring("runs", "delete", "order-1", "--yes", "--url", history)
+    assert (gone.exit_code, gone.stderr) == (4, "there is no run 'order-1', or no longer\n")
     assert mainspring("runs", "load", str(file), "--url", history).stderr == "2 runs loaded\n"
     assert mainspring("runs", "export", "order-1", "--url", history).stdout == lines
     live = mainspring("runs", "delete", "order-3", "--yes", "--url", history)
@@ -119,3 +124,20 @@ def test_a_run_is_completed_with_a_result_and_moved(mainspring: Mainspring, hist
     assert (done.stdout, "bad-1 has ended" in done.stderr) == ("order-2\n", True)
     page = json.loads(mainspring("runs", "show", "order-2", "-o", "json", "--url", history).stdout)
     assert (page["run"]["output"], page["run"]["reason"]) == ("parcel 2", "ü")
+
+
+def test_every_command_that_changes_something_takes_a_reason_and_yes() -> None:
+    def changing(group: click.Group, path: str) -> Iterator[tuple[str, set[str | None]]]:
+        for name, command in group.commands.items():
+            if isinstance(command, click.Group):
+                yield from changing(command, f"{path} {name}")
+            elif "reason" in (names := {param.name for param in command.params}):
+                yield f"{path} {name}", names
+
+    found = dict(changing(cli, "mainspring"))
+    assert {"mainspring runs cancel", "mainspring schedules pause", "mainspring queues set"} <= found.keys()
+    assert [path for path, names in found.items() if "yes" not in names] == []
+
+
+def test_a_script_may_say_yes_to_a_command_that_does_not_ask(mainspring: Mainspring, history: str) -> None:
+    assert mainspring("runs", "cancel", "order-3", "--yes", "--reason", "no", "--url", history).exit_code == 0

@@ -36,6 +36,11 @@ class Command(click.Command):
                 ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_be_verbose, help="Show tracebacks."
             )
         )
+        names = {param.name for param in self.params}
+        if (
+            "reason" in names and "yes" not in names
+        ):  # it changes something and does not ask: scripts may say so all the same
+            self.params.append(click.Option(["--yes"], is_flag=True, expose_value=False, hidden=True))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

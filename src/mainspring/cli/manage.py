@@ -9,7 +9,7 @@ import click
 from mainspring.app.options import micros
 from mainspring.app.settings import Settings
 from mainspring.cli import by_hand, display
-from mainspring.cli.commands import Command, ids_from, note, output_option, url_option
+from mainspring.cli.commands import NOT_FOUND, Command, ids_from, note, output_option, url_option
 from mainspring.cli.run_options import filter_options, filters_of
 from mainspring.cli.written import carry_out, reason_option
 from mainspring.operations.connect import connect
@@ -77,10 +77,11 @@ def fork(
 @url_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @reason_option
-def delete(run_ids: tuple[str, ...], url: str, reason: str | None, *, yes: bool) -> None:
+@click.pass_context
+def delete(ctx: click.Context, run_ids: tuple[str, ...], url: str, reason: str | None, *, yes: bool) -> None:
     """Delete ended runs with their children and all they recorded. An ID of - reads ids from stdin, and needs --yes.
 
-    Nothing is deleted if one of them has not ended.
+    Nothing is deleted if one of them has not ended. Exit code 4 if one of them does not exist.
 
     \b
       mainspring runs export order-7 > order-7.jsonl && mainspring runs delete order-7 --yes
@@ -98,7 +99,9 @@ def delete(run_ids: tuple[str, ...], url: str, reason: str | None, *, yes: bool)
             if there:
                 click.echo(run_id)
             else:
-                note(f"there is no run {run_id}")
+                note(f"there is no run {run_id!r}, or no longer")
+    if not all(done.values()):
+        ctx.exit(NOT_FOUND)
 
 
 @click.command(cls=Command)

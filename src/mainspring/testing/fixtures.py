@@ -72,8 +72,10 @@ async def _every_crash(app: App, work: Callable[[], Awaitable[Any]]) -> int:
             at += 1
             outcome = await crash(app, work, at=at, when=when)
             crashed = outcome.crashed
-            assert outcome.result == undisturbed.result, (
-                f"a crash {when} call {at} to the store changed the result: {outcome.result!r}, not {undisturbed.result!r}"
-            )
+            if outcome.result != undisturbed.result:
+                pytest.fail(
+                    f"a crash {when} call {at} to the store changed the result to {outcome.result!r};"
+                    f" undisturbed it is {undisturbed.result!r}"
+                )
             survived += crashed
     return survived
