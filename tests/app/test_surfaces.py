@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mainspring import App, Client, Message, State, run
+from mainspring import App, Client, Message, Spec, State, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,3 +94,28 @@ def test_blocking_code_does_the_same(client: Client) -> None:
         client.send.sync(fork.id, "t", 2)
         assert fork.result.sync(timeout=30) == [2]
         assert client.runs.delete.sync("a") == {"a": True}
+
+
+async def test_a_page_is_gone_through_like_a_list_also_in_a_run(store_url: str) -> None:
+    app = App(store_url)
+
+    @app.workflow
+    async def idle() -> None: ...
+
+    @app.workflow
+    async def looking() -> list[str]:
+        runs, schedules, ticks = (
+            await app.runs.list(workflow="idle"),
+            await app.schedules.list(),
+            await app.schedules.ticks("hourly"),
+        )
+        return [runs[0].id, *(found.id for found in schedules), *(str(tick.outcome) for tick in ticks)]
+
+    async with app:
+        assert len(await app.runs.list()) == 0
+        await idle.options(id="one")()
+        await app.schedules.create("hourly", idle.bind(), Spec(intervals=["1h"]), trigger=False)
+        await app.schedules.trigger("hourly")
+        found = await looking()
+        assert found[1:] == ["hourly", "fired"]
+        assert found[0] in [run.id for run in await app.runs.list(workflow="idle")]

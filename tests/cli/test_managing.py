@@ -127,11 +127,11 @@ def test_a_run_is_completed_with_a_result_and_moved(mainspring: Mainspring, hist
 
 
 def test_every_command_that_changes_something_takes_a_reason_and_yes() -> None:
-    def changing(group: click.Group, path: str) -> Iterator[tuple[str, set[str | None]]]:
+    def changing(group: click.Group, path: str) -> Iterator[tuple[str, set[str]]]:
         for name, command in group.commands.items():
             if isinstance(command, click.Group):
                 yield from changing(command, f"{path} {name}")
-            elif "reason" in (names := {param.name for param in command.params}):
+            elif "reason" in (names := {str(param.name) for param in command.params}):
                 yield f"{path} {name}", names
 
     found = dict(changing(cli, "mainspring"))

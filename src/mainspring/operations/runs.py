@@ -14,6 +14,7 @@ from mainspring.model.states import LIVE, State
 from mainspring.operations.appearance import appearance, moment
 from mainspring.operations.functions import ScheduledFunctions
 from mainspring.operations.managing import Managing, check_reason
+from mainspring.operations.pages import Page
 from mainspring.operations.run_filters import RunFilters, RunTraits, run_filter
 from mainspring.operations.run_lists import GlancePage, glance, quickly
 
@@ -115,11 +116,15 @@ class LogLine:
 
 
 @dataclass(frozen=True, slots=True)
-class RunPage:
+class RunPage(Page[RunInfo]):
     """A page of runs. Hand `next` back for the page after it; None is the last."""
 
     runs: list[RunInfo]
     next: str | None
+
+    @property
+    def _items(self) -> list[RunInfo]:
+        return self.runs
 
 
 Lines: TypeAlias = list[LogLine]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.schedules import Outcome, Overlap, Source
+from mainspring.operations.pages import Page
 from mainspring.schedules.actions import action_of
 from mainspring.schedules.elapsed import Times, spec_of
 
@@ -41,11 +42,15 @@ class TickInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class TickPage:
+class TickPage(Page[TickInfo]):
     """A page of ticks. Hand `next` back for the page after it; None is the last."""
 
     ticks: list[TickInfo]
     next: str | None
+
+    @property
+    def _items(self) -> list[TickInfo]:
+        return self.ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +132,15 @@ class ScheduleDescription(ScheduleInfo):
 
 
 @dataclass(frozen=True, slots=True)
-class SchedulePage:
+class SchedulePage(Page[ScheduleInfo]):
     """A page of schedules. Hand `next` back for the page after it; None is the last."""
 
     schedules: list[ScheduleInfo]
     next: str | None
+
+    @property
+    def _items(self) -> list[ScheduleInfo]:
+        return self.schedules
 
 
 def tick_info(tick: Tick) -> TickInfo:
