@@ -7,6 +7,7 @@ made once whatever happens.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from mainspring.store.places import AwaitedSession, ElsewhereSession
     from mainspring.store.transactions import Session, Wants
 
+log = logging.getLogger("mainspring.engine")
 _BACK_OFF = Retry(2**62, first=0.005, factor=2, cap=1, jitter=1)
 
 
@@ -131,6 +133,7 @@ def _was_committed(ex: Execution, record: Step, refused: Exception) -> Flow:
     if isinstance(refused, Unrecorded):
         ex.engine.stopping.halt(ex, Lost())
         raise ex.halted or Lost()
+    log.warning("run %s: transaction %s is made again: %s", ex.id, record.name, refused)
     return False  # the number of its outcome stays reserved for it: it may yet turn out to have been committed
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from mainspring.store.joining import AsyncTongue, Tongue
+    from mainspring.store.sqlite.lent import Lent
     from mainspring.store.transactions import Cursor
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ def _is_busy(error: BaseException | None) -> bool:
 class _SqliteSession:
     awaited: Literal[False] = False
 
-    def __init__(self, connection: sqlite3.Connection, wrapped: alchemy.Wrapped | None) -> None:
+    def __init__(self, connection: Lent, wrapped: alchemy.Wrapped | None) -> None:
         from mainspring.store.sqlite.joining import Words  # noqa: PLC0415
 
         self._db = connection
@@ -96,6 +97,7 @@ class SqlitePlace:
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 answer = work(_SqliteSession(connection, wrapped))
+                connection.stop_reading()
                 if not connection.in_transaction:
                     raise InTransaction(
                         "the function ended the transaction that it was given; leave that to @app.transaction"
@@ -111,12 +113,17 @@ class SqlitePlace:
         return answer
 
     @contextlib.contextmanager
-    def _connected(self) -> Generator[sqlite3.Connection]:
-        connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    def _connected(self) -> Generator[Lent]:
+        from mainspring.store.sqlite.lent import Lent  # noqa: PLC0415
+
+        connection = sqlite3.connect(
+            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=Lent
+        )
         try:
             yield connection
         finally:
-            if connection.in_transaction:  # closing alone would wait for the last cursor that somebody still has
+            connection.stop_reading()  # closing alone would wait for the last cursor that somebody still has
+            if connection.in_transaction:
                 connection.execute("ROLLBACK")
             connection.close()
 

@@ -29,6 +29,7 @@ _ENDS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 ENDED = "the function ends or begins the transaction that it was given by itself; leave that to @app.transaction"
+OVER = "the transaction is over; use what a transaction is given only inside it"
 ISOLATION = ("read committed", "repeatable read", "serializable")
 
 

@@ -18,7 +18,7 @@ from mainspring.store.joining import Joined, Joining
 from mainspring.store.placeholders import for_psycopg
 from mainspring.store.postgres.identity import Identity
 from mainspring.store.postgres.joining import TEXTS, AsyncWords, Words, inside
-from mainspring.store.transactions import ENDED, Again, Tx, Wants, named
+from mainspring.store.transactions import ENDED, OVER, Again, Tx, Wants, named
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -50,6 +50,7 @@ class PostgresSession:
     def __init__(self, connection: Sync | Async, joined: Joined, wrapped: Wrapped | None = None) -> None:
         self._db = connection
         self._wrapped = wrapped
+        self._over = False
         self.joined = joined
 
     def give(self, wants: Wants) -> Any:
@@ -70,8 +71,14 @@ class PostgresSession:
         if self._db.info.transaction_status == TransactionStatus.IDLE:
             raise InTransaction(ENDED)
 
+    def end(self) -> None:
+        """What the function was given is of no more use: the connection will be somebody else's."""
+        self._over = True
+
     def _execute(self, statement: str, parameters: Any) -> Cursor:
         assert isinstance(self._db, psycopg.Connection)  # noqa: S101
+        if self._over:
+            raise InTransaction(OVER)
         return self._db.execute(for_psycopg(statement).encode(), parameters or None)
 
 
@@ -105,6 +112,7 @@ class PostgresTransactions:
             except BaseException as error:
                 raise self._judged(error, closed=connection.closed) from error
             finally:
+                session.end()
                 if wrapped is not None and not connection.closed:
                     wrapped.close()
         self._told(joined)

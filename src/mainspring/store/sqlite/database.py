@@ -13,10 +13,11 @@ import tempfile
 import threading
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 from weakref import WeakSet
 
 from mainspring.errors import InTransaction, StoreError, StoreFull, StoreUnavailable
+from mainspring.store.sqlite.lent import Lent
 
 try:
     import fcntl
@@ -25,6 +26,8 @@ except ImportError:  # pragma: no cover  (no such thing on Windows: SQLite's bus
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+C = TypeVar("C", bound=sqlite3.Connection)
 
 _BUSY_SECONDS = 30.0
 _UNAVAILABLE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
@@ -174,10 +177,10 @@ class Database:
         """The connection that writes. To be used within a turn."""
         return self._open_writer()
 
-    def another(self) -> sqlite3.Connection:
+    def another(self) -> Lent:
         """One more connection that can write, to be given to somebody within a turn. Closed with the rest."""
         self._open_writer()
-        return self._connect()
+        return self._connect(Lent)
 
     @contextlib.contextmanager
     def read(self) -> Generator[sqlite3.Connection]:
@@ -233,9 +236,14 @@ class Database:
             raise StoreUnavailable(f"the database {self.path} is closed")
         return self._writer
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self, kind: type[C] = sqlite3.Connection) -> C:  # type: ignore[assignment]
         connection = sqlite3.connect(
-            self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
+            self.path,
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+            factory=kind,
         )
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.execute("PRAGMA temp_store = MEMORY")

@@ -15,6 +15,7 @@ from mainspring.store.joining import Texts
 from mainspring.store.protocol import Signal
 from mainspring.store.run_filters import SQLITE_ATTRIBUTES, SQLITE_MESSAGE, Filters
 from mainspring.store.sqlite import messages
+from mainspring.store.sqlite.lent import as_text
 from mainspring.store.sqlite.queues import SqliteQueues
 from mainspring.store.sqlite.schedules import SqliteSchedules
 from mainspring.store.sqlite.statements import KEY_TEXTS, ON_STEP
@@ -98,7 +99,10 @@ class Words:
     def ask(self, text: str, values: Any) -> Rows:
         cursor = self._db.cursor()
         cursor.row_factory = None
-        return cursor.execute(text, values).fetchall()
+        if self._db.text_factory is str:
+            return cursor.execute(text, values).fetchall()
+        with as_text(self._db):
+            return cursor.execute(text, values).fetchall()
 
 
 class AsyncWords:
@@ -114,7 +118,9 @@ class AsyncWords:
             if not self._db.in_transaction:  # one that begins by reading could not write after anybody else has written
                 await self._db.execute("BEGIN IMMEDIATE")
         async with self._db.execute(text, values) as cursor:
-            return [tuple(row) for row in await cursor.fetchall()]
+            cursor.row_factory = None
+            with as_text(self._db):
+                return list(await cursor.fetchall())
 
 
 class _Answer(list[tuple[Any, ...]]):

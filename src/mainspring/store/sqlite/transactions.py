@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 from mainspring.errors import InTransaction, InvalidInput
 from mainspring.store import alchemy
@@ -16,7 +17,8 @@ from mainspring.store.joining import Joined, Joining, carry
 from mainspring.store.placeholders import for_sqlite
 from mainspring.store.sqlite.database import raise_translated, translated
 from mainspring.store.sqlite.joining import TEXTS, AsyncWords, Words, inside
-from mainspring.store.transactions import ENDED, Tx, Wants, named
+from mainspring.store.sqlite.lent import Lent, close_all
+from mainspring.store.transactions import ENDED, OVER, Tx, Wants, named
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,18 +35,19 @@ _GUARD = "mainspring_transaction"
 
 
 class SqliteSession:
-    """An open transaction on one connection."""
+    """An open transaction on one connection: on the one that everything is written with, or on one that is lent."""
 
-    def __init__(self, connection: sqlite3.Connection, *, own: bool, wrapped: Wrapped | None) -> None:
+    def __init__(self, connection: sqlite3.Connection, wrapped: Wrapped | None = None) -> None:
         self._db = connection
-        self._own = own
         self._wrapped = wrapped
+        self._over = False
+        self._reading: WeakSet[sqlite3.Cursor] | None = None
         self.joined = Joined(Joining(TEXTS), inside, tongue=Words(connection))
 
     def give(self, wants: Wants) -> Any:
         if wants is Wants.TX:
             return Tx(self._execute)
-        if wants is Wants.SQLITE and not self._own:
+        if wants is Wants.SQLITE and isinstance(self._db, Lent):
             return self._db
         if self._wrapped is not None and wants in {Wants.SA_CONNECTION, Wants.SA_SESSION}:
             return self._wrapped.give(wants)
@@ -57,13 +60,28 @@ class SqliteSession:
         if self._wrapped is not None:
             self._wrapped.settle()
 
+    def end(self) -> None:
+        """The function has had its say: what it was given is of no more use, and what it has not read is not read."""
+        self._over = True
+        if isinstance(self._db, Lent):
+            self._db.stop_reading()
+        elif self._reading is not None:
+            close_all(self._reading)
+
     def close(self) -> None:
         if self._wrapped is not None:
             self._wrapped.close()
 
     def _execute(self, statement: str, parameters: Any) -> Cursor:
-        cursor: Cursor = self._db.execute(for_sqlite(statement), parameters)
-        return cursor
+        if self._over:
+            raise InTransaction(OVER)
+        cursor = self._db.execute(for_sqlite(statement), parameters)
+        if cursor.description is not None:
+            if self._reading is None:
+                self._reading = WeakSet()
+            self._reading.add(cursor)
+        found: Cursor = cursor
+        return found
 
 
 class SqliteTransactions:
@@ -72,7 +90,7 @@ class SqliteTransactions:
     def __init__(self, database: Database, tell: Callable[[Signal], None]) -> None:
         self._db = database
         self._tell = tell
-        self._lent: list[sqlite3.Connection] = []
+        self._lent: list[Lent] = []
         self._store_id: str | None = None
 
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
@@ -83,20 +101,22 @@ class SqliteTransactions:
         database.lend_turn()
         try:
             connection = database.writer() if own else self._lend()
-            session = SqliteSession(connection, own=own, wrapped=None if own else _wrapped(connection, wants))
+            session = SqliteSession(connection, None if own else _wrapped(connection, wants))
             try:
                 self._begin(connection, guarded=not own)
                 answer = work(session)
+                session.end()
                 self._commit(connection, guarded=not own)
             except BaseException as error:
+                session.end()
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 _explain(error)
                 raise
             finally:
-                if not own:
+                if isinstance(connection, Lent):
                     session.close()
-                    connection.row_factory, connection.text_factory = None, str
+                    connection.take_back()
                     self._lent.append(connection)
         finally:
             database.take_back_turn()
@@ -104,9 +124,11 @@ class SqliteTransactions:
             self._tell(session.joined.joining.signal())
         return answer
 
-    def _lend(self) -> sqlite3.Connection:
+    def _lend(self) -> Lent:
         with translated(self._db.path):
-            return self._lent.pop() if self._lent else self._db.another()
+            connection = self._lent.pop() if self._lent else self._db.another()
+            connection.lend()
+            return connection
 
     def _begin(self, connection: sqlite3.Connection, *, guarded: bool) -> None:
         try:
