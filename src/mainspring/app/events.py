@@ -71,6 +71,8 @@ class Listeners:
 
     def tell(self, name: str, run: Run | Untold, reason: str | None, at: int) -> None:
         """Tell those who want to know, on the loop: nobody waits for them."""
+        if not self._all:
+            return
         interested = [*self._all.get(name, ()), *self._all.get("*", ())]
         if not interested:
             return

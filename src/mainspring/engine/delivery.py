@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Iterable
 
 ROUNDS = 3
 """How often the loop goes round between two outcomes."""
@@ -18,14 +19,15 @@ ROUNDS = 3
 class Delivery:
     """The order of one run's outcomes. Only used on the run's loop."""
 
-    __slots__ = ("_held", "_loop", "_recorded", "_settling", "_skipped", "_waiting", "cursor")
+    __slots__ = ("_held", "_loop", "_settling", "_skipped", "_waiting", "cursor", "recorded")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, recorded: int, skipped: set[int]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, recorded: int = 0, skipped: Iterable[int] = ()) -> None:
         self._loop = loop
-        self._recorded = recorded
-        self._skipped = skipped
+        self.recorded = recorded
+        """How many outcomes there were when the run was taken in hand."""
+        self._skipped = dict.fromkeys(skipped)
         self._waiting: dict[int, asyncio.Future[None]] = {}
-        self._held: list[asyncio.Future[None]] = []
+        self._held: dict[asyncio.Future[None], None] = {}
         self._settling = False
         self.cursor = 0
         self._pass_skipped()
@@ -33,7 +35,7 @@ class Delivery:
     @property
     def replaying(self) -> bool:
         """Whether there are recorded outcomes that the code has not had yet."""
-        return self.cursor < self._recorded
+        return self.cursor < self.recorded
 
     def turn(self, seq: int, *, alone: bool) -> asyncio.Future[None] | None:
         """What to await before outcome `seq` may be handed to the code; None: nothing."""
@@ -49,14 +51,14 @@ class Delivery:
         if not self.replaying and not self._settling:
             return None
         future = self._loop.create_future()
-        self._held.append(future)
+        self._held[future] = None
         self._pump()
         return future
 
     def skip(self, seq: int) -> None:
         """Outcome `seq` is never handed over: the code cancelled the operation."""
         self._waiting.pop(seq, None)
-        self._skipped.add(seq)
+        self._skipped[seq] = None
         self._pass_skipped()
         self._pump()
 
@@ -92,7 +94,7 @@ class Delivery:
                 future.set_result(None)
             self._settle(ROUNDS)
         elif not self.replaying and self._held:
-            held, self._held = self._held, []
+            held, self._held = self._held, {}
             for waiter in held:
                 if not waiter.done():
                     waiter.set_result(None)

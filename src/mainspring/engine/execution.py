@@ -110,18 +110,12 @@ class Execution:
         self.epoch = run.epoch
         self.function = function
         self.journal = {step.position: step for step in steps}
-        delivered = {
-            step.seq
-            for step in steps
-            if step.seq is not None and not step.interrupted and not step.position.startswith(MARK)
-        }
-        recorded = max((step.seq for step in steps if step.seq is not None), default=-1) + 1
-        self.delivery = Delivery(engine.loop, recorded, set(range(recorded)) - delivered)
-        self._seqs = itertools.count(recorded)
+        self.delivery = Delivery(engine.loop, *_recorded(steps)) if steps else Delivery(engine.loop)
+        self._seqs = itertools.count(self.delivery.recorded)
         begun = run.since if run.attempts and run.since is not None else run.started
         self.last_time = begun if begun is not None else run.created
         self.halted: Halt | None = None
-        self.undoable = any(step.kind == "undo" for step in steps)
+        self.undoable = bool(steps) and any(step.kind == "undo" for step in steps)
         """It has entered a scope, so there may be something to undo when it is stopped."""
         self.scopes = 0
         """Scopes that it is in."""
@@ -306,6 +300,17 @@ class Execution:
             if not wait.future.done():
                 wait.future.set_exception(signal)
                 wait.future.exception()  # whoever waits gets it; if nobody does any more, that is fine
+
+
+def _recorded(steps: list[Step]) -> tuple[int, set[int]]:
+    """How many outcomes there are, and the numbers of those that no code waits for."""
+    seen = {
+        step.seq
+        for step in steps
+        if step.seq is not None and not step.interrupted and not step.position.startswith(MARK)
+    }
+    recorded = max((step.seq for step in steps if step.seq is not None), default=-1) + 1
+    return recorded, set(range(recorded)) - seen
 
 
 def _operation(kind: str, name: str) -> str:

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from mainspring.model.states import State  # noqa: TC001  (records are also read back from JSON)
 
 
-class NewRun(Struct, gc=False):
+class NewRun(Struct, gc=False, omit_defaults=True):
     """A run as it is asked for. With an `owner` it begins in hand of that worker, without a claim."""
 
     id: str

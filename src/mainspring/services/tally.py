@@ -15,12 +15,14 @@ from mainspring.store.watching import CLASSES, MINUTE, Amount
 if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.model.records import Ending, Run
+    from mainspring.model.states import State
     from mainspring.store.protocol import Store
 
 log = logging.getLogger("mainspring.services")
 
 KEPT = 8 * 86_400 * SECOND
 """How long single minutes are kept; the dashboard shows a week."""
+_CLASSES = [seconds * SECOND for seconds in CLASSES]
 _FORGET_EVERY = 3_600 * SECOND
 _MOST_KEYS = 10_000
 """While the database is away, only so much is remembered."""
@@ -41,20 +43,21 @@ class Tally:
 
     def count(self, run: Run, ending: Ending) -> None:
         """A run has ended here."""
+        if run.started is None:
+            return
         now = self._clock.now()
         minute = now // MINUTE * MINUTE
-        if run.started is not None:
+        with self._lock:
             self._add(minute, run.workflow, "duration", ending.state, now - run.started)
             if run.epoch == 1 and run.due < FAR:  # later claims overwrite when it was due
                 self._add(minute, run.workflow, "lateness", ending.state, run.started - run.due)
 
-    def _add(self, minute: int, workflow: str, measure: str, state: str, micros: int) -> None:
+    def _add(self, minute: int, workflow: str, measure: str, state: State, micros: int) -> None:
         micros = max(0, micros)
-        key = minute, workflow, measure, str(state), bisect_left(CLASSES, micros / SECOND)
-        with self._lock:
-            count, together = self._amounts.get(key, (0, 0))
-            if count or len(self._amounts) < _MOST_KEYS:
-                self._amounts[key] = count + 1, together + micros
+        key = minute, workflow, measure, state.value, bisect_left(_CLASSES, micros)
+        count, together = self._amounts.get(key, (0, 0))
+        if count or len(self._amounts) < _MOST_KEYS:
+            self._amounts[key] = count + 1, together + micros
 
     def flush(self, store: Store) -> None:
         """Write down what has gathered. What the database does not take now is kept for the next time."""

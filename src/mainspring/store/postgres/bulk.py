@@ -76,8 +76,11 @@ class Bulk:
                     self._answers[id(op)] = Started(created=True, workflow=op.run.workflow, state=op.run.state)
                     self._news.ready = self._news.ready or op.run.owner is None
 
-        rows = [dict(zip(sql.NEW_RUN_COLUMNS, sql.run_values(op.run), strict=True)) for op in ops]
-        self._add(text.start(lone=len(ops) == 1, tell=ready), _parameters(rows), later)
+        if len(ops) == 1:
+            values = dict(zip(sql.NEW_RUN_COLUMNS, sql.run_values(ops[0].run), strict=True))
+        else:
+            values = {"ops": to_json([op.run for op in ops])}
+        self._add(text.start(lone=len(ops) == 1, tell=ready), values, later)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def _writes(self, ops: list[Write]) -> None:
@@ -137,15 +140,18 @@ class Bulk:
     # -- ends ----------------------------------------------------------------------------------------------------------
     def _finishes(self, ops: list[Finish]) -> None:
         def ended(rows: list[Row]) -> None:
-            self._done(ops, rows)
-            self._news.ended.update(ops[_number(row)].run for row in rows)
+            found = {row[0] for row in rows}
+            self._answers |= {id(op): Verdict.DONE for op in ops if op.run in found}
+            self._news.ended |= found
 
         def unblocked(rows: list[Row]) -> None:
             tokens = (rows[0][0] or "").split()
             self._news.woken(None if each == "r" else each.removeprefix("p=") for each in tokens)
 
-        rows = [_finish_row(number, op) for number, op in enumerate(ops)]
-        self._add(text.FINISH_ONE if len(ops) == 1 else text.FINISH, _parameters(rows), ended)
+        if len(ops) == 1:
+            self._add(text.FINISH_ONE, {column: getattr(ops[0], column) for column in text.FINISH_COLUMNS}, ended)
+        else:
+            self._add(text.FINISH, {"ops": to_json(ops)}, ended)
         values: dict[str, Value] = {
             "ended": array(op.run for op in ops),
             # A worker hears of what it finished itself in memory, before any poke could reach it.
@@ -187,17 +193,3 @@ def _parameters(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _number(row: Row) -> int:
     return int(row[0] or 0)
-
-
-def _finish_row(number: int, op: Finish) -> dict[str, Any]:
-    return {
-        "n": number,
-        "run": op.run,
-        "owner": op.owner,
-        "epoch": op.epoch,
-        "state": op.state,
-        "completed": op.completed,
-        "reason": op.reason,
-        "output": op.output,
-        "error": op.error,
-    }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from mainspring.model.records import NewRun
 from mainspring.store import sql
 from mainspring.store.postgres.news import LONGEST_PAYLOAD
 from mainspring.store.postgres.statements import ENDED, NOTIFY, ON_STEP, cast
@@ -31,7 +32,10 @@ STEP_WRITE = _typed(sql.STEP_COLUMNS) | {
     "watch": "text",
 }
 _VOID = _FENCE | {"position": "text"}
-_FINISH = _FENCE | _typed(("state", "completed", "reason", "output", "error"))
+_FINISH = {"run": "text", "owner": "text", "epoch": "bigint"} | _typed(
+    ("state", "completed", "reason", "output", "error")
+)
+FINISH_COLUMNS = tuple(_FINISH)
 
 
 def rows(columns: dict[str, str], parameter: str = "ops", *, lone: bool = False) -> str:
@@ -45,12 +49,30 @@ def values(columns: tuple[str, ...], source: str) -> str:
     return ", ".join(f"{source}.{column}::{cast(column)}" for column in columns)
 
 
+_ASKED_FOR = {
+    name: default
+    for name, default in zip(
+        NewRun.__struct_fields__[-len(NewRun.__struct_defaults__) :], NewRun.__struct_defaults__, strict=True
+    )
+    if name in sql.NEW_RUN_COLUMNS
+}
+_IN_HAND = {"started": "CASE WHEN a.owner IS NOT NULL THEN a.created END", "epoch": "(a.owner IS NOT NULL)::integer"}
+
+
+def _new_run(column: str) -> str:
+    """A column of a run that comes as it was asked for, without what it has by default. One in hand has been claimed once."""
+    default = _ASKED_FOR.get(column)
+    if default is None:
+        return _IN_HAND.get(column) or f"a.{column}::{cast(column)}"
+    return f"coalesce(a.{column}, '{default}')::{cast(column)}"
+
+
 @cache
 def start(*, lone: bool, tell: bool) -> str:
     """Waits a moment for an id that somebody is just using, in a transaction that may yet be rolled back."""
     return f"""
   INSERT INTO runs ({_RUN})
-  SELECT {values(sql.NEW_RUN_COLUMNS, "a")}
+  SELECT {values(sql.NEW_RUN_COLUMNS, "a") if lone else ", ".join(map(_new_run, sql.NEW_RUN_COLUMNS))}
   FROM set_config('lock_timeout', :patience, true), ({rows(_typed(sql.NEW_RUN_COLUMNS), lone=lone)}) a
   ON CONFLICT DO NOTHING RETURNING uid{f", {NOTIFY}" if tell else ""}
 """
@@ -152,7 +174,7 @@ FINISH_ONE = f"""
     WHERE id = :run AND owner = :owner AND epoch = :epoch
       AND (state IN ('running', 'waiting') OR (state = 'cancelling' AND :state = 'cancelled'))
     FOR NO KEY UPDATE SKIP LOCKED)
-  UPDATE runs r SET {_END} FROM a WHERE r.id = a.run RETURNING a.n
+  UPDATE runs r SET {_END} FROM a WHERE r.id = a.run RETURNING a.run
 """
 FINISH = f"""
   WITH asked AS MATERIALIZED ({rows(_FINISH)}),
@@ -162,7 +184,7 @@ FINISH = f"""
   UPDATE runs r SET {_END}
   FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
   WHERE r.id = a.run AND (m.state IN ('running', 'waiting') OR (m.state = 'cancelling' AND a.state = 'cancelled'))
-  RETURNING a.n
+  RETURNING a.run
 """
 """Ends runs. `UNBLOCK` goes with it, in the same transaction."""
 

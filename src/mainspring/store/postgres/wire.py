@@ -17,7 +17,9 @@ from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from msgspec import Struct
 
     from mainspring.store.postgres.dialect import Statement
 
@@ -138,7 +140,7 @@ def array(values: Iterable[str]) -> str:
     return "{" + ",".join(f'"{value}"' for value in quoted) + "}"
 
 
-def to_json(rows: list[dict[str, Any]]) -> str:
+def to_json(rows: Sequence[dict[str, Any] | Struct]) -> str:
     """Rows as the one parameter that bulk statements take. Too much for one is an error, that for one row is up to its data."""
     text = msgspec.json.encode(rows).decode()
     if len(text) > _LARGEST_PARAMETER and len(rows) > 1:
