@@ -76,10 +76,9 @@ class Bulk:
                     self._answers[id(op)] = Started(created=True, workflow=op.run.workflow, state=op.run.state)
                     self._news.ready = self._news.ready or op.run.owner is None
 
+        values: dict[str, Value] = {"ops": to_json([op.run for op in ops])} if len(ops) > 1 else {}
         if len(ops) == 1:
-            values = dict(zip(sql.NEW_RUN_COLUMNS, sql.run_values(ops[0].run), strict=True))
-        else:
-            values = {"ops": to_json([op.run for op in ops])}
+            values |= zip(sql.NEW_RUN_COLUMNS, sql.run_values(ops[0].run), strict=True)
         self._add(text.start(lone=len(ops) == 1, tell=ready), values, later)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
