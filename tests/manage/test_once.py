@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from mainspring import App, Debounce, Message, Policy, Question, Rate, Spec, run
+from mainspring import App, Debounce, Declaration, Message, Policy, Question, Rate, Spec, run
 from mainspring.engine.engine import Engine
-from mainspring.errors import MainspringError
+from mainspring.errors import MainspringError, RunCancelled
+from mainspring.operations import functions, many, schedules
 from mainspring.testing import crash
 from tests.support.crashing import calls
 
@@ -110,6 +111,38 @@ async def managing(me: str) -> str:
 
 
 @app.workflow
+async def many_at_once(me: str) -> str:
+    """Verbs by filter, in batches of two; each is a change of its own, and the answer tells all of them."""
+    started = await app.start_many(
+        chain.options(id=f"{me}-{name}", detached=True, version="v0").bind("never") for name in "abcde"
+    )
+    mine = f"{me}-"
+    made: list[Any] = [await app.runs.reschedule(id_prefix=mine, priority=3)]
+    made += [await app.runs.cancel(id_prefix=mine, reason="why"), await app.runs.resume(id_prefix=mine)]
+    made += [
+        await app.runs.terminate(started[0].id, started[1].id, "unknown"),
+        await app.runs.terminate(id_prefix=mine),
+    ]
+    made += [await app.runs.resume(id_prefix=mine), await app.runs.complete(started[0].id, result=[])]
+    made += [await app.runs.fail(id_prefix=mine), await app.runs.retry(id_prefix=mine)]
+    made.append(await app.runs.complete(id_prefix=mine, result=["done"]))
+    for number in range(3):
+        await app.run_after("1d", chain.options(id=f"{me}-later{number}").bind(me))
+    made += [await app.scheduled_functions.cancel_all("chain"), await app.scheduled_functions.cancel_all("chain")]
+    specs = [Declaration(f"{me}{number}", chain.bind("tick"), Spec(cron=["0 0 1 1 *"])) for number in range(5)]
+    made.append(await app.schedules.apply(specs[:4], group=me))
+    made.append(await app.schedules.apply(specs[2:], prune=True, group=me))
+    return repr([*made, await app.schedules.apply([], prune=True, group=me)])
+
+
+@app.workflow
+async def ends_itself(me: str) -> None:
+    """Whoever ends itself cannot record that, and does it last, with whatever else it ends."""
+    await app.start_many(chain.options(id=f"{me}{name}", detached=True, version="v0").bind("never") for name in "xy")
+    await app.runs.terminate(id_prefix=me)
+
+
+@app.workflow
 async def steering(me: str) -> str:
     made: list[Any] = [(await app.queues.set(me, concurrency=2, rate=Rate(5, per="1m"))).limits]
     await app.queues.pause(me)
@@ -140,11 +173,13 @@ async def _after(me: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("workflow", [talking, managing, steering], ids=lambda workflow: workflow.name)
+@pytest.mark.parametrize("workflow", [talking, managing, steering, many_at_once], ids=lambda workflow: workflow.name)
 async def test_what_a_run_asks_for_is_done_once_wherever_its_process_dies(
     store_url: str, when: Literal["before", "after"], workflow: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Engine, "patience", 0.02)  # the dead do not have to be waited for
+    for module, name in ((many, "BATCH"), (functions, "_BATCH"), (schedules, "_AT_ONCE")):
+        monkeypatch.setattr(module, name, 2)
 
     def doing(me: str) -> Callable[[], Awaitable[str]]:
         async def work() -> str:
@@ -160,5 +195,32 @@ async def test_what_a_run_asks_for_is_done_once_wherever_its_process_dies(
         assert outcome.result == expected, f"died {when} call {at}"
         if not outcome.crashed:
             assert at > 20
+            return
+    raise AssertionError("it never came to its end without a crash")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_run_that_ends_itself_with_others_ends_all_of_them(
+    store_url: str, when: Literal["before", "after"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Engine, "patience", 0.02)
+    monkeypatch.setattr(many, "BATCH", 2)
+
+    def doing(me: str) -> Callable[[], Awaitable[list[Any]]]:
+        async def work() -> list[Any]:
+            await ends_itself.options(id=me).start(me)
+            with pytest.raises(RunCancelled):
+                await app.handle(me).result()
+            return sorted(
+                (each.id.replace(me, "me"), str(each.state)) for each in (await app.runs.list(id_prefix=me)).runs
+            )
+
+        return work
+
+    expected = [("me", "cancelled"), ("mex", "cancelled"), ("mey", "cancelled")]
+    for at in calls(when, most=100, coarse=2):
+        outcome = await crash(app, doing(f"run{at}."), at=at, when=when, url=store_url)
+        assert outcome.result == expected, f"died {when} call {at}"
+        if not outcome.crashed:
             return
     raise AssertionError("it never came to its end without a crash")

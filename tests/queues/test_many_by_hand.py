@@ -139,8 +139,9 @@ async def test_a_run_acts_on_many_once_and_remembers_what_came_of_it(store_url: 
         assert await handle.result() == [2, 4, 1, 2]
         assert await shop.pack.options(id="by-hand-0")(1) == Parcel(7)
         steps = await shop.app.runs.steps(handle.id)
-        assert [step.name for step in steps] == ["runs.fail", "runs.retry", "runs.reschedule", "runs.complete"]
-        assert set(steps[1].output) == set(bad)
+        verbs = ["runs.fail", "runs.retry", "runs.reschedule", "runs.complete"]
+        assert list(dict.fromkeys(step.name for step in steps if step.name != "runs.find")) == verbs
+        assert {run_id for step in steps if step.name == "runs.retry" for run_id in step.output} == set(bad)
 
 
 async def test_a_result_by_hand_is_of_the_type_that_the_function_returns(store_url: str) -> None:

@@ -14,12 +14,14 @@ from mainspring.engine.flows import StepCall
 from mainspring.engine.retry import Retry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
 
     from mainspring.app.runtime import Runtime
+    from mainspring.engine.execution import Execution
     from mainspring.operations.schedule_views import HasSchedules
 
 R = TypeVar("R")
+S = TypeVar("S")
 
 
 def consult(
@@ -51,6 +53,49 @@ def consult(
     codec = value_codec(kind, f"the answer of {label}")
     call = StepCall(label, step, (), {}, True, Retry(1), None, False, False, codec)  # noqa: FBT003
     return drive(line.execution, flows.step(line.execution, position, call))
+
+
+def consult_in_parts(
+    runtime: Runtime,
+    label: str,
+    kind: Any,
+    enter: Callable[[HasSchedules, str | None], S],
+    parts: Sequence[Callable[[S], dict[str, str]]],
+) -> Coroutine[Any, Any, dict[str, str]]:
+    """Make several changes, one after the other, of what `enter` makes of a store: inside a run each is recorded by the commit that
+    makes it, so that none of them is large; elsewhere they are one.
+    """
+    where = current.get()
+    if isinstance(where, Line):
+        ex, position = where.execution, where.take_position()
+
+        def change(number: int) -> Coroutine[Any, Any, dict[str, str]]:
+            place = f"{position}.{number}" if number else position
+            origin = f"{ex.run.uid}-{place}"
+            return recorded(
+                ex, place, label, kind, lambda inside: parts[number](enter(inside, origin)) if parts else {}
+            )
+
+        return _one_by_one(ex, change, len(parts))
+
+    def together(store: HasSchedules, origin: str | None) -> dict[str, str]:
+        answers: dict[str, str] = {}
+        for part in parts:
+            answers |= part(enter(store, origin))
+        return answers
+
+    return consult(runtime, label, kind, together, changes=True)
+
+
+@ours
+async def _one_by_one(
+    ex: Execution, change: Callable[[int], Coroutine[Any, Any, dict[str, str]]], count: int
+) -> dict[str, str]:
+    answers = await change(0)
+    for number in range(1, count):
+        ex.outstanding += 1
+        answers |= await change(number)
+    return answers
 
 
 @ours

@@ -6,12 +6,14 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from mainspring.app.changing import change_found
 from mainspring.app.dual import dual
 from mainspring.app.options import micros, moment
+from mainspring.engine.branches import ours
 from mainspring.engine.context import TransactionScope, current
 from mainspring.errors import InvalidInput, TooLarge
 from mainspring.model.clock import SECOND
-from mainspring.operations.functions import FunctionViews, ScheduledFunction
+from mainspring.operations.functions import FunctionViews, ScheduledFunction, ScheduledFunctions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -140,8 +142,18 @@ class FunctionVerbs:
         """Cancel all pending functions, of a name or due in a span of time, a batch at a time; how many."""
         until = None if before is None else moment(before)
         since = None if after is None else moment(after)
-        return self._runtime.ask(
+        clock = self._runtime.clock
+        done = change_found(
+            self._runtime,
             "scheduled_functions.cancel_all",
-            int,
-            lambda runs: runs.functions.cancel_all(name=name, before=until, after=since, reason=reason),
+            lambda store, place: ScheduledFunctions(store, clock).pending(
+                name=name, before=until, after=since, place=place
+            ),
+            lambda store, found: store.cancel(found, reason, clock.now()),
         )
+        return _count(done)
+
+
+@ours
+async def _count(done: Coroutine[Any, Any, dict[str, bool]]) -> int:
+    return len(await done)

@@ -6,11 +6,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, Unpack
 
 from mainspring.app.by_hand import results_by_hand
+from mainspring.app.changing import change_found, terminate
 from mainspring.app.dual import dual
 from mainspring.app.options import micros, moment
 from mainspring.engine.branches import ours
 from mainspring.errors import InvalidInput
-from mainspring.operations.managing import Figures, Loaded
+from mainspring.operations.managing import ACTS_ON, Figures, Loaded, Managing, check_reason
+from mainspring.operations.many import find
 from mainspring.operations.runs import Lines, RunInfo, RunPage, StepInfo
 from mainspring.operations.versions import PatchInfo, VersionInfo, Versions
 from mainspring.operations.workers import WorkerInfo, Workers
@@ -22,9 +24,9 @@ if TYPE_CHECKING:
     from mainspring.app.handle import Handle
     from mainspring.app.options import Duration, Moment
     from mainspring.app.runtime import Runtime
-    from mainspring.operations.managing import Managing
     from mainspring.operations.run_filters import RunFilters, RunTraits
-    from mainspring.operations.runs import Runs
+    from mainspring.store.joining import Inside
+    from mainspring.store.protocol import Store
 
 T = TypeVar("T")
 _Lines: TypeAlias = list[str]
@@ -85,28 +87,36 @@ class RunVerbs(_Noun):
         """
         if not filters:
             return self._runtime.cancel_many(ids, reason)
-        return self._ask("cancel", lambda runs: runs.cancel(ids, reason, filters))
+        check_reason(reason)
+        now = self._runtime.clock.now
+        return self._act_on_found("cancel", ids, filters, lambda store, found: store.cancel(found, reason, now()))
 
     @dual
     def terminate(
         self, /, *ids: str, reason: str | None = None, **filters: Unpack[RunTraits]
     ) -> Coroutine[Any, Any, dict[str, bool]]:
         """End runs and their children at once. False where there was nothing to end."""
-        return self._ask("terminate", lambda runs: runs.terminate(ids, reason, filters))
+        check_reason(reason)
+        now = self._runtime.clock.now
+        if filters:
+            return self._act_on_found(
+                "terminate", ids, filters, lambda store, found: store.terminate(found, reason, now()), fences=True
+            )
+        return terminate(self._runtime, ids, lambda store, found: store.terminate(found, reason, now()))
 
     @dual
     def resume(self, /, *ids: str, **filters: Unpack[RunTraits]) -> Coroutine[Any, Any, dict[str, bool]]:
         """Let cancelled runs, and those that were recovered too often, go on where they stopped, with the children that were
         cancelled along. False where there was nothing to resume; `NotFound` for an unknown id, and then nothing is done.
         """
-        return self._act("resume", filters, lambda runs: runs.resume(ids, filters))
+        return self._act("resume", ids, filters, lambda runs, chosen: runs.resume(chosen))
 
     @dual
     def retry(self, /, *ids: str, **filters: Unpack[RunTraits]) -> Coroutine[Any, Any, dict[str, bool]]:
         """Let failed runs go on from what they have achieved: the exception that ended them is forgotten, with what was recorded
         after it. False where a run has not failed; `NotFound` for an unknown id, and then nothing is done.
         """
-        return self._act("retry", filters, lambda runs: runs.retry(ids, filters))
+        return self._act("retry", ids, filters, lambda runs, chosen: runs.retry(chosen))
 
     @dual
     def complete(
@@ -118,14 +128,14 @@ class RunVerbs(_Noun):
         not known, as in a client, any result is stored as it is, and whoever waits for it finds out whether it fits.
         """
         output = results_by_hand(self._runtime.registry, result, self._runtime.settings.value_bytes)
-        return self._act("complete", filters, lambda runs: runs.complete(ids, output, reason, filters))
+        return self._act("complete", ids, filters, lambda runs, chosen: runs.complete(chosen, output, reason))
 
     @dual
     def fail(
         self, /, *ids: str, reason: str | None = None, **filters: Unpack[RunTraits]
     ) -> Coroutine[Any, Any, dict[str, bool]]:
         """End runs that no worker has in hand as failed, without further attempts. False where there was nothing to end."""
-        return self._act("fail", filters, lambda runs: runs.fail(ids, reason, filters))
+        return self._act("fail", ids, filters, lambda runs, chosen: runs.fail(chosen, reason))
 
     @dual
     def reschedule(
@@ -143,16 +153,38 @@ class RunVerbs(_Noun):
             raise InvalidInput("reschedule: give `after` or `at`, not both")
         due = moment(at) if at is not None else None if after is None else self._runtime.clock.now() + micros(after)
         move = Move(due, priority, attempts)
-        return self._act("reschedule", filters, lambda runs: runs.reschedule(ids, move, filters))
-
-    def _ask(self, verb: str, question: Callable[[Runs], dict[str, bool]]) -> Coroutine[Any, Any, dict[str, bool]]:
-        return self._runtime.ask(f"runs.{verb}", dict[str, bool], question)
+        return self._act("reschedule", ids, filters, lambda runs, chosen: runs.reschedule(chosen, move))
 
     def _act(
-        self, verb: str, filters: RunTraits, work: Callable[[Managing], dict[str, bool]]
+        self,
+        verb: str,
+        ids: tuple[str, ...],
+        filters: RunTraits,
+        work: Callable[[Managing, Sequence[str]], dict[str, bool]],
     ) -> Coroutine[Any, Any, dict[str, bool]]:
         """What a filter finds is acted on in batches, each in a transaction of its own; what is named, all at once."""
-        return self._ask(verb, work) if filters else self._runtime.manage(f"runs.{verb}", dict[str, bool], work)
+        if not filters:
+            return self._runtime.manage(f"runs.{verb}", dict[str, bool], lambda runs: work(runs, ids))
+        clock = self._runtime.clock
+        return self._act_on_found(verb, ids, filters, lambda store, found: work(Managing(store, clock), found))
+
+    def _act_on_found(
+        self,
+        verb: str,
+        ids: tuple[str, ...],
+        filters: RunTraits,
+        act: Callable[[Store | Inside, _Lines], dict[str, bool]],
+        *,
+        fences: bool = False,
+    ) -> Coroutine[Any, Any, dict[str, bool]]:
+        wanted: RunFilters = {"ids": ids, **filters}
+        return change_found(
+            self._runtime,
+            f"runs.{verb}",
+            lambda store, place: find(store, wanted, ACTS_ON[verb], place),
+            act,
+            fences=fences,
+        )
 
     @dual
     def fork(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from mainspring.app.consult import consult
+from mainspring.app.consult import consult, consult_in_parts
 from mainspring.app.dual import dual
 from mainspring.app.functions import as_call
 from mainspring.app.options import moment
@@ -38,9 +38,7 @@ _KEEP: Any = object()
 _CHANGING = frozenset(
     {"create", "update", "delete", "pause", "resume", "trigger", "skip", "unskip", "backfill", "stop_backfill"}
 )
-"""Verbs that inside a run are one transaction with the record of their answer. `apply` is not one of them: it may be large, and
-asked again it finds done what is done.
-"""
+"""Verbs that inside a run are one transaction with the record of their answer. `apply` may be large, and is one for each part."""
 
 
 class AppSchedules:
@@ -148,9 +146,17 @@ class AppSchedules:
         """Make the schedules of a group exactly these, keeping pauses and counters; what became of each: created, updated,
         unchanged, and with `prune` also deleted, for those of the group that are not among them.
         """
+        from mainspring.operations.schedules import Schedules, parts_to_apply  # noqa: PLC0415
+
         definitions = [each.definition() for each in declarations]
-        return self._ask(
-            "apply", dict[str, str], lambda schedules: schedules.apply(definitions, prune=prune, group=group)
+        runtime = self._runtime
+        queues = [queue.name for queue in runtime.queues]
+        return consult_in_parts(
+            runtime,
+            "schedules.apply",
+            dict[str, str],
+            lambda store, origin: Schedules(store, runtime.clock, runtime.ids, origin, queues),
+            parts_to_apply(definitions, prune=prune, group=group),
         )
 
     @dual

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import to_datetime
 from mainspring.model.states import State
+from mainspring.operations.many import Found
 from mainspring.store.functions import FunctionFilter
 
 if TYPE_CHECKING:
@@ -106,12 +107,23 @@ class ScheduledFunctions(FunctionViews):
         reason: str | None = None,
     ) -> int:
         """Cancel the pending functions of a name or of a span of time, a batch at a time; how many."""
-        wanted = FunctionFilter(name=name, states=STATES["pending"], due_before=before, due_after=after, limit=_BATCH)
-        count = 0
-        while rows := self._functions.page(wanted):
-            done = self._store.cancel([row.id for row in rows], reason, self._clock.now())
-            count += sum(done.values())
-        return count
+        count, place = 0, None
+        while True:
+            found = self.pending(name=name, before=before, after=after, place=place)
+            count += sum(self._store.cancel(found.ids, reason, self._clock.now()).values()) if found.ids else 0
+            place = found.more
+            if place is None:
+                return count
+
+    def pending(
+        self, *, name: str | None = None, before: int | None = None, after: int | None = None, place: str | None = None
+    ) -> Found:
+        """The next batch of the pending functions of a name or of a span of time, first due first."""
+        seen = None if place is None else (int(place.split()[0]), place.split()[1])
+        wanted = FunctionFilter(name, STATES["pending"], due_after=after, due_before=before, after=seen, limit=_BATCH)
+        rows = self._functions.page(wanted)
+        more = f"{rows[-1].scheduled_time} {rows[-1].uid}" if len(rows) == _BATCH else None
+        return Found([row.id for row in rows], more)
 
 
 def _info(row: FunctionRow) -> ScheduledFunction:

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.ids import IdMaker, check_run_id
-from mainspring.model.states import State
+from mainspring.model.states import LIVE, State
 from mainspring.operations.many import act_on
 from mainspring.operations.run_filters import run_filter
 from mainspring.store.exports import FORMAT
 from mainspring.store.forking import Fork
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import timedelta
 
     from mainspring.model.clock import Clock
+    from mainspring.operations.many import Act
     from mainspring.operations.run_filters import RunFilters, RunTraits
     from mainspring.store.by_hand import Move
     from mainspring.store.management import Management
@@ -33,6 +34,16 @@ GROUPS = ("state", "workflow", "kind", "queue", "version", "schedule", "reason")
 NOT_BEGUN = (State.SCHEDULED, State.QUEUED)
 NOT_IN_HAND = (*NOT_BEGUN, State.WAITING)
 """The states of runs that no worker may have in hand."""
+ACTS_ON: dict[str, tuple[State, ...]] = {
+    "cancel": tuple(sorted(LIVE)),
+    "terminate": tuple(sorted(LIVE)),
+    "resume": (State.CANCELLED, State.FAILED),
+    "retry": (State.FAILED,),
+    "complete": NOT_IN_HAND,
+    "fail": NOT_IN_HAND,
+    "reschedule": NOT_BEGUN,
+}
+"""The states of the runs to which each verb can be done: those that it is done to when a filter names none."""
 
 
 def without_result(workflow: str) -> str:
@@ -82,13 +93,11 @@ class Managing:
 
     def resume(self, ids: Sequence[str], filters: RunTraits | None = None) -> dict[str, bool]:
         """Let cancelled runs, and those that were recovered too often, go on where they stopped. False: nothing to resume."""
-        states = (State.CANCELLED, State.FAILED)
-        return self._to(ids, filters, states, lambda chosen: self._desk.resume(chosen, self._clock.now()))
+        return self._to("resume", ids, filters, lambda chosen: self._desk.resume(chosen, self._clock.now()))
 
     def retry(self, ids: Sequence[str], filters: RunTraits | None = None) -> dict[str, bool]:
         """Let failed runs go on from what they have achieved. False: it has not failed."""
-        states = (State.FAILED,)
-        return self._to(ids, filters, states, lambda chosen: self._desk.retry(chosen, self._clock.now()))
+        return self._to("retry", ids, filters, lambda chosen: self._desk.retry(chosen, self._clock.now()))
 
     def force(self, ids: Sequence[str], version: str | None = None) -> dict[str, bool]:
         """Let stranded runs be continued by whatever source there is, or by that of one version. False: it is not stranded.
@@ -110,35 +119,31 @@ class Managing:
         """
         why = check_reason(reason) or "completed by hand"
         return self._to(
-            ids, filters, NOT_IN_HAND, lambda chosen: self._desk.complete(chosen, output, why, self._clock.now())
+            "complete", ids, filters, lambda chosen: self._desk.complete(chosen, output, why, self._clock.now())
         )
 
     def fail(self, ids: Sequence[str], reason: str | None = None, filters: RunTraits | None = None) -> dict[str, bool]:
         """End runs that no worker has in hand as failed, for good. False: ended, in hand, or unknown."""
         why = check_reason(reason) or "marked as failed by hand"
-        return self._to(ids, filters, NOT_IN_HAND, lambda chosen: self._desk.fail(chosen, why, self._clock.now()))
+        return self._to("fail", ids, filters, lambda chosen: self._desk.fail(chosen, why, self._clock.now()))
 
     def reschedule(self, ids: Sequence[str], move: Move, filters: RunTraits | None = None) -> dict[str, bool]:
         """Change when runs begin that have not begun, or are to be tried again. False: begun, ended, or unknown."""
-        return self._to(ids, filters, NOT_BEGUN, lambda chosen: self._desk.reschedule(chosen, move, self._clock.now()))
+        return self._to(
+            "reschedule", ids, filters, lambda chosen: self._desk.reschedule(chosen, move, self._clock.now())
+        )
 
     @property
     def _desk(self) -> Management:
         return self._store.management
 
-    def _to(
-        self,
-        ids: Sequence[str],
-        filters: RunTraits | None,
-        states: Collection[State],
-        act: Callable[[list[str]], dict[str, bool]],
-    ) -> dict[str, bool]:
+    def _to(self, verb: str, ids: Sequence[str], filters: RunTraits | None, act: Act) -> dict[str, bool]:
         """Do it to these runs, or to all that the filters find among those in which it can be done."""
         chosen = _unique(ids)
         if not filters:
             return act(chosen) if chosen else {}
         whole = cast("Store", self._store)  # whoever names no runs is not inside a transaction
-        return act_on(whole, {"ids": chosen, **filters}, sorted(states), act)
+        return act_on(whole, {"ids": chosen, **filters}, ACTS_ON[verb], act)
 
     def fork(
         self,

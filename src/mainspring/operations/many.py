@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
 
@@ -11,8 +13,9 @@ from mainspring.operations.run_filters import run_filter
 from mainspring.operations.run_lists import quickly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
+    from mainspring.model.records import Run
     from mainspring.operations.run_filters import RunFilters
     from mainspring.store.protocol import Store
 
@@ -20,41 +23,67 @@ BATCH = 500
 """So many runs share one transaction."""
 
 
-def act_on(
-    store: Store, filters: RunFilters, states: Sequence[str], act: Callable[[list[str]], dict[str, bool]]
-) -> dict[str, bool]:
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Some of the runs that are meant. `more` is where to look for the next ones; None: these were the last."""
+
+    ids: list[str]
+    more: str | None = None
+    kin: list[str] = field(default_factory=list[str])
+    """Of a search by a run: itself and those that it descends from, which are left to the end, because that is its own."""
+
+
+Act: TypeAlias = Callable[[list[str]], dict[str, bool]]
+
+
+def act_on(store: Store, filters: RunFilters, states: Sequence[str], act: Act) -> dict[str, bool]:
     """Do something to the runs that are all of this, newest first; those it was done to.
 
     `states` are those in which it can be done, for whoever names none. Each batch is a transaction of its own: runs that come
     meanwhile are left alone, and what stands in the way of one run stops none of the others.
     """
     done: dict[str, bool] = {}
-    for batch in _batches(store, filters, states):
-        done |= {run_id: True for run_id, acted in _each_if_not_all(act, batch).items() if acted}
-    return done
+    place: str | None = None
+    while True:
+        found = find(store, filters, states, place)
+        done |= act_on_batch(act, found.ids)
+        place = found.more
+        if place is None:
+            return done
 
 
-def _batches(store: Store, filters: RunFilters, states: Sequence[str]) -> Iterator[list[str]]:
+def find(store: Store, filters: RunFilters, states: Sequence[str], place: str | None) -> Found:
+    """The next batch of the runs that are all of this."""
     given = [name for name, value in filters.items() if value not in (None, (), [])]
     if not given:
         raise InvalidInput("which runs are meant? Give ids, or filters such as workflow=… or queue=…")
-    wanted = run_filter(filters, limit=BATCH)
+    wanted = run_filter(filters, before=place, limit=BATCH)
     if not wanted.states:
         wanted = replace(wanted, states=tuple(states))
-    wanted = quickly(store.watching, wanted)
-    while page := store.runs(wanted):
-        yield [run.id for run in page]
-        wanted = replace(wanted, before=page[-1].uid)
+    page = store.runs(quickly(store.watching, wanted))
+    return Found([run.id for run in page], page[-1].uid if len(page) == BATCH else None)
 
 
-def _each_if_not_all(act: Callable[[list[str]], dict[str, bool]], batch: list[str]) -> dict[str, bool]:
+def act_on_batch(act: Act, batch: list[str]) -> dict[str, bool]:
+    """Do something to all of these, or, if something stands in the way of one of them, to each by itself; those it was done to."""
+    done: dict[str, bool] = {}
     try:
-        return act(batch)
+        done |= act(batch) if batch else {}
     except (Conflict, NotFound):  # one of them has a key that is taken now, or is gone
-        done: dict[str, bool] = {}
         for run_id in batch:
             try:
                 done |= act([run_id])
             except (Conflict, NotFound):
-                done[run_id] = False
-        return done
+                continue
+    return {run_id: True for run_id, acted in done.items() if acted}
+
+
+def kin_of(store: Store, run: Run) -> set[str]:
+    """A run and those that it descends from."""
+    found = {run.id}
+    parent = run.parent
+    while parent is not None and parent not in found:
+        found.add(parent)
+        above = store.run(parent)
+        parent = above.parent if above is not None else None
+    return found

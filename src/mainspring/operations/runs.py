@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.records import error_of
-from mainspring.model.states import LIVE, State
+from mainspring.model.states import State  # noqa: TC001  (what is recorded is read back by its annotations)
 from mainspring.operations.appearance import appearance, moment
 from mainspring.operations.functions import ScheduledFunctions
 from mainspring.operations.managing import Managing, check_reason
@@ -181,14 +181,16 @@ class Runs(Managing):
     ) -> dict[str, bool]:
         """Ask runs and their children to stop before their next step."""
         check_reason(reason)
-        return self._to(ids, filters, LIVE, lambda chosen: self._store.cancel(chosen, reason, self._clock.now()))
+        return self._to("cancel", ids, filters, lambda chosen: self._store.cancel(chosen, reason, self._clock.now()))
 
     def terminate(
         self, ids: Sequence[str], reason: str | None = None, filters: RunTraits | None = None
     ) -> dict[str, bool]:
         """End runs and their children at once."""
         check_reason(reason)
-        return self._to(ids, filters, LIVE, lambda chosen: self._store.terminate(chosen, reason, self._clock.now()))
+        return self._to(
+            "terminate", ids, filters, lambda chosen: self._store.terminate(chosen, reason, self._clock.now())
+        )
 
 
 def run_info(run: Run) -> RunInfo:

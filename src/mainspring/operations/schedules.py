@@ -114,27 +114,33 @@ class Schedules(ScheduleViews):
         self, definitions: Sequence[Definition], *, prune: bool = False, group: str = "applied"
     ) -> dict[str, str]:
         """Make the schedules of a group exactly these; what became of each."""
-        ids = [check_schedule_id(definition.id) for definition in definitions]
-        if len(set(ids)) < len(ids):
-            raise InvalidInput(f"two schedules are called {next(each for each in ids if ids.count(each) > 1)!r}")
-        rows = [row for definition in definitions if (row := self._row_to_apply(definition)) is not None]
         done: dict[str, str] = {}
-        for first in range(0, len(rows), _AT_ONCE):
-            batch = rows[first : first + _AT_ONCE]
-            for row in batch:
-                row.app = group
-            there = set(self._store.create(batch))
-            done |= {row.id: "created" for row in batch if row.id not in there}
+        for part in parts_to_apply(definitions, prune=prune, group=group):
+            done |= part(self)
+        return done
+
+    def apply_some(self, definitions: Sequence[Definition], others: Sequence[Definition], group: str) -> dict[str, str]:
+        """Bring some schedules of a group in, unless these or others that come after them cannot be."""
+        rows = [row for definition in definitions if (row := self._row_to_apply(definition)) is not None]
+        for definition in others:
+            self._row_to_apply(definition)
+        for row in rows:
+            row.app = group
+        there = self._store.create(rows) if rows else []
+        done = {row.id: "created" for row in rows if row.id not in there}
         for definition in definitions:
             if definition.id not in done:
                 values = {**definition.columns(), "app": group, "version": None}
                 plan = self._change(definition.id, lambda control, values=values: control.update(values, None))  # type: ignore[misc]
                 done[definition.id] = "updated" if plan.redefined else "unchanged"
-        if prune:
-            for gone in self._of_group(group, set(ids)):
-                self.delete(gone)
-                done[gone] = "deleted"
         return done
+
+    def prune(self, kept: set[str], group: str) -> dict[str, str]:
+        """Delete the schedules of a group that are not among these."""
+        gone = self._of_group(group, kept)
+        for schedule in gone:
+            self.delete(schedule)
+        return dict.fromkeys(gone, "deleted")
 
     def _row_to_apply(self, definition: Definition) -> Schedule | None:
         """The row, if there may be need of it: what is there already may have come to its last time."""
@@ -258,3 +264,19 @@ def _new_backfill(
 ) -> Backfill:
     since, until = stretch
     return Backfill(request, schedule, since, until, overlap, again, now, just_before(since))
+
+
+def parts_to_apply(
+    definitions: Sequence[Definition], *, prune: bool, group: str
+) -> list[Callable[[Schedules], dict[str, str]]]:
+    """What `apply` does, in parts, each of which may be a transaction of its own. The first looks at all that is to come."""
+    ids = [check_schedule_id(definition.id) for definition in definitions]
+    if len(set(ids)) < len(ids):
+        raise InvalidInput(f"two schedules are called {next(each for each in ids if ids.count(each) > 1)!r}")
+    parts: list[Callable[[Schedules], dict[str, str]]] = []
+    for first in range(0, len(definitions), _AT_ONCE):
+        some, others = definitions[first : first + _AT_ONCE], definitions[_AT_ONCE:] if first == 0 else ()
+        parts.append(lambda schedules, some=some, others=others: schedules.apply_some(some, others, group))  # type: ignore[misc]
+    if prune:
+        parts.append(lambda schedules: schedules.prune(set(ids), group))
+    return parts

@@ -64,6 +64,7 @@ class Texts:
     cancel_in_hand: str
     cancel_undoable: str
     cancel_at_once: str
+    terminate: str
     lock_runs: str
     waiters: str
     wake: str
@@ -232,6 +233,15 @@ class Joining(Struct):
         yield from self.settle(ended, now)
         return {run: run in in_hand or run in later or run in ended for run in ids}
 
+    def terminate(self, ids: Sequence[str], reason: str | None, now: int) -> Talk[dict[str, bool]]:
+        """End runs and their children at once; see `Store.terminate`."""
+        yield from self.hold(ids)
+        rows = yield self.texts.terminate, {"ids": self.texts.ids(ids), "reason": reason, "now": now}
+        ended = {run for run, _ in rows}
+        self.poked |= {owner for _, owner in rows if owner is not None}
+        yield from self.settle(ended, now)
+        return {run: run in ended for run in ids}
+
     def hold(self, ids: Sequence[str]) -> Talk[None]:
         """Lock runs and all that descend from them, and look again until nothing new turns up."""
         values = {"ids": self.texts.ids(ids)}
@@ -330,6 +340,10 @@ class Inside:
     def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
         """See `Store.cancel`."""
         return carry(self._joining.cancel(ids, reason, now), self._tongue)
+
+    def terminate(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
+        """See `Store.terminate`."""
+        return carry(self._joining.terminate(ids, reason, now), self._tongue)
 
 
 class Joined:

@@ -78,6 +78,7 @@ TEXTS = Texts(
     cancel_in_hand=stops.CANCEL_IN_HAND,
     cancel_undoable=stops.CANCEL_UNDOABLE,
     cancel_at_once=stops.CANCEL_AT_ONCE,
+    terminate=stops.TERMINATE,
     lock_runs="SELECT id, owner, epoch FROM runs WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE",
     waiters="SELECT DISTINCT s.run FROM steps s WHERE s.completed IS NULL AND s.child = ANY(:ids)",
     wake="""

@@ -19,7 +19,7 @@ from mainspring.store.sqlite.lent import as_text
 from mainspring.store.sqlite.queues import SqliteQueues
 from mainspring.store.sqlite.schedules import SqliteSchedules
 from mainspring.store.sqlite.statements import KEY_TEXTS, ON_STEP
-from mainspring.store.sqlite.stops import CANCEL_AT_ONCE, CANCEL_IN_HAND, CANCEL_UNDOABLE, TREE
+from mainspring.store.sqlite.stops import CANCEL_AT_ONCE, CANCEL_IN_HAND, CANCEL_UNDOABLE, TERMINATE, TREE
 
 if TYPE_CHECKING:
     import sqlite3
@@ -69,6 +69,7 @@ TEXTS = Texts(
     cancel_in_hand=CANCEL_IN_HAND,
     cancel_undoable=CANCEL_UNDOABLE,
     cancel_at_once=CANCEL_AT_ONCE,
+    terminate=TERMINATE,
     lock_runs=f"SELECT id, owner, epoch FROM runs WHERE id IN {_IDS}",
     waiters=f"SELECT DISTINCT run FROM steps WHERE completed IS NULL AND child IN {_IDS}",
     wake=f"""
