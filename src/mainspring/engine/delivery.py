@@ -39,12 +39,16 @@ class Delivery:
 
     def turn(self, seq: int, *, alone: bool) -> asyncio.Future[None] | None:
         """What to await before outcome `seq` may be handed to the code; None: nothing."""
-        if alone and seq == self.cursor and not self._settling and not self._waiting:
+        if alone and self.is_next(seq):
             self._advance()
             return None
         future = self._waiting[seq] = self._loop.create_future()
         self._pump()
         return future
+
+    def is_next(self, seq: int | None) -> bool:
+        """Whether outcome `seq` is the one to be handed over now, with no other on its way."""
+        return seq == self.cursor and not self._settling and not self._waiting
 
     def frontier(self) -> asyncio.Future[None] | None:
         """What to await before an operation without a recorded outcome may act: the record has to be used up."""

@@ -89,9 +89,9 @@ async def _commit(ex: Execution, effect: Commit) -> Any:
         raise
 
 
-async def _hold(ex: Execution, effect: Hold) -> None:
+async def _hold(ex: Execution, effect: Hold) -> Any:
     try:
-        await effect.future
+        return await effect.future
     except asyncio.CancelledError:
         await _void(ex, effect.final)
         raise

@@ -66,6 +66,7 @@ class Execution:
     __slots__ = (
         "_seqs",
         "active",
+        "ahead",
         "complaints",
         "deadline",
         "delivery",
@@ -131,6 +132,8 @@ class Execution:
         """Its schedule has taken note of its end."""
         self.complaints: tuple[str, ...] = ()
         """What could not be undone."""
+        self.ahead: asyncio.Future[Any] | None = None
+        """The commit of an outcome that the code has had already; no operation begins before it is over."""
         self.patches: dict[str, bool] = {}
         """Which patches the run's code has asked for, and what it was told."""
         self.disagreement: NonDeterminism | None = None

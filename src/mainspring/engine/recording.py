@@ -6,7 +6,9 @@ them, for `def` runs. What is recorded is decided by the operation; how it is wa
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import Struct
@@ -19,8 +21,6 @@ from mainspring.model.states import State
 from mainspring.store.ops import Verdict, Write
 
 if TYPE_CHECKING:
-    import asyncio
-
     from mainspring.codec import ValueCodec
     from mainspring.engine.execution import Execution, Wait
     from mainspring.engine.flows import StepCall
@@ -54,7 +54,7 @@ class Pause(Struct):
 class Hold(Struct):
     """Await something of the engine's own: a turn, or the end of the record. `final` is the outcome that waits for its turn."""
 
-    future: asyncio.Future[None]
+    future: asyncio.Future[Any]
     final: Step | None = None
 
 
@@ -95,6 +95,8 @@ def frontier(ex: Execution, position: str, *, together: bool = False) -> Flow:
 
     A `def` run makes one operation after the other, except those that are made `together`.
     """
+    if ex.ahead is not None:
+        yield from _caught_up(ex, ex.ahead)
     if position.startswith(MARK):
         return
     hold = ex.delivery.frontier() if ex.function.is_async or together else None
@@ -160,6 +162,9 @@ def conclude(
     record.seq = ex.take_seq()
     try:
         write = stirring(ex, record)
+        if record.kind == "step" and error is None and _may_go_ahead(ex, write):
+            _go_ahead(ex, write)
+            return outcome(ex, record, codec)
         yield from keep(ex, write if speak is None else speak(write), final=record)
     except NotSerializable as refused:
         ex.delivery.skip(record.seq)
@@ -169,6 +174,38 @@ def conclude(
     tell(ex, record)
     yield from turn(ex, record, record)
     return outcome(ex, record, codec)
+
+
+def _may_go_ahead(ex: Execution, write: Write) -> bool:
+    """Whether the code may have an outcome while it is being committed: it is the only thing that goes on in its run."""
+    record = write.step
+    if not ex.function.is_async or not ex.alone or write.mood is not None or record.position.startswith(MARK):
+        return False
+    return ex.delivery.is_next(record.seq)
+
+
+def _go_ahead(ex: Execution, write: Write) -> None:
+    """Hand an outcome over without waiting for its commit.
+
+    No operation begins before it is committed (`_caught_up`), so nothing can be seen that a crash would undo. Where no other
+    operation comes, the end of the run follows on its heels, and both are one commit.
+    """
+    record = write.step
+    ex.delivery.turn(record.seq or 0, alone=True)
+    ex.ahead = ex.engine.committer.commit(write)
+    ex.ahead.add_done_callback(partial(_arrived, ex, record))
+
+
+def _arrived(ex: Execution, record: Step, written: asyncio.Future[Any]) -> None:
+    if not written.cancelled() and written.exception() is None and written.result().verdict is Verdict.DONE:
+        tell(ex, record)
+
+
+def _caught_up(ex: Execution, ahead: asyncio.Future[Any]) -> Flow:
+    """Wait until the outcome that the code went ahead with is committed."""
+    answer = yield from _answered(ex, Hold(asyncio.shield(ahead)), "the outcome of a step")
+    ex.ahead = None
+    heed(ex, answer)
 
 
 def tell(ex: Execution, record: Step) -> None:
@@ -205,21 +242,24 @@ def keep(ex: Execution, write: Write, final: Step | None = None) -> Flow:
 
 def committed(ex: Execution, write: Write, final: Step | None = None) -> Flow:
     """Record something, and stop here if that was refused. Whether the run goes on is for `heed` to say."""
+    answer = yield from _answered(ex, Commit(write, final), f"{write.step.kind} {write.step.name!r}")
+    if write.mood is State.WAITING and answer.ending is None:
+        ex.set_resting(resting=True)
+    return answer
+
+
+def _answered(ex: Execution, effect: Commit | Hold, what: str) -> Flow:
     try:
-        answer = yield Commit(write, final)
+        answer = yield effect
     except MainspringError:
         raise
     except Exception as error:
-        raise NotSerializable(
-            f"the database refused {write.step.kind} {write.step.name!r} of run {ex.id}: {error}"
-        ) from error
+        raise NotSerializable(f"the database refused {what} of run {ex.id}: {error}") from error
     if answer.verdict is Verdict.FENCED:
         ex.engine.stopping.halt(ex, Lost())
         raise ex.halted or Lost()
     if answer.verdict is Verdict.STOPPING:
         _stop(ex)
-    if write.mood is State.WAITING and answer.ending is None:
-        ex.set_resting(resting=True)
     return answer
 
 

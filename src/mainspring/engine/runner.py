@@ -48,14 +48,27 @@ async def run_async(ex: Execution) -> Ending | None:
     ex.over = True
     current.set(None)
     await _clear_tasks(ex)
-    ex.outcome = value, error
-    flow = _conclude(ex, value, error)
+    ex.outcome = value, error or _refusal(ex)
+    flow = _conclude(ex, *ex.outcome)
     try:
         effect = next(flow)
         while True:
-            effect = flow.send(await perform(ex, effect))
+            try:
+                answer = await perform(ex, effect)
+            except Exception as refused:  # noqa: BLE001  (what it means is for the flow to say)
+                effect = flow.throw(refused)
+            else:
+                effect = flow.send(answer)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
+
+
+def _refusal(ex: Execution) -> NotSerializable | None:
+    """The code went ahead with an outcome that the database, as it has turned out, would not take."""
+    refused = ex.ahead.exception() if ex.ahead is not None and ex.ahead.done() else None
+    if refused is None:
+        return None
+    return NotSerializable(f"the database refused the outcome of a step of run {ex.id}: {refused}")
 
 
 def run_blocking(ex: Execution) -> Ending | None:
@@ -74,7 +87,12 @@ def run_blocking(ex: Execution) -> Ending | None:
     try:
         effect = next(flow)
         while True:
-            effect = flow.send(ex.engine.committer.commit_sync(effect.op))  # type: ignore[union-attr]
+            try:
+                answer = ex.engine.committer.commit_sync(effect.op)  # type: ignore[union-attr]
+            except Exception as refused:  # noqa: BLE001
+                effect = flow.throw(refused)
+            else:
+                effect = flow.send(answer)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
 
@@ -209,14 +227,16 @@ def _next_attempt(ex: Execution, finish: Finish, error: BaseException | None) ->
     return finish.completed + pause
 
 
-def _finish(ex: Execution, finish: Finish) -> Flow:
+def _finish(ex: Execution, finish: Finish, *, once_more: bool = True) -> Flow:
     try:
         verdict = yield Commit(finish)
     except MainspringError:
         raise
-    except Exception as refused:  # noqa: BLE001  (the database refuses the value itself)
-        problem = NotSerializable(f"the database refused the result of {ex.function.name!r}: {refused}")
-        return (yield from _finish(ex, _finish_of(ex, None, problem)))
+    except Exception as refused:  # (the database refuses the value itself)
+        if not once_more:
+            raise
+        problem = _refusal(ex) or NotSerializable(f"the database refused the result of {ex.function.name!r}: {refused}")
+        return (yield from _finish(ex, _finish_of(ex, None, problem), once_more=False))
     if verdict is Verdict.STOPPING:
         finish = Finish(finish.owner, finish.run, finish.epoch, State.CANCELLED, finish.completed)
         verdict = yield Commit(finish)

@@ -7,7 +7,7 @@ own whether it lost; none fails its neighbours.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from msgspec import Struct, field
 
@@ -172,6 +172,8 @@ class Finish(Struct, gc=False):
     """The schedule that started it."""
     settled: bool = False
     """Set by a store that has had the schedule take note of it already."""
+    after: str | None = None
+    """Set by a store: where the outcome stands that goes before it in the same batch, and has to be there."""
 
 
 class Again(Struct):
@@ -189,6 +191,11 @@ class Again(Struct):
 
 
 Op = Again | Start | Write | Tell | Void | Rest | Release | Finish
+
+
+def is_checkpoint(op: Op) -> TypeGuard[Write]:
+    """Whether it is the most frequent write of all: a step's outcome and nothing else."""
+    return type(op) is Write and op.mood is None and op.watch is None and not op.starts
 
 
 def run_of(op: Op) -> str:

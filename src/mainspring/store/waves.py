@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainspring.store.ops import Tell, Write, run_of
+from msgspec import Struct
+
+from mainspring.store.ops import Finish, Tell, Write, is_checkpoint, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,26 +14,40 @@ if TYPE_CHECKING:
     from mainspring.store.ops import Op
 
 
+class _Last(Struct, gc=False):
+    """What was last written about a run: in which part, and at which places."""
+
+    wave: int = -1
+    places: dict[str, None] = {}
+    checkpoints: bool = True
+    """There was nothing but checkpoints in that part."""
+
+
 def waves(ops: Sequence[Op]) -> list[list[Op]]:
     """Parts to be applied one after the other, so that no write in a part builds on another in the same part.
 
-    Within a part a store may group writes by kind as it likes. Nearly always there is one part: a run has one write under
-    way, or the outcomes of several branches at different positions.
+    Within a part a store may group writes by kind, the ends of runs last. Nearly always there is one part: a run has one
+    write under way, or the outcomes of several branches at different places, or its last outcome and its end.
     """
     if len({run_of(op) for op in ops}) == len(ops):
         return [list(ops)]
     found: list[list[Op]] = []
-    last: dict[str, tuple[int, set[str]]] = {}
+    runs: dict[str, _Last] = {}
     for op in ops:
-        run = run_of(op)
-        wave, positions = last.get(run, (-1, set[str]()))
-        position = _place(op)
-        if not positions or position is None or position in positions:
-            wave, positions = wave + 1, set[str]()
-        last[run] = (wave, positions | {position} if position is not None else set())
-        if wave == len(found):
+        last = runs.setdefault(run_of(op), _Last())
+        place = _place(op)
+        if type(op) is Finish:
+            follows = last.checkpoints and len(last.places) == 1
+        else:
+            follows = bool(last.places) and place is not None and place not in last.places
+        if not follows:
+            last.wave, last.places, last.checkpoints = last.wave + 1, {}, True
+        if place is not None:
+            last.places[place] = None
+        last.checkpoints = last.checkpoints and is_checkpoint(op)
+        if last.wave == len(found):
             found.append([])
-        found[wave].append(op)
+        found[last.wave].append(op)
     return found
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainspring.model.clock import SystemClock
-from mainspring.store.ops import Release, Rest, Speak, Tell, Verdict, run_of
+from mainspring.store.ops import Finish, Release, Rest, Speak, Tell, Verdict, Write, run_of
 from mainspring.store.postgres.bulk import Bulk
 from mainspring.store.postgres.claims import wait_for
 from mainspring.store.postgres.database import BAD_DATA, LOCKED, roll_back
@@ -58,11 +58,15 @@ class _Batch:
         self._now = now
         self._news = news
         self._here = here
-        self._held: set[str] = set()
+        self._stuck: dict[str, Verdict | Exception] = {}
+        """Runs about which something was held up or refused: what comes after it is not written, and answered the same."""
+        self._outcomes: dict[str, int] = {}
+        """Writes of steps in the part at hand, by run."""
         self.answers: dict[int, Result | Exception] = {}
 
     def apply(self, wave: list[Op]) -> None:
-        ready = [op for op in wave if run_of(op) not in self._held]
+        ready = [op for op in wave if run_of(op) not in self._stuck]
+        self._outcomes = {op.step.run: id(op) for op in ready if isinstance(op, Write)}
         # What a step asks for is started alone, because it has to look at who asks.
         self._together([op for op in ready if not isinstance(op, (Rest, Release)) and not getattr(op, "asker", None)])
         self._talk([op for op in ready if isinstance(op, (Speak, Tell))])
@@ -78,7 +82,7 @@ class _Batch:
         while 1 < len(left) != before:
             self._settle(left[0])
             before = len(left) - 1
-            self._together([op for op in self._left(ops) if run_of(op) not in self._held])
+            self._together([op for op in self._left(ops) if run_of(op) not in self._stuck])
             left = self._left(ops)
 
     def _left(self, ops: Sequence[Op]) -> list[Op]:
@@ -86,13 +90,15 @@ class _Batch:
 
     def _settle(self, op: Op) -> None:
         """Answer a write that did not go with the others."""
-        answer = Verdict.HELD if run_of(op) in self._held else self._alone(op)
-        if answer is Verdict.HELD:
-            self._held.add(run_of(op))
+        answer = self._stuck.get(run_of(op)) or self._alone(op)
+        if answer is Verdict.HELD or isinstance(answer, Exception):
+            self._stuck[run_of(op)] = answer
         self.answers[id(op)] = answer
 
     def _together(self, ops: list[Op]) -> None:
         """Apply in bulk what is clean, and answer that. What spoils it for the others is found by halving."""
+        made = self.answers.keys() | {id(op) for op in ops}
+        ops = [op for op in ops if type(op) is not Finish or self._outcomes.get(op.run, id(op)) in made]
         if not ops:
             return
         news = News()

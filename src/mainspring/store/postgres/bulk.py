@@ -42,6 +42,8 @@ class Bulk:
         self._parts: list[Part] = []
         self._later: list[Later] = []
         self._answers: dict[int, Result | Exception] = {}
+        self._outcomes: dict[str, str] = {}
+        """Where runs whose end may be in this batch as well write something."""
         self._plans: tuple[tuple[tuple[type, ...], Callable[[list[Any]], None]], ...] = (
             ((Start,), self._starts),
             ((Write,), self._writes),
@@ -83,6 +85,7 @@ class Bulk:
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def _writes(self, ops: list[Write]) -> None:
+        self._outcomes = {op.step.run: op.step.position for op in ops}
         if len(ops) == 1 and not (ops[0].starts or ops[0].mood or ops[0].watch):
             lone = dict(zip(sql.STEP_COLUMNS, sql.step_values(ops[0].step), strict=True), owner=ops[0].owner)
             self._add(text.CHECKPOINT, lone, lambda rows: self._written(ops, rows))
@@ -147,6 +150,8 @@ class Bulk:
             tokens = (rows[0][0] or "").split()
             self._news.woken(None if each == "r" else each.removeprefix("p=") for each in tokens)
 
+        for op in ops:
+            op.after = self._outcomes.get(op.run)
         if len(ops) == 1:
             self._add(text.FINISH_ONE, {column: getattr(ops[0], column) for column in text.FINISH_COLUMNS}, ended)
         else:

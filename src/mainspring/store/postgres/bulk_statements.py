@@ -33,7 +33,7 @@ STEP_WRITE = _typed(sql.STEP_COLUMNS) | {
 }
 _VOID = _FENCE | {"position": "text"}
 _FINISH = {"run": "text", "owner": "text", "epoch": "bigint"} | _typed(
-    ("state", "completed", "reason", "output", "error")
+    ("state", "completed", "reason", "output", "error", "after")
 )
 FINISH_COLUMNS = tuple(_FINISH)
 
@@ -168,11 +168,20 @@ VOID = f"""
 
 _END = """state = a.state, reason = coalesce(a.reason, r.reason), output = a.output::json, error = a.error::json,
     completed = a.completed, owner = NULL, poked = false, stranded = NULL"""
+
+
+def _follows(run: str, after: str) -> str:
+    """Whether the outcome that goes before an end in the same batch is there: it may have been left alone."""
+    return f"""({after} IS NULL
+      OR EXISTS (SELECT 1 FROM steps s WHERE s.run = {run} AND s.position = {after} AND s.completed IS NOT NULL))"""
+
+
 FINISH_ONE = f"""
   WITH a AS MATERIALIZED (
     SELECT {", ".join(f":{column}::{kind} AS {column}" for column, kind in _FINISH.items())} FROM runs
     WHERE id = :run AND owner = :owner AND epoch = :epoch
       AND (state IN ('running', 'waiting') OR (state = 'cancelling' AND :state = 'cancelled'))
+      AND {_follows(":run", ":after::text")}
     FOR NO KEY UPDATE SKIP LOCKED)
   UPDATE runs r SET {_END} FROM a WHERE r.id = a.run RETURNING a.run
 """
@@ -184,6 +193,7 @@ FINISH = f"""
   UPDATE runs r SET {_END}
   FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
   WHERE r.id = a.run AND (m.state IN ('running', 'waiting') OR (m.state = 'cancelling' AND a.state = 'cancelled'))
+    AND {_follows("a.run", "a.after")}
   RETURNING a.run
 """
 """Ends runs. `UNBLOCK` goes with it, in the same transaction."""

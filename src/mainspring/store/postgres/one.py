@@ -166,6 +166,8 @@ class One:
         stopping = verdict is Verdict.STOPPING
         if stopping and (not op.starts or self._started_before(op)):
             verdict = Verdict.DONE  # a run that is being cancelled may still record, but not start
+        if verdict is Verdict.FENCED and self._ended_since(rows.get(step.run), step.epoch):
+            return Written(self._written_before(op))
         if verdict is Verdict.DONE:
             if self._all(text.WRITE_ONE, **dict(zip(sql.STEP_COLUMNS, sql.step_values(step), strict=True))):
                 self._speak(op)
@@ -243,6 +245,10 @@ class One:
         )
         same = bool(rows) and rows[0][0] == op.step.epoch and (op.step.completed is None or rows[0][1] == op.step.seq)
         return Verdict.DONE if same else Verdict.FENCED
+
+    def _ended_since(self, row: tuple[Any, ...] | None, epoch: int) -> bool:
+        """Whether a run has ended in this epoch: what it wrote right before may be made again, after a lost acknowledgement."""
+        return row is not None and row[2] == epoch and State(row[3]).ended
 
     def _void(self, op: Void) -> Verdict:
         rows = self._locked([op.run], text.SHARE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.model.states import State
 from mainspring.store import sql
@@ -31,6 +31,7 @@ from mainspring.store.ops import (
     Void,
     Write,
     Written,
+    run_of,
 )
 from mainspring.store.protocol import Signal
 from mainspring.store.sqlite import messages
@@ -83,6 +84,8 @@ class Batch:
         self._db = connection
         self._now = now
         self._lonely = False
+        self._refused: dict[str, Exception] = {}
+        """Runs about which the database would not take something: what comes after that is not written either."""
         self.ready = False
         self.due = False
         """Schedules may be due."""
@@ -130,13 +133,16 @@ class Batch:
         mine = [op for op in ops if type(op) is kind]
         if not mine:
             return
-        if together is not None and len(mine) > 1:
+        if together is not None and len(mine) > 1 and not self._refused:
             done = self._guarded(together, mine)
             if done is not None and not isinstance(done, Exception):
                 answers.update((id(op), answer) for op, answer in zip(mine, done, strict=True))
                 return
         for op in mine:
-            answers[id(op)] = self._guarded(alone, op)
+            refused = self._refused.get(run_of(op))
+            answer = answers[id(op)] = self._guarded(alone, op) if refused is None else refused
+            if isinstance(answer, Exception):
+                self._refused[run_of(op)] = answer
 
     def _guarded(self, work: Callable[[Any], Any], what: object) -> Any:
         """Do it or leave no trace: None and an exception for bad data both mean that nothing was written.
@@ -252,6 +258,8 @@ class Batch:
             return Written(), True
         verdict = self._fence(op.step.run, op.owner, op.step.epoch)
         stopping = verdict is Verdict.STOPPING
+        if verdict is Verdict.FENCED and self._ended_since(op):
+            return Written(), False
         if verdict is Verdict.FENCED or (stopping and op.starts and not self._started_before(op)):
             return Written(verdict), False
         if stopping and UPSERT_STEPS.run(self._db, [write_values(op, stopping=True)]) == 1:
@@ -313,6 +321,11 @@ class Batch:
             "SELECT epoch, seq FROM steps WHERE run = ? AND position = ?", (op.step.run, op.step.position)
         ).fetchone()
         return bool(there) and there[0] == op.step.epoch and (op.step.completed is None or there[1] == op.step.seq)
+
+    def _ended_since(self, op: Write) -> bool:
+        """Whether this very write was made before, with the end of its run right behind it, and the acknowledgement was lost."""
+        row = self._db.execute("SELECT epoch, state FROM runs WHERE id = ?", (op.step.run,)).fetchone()
+        return bool(row) and row[0] == op.step.epoch and State(row[1]).ended and self._written_before(op)
 
     def _started_before(self, op: Write) -> bool:
         """Whether this very write was made before: then the runs it starts are there, and are its own."""
@@ -438,13 +451,8 @@ class Batch:
                     self.poked.add(owner)
 
 
-def is_checkpoint(op: Op) -> TypeGuard[Write]:
-    """Whether it is the most frequent write of all: a step's outcome and nothing else."""
-    return type(op) is Write and op.mood is None and op.watch is None and not op.starts
-
-
 def checkpoint(connection: sqlite3.Connection, op: Write) -> bool:
-    """Make such a write, outside any transaction. False means that nothing was written, for a reason that `Batch` finds."""
+    """Make a checkpoint, outside any transaction. False means that nothing was written, for a reason that `Batch` finds."""
     return UPSERT_STEPS.run(connection, [write_values(op)]) == 1
 
 

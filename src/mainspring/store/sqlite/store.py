@@ -15,11 +15,11 @@ from mainspring.store import migrations, sql
 from mainspring.store.functions import Functions
 from mainspring.store.management import Management
 from mainspring.store.message_sql import SqlMessages
-from mainspring.store.ops import Written
+from mainspring.store.ops import Written, is_checkpoint
 from mainspring.store.protocol import Poke, Signal
 from mainspring.store.run_filters import SQLITE_ATTRIBUTES, SQLITE_MESSAGE, Filters
 from mainspring.store.sqlite import stops
-from mainspring.store.sqlite.batch import BAD_DATA, Batch, SqliteDesk, checkpoint, is_checkpoint
+from mainspring.store.sqlite.batch import BAD_DATA, Batch, SqliteDesk, checkpoint
 from mainspring.store.sqlite.claims import Claiming
 from mainspring.store.sqlite.database import Database
 from mainspring.store.sqlite.queues import SqliteQueues

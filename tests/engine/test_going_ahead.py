@@ -1,0 +1,108 @@
+"""The code of a run may have an outcome while it is being committed; nothing that could be seen happens before it is."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mainspring import App, State
+from mainspring.errors import NotSerializable
+from mainspring.store.ops import Write, is_checkpoint
+from mainspring.testing import world
+from tests.engine.lives import info, store_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mainspring.store.ops import Op, Result
+
+ROUNDS = 100
+
+
+def before_commits(app: App, look: Callable[[Sequence[Op]], None]) -> None:
+    """Have a look at every batch before it is committed."""
+    engine = app.runtime.engine
+    assert engine is not None
+    committer, apply = engine.committer, engine.committer._apply
+
+    def looked_at(ops: Sequence[Op], now: int) -> list[Result | Exception]:
+        look(ops)
+        return apply(ops, now)
+
+    committer._apply = looked_at
+
+
+class Two:
+    """An app with a workflow of two steps, and what it has done."""
+
+    def __init__(self, url: str) -> None:
+        self.app = app = App(url)
+        self.done: list[str] = []
+        self.between = asyncio.Event()
+
+        @app.step
+        async def step(name: str) -> str:
+            self.done.append(name)
+            return name
+
+        @app.workflow
+        async def two() -> list[str]:
+            first = await step("first")
+            self.done.append("between")
+            self.between.set()
+            try:
+                return [first, await step("second")]
+            except NotSerializable:
+                return ["as if nothing had happened"]
+
+        @app.workflow
+        async def one() -> str:
+            return await step("only")
+
+        self.two, self.one = two, one
+
+
+async def test_no_operation_begins_before_the_last_outcome_is_committed(store_url: str) -> None:
+    bench, go_on = Two(store_url), threading.Event()
+    async with bench.app:
+        before_commits(bench.app, lambda ops: (any(map(is_checkpoint, ops)) and go_on.wait(60), None)[1])
+        handle = await bench.two.options(id="a").start()
+        await bench.between.wait()
+        for _ in range(ROUNDS):
+            await asyncio.sleep(0)
+        assert bench.done == ["first", "between"]
+        assert store_of(bench.app).steps("a") == []
+        go_on.set()
+        assert await handle.result() == ["first", "second"]
+    assert bench.done == ["first", "between", "second"]
+    bench.app.close()
+
+
+async def test_a_run_does_not_get_past_an_outcome_that_the_database_refuses(store_url: str) -> None:
+    bench = Two(store_url)
+
+    def spoil(ops: Sequence[Op]) -> None:
+        for op in ops:
+            if isinstance(op, Write):
+                op.step.name = None  # type: ignore[assignment]
+
+    async with bench.app:
+        before_commits(bench.app, spoil)
+        for workflow in (bench.two, bench.one):
+            with pytest.raises(NotSerializable, match="the database refused the outcome of a step"):
+                await workflow.options(id=workflow.name)()
+            assert info(bench.app, workflow.name).state is State.FAILED
+    assert bench.done == ["first", "between", "only"]
+    bench.app.close()
+
+
+async def test_the_last_outcome_and_the_end_are_one_commit() -> None:
+    bench, batches = Two("sqlite://"), list[list[str]]()
+    async with world(bench.app):
+        before_commits(bench.app, lambda ops: batches.append([type(op).__name__ for op in ops]))
+        assert await bench.one() == "only"
+        assert await bench.two() == ["first", "second"]
+    assert batches[1:2] + batches[2:] == [["Write", "Finish"], ["Start"], ["Write"], ["Write", "Finish"]]

@@ -1,0 +1,89 @@
+"""The last outcome of a run and its end, handed over together: one commit, and never the end without the outcome."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mainspring.model.states import State
+from mainspring.store.ops import Verdict, Write, Written
+from mainspring.store.waves import waves
+from tests.store.build import NOW, finish, in_hand, run, start, state, step
+
+if TYPE_CHECKING:
+    from mainspring.store.ops import Op
+    from mainspring.store.protocol import Store
+
+
+def both(run_id: str = "a") -> list[Op]:
+    return [Write("w1", step(run_id)), finish(run_id)]
+
+
+def test_they_are_one_part_of_a_batch() -> None:
+    ops = [*both("a"), *both("b")]
+    assert waves(ops) == [ops]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        [Write("w1", step("a"), mood=State.RUNNING)],
+        [Write("w1", step("a"), starts=[run("a/0")])],
+        [Write("w1", step("a")), Write("w1", step("a", "1"))],
+        [Write("w1", step("a")), finish("a")],
+    ],
+)
+def test_what_is_more_than_an_outcome_comes_in_a_part_before_the_end(before: list[Op]) -> None:
+    assert waves([*before, finish("a")])[-1] == [finish("a")]
+
+
+@pytest.mark.parametrize("runs", [["a"], ["a", "b", "c"]])
+def test_both_are_made(store: Store, runs: list[str]) -> None:
+    start(store, *[in_hand(each) for each in runs])
+    answers = store.apply([op for each in runs for op in both(each)], NOW)
+    assert answers == [Written(), Verdict.DONE] * len(runs)
+    assert [(state(store, each), store.steps(each)) for each in runs] == [
+        (State.SUCCEEDED, [step(each)]) for each in runs
+    ]
+
+
+@pytest.mark.parametrize("runs", [["a"], ["a", "b", "c"]])
+def test_made_again_after_a_lost_acknowledgement_they_answer_the_same(store: Store, runs: list[str]) -> None:
+    start(store, *[in_hand(each) for each in runs])
+    ops = [op for each in runs for op in both(each)]
+    assert store.apply(ops, NOW) == store.apply(ops, NOW)
+
+
+def test_an_outcome_that_was_never_made_is_not_taken_for_made_when_its_run_has_ended(store: Store) -> None:
+    start(store, in_hand("a"))
+    assert store.apply(both(), NOW) == [Written(), Verdict.DONE]
+    (answer,) = store.apply([Write("w1", step("a", "1"))], NOW)
+    assert answer == Written(Verdict.FENCED)
+    assert store.steps("a") == [step("a")]
+
+
+def test_of_a_run_that_is_no_longer_in_hand_neither_is_made(store: Store) -> None:
+    start(store, in_hand("a"), in_hand("b"))
+    store.retire("w1", NOW, None)
+    assert store.apply([*both("a"), *both("b")], NOW) == [Written(Verdict.FENCED), Verdict.FENCED] * 2
+    assert store.steps("a") == []
+
+
+def test_of_a_run_that_is_being_cancelled_the_outcome_is_made_and_the_end_is_not(store: Store) -> None:
+    start(store, in_hand("a"), in_hand("b"))
+    store.cancel(["a"], "enough", NOW)
+    answers = store.apply([*both("a"), *both("b")], NOW)
+    assert answers == [Written(stopping=True), Verdict.STOPPING, Written(), Verdict.DONE]
+    assert store.steps("a") == [step("a")]
+    assert state(store, "a") is State.CANCELLING
+
+
+def test_where_the_outcome_is_refused_the_run_does_not_end(store: Store) -> None:
+    start(store, in_hand("a"), in_hand("b"))
+    refused = Write("w1", step("a", name=None))
+    wrong, end, *others = store.apply([refused, finish("a"), *both("b")], NOW)
+    assert isinstance(wrong, Exception)
+    assert end is wrong
+    assert others == [Written(), Verdict.DONE]
+    assert (state(store, "a"), store.steps("a")) == (State.RUNNING, [])
