@@ -180,6 +180,19 @@ async def joining_in_its_body(url: str) -> None:
         joins.joined(mine.given).__enter__()
 
 
+async def test_the_first_thing_an_app_does_can_be_to_join_a_transaction_that_has_written(store_url: str) -> None:
+    """It looks whether its tables are there without waiting for anybody, which would be waiting for itself."""
+    kind = "sqlite3" if bank.is_sqlite(store_url) else "psycopg"
+    bank.execute(store_url, "CREATE TABLE ledger (entry text NOT NULL)")
+    async with world(app, url=store_url), Client(store_url) as late:
+        async with own.opened(store_url, kind) as mine:
+            await mine.execute("INSERT INTO ledger VALUES ('first')")
+            async with late.joined(mine.given):
+                handle = await late.start("echo", "joined at once")
+            await mine.commit()
+        assert await handle.result() == "joined at once"
+
+
 async def test_a_step_that_joins_starts_the_same_run_when_it_is_tried_again(store_url: str) -> None:
     kind = "sqlite3" if bank.is_sqlite(store_url) else "psycopg async"
     async with world(joins, url=store_url):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from mainspring import App, Client, Settings, State, Tx, run
+from mainspring import App, Client, Settings, State, Tx
 from mainspring.errors import Interrupted, InvalidInput, NotFound, TooLarge, UnknownFunction
 from mainspring.testing import world
 from tests.transactions import bank
@@ -287,76 +287,6 @@ async def test_cancel_all_takes_one_name_and_a_span_of_time(url: str) -> None:
         assert await app.scheduled_functions.cancel_all(name="note", after=since, before=until, reason="why") == 2
         await w.advance("10m")
         assert seen == [1, 0, 4, 5]
-
-
-running = App("sqlite://")
-events: dict[str, asyncio.Event] = {}
-ran: list[str] = []
-
-
-@running.step
-async def leaf(name: str) -> None:
-    ran.append(name)
-
-
-@running.workflow
-async def branch(name: str) -> None:
-    await running.run_after(0, leaf.bind(f"{name} of a branch"))
-
-
-@running.transaction
-def in_transaction(tx: Tx) -> None:
-    del tx
-    running.run_after.sync(0, leaf.bind("from a transaction"))
-
-
-@running.step
-async def busy() -> str:
-    await running.run_after("1s", leaf.bind("before"))
-    events["begun"].set()
-    await events["go on"].wait()
-    await running.run_after(0, leaf.bind("after"))
-    await branch.start("after")
-    await in_transaction.aio()
-    ran.append("ran on")
-    return "discarded"
-
-
-@running.step
-async def cancels_itself() -> str:
-    assert not await running.handle(run.id).cancel()
-    return "harmless"
-
-
-@running.transaction
-def cancels_itself_in_a_transaction(tx: Tx) -> str:
-    del tx
-    assert not running.handle(run.id).cancel.sync()
-    return "harmless"
-
-
-async def test_a_running_function_that_is_cancelled_runs_on_and_what_it_schedules_does_not(url: str) -> None:
-    ran.clear()
-    events.update(begun=asyncio.Event(), **{"go on": asyncio.Event()})
-    async with world(running, url=url) as w:
-        handle = await running.run_after(0, busy.bind())
-        await asyncio.wait_for(events["begun"].wait(), 60)
-        assert await handle.cancel()
-        assert (await running.scheduled_functions.get(handle.id)).state == "canceled"
-        events["go on"].set()
-        await w.advance("1m")
-        assert sorted(ran) == ["before", "ran on"]
-        assert (await handle.describe()).state is State.CANCELLED
-        states = {each.name: each.state for each in await running.scheduled_functions.list(state="canceled")}
-        assert states == {"busy": "canceled", "leaf": "canceled"}
-        assert (await running.handle(f"{handle.id}/0.s2").describe()).state is State.CANCELLED
-
-
-async def test_a_function_that_cancels_itself_does_no_harm(url: str) -> None:
-    async with world(running, url=url):
-        for fn in (cancels_itself, cancels_itself_in_a_transaction):
-            handle = await running.run_after(0, fn.bind())
-            assert await handle.result() == "harmless"
 
 
 # -- at most once ------------------------------------------------------------------------------------------------------

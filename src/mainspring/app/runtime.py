@@ -158,14 +158,9 @@ class Runtime:
     def cancel(self, run_id: str, reason: str | None) -> Coroutine[Any, Any, bool]:
         """Cancel a run, as part of the transaction that is open here, if any. A function that cancels itself goes on."""
         check_reason(reason)
-        where = current.get()
-        place = where.step if isinstance(where, TransactionScope) else where
-        if (
-            isinstance(place, StepScope)
-            and place.execution.id == run_id
-            and place.execution.function.kind != "workflow"
-        ):
+        if run_id == _function_here():
             return ready(value=False)
+        where = current.get()
         if isinstance(where, TransactionScope):
             return after(self.transacting.cancel(where, [run_id], reason), lambda done: done[run_id])
         return change(self, "cancel", bool, lambda store: store.cancel([run_id], reason, self.clock.now())[run_id])
@@ -173,7 +168,10 @@ class Runtime:
     def cancel_many(self, ids: Sequence[str], reason: str | None) -> Coroutine[Any, Any, dict[str, bool]]:
         """Cancel runs, as part of the transaction that is open here, if any."""
         check_reason(reason)
-        where = current.get()
+        where, oneself = current.get(), _function_here()
+        if oneself in ids:
+            others = self.cancel_many([run_id for run_id in ids if run_id != oneself], reason)
+            return after(others, lambda done: {run_id: done.get(run_id, False) for run_id in ids})
         if isinstance(where, TransactionScope):
             return self.transacting.cancel(where, ids, reason)
         return change(self, "runs.cancel", dict[str, bool], lambda store: store.cancel(ids, reason, self.clock.now()))
@@ -214,3 +212,12 @@ class Runtime:
         if not isinstance(run_id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"a run id is a string, not {run_id!r}")
         return Handle(self, run_id, value_codec(result, f"the result of run {run_id!r}"), created=False)
+
+
+def _function_here() -> str | None:
+    """The id of the step or transaction that is a run of its own and that we are in. Cancelling oneself is no cancelling."""
+    where = current.get()
+    place = where.step if isinstance(where, TransactionScope) else where
+    if isinstance(place, StepScope) and place.execution.function.kind != "workflow":
+        return place.execution.id
+    return None

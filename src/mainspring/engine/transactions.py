@@ -16,7 +16,7 @@ from mainspring.engine.context import StepScope, TransactionScope, current
 from mainspring.engine.recording import Consult, Nap, Transact, conclude, frontier, heed, outcome, replayed, tell, turn
 from mainspring.engine.retry import Retry
 from mainspring.engine.signals import Lost
-from mainspring.errors import StoreError
+from mainspring.errors import InTransaction, StoreError
 from mainspring.model.clock import SECOND
 from mainspring.model.records import Step
 from mainspring.model.states import State
@@ -31,11 +31,16 @@ if TYPE_CHECKING:
     from mainspring.engine.execution import Execution
     from mainspring.engine.recording import Flow
     from mainspring.engine.registry import Function
+    from mainspring.model.records import Run
     from mainspring.store.elsewhere import Elsewhere
     from mainspring.store.places import AwaitedSession, ElsewhereSession
     from mainspring.store.transactions import Session, Wants
 
 log = logging.getLogger("mainspring.engine")
+_OWN_RUN = (
+    "{name} ends, deletes or takes away the run {run} that it is part of, so there would be nothing left to record it in; "
+    "nothing of it was done. Return or raise instead, or do that from outside"
+)
 _BACK_OFF = Retry(2**62, first=0.005, factor=2, cap=1, jitter=1)
 
 
@@ -92,24 +97,14 @@ def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
     record.epoch = ex.epoch
     failed = 0
     effect = Transact(call, record)
-    while True:
-        record.attempts += 1
-        try:
-            yield effect
-        except Again:
-            _give_back_seq(ex, record)
-        except (StoreError, Unrecorded) as refused:
-            if (yield from _was_committed(ex, record, refused)):
-                break
-        except Exception as error:  # noqa: BLE001  (whatever the user's function raises is the outcome)
-            _give_back_seq(ex, record)
-            return (yield from conclude(ex, record, call.result, error=error))
-        else:
-            break
+    while (made := (yield from _attempt(ex, effect))) is False:
         failed += 1
         yield Nap(pause(failed, f"{ex.engine.worker_id}/{ex.id}/{record.position}"))
         if ex.halted is not None:
             raise ex.halted
+    if made is not True:
+        _give_back_seq(ex, record)
+        return (yield from conclude(ex, record, call.result, error=made))
     if ex.resting:
         ex.set_resting(resting=False)
     assert record.seq is not None  # noqa: S101
@@ -119,9 +114,26 @@ def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
     return outcome(ex, record, call.result)
 
 
-def _was_committed(ex: Execution, record: Step, refused: Exception) -> Flow:
-    """Whether the transaction is recorded, although its answer was lost or its record refused. The record decides."""
-    found: Step | None = yield Consult(lambda: ex.engine.store.step(record.run, record.position))
+def _attempt(ex: Execution, effect: Transact) -> Flow:
+    """Try it: True if it was made, False if it is to be made again, or the exception that it came to."""
+    record = effect.record
+    record.attempts += 1
+    try:
+        yield effect
+    except Again:
+        _give_back_seq(ex, record)
+        return False
+    except (StoreError, Unrecorded) as refused:
+        return (yield from _looked_up(ex, record, refused))
+    except Exception as error:  # noqa: BLE001  (whatever the user's function raises is the outcome)
+        return error
+    return True
+
+
+def _looked_up(ex: Execution, record: Step, refused: Exception) -> Flow:
+    """The same when its answer was lost or its record refused: what is recorded decides."""
+    store = ex.engine.store
+    found: Step | None = yield Consult(lambda: store.step(record.run, record.position))
     if found is not None and found.completed is not None and found.epoch == record.epoch:
         record.seq, record.output, record.error, record.completed = (
             found.seq,
@@ -131,6 +143,9 @@ def _was_committed(ex: Execution, record: Step, refused: Exception) -> Flow:
         )
         return True
     if isinstance(refused, Unrecorded):
+        run: Run | None = yield Consult(lambda: store.run(record.run))
+        if run is not None and (run.owner, run.epoch) == (ex.engine.worker_id, ex.epoch):
+            return InTransaction(_OWN_RUN.format(name=record.name, run=record.run))
         ex.engine.stopping.halt(ex, Lost())
         raise ex.halted or Lost()
     log.warning("run %s: transaction %s is made again: %s", ex.id, record.name, refused)

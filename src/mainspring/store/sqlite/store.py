@@ -93,11 +93,15 @@ class SqliteStore:
         if not migrate:
             migrations.require_current(self.schema_report(), self.url)
             return
+        report = self.schema_report()
+        migrations.refuse_unknown(report, self.url)
+        if report.pending:
+            self._migrate()
+
+    def _migrate(self) -> None:
         with self._db.write() as db:
-            report = _report(db)
-            migrations.refuse_unknown(report, self.url)
-            if report.pending:
-                db.execute(_REMEMBER)
+            report = _report(db)  # again: somebody else may have done it meanwhile
+            db.execute(_REMEMBER)
             for migration in _MIGRATIONS:
                 if migration.name in report.pending:
                     for statement in _statements(migration.sql):
