@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mainspring import App, run
+from mainspring import App, RunEvent, run
 from mainspring.testing import world
 from tests.engine.lives import put, record, store_of
 
@@ -105,6 +105,49 @@ async def test_a_branch_unfinished_at_the_end_is_cancelled_awaited_and_warned_of
         line = leaves.__wrapped__.__code__.co_firstlineno + 2  # type: ignore[attr-defined]
         assert f"run a of leaves ended while a task created at {__file__}:{line} was unfinished" in warning
         assert "Await what you start." in warning
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_step_in_a_task_of_its_own_is_cancelled_and_awaited_at_the_end_too(
+    store_url: str, caplog: pytest.LogCaptureFixture, *, fails: bool
+) -> None:
+    app, seen, in_step = App(), list[str](), asyncio.Event()
+
+    @app.step
+    async def slow() -> None:
+        try:
+            in_step.set()
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            seen.append("cleaned up")
+
+    @app.step
+    async def refused() -> None:
+        await in_step.wait()
+        raise ValueError("early")
+
+    @app.workflow
+    async def leaves() -> str:
+        if fails:
+            await asyncio.gather(slow(), refused())
+        task = asyncio.create_task(slow())
+        await in_step.wait()
+        return f"early, {'' if task.done() else 'not '}done"
+
+    def ended(event: RunEvent) -> None:
+        seen.append(event.name)
+
+    app.on("run.succeeded", ended)
+    app.on("run.failed", ended)
+    async with world(app, url=store_url) as w:
+        with caplog.at_level(logging.WARNING):
+            outcome = await asyncio.gather(leaves(), return_exceptions=True)
+        assert str(outcome[0]) == ("early" if fails else "early, not done")
+        await w.settle()
+    assert seen == ["cleaned up", "run.failed" if fails else "run.succeeded"]
+    (warning,) = caplog.messages
+    assert f"ended while a task created at {__file__}" in warning
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -58,7 +58,11 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
             options["context"] = context = (options.get("context") or contextvars.copy_context()).copy()
             context.run(current.set, None)
         if not _is_users(coro):
-            return _create(previous, loop, coro, options)
+            task = _create(previous, loop, coro, options)
+            if getattr(coro, "cr_code", None) is drive.__code__:
+                # One operation, as in `create_task(charge(order))`: no line of control, but a task of the run's all the same.
+                where.execution.adopt(task, _site(sys._getframe(1)))  # noqa: SLF001
+            return task
         caller = _creator(sys._getframe(1))  # noqa: SLF001  (there is no other way to ask who creates a task)
         if caller is not None and caller.f_code is _WAIT_FOR:
             # Python 3.11 makes a task for this, 3.12 does not: to the workflow it is the same line of control.
