@@ -135,6 +135,15 @@ WAITING = f"""{_NAMES}
   SELECT {", ".join(f"queues.{column}" for column in QUEUE_COLUMNS)} FROM names JOIN queues ON queues.name = names.name
 """
 """The queues in which runs wait: from name to name through the index, however many runs there are."""
+NAMES = """
+  WITH RECURSIVE names (name) AS (
+    SELECT min(workflow) FROM runs WHERE state = 'queued'
+    UNION ALL
+    SELECT (SELECT min(runs.workflow) FROM runs WHERE state = 'queued' AND runs.workflow > names.name)
+    FROM names WHERE name IS NOT NULL)
+  SELECT name FROM names WHERE name IS NOT NULL
+"""
+"""The functions whose runs wait, in the same way."""
 PARTITIONS = f"""
   WITH RECURSIVE found (name, number) AS (
     SELECT (SELECT min(partition) FROM runs WHERE {WAITS} AND queue = :queue AND partition > :after), 1

@@ -14,14 +14,16 @@ from mainspring.model.states import State
 from mainspring.store import sql
 from mainspring.store.demands import Demands, half
 from mainspring.store.ops import FAR
+from mainspring.store.postgres import by_name
 from mainspring.store.postgres import statements as text
 from mainspring.store.postgres.database import LOCKED, roll_back
-from mainspring.store.postgres.queued import CLAIMABLE, TAKEN, Queued
+from mainspring.store.postgres.queue_facts import Statements
+from mainspring.store.postgres.queued import CLAIMABLE, TAKE_SHARES, TAKEN, Queued
 from mainspring.store.postgres.queues import to_queue
 from mainspring.store.postgres.wire import array
 from mainspring.store.protocol import Claimed, Poke
 from mainspring.store.queue_rows import to_exceptions, to_queue_with
-from mainspring.store.queues import EXCEPTIONS, RESUMES, WAITING
+from mainspring.store.queues import EXCEPTIONS, NAMES, PARTITIONS, RESUMES, UNPARTITIONED, WAITING
 
 if TYPE_CHECKING:
     from mainspring.model.records import Run, Step
@@ -47,6 +49,8 @@ _TAKE = f"""
   {TAKEN.format(also="(SELECT count(*) FROM ready) > :limit, ")}
 """
 _MORE = f"SELECT 1 FROM runs WHERE state = 'queued' AND queue IS NULL AND {CLAIMABLE} LIMIT 1"
+_IN_ORDER = Statements(WAITING, PARTITIONS, UNPARTITIONED, TAKE_SHARES)
+_BY_NAME = Statements(by_name.WAITING, by_name.PARTITIONS, by_name.UNPARTITIONED, by_name.TAKE_SHARES)
 _LOOK = f"""
   SELECT least(
     (SELECT min(due) FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due < {FAR}),
@@ -77,6 +81,8 @@ class Claims:
         self._turns: dict[str, str] = {}
         self._beside_queues: set[str] = set()
         """Workers whose last claim found runs waiting in queues: their next one leaves room for those."""
+        self._strangers: set[tuple[str, frozenset[str]]] = set()
+        """Workers, and what they asked for, whose last claim found runs of other functions waiting: their next one goes by names."""
 
     # -- claims --------------------------------------------------------------------------------------------------------
     def claim(self, request: ClaimRequest) -> Claimed:
@@ -99,17 +105,21 @@ class Claims:
             "now": request.now,
             "most": max(_MOST_PROMOTED, request.limit + 1),
         }
-        asked = ["BEGIN", _PROMOTE, _TAKE if plain else _MORE, _LOOK, WAITING, EXCEPTIONS]
+        asker = request.worker, frozenset(request.functions)
+        by_names = asker in self._strangers
+        statements = _BY_NAME if by_names else _IN_ORDER
+        take, more_ = (by_name.TAKE, by_name.MORE) if by_names else (_TAKE, _MORE)
+        asked = ["BEGIN", _PROMOTE, take if plain else more_, _LOOK, statements.waiting, EXCEPTIONS, NAMES]
         if alone := plain == limit:
             asked.append("COMMIT")
         with self._db.connection() as db:
             try:
-                _, _, rows, ((due, resumes),), waiting, exceptions, *_ = db.wire.execute(
+                _, _, rows, ((due, resumes),), waiting, exceptions, names, *_ = db.wire.execute(
                     *((self._sql.raw(each), values) for each in asked)
                 )
                 taken = [sql.to_run(row[1:]) for row in rows] if plain else []
                 more = rows[0][0] if rows and plain else bool(rows)
-                queued = Queued(db, self._sql, request, values, begun=not alone)
+                queued = Queued(db, self._sql, request, values, statements, begun=not alone)
                 if resumes:
                     taken += map(sql.to_run, queued.resume(limit - len(taken)))
                 demands = self._demands(queued.request, waiting, exceptions)
@@ -119,6 +129,10 @@ class Claims:
             except LOCKED:
                 roll_back(db)
                 raise
+        if all(name in request.functions for (name,) in names):
+            self._strangers.discard(asker)
+        else:
+            self._strangers.add(asker)
         claims = self._with_steps(sorted(taken, key=lambda run: (run.priority, run.due, run.uid)))
         times = [when for when in (due, demands.again) if when is not None]
         return Claimed(claims, min(times, default=None), more or queued.more, queued.short, demands.held)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from mainspring.store import queues as text
 
@@ -16,13 +16,23 @@ if TYPE_CHECKING:
 Asked: TypeAlias = "tuple[str, dict[str, Value]]"
 
 
+class Statements(NamedTuple):
+    """How a claim finds and takes what waits in queues."""
+
+    waiting: str
+    partitions: str
+    unpartitioned: str
+    take_shares: str
+
+
 class Facts:
     """What is under way in one queue, as far as its limits ask, and the partitions in which runs wait.
 
     Answers are heard in the order in which the questions were given out.
     """
 
-    def __init__(self, queue: Queue, turn: str, now: int) -> None:
+    def __init__(self, queue: Queue, turn: str, now: int, statements: Statements) -> None:
+        self._text = statements
         self._name = queue.name
         self._turn = turn
         self._now = now
@@ -58,9 +68,9 @@ class Facts:
     def of_partitions(self, most: int) -> list[Asked]:
         self._most = most
         values: dict[str, Value] = {"queue": self._name, "most": most}
-        after: Asked = (text.PARTITIONS, values | {"after": self._turn})
-        none: Asked = (text.UNPARTITIONED, values)
-        return [after, none, (text.PARTITIONS, values | {"after": ""})] if self._turn else [after, none]
+        after: Asked = (self._text.partitions, values | {"after": self._turn})
+        none: Asked = (self._text.unpartitioned, values)
+        return [after, none, (self._text.partitions, values | {"after": ""})] if self._turn else [after, none]
 
     def hear_partitions(self, answers: Iterator[list[Row]]) -> None:
         after, none = next(answers), next(answers)

@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from mainspring.store.demands import Allotment, Demands
     from mainspring.store.postgres.database import Connection
     from mainspring.store.postgres.dialect import Dialect
-    from mainspring.store.postgres.queue_facts import Asked
+    from mainspring.store.postgres.queue_facts import Asked, Statements
     from mainspring.store.postgres.wire import Row, Value
     from mainspring.store.protocol import ClaimRequest
 
-CLAIMABLE = """workflow = ANY(:names)
-      AND (:compatible OR fingerprint = '' OR fingerprint = (SELECT :functions::jsonb) ->> workflow
+FITTING = """(:compatible OR fingerprint = '' OR fingerprint = (SELECT :functions::jsonb) ->> workflow
         OR (SELECT :functions::jsonb) ->> workflow LIKE 'patched-%')
       AND (version IS NULL OR version = :version OR fingerprint <> '')
       AND (stranded IS NULL OR NOT coalesce(jsonb_exists(stranded::jsonb -> 'versions', :version), false))
 """
 """The functions are read once for a statement, because they are a subquery; as a mere parameter once for each run."""
+CLAIMABLE = f"workflow = ANY(:names) AND {FITTING}"
 TAKEN = f"""
   UPDATE runs r SET state = 'running', owner = :worker, epoch = epoch + 1, poked = false,
     kind = coalesce((SELECT :kinds::jsonb) ->> r.workflow, kind),
@@ -46,9 +46,10 @@ TAKEN = f"""
     fingerprint = CASE WHEN fingerprint = '' THEN (SELECT :functions::jsonb) ->> r.workflow ELSE fingerprint END,
     deadline = CASE WHEN since IS NULL AND timeout IS NOT NULL THEN least(deadline, :now + timeout) ELSE deadline END,
     retry = coalesce(retry, (SELECT q.retry FROM queues q WHERE q.name = r.queue))
-  FROM chosen WHERE r.id = chosen.id
+  WHERE r.id = ANY(ARRAY(SELECT id FROM chosen))
   RETURNING {{also}}{", ".join(f"r.{column}" for column in sql.RUN_COLUMNS)}
 """
+"""Takes what is `chosen`. An array, because for a join PostgreSQL would read all of a table of medium size."""
 _LOCK = f"{text.QUEUES} WHERE name = ANY(:names) ORDER BY name FOR NO KEY UPDATE"
 _KNOWN = f"{text.QUEUES} WHERE name = ANY(:names)"
 _RESUMED = f"""
@@ -56,7 +57,7 @@ _RESUMED = f"""
   ORDER BY due, uid LIMIT :limit::bigint + 1 FOR NO KEY UPDATE SKIP LOCKED
 """
 _TAKE_RESUMED = f"WITH chosen AS MATERIALIZED (SELECT unnest(:ids::text[]) AS id) {TAKEN.format(also='')}"
-_TAKE_SHARES = f"""
+TAKE_SHARES = f"""
   WITH wanted AS MATERIALIZED (
     SELECT * FROM json_to_recordset(:wanted::json) AS rows (queue text, partition text, count bigint)),
   chosen AS MATERIALIZED (
@@ -75,13 +76,23 @@ _COLUMNS = {name: number for number, name in enumerate(sql.RUN_COLUMNS)}
 class Queued:
     """The part of one claim that is about queues. `values` are those of the whole claim, `begun` whether its transaction is open.
 
+    `statements` are for taking from queues: by the order in which runs wait, or by the names of their functions.
+
     Questions that do not depend on each other's answers are asked in one round trip: a thread that has waited for an answer
     waits once more for its turn among the others of its process.
     """
 
     def __init__(
-        self, connection: Connection, dialect: Dialect, request: ClaimRequest, values: dict[str, Value], *, begun: bool
+        self,
+        connection: Connection,
+        dialect: Dialect,
+        request: ClaimRequest,
+        values: dict[str, Value],
+        statements: Statements,
+        *,
+        begun: bool,
     ) -> None:
+        self._text = statements
         self._db = connection
         self._sql = dialect
         self.request = request
@@ -110,7 +121,9 @@ class Queued:
             for share in allotment.admission.shares
         ]
         rated = any(allotment.queue.windows for allotment in allotments)
-        taken = self._execute((_TAKE_SHARES, {"wanted": json.dumps(wanted)}), last=not rated)[0] if wanted else []
+        taken = (
+            self._execute((self._text.take_shares, {"wanted": json.dumps(wanted)}), last=not rated)[0] if wanted else []
+        )
         self._note(allotments, taken)
         self.more = self.more or demands.more
         self.short = self.short or demands.short
@@ -146,7 +159,7 @@ class Queued:
         return found
 
     def _facts(self, queue: Queue, demands: Demands) -> Facts:
-        return Facts(queue, demands.turn_of(queue.name), self.request.now)
+        return Facts(queue, demands.turn_of(queue.name), self.request.now, self._text)
 
     def _decided(self, demands: Demands, room: int, found: dict[str, Facts]) -> Iterable[Allotment]:
         for allotment in demands.each(room):

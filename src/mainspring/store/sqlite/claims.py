@@ -18,6 +18,7 @@ from mainspring.store.demands import Allotment, Demands, resumable
 from mainspring.store.ops import FAR
 from mainspring.store.protocol import Claimed
 from mainspring.store.queue_rows import to_exceptions, to_queue_with
+from mainspring.store.sqlite.by_name import ByName
 from mainspring.store.sqlite.queues import to_queue
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ _CLAIMABLE = """
 _READY = f"""{_KNOWN}
   SELECT id FROM runs WHERE state = 'queued' AND queue IS NULL AND {_CLAIMABLE} ORDER BY priority, due, uid LIMIT :limit
 """
+_READY_OF_NAME = f"""{_KNOWN}
+  SELECT id, priority, due, uid FROM runs WHERE state = 'queued' AND queue IS NULL AND workflow = :name AND partition = ''
+    AND {_CLAIMABLE}
+  ORDER BY priority, due, uid LIMIT :limit
+"""
 _RESUMED = f"""{_KNOWN}
   SELECT id, queue, partition FROM runs WHERE {text.RESUMES} AND {_CLAIMABLE}
     AND (:heard IS NULL OR queue IN (SELECT value FROM json_each(:heard)))
@@ -49,6 +55,11 @@ _RESUMED = f"""{_KNOWN}
 """
 _SHARE = f"""{_KNOWN}
   SELECT id FROM runs WHERE {text.WAITS} AND queue = :queue AND partition = :partition AND {_CLAIMABLE}
+  ORDER BY priority, due, uid LIMIT :limit
+"""
+_SHARE_OF_NAME = f"""{_KNOWN}
+  SELECT id, priority, due, uid FROM runs
+  WHERE {text.WAITS} AND queue = :queue AND workflow = :name AND partition = :partition AND {_CLAIMABLE}
   ORDER BY priority, due, uid LIMIT :limit
 """
 _TAKE = f"""{_KNOWN}, kinds (name, kind) AS MATERIALIZED (SELECT key, value FROM json_each(:kinds))
@@ -94,11 +105,18 @@ class Claiming:
             "heard": None if request.queues is None else json.dumps(sorted(request.queues)),
         }
         self._more = self._short = False
+        self._by_name: ByName | None = None
+        """Where runs wait whose functions the worker does not know."""
 
     def claim(self) -> Claimed:
         request = self._request
         self._db.execute(_PROMOTE, (request.now,))
+        names = [name for (name,) in self._db.execute(text.NAMES)]
+        known = [name for name in names if name in request.functions]
+        self._by_name = None if len(known) == len(names) else ByName(self._db, known)
         waiting = [to_queue(row) for row in self._db.execute(text.WAITING)]
+        if self._by_name is not None:
+            waiting = [queue for queue in waiting if self._by_name.waits_in(queue.name)]
         exceptions = to_exceptions(self._db.execute(text.EXCEPTIONS).fetchall()) if waiting else {}
         waiting = [to_queue_with(queue, exceptions) for queue in waiting]
         chosen = self._resumed(request.limit)
@@ -119,7 +137,11 @@ class Claiming:
         return [row[0] for row in found[:limit]]
 
     def _plain(self, limit: int) -> list[str]:
-        return self._ids(_READY, limit)
+        if self._by_name is None:
+            return self._ids(_READY, limit)
+        found = self._by_name.first(_READY_OF_NAME, self._values, limit + 1)
+        self._more = self._more or len(found) > limit
+        return found[:limit]
 
     def _resumed(self, limit: int) -> list[str]:
         if self._db.execute(f"SELECT 1 FROM runs WHERE {text.RESUMES} LIMIT 1").fetchone() is None:
@@ -146,7 +168,7 @@ class Claiming:
             taken: list[tuple[str, str]] = []
             for share in admission.shares:
                 values = {"queue": allotment.queue.name, "partition": share.partition, "limit": share.count}
-                taken += [(row[0], share.partition) for row in self._db.execute(_SHARE, self._values | values)]
+                taken += [(run, share.partition) for run in self._share(self._values | values, share.count)]
             chosen += [run for run, _ in taken]
             partitions = [partition for _, partition in taken]
             allotment.took(partitions)
@@ -155,15 +177,30 @@ class Claiming:
         self._short = self._short or demands.short
         return chosen
 
+    def _share(self, values: dict[str, Any], count: int) -> list[str]:
+        if self._by_name is not None:
+            return self._by_name.first(_SHARE_OF_NAME, values, count)
+        return [row[0] for row in self._db.execute(_SHARE, values)]
+
     def _partitions(self, allotment: Allotment, placed: dict[str, int], recent: dict[int, Recent]) -> list[str]:
-        values = {"queue": allotment.queue.name, "most": allotment.most_partitions(placed, recent)}
-        found: list[str] = []
-        found += [row[0] for row in self._db.execute(text.PARTITIONS, values | {"after": allotment.turn})]
-        if self._db.execute(text.UNPARTITIONED, values).fetchone():
+        queue, most = allotment.queue.name, allotment.most_partitions(placed, recent)
+        found = self._partitions_after(queue, allotment.turn, most)
+        if self._unpartitioned(queue):
             found.append("")
         if allotment.turn:
-            found += [row[0] for row in self._db.execute(text.PARTITIONS, values | {"after": ""})]
+            found += self._partitions_after(queue, "", most)
         return found
+
+    def _partitions_after(self, queue: str, after: str, most: int) -> list[str]:
+        if self._by_name is not None:
+            return self._by_name.partitions(queue, after, most)
+        values = {"queue": queue, "after": after, "most": most}
+        return [row[0] for row in self._db.execute(text.PARTITIONS, values)]
+
+    def _unpartitioned(self, queue: str) -> bool:
+        if self._by_name is not None:
+            return self._by_name.unpartitioned(queue)
+        return self._db.execute(text.UNPARTITIONED, {"queue": queue}).fetchone() is not None
 
     def _placed(self, allotment: Allotment) -> dict[str, int]:
         if not allotment.queue.counts_places:
