@@ -246,7 +246,7 @@ class App(Voice, Scope):
         self._runtime.disconnect()
 
     def pause(self) -> None:
-        """Claim nothing more in this process; what is in hand goes on."""
+        """Begin nothing more in this process, not even what is started in it; what is in hand goes on."""
         self._require_worker().pause(paused=True)
 
     def resume(self) -> None:

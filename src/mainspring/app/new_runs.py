@@ -59,7 +59,7 @@ def new_run(
         _put_off(new, options.debounce, now)
     engine = runtime.engine
     here = here and due <= now and new.queue is None and new.key is None and options.version in {None, runtime.version}
-    if here and engine is not None and engine.places.admit(function, new.id):
+    if here and engine is not None and engine.places.admit(function, new.id, in_hand=ex is not None):
         new.state, new.owner = State.RUNNING, engine.worker_id
         new.version, new.fingerprint = runtime.version, function.fingerprint
         if timeout is not None:

@@ -92,7 +92,7 @@ class Worker:
             clock, settings.poll, store=store, engine=self.engine, compatible=settings.continue_on == "compatible"
         )
         self._claimer.queues = settings.queues
-        self._claimer.paused = self.paused
+        self._claimer.paused = self.engine.places.paused = self.paused
         self._attendant = Attendant(clock, settings.poll, store=store, engine=self.engine)
         kept = settings.tick_retention
         self._scheduler = Scheduler(
@@ -174,7 +174,7 @@ class Worker:
     def pause(self, *, paused: bool) -> None:
         """Stop or resume claiming. From any thread."""
         self.paused = paused
-        self._claimer.paused = self._scheduler.paused = paused
+        self._claimer.paused = self._scheduler.paused = self.engine.places.paused = paused
         self._call_soon(self._claimer.kick)
 
     async def drained(self) -> None:

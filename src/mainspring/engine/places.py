@@ -23,6 +23,8 @@ class Places:
         self._held = 0
         self._threads_held = 0
         self._blocking = 0
+        self.paused = False
+        """Whether nothing is to begin here but what belongs to runs in hand."""
         self.queued: dict[str, dict[str, int]] = {}
         """Runs of queues in memory, by queue and partition."""
 
@@ -37,9 +39,11 @@ class Places:
         """How many more `def` runs there are threads for."""
         return self._engine.settings.threads - self._blocking - self._threads_held
 
-    def admit(self, function: Function, run_id: str) -> bool:
-        """Hold a place for a run that is about to be started here, if there is one. From any thread."""
+    def admit(self, function: Function, run_id: str, *, in_hand: bool = False) -> bool:
+        """Hold a place for a run that is about to be started here, if there is one; `in_hand`: by a run. From any thread."""
         with self._lock:
+            if self.paused and not in_hand:
+                return False
             if self.free() <= 0 or (not function.is_async and self.threads() <= 0):
                 return False
             self._hold(1, blocking=not function.is_async)
