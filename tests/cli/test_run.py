@@ -33,6 +33,14 @@ def test_a_function_is_scheduled_and_its_id_printed(mainspring: Mainspring, stor
     assert (shown["due"], shown["input"]) == ("2027-01-31T11:00:00Z", {"order": 8})
 
 
+@pytest.mark.parametrize(("after", "state"), [("0", "queued"), ("0s", "queued"), ("3600", "scheduled")])
+def test_a_delay_without_a_unit_is_seconds(mainspring: Mainspring, store_url: str, after: str, state: str) -> None:
+    words = ("ship", "--after", after, "--args", "[8]", "--id", "a", "--url", store_url)
+    assert mainspring("run", TARGET, *words).exit_code == 0
+    shown = json.loads(mainspring("runs", "show", "a", "--url", store_url, "-o", "json").stdout)["run"]
+    assert shown["state"] == state
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

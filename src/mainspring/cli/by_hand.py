@@ -10,7 +10,7 @@ import click
 from mainspring.app.options import micros
 from mainspring.app.settings import Settings
 from mainspring.cli.commands import Command, ids_from, note, url_option
-from mainspring.cli.run_options import filter_options, filters_of
+from mainspring.cli.run_options import duration, filter_options, filters_of
 from mainspring.cli.written import carry_out
 from mainspring.operations.connect import connect
 from mainspring.store.by_hand import Move
@@ -175,10 +175,10 @@ def fail(**which: Any) -> None:
 
 @click.command(cls=Command)
 @_chosen
-@click.option("--after", metavar="DURATION", help="Begin so long from now, such as 1h30m; 0s is at once.")
+@click.option("--after", type=duration, metavar="DURATION", help="Begin so long from now, such as 1h30m; 0 is at once.")
 @click.option("--priority", type=int, help="Smaller first.")
 @click.option("--attempts", type=click.IntRange(min=0), help="How many attempts count as made.")
-def reschedule(after: str | None, priority: int | None, attempts: int | None, **which: Any) -> None:
+def reschedule(after: float | str | None, priority: int | None, attempts: int | None, **which: Any) -> None:
     """Change when runs begin that have not begun, or are to be tried again. An ID of - reads ids from stdin.
 
     \b

@@ -40,7 +40,9 @@ class Command(click.Command):
         if (
             "reason" in names and "yes" not in names
         ):  # it changes something and does not ask: scripts may say so all the same
-            self.params.append(click.Option(["--yes"], is_flag=True, expose_value=False, hidden=True))
+            self.params.append(
+                click.Option(["--yes"], is_flag=True, expose_value=False, hidden=True, help="It does not ask.")
+            )
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

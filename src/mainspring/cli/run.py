@@ -11,7 +11,7 @@ import msgspec
 from mainspring.app.functions import Call
 from mainspring.app.options import Options
 from mainspring.cli.commands import FAILED, Command, note
-from mainspring.cli.run_options import time
+from mainspring.cli.run_options import duration, time
 from mainspring.cli.target import load_app
 from mainspring.codec.loose import LOOSE
 from mainspring.engine.registry import Bound
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.argument("target")
 @click.argument("name")
 @click.option("--args", "arguments", metavar="JSON", default="{}", help="An object of arguments by name, or an array.")
-@click.option("--after", metavar="DURATION", help="10s, 3d, …  [default: at once]")
+@click.option("--after", type=duration, metavar="DURATION", help="10s, 3d, … or seconds.  [default: at once]")
 @click.option("--at", type=time, metavar="TIME", help="When, UTC unless it says otherwise.")
 @click.option("--id", "run_id", metavar="ID", help="The id of the run. A second one with it is the same run.")
 @click.option("--wait", is_flag=True, help="Wait for the result and print it as JSON.")
@@ -41,7 +41,7 @@ def run(
     name: str,
     *,
     arguments: str,
-    after: str | None,
+    after: float | str | None,
     at: datetime | None,
     run_id: str | None,
     wait: bool,

@@ -29,6 +29,11 @@ def time(text: str) -> datetime:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
+def duration(text: str) -> float | str:
+    """A length of time as people write it: 1h30m, or a number of seconds, as in code."""
+    return float(text) if text.isascii() and text.isdigit() else text
+
+
 def filter_options(function: F) -> F:
     """The options that choose runs; they arrive as keyword arguments for `filters_of`."""
     options = [
