@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mainspring import Retry, Spec
 from tests.cli import shop
 from tests.support.processes import eventually
 
@@ -99,6 +100,16 @@ def test_an_update_changes_what_it_names(shell: Shell) -> None:
     assert "revision 2, not 1" in shell.stderr
     shell("update", "nightly", exits=2)
     assert shell.json("show", "nightly")["revision"] == 2
+
+
+async def test_an_update_keeps_what_only_code_can_say(shell: Shell, client: App) -> None:
+    call = shop.ship.options(retry=Retry(4, first=2), key="one", key_mode="preserve_run_at").bind(1)
+    await client.schedules.create("hourly", call, Spec(intervals=["1h"]))
+    before = (await client.schedules.describe("hourly")).action
+    await asyncio.to_thread(shell, "update", "hourly", "--priority", "3", "--timeout", "5m")
+    after = (await client.schedules.describe("hourly")).action
+    assert after == {**before, "priority": 3, "timeout": 300.0}
+    assert after["retry"] is not None
 
 
 def test_a_file_of_schedules_is_applied_and_pruned(shell: Shell, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from mainspring import App, Calendar, Client, Cron, Declaration, Interval, Overlap, Policy, Settings, Spec, run
 from mainspring.errors import Conflict, InvalidInput, InvalidSpec, MainspringError, NotFound
+from mainspring.operations.schedules import Schedules
+from mainspring.schedules.control import Control
 from mainspring.testing import world
 from tests.schedules.conftest import BEGIN, Bench, at, bench_at
 
@@ -368,3 +370,29 @@ async def test_a_preview_reads_a_string_as_a_spec_does_and_begins_now() -> None:
         ]
         assert [f"{when:%d %H}" for when in app.schedules.preview(Cron("0 12 * * 0"), 0, 1)] == ["02 12"]  # of 2000
         assert await ahead() == ["05 09:30", "06 09:30"]
+
+
+async def test_what_others_delete_while_a_set_is_applied_is_pruned_or_made_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours = [Declaration(name, bench.act.bind(), Spec(intervals=["1h"])) for name in ("kept", "gone")]
+    await bench.app.schedules.apply(hours)
+    looked, created = Schedules._of_group, bench.app.runtime.connection().store.schedules.create
+
+    def look(schedules: Schedules, group: str, kept: set[str]) -> list[str]:
+        found = looked(schedules, group, kept)
+        for each in found:
+            schedules.delete(each)  # as another process does, which applies the same
+        return found
+
+    def create(rows: Any, *more: Any) -> list[str]:
+        taken = created(rows, *more)
+        for each in taken:
+            bench.app.runtime.connection().store.schedules.change(each, Control(0, str).delete(), 0)
+        return taken
+
+    monkeypatch.setattr(Schedules, "_of_group", look)
+    assert await bench.app.schedules.apply(hours[:1], prune=True) == {"kept": "unchanged", "gone": "deleted"}
+    monkeypatch.setattr(bench.app.runtime.connection().store.schedules, "create", create)
+    assert await bench.app.schedules.apply(hours[:1]) == {"kept": "created"}
+    assert [each.id for each in (await bench.app.schedules.list()).schedules] == ["kept"]

@@ -7,11 +7,12 @@ from typing import Any
 
 from mainspring.app.declared import call_columns
 from mainspring.app.functions import as_call
+from mainspring.codec.attributes import attributes_json
 from mainspring.errors import InvalidInput
 from mainspring.recurrence import Spec
 from mainspring.schedules.actions import Action
 from mainspring.schedules.definition import canonical_json, check_note, spec_json
-from mainspring.schedules.policy import Policy
+from mainspring.schedules.policy import Policy, check_count
 
 
 def columns(schedule: str, named: dict[str, Any]) -> dict[str, Any]:
@@ -38,9 +39,9 @@ def columns(schedule: str, named: dict[str, Any]) -> dict[str, Any]:
             raise InvalidInput(f"a schedule takes a Policy, such as Policy(overlap=…), not {named['policy']!r}")
         values["policy"] = json.dumps(named["policy"].to_dict())
     if "attributes" in named:
-        values["attributes"] = json.dumps(dict(named["attributes"]))
+        values["attributes"] = attributes_json(named["attributes"], "attributes")
     if "note" in named:
         values["note"] = check_note(named["note"])
     if "remaining" in named:
-        values["remaining"] = named["remaining"]
+        values["remaining"] = check_count("remaining", named["remaining"])
     return values

@@ -79,6 +79,9 @@ def define(
     attributes: Mapping[str, Any] | None = None,
 ) -> Definition:
     """The definition of a schedule that makes a call. Whatever is wrong with it is an error now."""
+    import json  # noqa: PLC0415
+
+    from mainspring.codec.attributes import attributes_json  # noqa: PLC0415
     from mainspring.schedules.definition import Definition, check_note, check_schedule_id  # noqa: PLC0415
     from mainspring.schedules.policy import Policy  # noqa: PLC0415
 
@@ -90,7 +93,7 @@ def define(
         **call_columns(call),
         spec=spec,
         policy=policy or Policy(),
-        attributes=dict(attributes or {}),
+        attributes=json.loads(attributes_json(attributes or {}, "attributes")),
         note=note,
     )
 
@@ -99,11 +102,18 @@ def call_columns(call: Call[Any]) -> dict[str, Any]:
     """What a definition says of the call."""
     import json  # noqa: PLC0415
 
+    from mainspring.schedules.definition import check_schedule_id  # noqa: PLC0415
+
     function, options = call.function, call.options
     if options.after is not None or options.at is not None or options.detached:
         raise InvalidInput(f"a schedule says when {function.name!r} starts; leave out after, at and detached")
     if options.debounce is not None:
         raise InvalidInput(f"a schedule says when {function.name!r} starts; leave out debounce")
+    attributes: dict[str, Any] = json.loads(options.attributes or "{}")
+    if own_names := sorted({"schedule_id", "scheduled_at"} & set(attributes)):
+        raise InvalidInput(f"a schedule gives its runs the attribute {' and '.join(own_names)} itself; leave it out")
+    if options.id is not None:
+        check_schedule_id(options.id, "id of runs")
     own = function.timeout if function.kind == "workflow" else None
     return {
         "workflow": function.name,
@@ -111,7 +121,7 @@ def call_columns(call: Call[Any]) -> dict[str, Any]:
         "kind": function.kind,
         "action_id": options.id,
         "timeout": None if options.no_timeout else options.timeout or own,
-        "run_attributes": json.loads(options.attributes or "{}"),
+        "run_attributes": attributes,
         "version": options.version,
         **how_queued(function, options),
     }

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from mainspring.app.options import Options
 from mainspring.codec import encode_call
+from mainspring.codec.attributes import attributes_json
 from mainspring.errors import InvalidInput
 from mainspring.recurrence import Spec
 from mainspring.schedules.actions import Action
@@ -18,6 +19,8 @@ from mainspring.schedules.policy import Policy
 
 _KEYS = ("id", "workflow", "args", "input", "options", "spec", "policy", "note", "attributes")
 _OPTIONS = ("id", "timeout", "attributes", "version", "queue", "priority", "partition")
+_KEPT = ("kind", "key", "key_mode", "retry", "cron", "times")
+"""What of an action only code can say; so it stays as it is."""
 
 
 def definition_of(given: object) -> Definition:
@@ -73,7 +76,7 @@ def changes_of(given: Mapping[str, Any], present: Mapping[str, Any], schedule: s
         action = present["action"]
         kept = {key: action[key] for key in _OPTIONS}
         made = _action(schedule, {"options": {**kept, **_object(found["options"], "options", _OPTIONS)}})
-        values["action"] = structs.replace(made, kind=action["kind"], times=action["times"]).to_json()
+        values["action"] = structs.replace(made, **{key: action[key] for key in _KEPT}).to_json()
     if "spec" in found:
         text = spec_json(Spec.from_dict(found["spec"]))
         values |= {"spec": text, "canonical": canonical_json(text)}
@@ -83,7 +86,7 @@ def changes_of(given: Mapping[str, Any], present: Mapping[str, Any], schedule: s
     if "note" in found:
         values["note"] = check_note(found["note"])
     if "attributes" in found:
-        values["attributes"] = json.dumps(dict(_object(found["attributes"], "attributes")))
+        values["attributes"] = attributes_json(found["attributes"], "attributes")
     return values
 
 

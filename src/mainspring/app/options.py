@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import msgspec
 
+from mainspring.codec.attributes import attributes_json
 from mainspring.engine.retry import Retry, stored
-from mainspring.errors import InvalidInput, NotSerializable
+from mainspring.errors import InvalidInput
 from mainspring.model.clock import SECOND, to_micros
 from mainspring.model.ids import check_run_id
 from mainspring.model.keys import KeyMode
@@ -177,26 +177,11 @@ def moment(value: Moment) -> int:
     return round(value * SECOND)
 
 
-def _attributes(value: Any) -> str:
-    named: Any = value
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in named):
-        raise InvalidInput(f"options: attributes is a dict with names as keys, not {value!r}")
-    try:
-        text = msgspec.json.encode(value).decode()
-    except (TypeError, ValueError) as error:
-        raise NotSerializable(f"options: attributes cannot be stored as JSON: {error}") from None
-    if json.loads(text) != value or "\\u0000" in text:
-        raise NotSerializable(
-            f"options: attributes are plain JSON values (strings, numbers, booleans, lists, dicts), not {value!r}"
-        )
-    return text
-
-
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "id": check_run_id,
     "after": micros,
     "at": moment,
-    "attributes": _attributes,
+    "attributes": lambda value: attributes_json(value, "options: attributes"),
     "detached": bool,
     "version": _version,
     "queue": lambda value: check_queue_name(getattr(value, "name", value)),

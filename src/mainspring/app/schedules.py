@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from mainspring.app.consult import consult, consult_in_parts
 from mainspring.app.dual import dual
-from mainspring.app.functions import as_call
+from mainspring.app.given_schedules import definition_of, known_call, stretch_of
 from mainspring.app.options import moment
 from mainspring.model.clock import to_datetime
 
@@ -86,7 +86,7 @@ class AppSchedules:
         *,
         paused: bool = False,
         trigger: bool = False,
-        backfill: Sequence[tuple[datetime, datetime]] = (),
+        backfill: Sequence[tuple[Moment, Moment]] = (),
         note: str | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> Coroutine[Any, Any, ScheduleInfo]:
@@ -97,11 +97,12 @@ class AppSchedules:
         from mainspring.app.declared import define  # noqa: PLC0415
         from mainspring.operations.schedule_infos import ScheduleInfo  # noqa: PLC0415
 
-        definition = define(schedule, as_call(call), spec, policy, note=note, attributes=attributes)
+        definition = define(schedule, known_call(self._runtime, call), spec, policy, note=note, attributes=attributes)
+        stretches = [stretch_of(each) for each in backfill]
         return self._ask(
             "create",
             ScheduleInfo,
-            lambda schedules: schedules.create(definition, paused=paused, trigger=trigger, backfill=backfill),
+            lambda schedules: schedules.create(definition, paused=paused, trigger=trigger, backfill=stretches),
         )
 
     @dual
@@ -134,6 +135,8 @@ class AppSchedules:
             )
             if value is not _KEEP
         }
+        if "call" in named:
+            known_call(self._runtime, call)
         values = columns(schedule, named)
         return self._ask(
             "update", ScheduleInfo, lambda schedules: schedules.update(schedule, values, revision=revision)
@@ -148,8 +151,8 @@ class AppSchedules:
         """
         from mainspring.operations.schedules import Schedules, parts_to_apply  # noqa: PLC0415
 
-        definitions = [each.definition() for each in declarations]
         runtime = self._runtime
+        definitions = [definition_of(runtime, each) for each in declarations]
         queues = [queue.name for queue in runtime.queues]
         return consult_in_parts(
             runtime,
@@ -214,8 +217,8 @@ class AppSchedules:
         self,
         /,
         schedule: str,
-        start: datetime,
-        end: datetime,
+        start: Moment,
+        end: Moment,
         overlap: Overlap | str | None = None,
         *,
         again: bool = False,
@@ -226,10 +229,11 @@ class AppSchedules:
         """
         from mainspring.operations.schedule_infos import BackfillInfo  # noqa: PLC0415
 
+        stretch = stretch_of((start, end))
         return self._ask(
             "backfill",
             BackfillInfo,
-            lambda schedules: schedules.backfill(schedule, start, end, overlap=overlap, again=again),
+            lambda schedules: schedules.backfill(schedule, *stretch, overlap=overlap, again=again),
         )
 
     @dual
@@ -293,7 +297,7 @@ class AppSchedules:
         *,
         since: Moment | None = None,
         until: Moment | None = None,
-        outcome: Sequence[str] = (),
+        outcome: str | Sequence[str] = (),
         after: str | None = None,
         limit: int = 50,
     ) -> Coroutine[Any, Any, TickPage]:

@@ -16,6 +16,7 @@ LONGEST_ID = 512
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _SHIFTS = tuple(range(110, -1, -10))
+_HALF = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -52,6 +53,11 @@ def id_at(micros: int) -> str:
     return "".join([_PAIRS[(number >> shift) & 1023] for shift in _SHIFTS])
 
 
+def storable(text: str) -> bool:
+    """Whether a database can keep it as text: nothing in it is a NUL, or half of a character."""
+    return "\0" not in text and not _HALF.search(text)
+
+
 def check_run_id(value: object) -> str:
     """The id, if a user may give a run this id."""
     if not isinstance(value, str):
@@ -66,4 +72,6 @@ def check_run_id(value: object) -> str:
         )
     if _CONTROL.search(value):
         raise InvalidInput(f"the run id {value!r} contains a control character")
+    if not storable(value):
+        raise InvalidInput(f"the run id {value!r} contains half of a character (a lone surrogate), which is no text")
     return value

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
+from mainspring.codec.attributes import attributes_json
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import to_datetime, to_micros
+from mainspring.model.ids import storable
 from mainspring.model.schedules import Outcome
 from mainspring.operations.schedule_audit import Auditor
 from mainspring.operations.schedule_infos import (
@@ -51,7 +53,7 @@ class ScheduleViews:
         self._clock = clock
 
     def describe(self, schedule: str) -> ScheduleDescription:
-        situation = self._store.situation(schedule)
+        situation = self._store.situation(wanted_id(schedule))
         if situation is None:
             raise missing(schedule)
         recent = self._store.ticks(TickFilter(schedule, limit=MOST_SHOWN))
@@ -112,7 +114,7 @@ class ScheduleViews:
                 id_prefix=id_prefix,
                 paused=paused,
                 workflow=workflow,
-                attributes=None if attributes is None else json.dumps(dict(attributes)),
+                attributes=None if attributes is None else attributes_json(attributes, "attributes"),
                 due_before=None if due_before is None else to_micros(due_before),
                 after=after,
                 limit=limit,
@@ -122,7 +124,7 @@ class ScheduleViews:
 
     def tick(self, schedule: str, request: str) -> TickInfo:
         """The latest tick that a trigger or backfill asked for."""
-        found = self._store.ticks(TickFilter(schedule, request=request, limit=1))
+        found = self._store.ticks(TickFilter(wanted_id(schedule), request=request, limit=1))
         if not found:
             raise NotFound(f"schedule {schedule!r} has no tick that {request!r} asked for")
         return tick_info(found[0])
@@ -133,12 +135,15 @@ class ScheduleViews:
         *,
         since: datetime | None = None,
         until: datetime | None = None,
-        outcome: Sequence[str] = (),
+        outcome: str | Sequence[str] = (),
         after: str | None = None,
         limit: int = 50,
     ) -> TickPage:
         """A page of ticks, latest nominal time first."""
-        unknown = [name for name in outcome if name not in {*Outcome}]
+        if limit < 1:
+            raise InvalidInput(f"a page has at least one tick, not {limit}")
+        outcomes = (outcome,) if isinstance(outcome, str) else tuple(outcome)
+        unknown = [name for name in outcomes if name not in {*Outcome}]
         if unknown:
             raise InvalidInput(f"there is no outcome {', '.join(unknown)}; there are {', '.join(Outcome)}")
         self._get(schedule)
@@ -147,7 +152,7 @@ class ScheduleViews:
                 schedule,
                 since=None if since is None else to_micros(since),
                 until=None if until is None else to_micros(until),
-                outcomes=tuple(outcome),
+                outcomes=outcomes,
                 before=_cursor(after),
                 limit=limit + 1,
             )
@@ -157,10 +162,19 @@ class ScheduleViews:
         return TickPage([tick_info(tick) for tick in page], more)
 
     def _get(self, schedule: str) -> Schedule:
-        found = self._store.get(schedule)
+        found = self._store.get(wanted_id(schedule))
         if found is None:
             raise missing(schedule)
         return found
+
+
+def wanted_id(schedule: object) -> str:
+    """An id to look for. One that no database could keep is that of nothing."""
+    if not isinstance(schedule, str):
+        raise InvalidInput(f"a schedule id is a string, not {schedule!r}")
+    if not storable(schedule):
+        raise missing(schedule)
+    return schedule
 
 
 def missing(schedule: str) -> NotFound:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from mainspring.errors import Conflict, InvalidInput
+from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime, to_micros
 from mainspring.model.schedules import Backfill, Outcome, Overlap, Source, Tick
 from mainspring.operations.schedule_infos import ScheduleInfo, backfill_info, schedule_values, tick_info
-from mainspring.operations.schedule_views import ScheduleViews, missing
+from mainspring.operations.schedule_views import ScheduleViews, missing, wanted_id
 from mainspring.schedules.actions import action_of
 from mainspring.schedules.control import Control, just_before
-from mainspring.schedules.definition import check_note, check_schedule_id
+from mainspring.schedules.definition import check_note, check_schedule_id, spec_json
 from mainspring.schedules.policy import policy_of, read_overlap
 from mainspring.store.schedules import ScheduleFilter, TickFilter
 
@@ -107,7 +108,7 @@ class Schedules(ScheduleViews):
         values = dict(changes)
         if "action" in values:
             self._check_queue(schedule, action_of(values["action"]).queue)
-        plan = self._change(schedule, lambda control: control.update(values, revision))
+        plan = self._change(schedule, lambda control: control.update(values, revision, over=False))
         return ScheduleInfo(**schedule_values(plan.schedule))
 
     def apply(
@@ -128,18 +129,25 @@ class Schedules(ScheduleViews):
             row.app = group
         there = self._store.create(rows) if rows else []
         done = {row.id: "created" for row in rows if row.id not in there}
-        for definition in definitions:
-            if definition.id not in done:
-                values = {**definition.columns(), "app": group, "version": None}
-                plan = self._change(definition.id, lambda control, values=values: control.update(values, None))  # type: ignore[misc]
-                done[definition.id] = "updated" if plan.redefined else "unchanged"
-        return done
+        return done | {each.id: self._bring_in(each, group) for each in definitions if each.id not in done}
+
+    def _bring_in(self, definition: Definition, group: str) -> str:
+        """Make a schedule that is there what the definition says; what became of it."""
+        values = {**definition.columns(), "app": group, "version": None}
+        try:
+            plan = self._change(definition.id, lambda control: control.update(values, None))
+        except NotFound:  # somebody has deleted it in this moment
+            row = self._row(definition)
+            row.app = group
+            return "created" if not self._store.create([row]) else self._bring_in(definition, group)
+        return "updated" if plan.redefined else "unchanged"
 
     def prune(self, kept: set[str], group: str) -> dict[str, str]:
         """Delete the schedules of a group that are not among these."""
         gone = self._of_group(group, kept)
         for schedule in gone:
-            self.delete(schedule)
+            with suppress(NotFound):  # somebody else has, who applies the same
+                self.delete(schedule)
         return dict.fromkeys(gone, "deleted")
 
     def _row_to_apply(self, definition: Definition) -> Schedule | None:
@@ -147,7 +155,8 @@ class Schedules(ScheduleViews):
         try:
             return self._row(definition)
         except InvalidInput:
-            if self._store.get(definition.id) is None:
+            there = self._store.get(definition.id)
+            if there is None or (there.spec != spec_json(definition.spec) and not there.paused):
                 raise
             return None
 
@@ -239,7 +248,7 @@ class Schedules(ScheduleViews):
     def _change(self, schedule: str, choose: Callable[[Control], Decide]) -> Plan:
         while True:
             now = self._clock.now()
-            plan = self._store.change(schedule, choose(Control(now, self._ids.new)), now)
+            plan = self._store.change(wanted_id(schedule), choose(Control(now, self._ids.new)), now)
             if plan is None:
                 raise missing(schedule)
             if not plan.unfinished:
@@ -247,9 +256,6 @@ class Schedules(ScheduleViews):
 
 
 def _check_stretch(start: datetime, end: datetime) -> None:
-    for name, moment in (("start", start), ("end", end)):
-        if moment.tzinfo is None:
-            raise InvalidInput(f"backfill: {name} {moment.isoformat()} has no zone; write an aware datetime")
     if end < start:
         raise InvalidInput(f"backfill: the end {end.isoformat()} is before the start {start.isoformat()}")
 
@@ -270,6 +276,8 @@ def parts_to_apply(
     definitions: Sequence[Definition], *, prune: bool, group: str
 ) -> list[Callable[[Schedules], dict[str, str]]]:
     """What `apply` does, in parts, each of which may be a transaction of its own. The first looks at all that is to come."""
+    if not group.strip():
+        raise InvalidInput("a group of schedules has a name")
     ids = [check_schedule_id(definition.id) for definition in definitions]
     if len(set(ids)) < len(ids):
         raise InvalidInput(f"two schedules are called {next(each for each in ids if ids.count(each) > 1)!r}")

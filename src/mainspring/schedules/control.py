@@ -97,8 +97,8 @@ class Control:
 
         return self._after_now(change)
 
-    def update(self, values: dict[str, Any], revision: int | None) -> Decide:
-        """Change the definition: `values` are columns of the schedule."""
+    def update(self, values: dict[str, Any], revision: int | None, *, over: bool = True) -> Decide:
+        """Change the definition: `values` are columns of the schedule. `over`: it may have no time to come any more."""
 
         def change(planning: Planning) -> None:
             schedule = planning.schedule
@@ -111,6 +111,12 @@ class Control:
                     "somebody else has changed it; describe it and decide again"
                 )
             redefine(planning, changed)
+            spec = planning.times.spec
+            if "spec" in changed and not (over or schedule.paused or spec.is_empty or planning.times.next(self._now)):
+                raise InvalidInput(
+                    f"schedule {schedule.id!r} would have no time after {stamp(self._now)} ({spec.describe()}); pause it "
+                    "first if that is meant, or delete it"
+                )
 
         return self._after_now(change)
 

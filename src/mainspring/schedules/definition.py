@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from mainspring.codec.attributes import attributes_json
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import to_datetime
-from mainspring.model.ids import check_run_id
+from mainspring.model.ids import check_run_id, storable
 from mainspring.model.schedules import Schedule
 from mainspring.schedules.actions import Action
 from mainspring.schedules.elapsed import Times, spec_of
@@ -75,7 +76,7 @@ class Definition:
             "action": action.to_json(),
             "input": self.input,
             "policy": json.dumps(self.policy.to_dict()),
-            "attributes": json.dumps(self.attributes),
+            "attributes": attributes_json(self.attributes, "attributes"),
         }
 
     def row(self, now: int, *, paused: bool = False, made_by: str | None = None, over: bool = False) -> Schedule:
@@ -102,23 +103,25 @@ class Definition:
         )
 
 
-def check_schedule_id(value: object) -> str:
+def check_schedule_id(value: object, what: str = "schedule id") -> str:
     """The id, if a schedule may have it. It becomes part of the ids of runs."""
     try:
         checked = check_run_id(value)
     except InvalidInput as error:
         raise InvalidInput(
-            str(error).replace("run id", "schedule id").replace("; leave `id` out to have one made", "")
+            str(error).replace("run id", what).replace("; leave `id` out to have one made", "")
         ) from None
     if len(checked) > _LONGEST_ID:
-        raise InvalidInput(
-            f"the schedule id {checked[:20]!r}… has {len(checked)} characters; the limit is {_LONGEST_ID}"
-        )
+        raise InvalidInput(f"the {what} {checked[:20]!r}… has {len(checked)} characters; the limit is {_LONGEST_ID}")
     return checked
 
 
-def check_note(note: str | None) -> str | None:
-    if note is not None and len(note) > LONGEST_NOTE:
+def check_note(note: object) -> str | None:
+    if note is None:
+        return None
+    if not isinstance(note, str) or not storable(note):
+        raise InvalidInput(f"a note is a text, not {note!r}")
+    if len(note) > LONGEST_NOTE:
         raise InvalidInput(f"the note has {len(note)} characters; the limit is {LONGEST_NOTE}")
     return note
 

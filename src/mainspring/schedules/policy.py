@@ -15,6 +15,7 @@ from mainspring.recurrence.durations import format_duration, parse_duration
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_MOST = 2**31 - 1
 SHORTEST_CATCHUP = timedelta(seconds=10)
 _NAMES = {
     "overlap": "overlap",
@@ -62,12 +63,12 @@ class Policy:
         values: dict[str, object] = {
             "overlap": read_overlap(overlap),
             "catchup": _catchup(catchup),
-            "pause_on_failure": _count("pause_on_failure", int(pause_on_failure), 0),
-            "limit": _count("limit", limit, 0),
-            "max_running": _count("max_running", max_running, 1),
-            "buffer_limit": _count("buffer_limit", buffer_limit, 0),
-            "coalesce": bool(coalesce),
-            "when_active": bool(when_active),
+            "pause_on_failure": _failures(pause_on_failure),
+            "limit": check_count("policy: limit", limit),
+            "max_running": check_count("policy: max_running", max_running, 1),
+            "buffer_limit": check_count("policy: buffer_limit", buffer_limit),
+            "coalesce": _flag("coalesce", coalesce),
+            "when_active": _flag("when_active", when_active),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -135,11 +136,24 @@ def _catchup(given: timedelta | float | str | None) -> timedelta | None:
         raise InvalidInput(f"policy: catchup: {error}") from None
 
 
-def _count(name: str, given: object, low: int) -> int | None:
+def check_count(name: str, given: object, low: int = 0) -> int | None:
+    """The number, if it is one that can be counted to; None is none."""
     if given is None:
         return None
     if isinstance(given, bool) or not isinstance(given, int) or given < low:
-        raise InvalidInput(f"policy: {name} is a whole number of at least {low}, not {given!r}")
+        raise InvalidInput(f"{name} is a whole number of at least {low}, not {given!r}")
+    if given > _MOST:
+        raise InvalidInput(f"{name} is at most {_MOST:,}, not {given!r}; leave it out where there is no limit")
+    return given
+
+
+def _failures(given: object) -> int:
+    return int(given) if isinstance(given, bool) else check_count("policy: pause_on_failure", given) or 0
+
+
+def _flag(name: str, given: object) -> bool:
+    if not isinstance(given, bool):
+        raise InvalidInput(f"policy: {name} is True or False, not {given!r}")
     return given
 
 

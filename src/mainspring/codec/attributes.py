@@ -1,0 +1,27 @@
+"""Attributes: named values that runs and schedules can be found by. They are plain JSON, so that a database can compare them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from mainspring.errors import InvalidInput, NotSerializable
+
+
+def attributes_json(given: object, what: str) -> str:
+    """Attributes as they are stored; `what` is how an error calls them."""
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"{what} is a dict with names as keys, not {given!r}")
+    named: dict[Any, Any] = dict(given)  # pyright: ignore[reportUnknownArgumentType]
+    if not all(isinstance(name, str) for name in named):
+        raise InvalidInput(f"{what} is a dict with names as keys, not {given!r}")
+    try:
+        text = msgspec.json.encode(named).decode()
+    except (TypeError, ValueError) as error:
+        raise NotSerializable(f"{what} cannot be stored as JSON: {error}") from None
+    if json.loads(text) != named or "\\u0000" in text:
+        raise NotSerializable(f"{what} are plain JSON values (strings, numbers, booleans, lists, dicts), not {given!r}")
+    return text
