@@ -102,6 +102,13 @@ def test_an_update_changes_what_it_names(shell: Shell) -> None:
     assert shell.json("show", "nightly")["revision"] == 2
 
 
+def test_pausing_on_failure_needs_no_number(shell: Shell) -> None:
+    shell("create", "nightly", *NIGHTLY, "--pause-on-failure", "--note", "x")
+    assert shell.json("show", "nightly")["policy"]["pauseOnFailure"] == 1
+    shell("update", "nightly", "--pause-on-failure", "3")
+    assert shell.json("show", "nightly")["policy"]["pauseOnFailure"] == 3
+
+
 async def test_an_update_keeps_what_only_code_can_say(shell: Shell, client: App) -> None:
     call = shop.ship.options(retry=Retry(4, first=2), key="one", key_mode="preserve_run_at").bind(1)
     await client.schedules.create("hourly", call, Spec(intervals=["1h"]))

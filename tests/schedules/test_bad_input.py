@@ -52,7 +52,7 @@ def creations(bench: Bench) -> dict[str, dict[str, Any]]:
 
 async def test_what_cannot_be_created_is_refused_and_leaves_nothing(bench: Bench) -> None:
     for name, given in creations(bench).items():
-        asked = {"schedule": "s", "call": bench.act.bind(), "spec": HOUR, **given}
+        asked: dict[str, Any] = {"schedule": "s", "call": bench.act.bind(), "spec": HOUR, **given}
         with pytest.raises(MainspringError) as refused:
             await bench.app.schedules.create(**asked)
         assert isinstance(refused.value, (InvalidInput, UnknownFunction)), name

@@ -58,7 +58,12 @@ _FLAGS = (
     ),
     click.option("--catchup", metavar="DURATION", help="How late a tick may be made up for; none: any time."),
     click.option(
-        "--pause-on-failure", type=click.IntRange(min=0), metavar="N", help="Pause after N failures in a row."
+        "--pause-on-failure",
+        type=click.IntRange(min=0),
+        is_flag=False,
+        flag_value=1,
+        metavar="[N]",
+        help="Pause after a failure, or after N in a row; 0: never.",
     ),
     click.option("--limit", metavar="N", help="How many runs the clock may start; none: any number."),
     click.option("--max-running", metavar="N", help="How many runs may be unfinished; none: the policy's own."),
