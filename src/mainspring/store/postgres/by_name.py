@@ -4,7 +4,7 @@ The others go through what waits in its order and leave out what does not fit, w
 the runs of another team's worker, say, or those of a function that was renamed. These go by the index `runs_name`, function by
 function, and put together in the right order what they find first of each. How many to take of each is found out without locks;
 what is then locked and taken are so many of each, those in the hand of other claims left out. No EXISTS: PostgreSQL makes a join
-of it, for which it reads everything.
+of it, for which it reads everything; nor LIMIT 1 without an order: it takes its chances with reading from the beginning.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ TAKE = f"""
 """
 MORE = f"""
   SELECT 1 FROM unnest(:names::text[]) AS known (name) CROSS JOIN LATERAL (
-    SELECT 1 FROM runs WHERE {_PLAIN} AND workflow = known.name AND {FITTING} LIMIT 1) each LIMIT 1
+    SELECT 1 FROM runs WHERE {_PLAIN} AND workflow = known.name AND {FITTING} ORDER BY {_ORDER} LIMIT 1) each LIMIT 1
 """
 WAITING = f"""{text.WAITING}
   WHERE (
     SELECT 1 FROM unnest(:names::text[]) AS known (name) CROSS JOIN LATERAL (
-      SELECT 1 FROM runs WHERE {_WAITS} AND queue = queues.name AND workflow = known.name LIMIT 1) each LIMIT 1) IS NOT NULL
+      SELECT 1 FROM runs WHERE {_WAITS} AND queue = queues.name AND workflow = known.name
+      ORDER BY {_ORDER} LIMIT 1) each LIMIT 1) IS NOT NULL
 """
 _PARTITION_AFTER = f"""
   SELECT min(each.partition) FROM unnest(:names::text[]) AS known (name) CROSS JOIN LATERAL (
@@ -57,7 +58,8 @@ PARTITIONS = f"""
 """
 UNPARTITIONED = f"""
   SELECT 1 FROM unnest(:names::text[]) AS known (name) CROSS JOIN LATERAL (
-    SELECT 1 FROM runs WHERE {_WAITS} AND queue = :queue AND partition = '' AND workflow = known.name LIMIT 1) each LIMIT 1
+    SELECT 1 FROM runs WHERE {_WAITS} AND queue = :queue AND partition = '' AND workflow = known.name
+    ORDER BY {_ORDER} LIMIT 1) each LIMIT 1
 """
 _SHARED = f"{_WAITS} AND queue = {{of}}.queue AND partition = {{of}}.partition"
 TAKE_SHARES = f"""

@@ -44,7 +44,8 @@ _READY = f"""{_KNOWN}
   SELECT id FROM runs WHERE state = 'queued' AND queue IS NULL AND {_CLAIMABLE} ORDER BY priority, due, uid LIMIT :limit
 """
 _READY_OF_NAME = f"""{_KNOWN}
-  SELECT id, priority, due, uid FROM runs WHERE state = 'queued' AND queue IS NULL AND workflow = :name AND partition = ''
+  SELECT id, priority, due, uid FROM runs INDEXED BY runs_name
+  WHERE state = 'queued' AND queue IS NULL AND workflow = :name AND partition = ''
     AND {_CLAIMABLE}
   ORDER BY priority, due, uid LIMIT :limit
 """
@@ -58,7 +59,7 @@ _SHARE = f"""{_KNOWN}
   ORDER BY priority, due, uid LIMIT :limit
 """
 _SHARE_OF_NAME = f"""{_KNOWN}
-  SELECT id, priority, due, uid FROM runs
+  SELECT id, priority, due, uid FROM runs INDEXED BY runs_name
   WHERE {text.WAITS} AND queue = :queue AND workflow = :name AND partition = :partition AND {_CLAIMABLE}
   ORDER BY priority, due, uid LIMIT :limit
 """
