@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 from mainspring import App, run
 from tests.support.ledger import Ledger
@@ -118,6 +119,12 @@ async def waits_for(run_id: str) -> list[int]:
 async def resting_parent() -> str:
     await note("one")
     return await sleeper(3600)
+
+
+@app.workflow
+async def cron_job(payload: dict[str, Any]) -> None:
+    """A task for crontabs: the ledger shows for which times it was started."""
+    await note(payload["_cron"]["ts"], payload.get("number", 0))
 
 
 @app.step

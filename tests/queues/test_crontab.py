@@ -226,6 +226,32 @@ async def test_an_entry_that_no_live_worker_lists_is_stopped_and_goes_on_when_on
             assert (await second.app.schedules.describe("rollup")).stopped is None
 
 
+async def test_what_workers_wrote_over_each_other_is_put_right_by_the_next_review(store_url: str) -> None:
+    first, second = Shop(store_url), Shop(store_url)
+    first.app.crontab(text="*/2 * * * * rollup")
+    second.app.crontab(text="*/3 * * * * rollup")
+    async with world(first.app, url=store_url, at="2021-01-01T00:00:30Z") as w:
+        second.app.runtime.clock = w.clock
+        async with second.app:
+            worker: Any = first.app._worker
+            crontabs, store = worker._crontab._crontabs(), first.app.runtime.connection().store
+            (alone,) = worker._crontab._definitions()
+            crontabs._bring(alone)  # as it was before it heard of the other
+            crontabs._update(
+                "rollup", {"stopped": "no live worker lists it in its crontab"}
+            )  # and as somebody else saw it
+            crontabs.review()
+            row = store.schedules.get("rollup")
+            assert row is not None
+            assert row.stopped is None
+            assert [each["cron"] for each in json.loads(row.spec)["cron"]] == ["*/2 * * * *", "*/3 * * * *"]
+            revision = row.revision
+            crontabs.review()
+            again = store.schedules.get("rollup")
+            assert again is not None
+            assert again.revision == revision
+
+
 def test_exactly_one_source_is_given_and_its_faults_are_all_told(tmp_path: Path) -> None:
     app = App("sqlite://")
     with pytest.raises(InvalidInput, match="exactly one"):

@@ -73,7 +73,10 @@ class Crontabs:
             self._update(row.id, values)
 
     def review(self) -> None:
-        """Stop entries that no live worker has listed for a minute; forget patterns that none lists any more."""
+        """Stop entries that no live worker has listed for a minute; of the others, see to it that they are what live workers list.
+
+        Workers that come, go and read their files at the same time may each have written what was so a moment before.
+        """
         rows = self._store.schedules.page(ScheduleFilter(app=GROUP, limit=_PAGE))
         if not rows:
             return
@@ -81,18 +84,22 @@ class Crontabs:
         for row in rows:
             if row.id in listed:
                 self._unlisted.pop(row.id, None)
-                self._narrow(row, listed[row.id])
+                self._agree(row, listed[row.id])
             elif row.stopped is None:
                 since = self._unlisted.setdefault(row.id, self._clock.monotonic())
                 if self._clock.monotonic() - since >= _PATIENCE:
                     log.warning("crontab entry %s is stopped: %s", row.id, _UNLISTED)
                     self._update(row.id, {"stopped": _UNLISTED})
 
-    def _narrow(self, row: Schedule, patterns: list[Any]) -> None:
+    def _agree(self, row: Schedule, patterns: list[Any]) -> None:
         there = json.loads(row.spec)["cron"]
-        if row.stopped is None and len(there) > len(patterns):
-            definition = _spec_columns(_spec(patterns))
-            self._update(row.id, definition)
+        values: dict[str, object] = {}
+        if sorted(there, key=json.dumps) != sorted(patterns, key=json.dumps):
+            values |= _spec_columns(_spec(sorted(patterns, key=json.dumps)))
+        if row.stopped == _UNLISTED:
+            values["stopped"] = None
+        if values:
+            self._update(row.id, values)
 
     def _listed(self) -> Mapping[str, list[Any]]:
         """The patterns of each entry that a live worker lists."""
