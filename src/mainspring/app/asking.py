@@ -156,7 +156,7 @@ class Answer:
         task = asyncio.get_running_loop().create_task(
             _serve(name, codec, answer_codec(question), handler, validate), name=f"mainspring answers {name}"
         )
-        where.execution.servants[task] = ""
+        where.execution.serves(task, "")
         task.add_done_callback(_note_failure)
 
 
@@ -177,7 +177,7 @@ async def _serve(
     ex = line.execution
     this = asyncio.current_task()
     assert this is not None  # noqa: S101
-    ex.servants[this] = line.prefix
+    ex.serves(this, line.prefix)
     while True:
         ex.outstanding += 1
         asked: asking.Asked = await drive(ex, asking.accept(ex, line.next_position(), name, codec, validate))

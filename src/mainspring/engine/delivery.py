@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainspring.engine.unused import UNUSED, own
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterable
@@ -25,9 +27,9 @@ class Delivery:
         self._loop = loop
         self.recorded = recorded
         """How many outcomes there were when the run was taken in hand."""
-        self._skipped = dict.fromkeys(skipped)
-        self._waiting: dict[int, asyncio.Future[None]] = {}
-        self._held: dict[asyncio.Future[None], None] = {}
+        self._skipped: dict[int, None] = dict.fromkeys(skipped) or UNUSED
+        self._waiting: dict[int, asyncio.Future[None]] = UNUSED
+        self._held: dict[asyncio.Future[None], None] = UNUSED
         self._settling = False
         self.cursor = 0
         self._pass_skipped()
@@ -42,6 +44,7 @@ class Delivery:
         if alone and self.is_next(seq):
             self._advance()
             return None
+        self._waiting = own(self._waiting)
         future = self._waiting[seq] = self._loop.create_future()
         self._pump()
         return future
@@ -55,6 +58,7 @@ class Delivery:
         if not self.replaying and not self._settling:
             return None
         future = self._loop.create_future()
+        self._held = own(self._held)
         self._held[future] = None
         self._pump()
         return future
@@ -62,6 +66,7 @@ class Delivery:
     def skip(self, seq: int) -> None:
         """Outcome `seq` is never handed over: the code cancelled the operation."""
         self._waiting.pop(seq, None)
+        self._skipped = own(self._skipped)
         self._skipped[seq] = None
         self._pass_skipped()
         self._pump()
@@ -98,7 +103,7 @@ class Delivery:
                 future.set_result(None)
             self._settle(ROUNDS)
         elif not self.replaying and self._held:
-            held, self._held = self._held, {}
+            held, self._held = self._held, UNUSED
             for waiter in held:
                 if not waiter.done():
                     waiter.set_result(None)

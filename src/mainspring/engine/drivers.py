@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.engine import transactions
 from mainspring.engine.context import StepScope, current
 from mainspring.engine.recording import Commit, Consult, Forever, Hold, Invoke, Nap, Pause, Transact
+from mainspring.engine.unused import own
 from mainspring.errors import StepTimedOut
 from mainspring.store.ops import Void, Write
 
@@ -36,6 +37,7 @@ async def drive(ex: Execution, flow: Flow) -> Any:
                 effect = flow.throw(error)
             else:
                 effect = flow.send(answer)
+                answer = None  # it may be a long time until the next one
     except StopIteration as done:
         return done.value
     finally:
@@ -213,6 +215,7 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
 async def _interruptible(ex: Execution, work: Coroutine[Any, Any, Any]) -> Any:
     """Execute a step as a task that a halt of the run cancels. What an interrupted step raises is not its outcome."""
     task = ex.engine.loop.create_task(work)
+    ex.interruptible = own(ex.interruptible)
     ex.interruptible[task] = None
     try:
         return await task

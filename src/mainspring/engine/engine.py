@@ -166,13 +166,16 @@ class Engine:
         if not ex.function.is_async:
             self.places.count_thread(1)
             self.clock.busy()
-        ex.root = self.spawn(self._run(ex), f"mainspring {ex.id}")
+        ex.root = self._create(self._run(ex), f"mainspring {ex.id}")
 
-    def spawn(self, work: Coroutine[Any, Any, None], name: str | None = None) -> asyncio.Task[None]:
-        """Have something done in a context of its own: in that of the run which asks for it, it would be cancelled with that run's end."""
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something done beside the runs."""
+        self._create(work).add_done_callback(self._tasks.discard)
+
+    def _create(self, work: Coroutine[Any, Any, None], name: str | None = None) -> asyncio.Task[None]:
+        """A task with a context of its own: in that of the run which asks for it, it would be cancelled with that run's end."""
         task = self.loop.create_task(work, name=name, context=contextvars.Context())
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
         return task
 
     @property
@@ -183,32 +186,36 @@ class Engine:
     async def _run(self, ex: Execution) -> None:
         ending: Ending | None = None
         try:
-            if ex.function.is_async:
-                ending = await run_async(ex)
+            try:
+                ending = await (run_async(ex) if ex.function.is_async else self._run_on_thread(ex))
+            except StoreError as error:
+                log.warning(
+                    "run %s of %s could not be concluded, others will go on with it: %s", ex.id, ex.function.name, error
+                )
+                if ex.function.at_most_once:
+                    self.expected.add(ex.id)  # not to be taken up again
+            except Exception as defect:
+                log.exception("run %s of %s could not be concluded", ex.id, ex.function.name)
+                ending = await self._give_up(ex, defect)
+            finally:
+                self._forget(ex)
+            if isinstance(ex.halted, Stopped) and ex.undoable:
+                await self.stopping.unwind(ex)
+            if ending is not None:
+                await self._conclude(ex, ending)
             else:
-                context = contextvars.Context()
-                try:
-                    ending = await self.loop.run_in_executor(self._run_pool, lambda: context.run(run_blocking, ex))
-                finally:
-                    self.places.count_thread(-1)
-                    self.clock.idle()
-        except StoreError as error:
-            log.warning(
-                "run %s of %s could not be concluded, others will go on with it: %s", ex.id, ex.function.name, error
-            )
-            if ex.function.at_most_once:
-                self.expected.add(ex.id)  # not to be taken up again
-        except Exception as defect:
-            log.exception("run %s of %s could not be concluded", ex.id, ex.function.name)
-            ending = await self._give_up(ex, defect)
+                self.on_left(ex.id)
         finally:
-            self._forget(ex)
-        if isinstance(ex.halted, Stopped) and ex.undoable:
-            await self.stopping.unwind(ex)
-        if ending is not None:
-            await self._conclude(ex, ending)
-        else:
-            self.on_left(ex.id)
+            if ex.root is not None:
+                self._tasks.discard(ex.root)
+
+    async def _run_on_thread(self, ex: Execution) -> Ending | None:
+        context = contextvars.Context()
+        try:
+            return await self.loop.run_in_executor(self._run_pool, lambda: context.run(run_blocking, ex))
+        finally:
+            self.places.count_thread(-1)
+            self.clock.idle()
 
     async def _conclude(self, ex: Execution, ending: Ending) -> None:
         """Tell whoever wants to know that a run has ended here."""

@@ -10,6 +10,7 @@ from mainspring.engine.context import Quota
 from mainspring.engine.delivery import Delivery
 from mainspring.engine.recording import MARK
 from mainspring.engine.signals import Stopped
+from mainspring.engine.unused import UNUSED, own
 from mainspring.errors import NonDeterminism
 from mainspring.model.ids import LONGEST_ID
 from mainspring.model.records import Step
@@ -110,7 +111,7 @@ class Execution:
         self.id = run.id
         self.epoch = run.epoch
         self.function = function
-        self.journal = {step.position: step for step in steps}
+        self.journal = {step.position: step for step in steps} if steps else UNUSED
         self.delivery = Delivery(engine.loop, *_recorded(steps)) if steps else Delivery(engine.loop)
         self._seqs = itertools.count(self.delivery.recorded)
         begun = run.since if run.attempts and run.since is not None else run.started
@@ -134,7 +135,7 @@ class Execution:
         """What could not be undone."""
         self.ahead: asyncio.Future[Any] | None = None
         """The commit of an outcome that the code has had already; no operation begins before it is over."""
-        self.patches: dict[str, bool] = {}
+        self.patches: dict[str, bool] = UNUSED
         """Which patches the run's code has asked for, and what it was told."""
         self.disagreement: NonDeterminism | None = None
         self.quota = Quota()
@@ -143,16 +144,16 @@ class Execution:
         """Operations that are doing something, not waiting."""
         self.invoking = 0
         """Steps whose function is being executed."""
-        self.interruptible: dict[asyncio.Task[Any], None] = {}
+        self.interruptible: dict[asyncio.Task[Any], None] = UNUSED
         """Those of them that may be cut off in the middle."""
         self.outstanding = 0
         """Operations that were called and are not over."""
         self.over = False
         """The function has come to its end; what is left to do is the library's own and must not be cut off."""
         self.waits: dict[Wait, None] = {}
-        self.tasks: dict[asyncio.Future[Any], str] = {}
+        self.tasks: dict[asyncio.Future[Any], str] = UNUSED
         """Tasks that the workflow created, with the place that did."""
-        self.servants: dict[asyncio.Future[Any], str] = {}
+        self.servants: dict[asyncio.Future[Any], str] = UNUSED
         """Those of them that answer questions for as long as the run lasts, with where their operations stand."""
         self.root: asyncio.Task[Any] | None = None
         self.resting = False
@@ -161,7 +162,7 @@ class Execution:
         """When it is to be woken: as the store was asked last, or as it was when the run was halted."""
         self.parking: list[tuple[Wait, Any]] | None = None
         """While a request to park is under way: what has happened since."""
-        self.reserved: dict[int, None] = {}
+        self.reserved: dict[int, None] = UNUSED
         """Messages that a branch is about to receive: no other one may."""
         self.deadline: Timer | None = None
 
@@ -191,6 +192,7 @@ class Execution:
             raise self.halted
         told = self.patches.get(name)
         if told is None:
+            self.patches = own(self.patches)
             told = self.patches[name] = self._take_patch(name)
         return told
 
@@ -282,8 +284,14 @@ class Execution:
 
     def adopt(self, task: asyncio.Future[Any], site: str) -> None:
         """A task that the workflow created at `site` is part of the run until it is done."""
+        self.tasks = own(self.tasks)
         self.tasks[task] = site
         task.add_done_callback(self._disown)
+
+    def serves(self, task: asyncio.Future[Any], at: str) -> None:
+        """A task of the run answers questions; its operations stand at `at`, once it has begun."""
+        self.servants = own(self.servants)
+        self.servants[task] = at
 
     def _disown(self, task: asyncio.Future[Any]) -> None:
         self.tasks.pop(task, None)

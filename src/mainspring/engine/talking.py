@@ -20,6 +20,7 @@ from mainspring.engine.recording import (
     turn,
     waiting,
 )
+from mainspring.engine.unused import own
 from mainspring.errors import NotFound
 from mainspring.model.records import Step
 from mainspring.store.ops import Speak, Verdict
@@ -62,6 +63,7 @@ def unread(ex: Execution, topic: str, *, question: bool) -> Flow:
         found: Message | None = yield Consult(look)
         if found is None or found.number not in ex.reserved:
             if found is not None:
+                ex.reserved = own(ex.reserved)
                 ex.reserved[found.number] = None
             return found
 
