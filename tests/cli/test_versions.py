@@ -50,6 +50,7 @@ def test_code_that_has_changed_disagrees(
     found = mainspring("replay", SHOP, "--file", str(file), "-o", "json")
     assert found.exit_code == 1
     assert any(says in (each["finding"] or "") for each in json.loads(found.stdout)), found.stdout
+    assert says not in found.stderr  # it is told once
 
 
 def test_versions_are_listed(mainspring: Mainspring, history: str) -> None:

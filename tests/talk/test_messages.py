@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import pytest
 
 from mainspring import App, Message, Settings, Topic, run
+from mainspring.cli.run_page import unfinished
 from mainspring.errors import InvalidInput, NotFound, NotInRun, NotSerializable
 from mainspring.testing import crash, world
 
@@ -146,6 +148,11 @@ async def test_a_timeout_is_durable_and_gives_none(store_url: str) -> None:
         handle = await patient.start()
         await w.advance("59m")
         assert (await handle.describe()).state == "waiting"
+        (waiting,) = await app.runs.steps(handle.id)
+        assert waiting.child is None
+        assert (
+            unfinished(waiting, datetime(2026, 1, 1, 0, 59, tzinfo=UTC)) == "waits for a message, gives up in 1 min 0 s"
+        )
         assert await handle.result() == [None, "2026-01-01T01:00:00+00:00"]
 
 

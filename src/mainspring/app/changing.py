@@ -85,7 +85,7 @@ def change_found(
 
 
 def terminate(
-    runtime: Runtime, ids: tuple[str, ...], act: Callable[[Store | Inside, list[str]], dict[str, bool]]
+    runtime: Runtime, ids: list[str], act: Callable[[Store | Inside, list[str]], dict[str, bool]]
 ) -> Coroutine[Any, Any, dict[str, bool]]:
     """End runs at once. One that ends itself, or one that it descends from, cannot record that: it does so last."""
     where = current.get()
@@ -97,7 +97,7 @@ def terminate(
 
 
 @ours
-async def _of_all(ids: tuple[str, ...], work: Coroutine[Any, Any, dict[str, bool]]) -> dict[str, bool]:
+async def _of_all(ids: list[str], work: Coroutine[Any, Any, dict[str, bool]]) -> dict[str, bool]:
     done = await work
     return {run_id: done.get(run_id, False) for run_id in ids}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from mainspring.app.dual import dual
+from mainspring.app.transacting import after
 from mainspring.operations.runs import RunInfo
 
 if TYPE_CHECKING:
@@ -56,4 +57,4 @@ class Handle(Generic[R_co]):
     @dual
     def terminate(self, /, reason: str | None = None) -> Coroutine[Any, Any, bool]:
         """End the run and its children at once, whatever they are doing. False if there was nothing to end."""
-        return self._runtime.ask("terminate", bool, lambda runs: runs.terminate([self.id], reason)[self.id])
+        return after(self._runtime.terminate_many([self.id], reason), lambda done: done[self.id])

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, Unpack
 
 from mainspring.app.by_hand import results_by_hand
-from mainspring.app.changing import change_found, terminate
+from mainspring.app.changing import change_found
 from mainspring.app.dual import dual
 from mainspring.app.options import micros, moment
 from mainspring.engine.branches import ours
@@ -96,13 +96,13 @@ class RunVerbs(_Noun):
         self, /, *ids: str, reason: str | None = None, **filters: Unpack[RunTraits]
     ) -> Coroutine[Any, Any, dict[str, bool]]:
         """End runs and their children at once. False where there was nothing to end."""
+        if not filters:
+            return self._runtime.terminate_many(ids, reason)
         check_reason(reason)
         now = self._runtime.clock.now
-        if filters:
-            return self._act_on_found(
-                "terminate", ids, filters, lambda store, found: store.terminate(found, reason, now()), fences=True
-            )
-        return terminate(self._runtime, ids, lambda store, found: store.terminate(found, reason, now()))
+        return self._act_on_found(
+            "terminate", ids, filters, lambda store, found: store.terminate(found, reason, now()), fences=True
+        )
 
     @dual
     def resume(self, /, *ids: str, **filters: Unpack[RunTraits]) -> Coroutine[Any, Any, dict[str, bool]]:

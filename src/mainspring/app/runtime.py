@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.app.backstage import Backstage
 from mainspring.app.calls import Calls
-from mainspring.app.changing import change
+from mainspring.app.changing import change, terminate
 from mainspring.app.connection import Connection
 from mainspring.app.declared import Declarations
 from mainspring.app.dual import refuse_blocking_on_loop
@@ -175,6 +175,11 @@ class Runtime:
         if isinstance(where, TransactionScope):
             return self.transacting.cancel(where, ids, reason)
         return change(self, "runs.cancel", dict[str, bool], lambda store: store.cancel(ids, reason, self.clock.now()))
+
+    def terminate_many(self, ids: Sequence[str], reason: str | None) -> Coroutine[Any, Any, dict[str, bool]]:
+        """End runs at once, as part of the transaction that is open here, if any."""
+        check_reason(reason)
+        return terminate(self, list(ids), lambda store, found: store.terminate(found, reason, self.clock.now()))
 
     def ask(
         self, label: str, kind: Any, question: Callable[[Runs], R], *, reads: bool = False

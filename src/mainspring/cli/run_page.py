@@ -139,11 +139,18 @@ def _outcome(step: StepInfo, now: datetime) -> str:
     if step.completed is not None:
         child = f"{step.child}: " if step.child else ""
         return _cut(child + _cut(compact(step.output), _LONGEST_VALUE) + tried, 2 * _LONGEST_REMARK)
+    return unfinished(step, now) + tried
+
+
+def unfinished(step: StepInfo, now: datetime) -> str:
+    """What an operation that is not over waits for."""
     if step.child is not None:
         return f"waits for {step.child}"
+    if step.kind in {"receive", "question"}:
+        return "waits for a message" + ("" if step.due is None else f", gives up {ago(step.due, now)}")
     if step.due is not None:
-        return f"{'next attempt' if step.tried else 'wakes'} {ago(step.due, now)}{tried}"
-    return f"not over{tried}"
+        return f"{'next attempt' if step.tried else 'wakes'} {ago(step.due, now)}"
+    return "not over"
 
 
 def _cut(text: str, most: int) -> str:

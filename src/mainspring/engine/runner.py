@@ -252,7 +252,7 @@ def _finish_unwound(ex: Execution) -> Flow:
     reason = ex.unwinding.args[0] if ex.unwinding.args else None
     if ex.disagreement is not None:
         ex.complaints += (str(ex.disagreement),)
-    if ex.complaints:
+    if ex.complaints and not ex.dry:
         log.error("run %s of %s: %s", ex.id, ex.function.name, "; ".join(ex.complaints))
         if reason != "timeout":
             reason = "; ".join([*([reason] if reason else []), *ex.complaints])[:500]

@@ -244,7 +244,9 @@ def step_info(step: Step) -> StepInfo:
         attempts=step.attempts,
         tried=[error for each in trail if (error := error_of(each)) is not None],
         tries=[_try(each, step.completed) for each in trail if isinstance(each, dict)],
-        child=step.child,
+        child=step.child
+        if step.child != step.run
+        else None,  # a run that waits to be told something waits for nobody else
         due=moment(step.due),
         interrupted=step.interrupted,
     )
