@@ -258,7 +258,8 @@ def _note(effect: Transact, state: State | None) -> None:
 
 
 async def make_async(ex: Execution, effect: Transact) -> None:
-    """Make an `async def` transaction on the running loop."""
+    """Make an `async def` transaction on the running loop, in a task of its own: what its driver waits for is not the workflow's own waiting."""
+    current.set(StepScope(ex, effect.record.position, effect.record.attempts, effect.record.name))
     if effect.call.database is not None:
         await _make_elsewhere_async(ex, effect, effect.call.database)
         return

@@ -34,6 +34,7 @@ class Wrapped:
             from sqlalchemy.orm import Session  # noqa: PLC0415
 
             self._session = Session(bind=self._connection)
+            _follow(self._session)
         return self._session
 
     def settle(self) -> None:
@@ -103,6 +104,19 @@ class AsyncWords:
         return db
 
 
+def _follow(session: Any) -> None:
+    """Have a session make its savepoints when it is asked for them: by itself it waits for its own next statement, and ours are not its own."""
+    from sqlalchemy import event  # noqa: PLC0415
+
+    if not event.contains(session, "after_transaction_create", _make_savepoint):
+        event.listen(session, "after_transaction_create", _make_savepoint)
+
+
+def _make_savepoint(session: Any, transaction: Any) -> None:
+    if transaction.nested:
+        session.connection()
+
+
 def _text(text: str) -> Any:
     from sqlalchemy import text as clause  # noqa: PLC0415
 
@@ -128,12 +142,15 @@ def unwrap(given: Any, spell: Spell = str, native: Native = _none) -> tuple[Any,
     from sqlalchemy.orm import Session  # noqa: PLC0415
 
     if isinstance(given, Session):
+        _follow(given)
         given = given.connection()
     if isinstance(given, Connection):
         if not given.in_transaction():
             given.begin()
         return given.connection.dbapi_connection, Words(given, spell), None
     if type(given).__module__.startswith("sqlalchemy.ext.asyncio"):
+        if hasattr(given, "sync_session"):
+            _follow(given.sync_session)
         return None, None, AsyncWords(given, spell, native)
     if type(given).__module__.startswith("sqlalchemy."):
         raise InvalidInput(f"a SQLAlchemy Connection or Session can be joined, not {type(given).__name__}")

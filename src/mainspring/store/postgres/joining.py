@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from typing import cast as seen_as
 
 import psycopg
+from psycopg.pq import PipelineStatus
 from psycopg.rows import tuple_row
 from psycopg.types.string import TextLoader
 
@@ -111,6 +112,9 @@ class Words:
         with psycopg.Cursor(self._db, row_factory=tuple_row) as cursor:
             _as_text(cursor)
             cursor.execute(self._sql(text), values)
+            if self._db.info.pipeline_status != PipelineStatus.OFF:
+                with _rows_or_none():
+                    return cursor.fetchall()
             return cursor.fetchall() if cursor.description else []
 
 
@@ -125,7 +129,20 @@ class AsyncWords:
         async with psycopg.AsyncCursor(self._db, row_factory=tuple_row) as cursor:
             _as_text(cursor)
             await cursor.execute(self._sql(text), values)
+            if self._db.info.pipeline_status != PipelineStatus.OFF:
+                with _rows_or_none():
+                    return await cursor.fetchall()
             return await cursor.fetchall() if cursor.description else []
+
+
+@contextlib.contextmanager
+def _rows_or_none() -> Generator[None]:
+    """In a pipeline only asking for rows tells whether a statement has any. What the database itself refuses has a code."""
+    try:
+        yield
+    except psycopg.ProgrammingError as error:
+        if error.sqlstate is not None:
+            raise
 
 
 def _as_text(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> None:

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 from mainspring.errors import InTransaction, InvalidInput, StoreUnavailable
 from mainspring.store import alchemy
@@ -18,7 +19,7 @@ from mainspring.store.joining import Joined, Joining
 from mainspring.store.placeholders import for_psycopg
 from mainspring.store.postgres.identity import Identity
 from mainspring.store.postgres.joining import TEXTS, AsyncWords, Words, inside
-from mainspring.store.transactions import ENDED, OVER, Again, Tx, Wants, named
+from mainspring.store.transactions import ENDED, OVER, Again, Tx, Wants, lasts, named
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -39,6 +40,12 @@ _LEVELS = {
     "serializable": psycopg.IsolationLevel.SERIALIZABLE,
 }
 _ROLLED_BACK = {"40001", "40P01"}  # serialization failure, deadlock
+_ABORTED = "25P02"
+_RESET = b"RESET ALL"
+_WENT_ON = (
+    "a statement of this transaction failed before, and the function went on. PostgreSQL does nothing more then: let the exception "
+    "through, or put what may fail between SAVEPOINT and ROLLBACK TO SAVEPOINT"
+)
 _NUMBERS = {"messages_pkey", "events_pkey", "streams_pkey"}
 EVERYBODY = "-"
 """The sender of what a user's own commit tells: this process has to hear of it as the others do."""
@@ -52,10 +59,15 @@ class PostgresSession:
         self._wrapped = wrapped
         self._over = False
         self.joined = joined
+        self.changed = False
+        """Whether settings of the connection may have been changed for longer than the transaction."""
+        self.rolled_back = False
+        """Whether the database has rolled it back for the sake of others, whatever the function makes of that."""
 
     def give(self, wants: Wants) -> Any:
         if wants is Wants.TX and isinstance(self._db, psycopg.Connection):
             return Tx(self._execute)
+        self.changed = True
         if wants is (Wants.PSYCOPG if isinstance(self._db, psycopg.Connection) else Wants.PSYCOPG_ASYNC):
             return self._db
         if self._wrapped is not None and wants in {Wants.SA_CONNECTION, Wants.SA_SESSION}:
@@ -79,7 +91,12 @@ class PostgresSession:
         assert isinstance(self._db, psycopg.Connection)  # noqa: S101
         if self._over:
             raise InTransaction(OVER)
-        return self._db.execute(for_psycopg(statement).encode(), parameters or None)
+        self.changed = self.changed or lasts(statement)
+        try:
+            return self._db.execute(for_psycopg(statement).encode(), parameters or None)
+        except psycopg.Error as error:
+            self.rolled_back = self.rolled_back or error.sqlstate in _ROLLED_BACK
+            raise
 
 
 class PostgresTransactions:
@@ -110,11 +127,13 @@ class PostgresTransactions:
                 with connection.transaction():
                     answer = work(session)
             except BaseException as error:
-                raise self._judged(error, closed=connection.closed) from error
+                raise self._judged(error, session, closed=connection.closed) from error
             finally:
                 session.end()
                 if wrapped is not None and not connection.closed:
                     wrapped.close()
+            if session.changed:
+                _reset(connection)
         self._told(joined)
         return answer
 
@@ -130,7 +149,8 @@ class PostgresTransactions:
                 async with connection.transaction():
                     answer = await work(session)
             except BaseException as error:
-                raise self._judged(error, closed=connection.closed) from error
+                raise self._judged(error, session, closed=connection.closed) from error
+            await _reset_async(connection)
         self._told(joined)
         return answer
 
@@ -182,12 +202,16 @@ class PostgresTransactions:
         if joined.joining.news:
             self._tell(joined.joining.signal())
 
-    def _judged(self, error: BaseException, *, closed: bool) -> BaseException:
+    def _judged(self, error: BaseException, session: PostgresSession, *, closed: bool) -> BaseException:
         """What an exception that left a transaction means: rolled back for others, or perhaps committed, or the function's own."""
         found = getattr(error, "orig", None) or error
         state = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
         if state in _ROLLED_BACK or self._numbered_twice(found):
             return Again(str(error))
+        if state == _ABORTED and session.rolled_back:
+            return Again(str(error))
+        if state == _ABORTED:
+            error.add_note(_WENT_ON)
         if closed and isinstance(found, psycopg.Error):
             return StoreUnavailable(f"the connection to {self._db.where} was lost: {error}")
         return error
@@ -212,6 +236,7 @@ class PostgresTransactions:
         try:
             yield connection
         finally:
+            connection.row_factory, connection.cursor_factory = tuple_row, psycopg.Cursor
             with self._lock:
                 usable = _usable(connection) and not self._closed
                 if usable:
@@ -241,6 +266,7 @@ class PostgresTransactions:
         try:
             yield connection
         finally:
+            connection.row_factory, connection.cursor_factory = tuple_row, psycopg.AsyncCursor
             if _usable(connection) and not self._closed:
                 idle.append(connection)
             else:
@@ -257,6 +283,22 @@ def _is(connection: object, kind: Any) -> bool:
 
 def _usable(connection: Sync | Async) -> bool:
     return not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
+
+
+def _reset(connection: Sync) -> None:
+    """Undo what a function has set on a connection that others will be given after it."""
+    try:
+        connection.execute(_RESET)
+    except psycopg.Error:  # its transaction is committed all the same
+        connection.close()
+
+
+async def _reset_async(connection: Async) -> None:
+    """The same on a connection that is awaited."""
+    try:
+        await connection.execute(_RESET)
+    except psycopg.Error:
+        await connection.close()
 
 
 def _refuse_sqlite(wants: Wants) -> None:
