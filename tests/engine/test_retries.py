@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -228,3 +229,22 @@ async def test_an_attempt_that_a_crash_cuts_off_does_not_count(store_url: str) -
         await another_process(w)
         assert await handle.result() == "done"
     assert tried == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"on": "ConnectionError"}, "on is a tuple of exceptions"),
+        ({"on": (ConnectionError, "OSError")}, "on is a tuple of exceptions"),
+        ({"on": int}, "on is a tuple of exceptions"),
+        ({"unless": 5}, "unless is a tuple of exceptions"),
+        ({"factor": "2"}, "factor is a number"),
+        ({"factor": float("nan")}, "factor is a number"),
+        ({"jitter": "much"}, "jitter is a fraction"),
+        ({"attempts": 0}, "attempts is a whole number"),
+        ({"first": -1}, "negative"),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused_where_it_is_written(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        Retry(**given)

@@ -148,6 +148,8 @@ async def test_the_same_id_twice_is_refused_by_name(bench: Bench) -> None:
 
 async def test_a_spec_without_times_may_be_made_paused_and_triggered(bench: Bench) -> None:
     over = Spec(intervals=["1h"], end=BEGIN - timedelta(days=1))
+    with pytest.raises(InvalidSpec, match="create it paused"):
+        await bench.create(over, name="over")
     await bench.create(over, paused=True, name="over")
     await bench.create(Spec(), name="manual")
     for name in ("over", "manual"):

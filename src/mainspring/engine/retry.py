@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -40,12 +40,16 @@ class Retry:
     def __post_init__(self) -> None:
         if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
             raise InvalidInput(f"Retry: attempts is a whole number from 1, not {self.attempts!r}")
-        if not math.isfinite(self.factor) or self.factor < 1:
+        if not _is_number(self.factor) or self.factor < 1:
             raise InvalidInput(f"Retry: factor is a number from 1, not {self.factor!r}")
-        if not 0 <= self.jitter <= 1:
+        if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
             raise InvalidInput(f"Retry: jitter is a fraction from 0 to 1, not {self.jitter!r}")
         parse_duration(self.first)
         parse_duration(self.cap)
+        if not _are_exceptions(self.on) and (isinstance(self.on, type) or not callable(self.on)):
+            raise InvalidInput(f"Retry: on is a tuple of exceptions, or a function of one, not {self.on!r}")
+        if not _are_exceptions(self.unless):
+            raise InvalidInput(f"Retry: unless is a tuple of exceptions, not {self.unless!r}")
 
     @classmethod
     def of(cls, value: Retry | int | None) -> Retry:
@@ -72,6 +76,15 @@ class Retry:
             return False
         wanted: Any = self.on
         return isinstance(error, wanted) if isinstance(wanted, (tuple, type)) else bool(wanted(error))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _are_exceptions(value: object) -> bool:
+    types = cast("tuple[object, ...]", value if isinstance(value, tuple) else (value,))
+    return all(isinstance(each, type) and issubclass(each, BaseException) for each in types)
 
 
 _ONCE = Retry(1)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from mainspring.codec.attributes import attributes_json
-from mainspring.errors import InvalidInput
+from mainspring.errors import Fault, InvalidInput, InvalidSpec
 from mainspring.model.clock import to_datetime
 from mainspring.model.ids import check_run_id, storable
 from mainspring.model.schedules import Schedule
@@ -84,9 +84,14 @@ class Definition:
         times = Times(self.spec, self.id)
         upcoming = times.next(now)
         if upcoming is None and not self.spec.is_empty and not paused and not over:
-            raise InvalidInput(
-                f"the spec of schedule {self.id!r} ({self.spec.describe()}) has no time after "
-                f"{to_datetime(now):%Y-%m-%dT%H:%M:%SZ}; create it paused if that is meant"
+            raise InvalidSpec(
+                f"schedule {self.id!r}",
+                [
+                    Fault(
+                        f"its spec ({self.spec.describe()}) has no time after {to_datetime(now):%Y-%m-%dT%H:%M:%SZ}",
+                        hint="create it paused if that is meant",
+                    )
+                ],
             )
         return Schedule(
             id=self.id,
