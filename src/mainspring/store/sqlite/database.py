@@ -45,13 +45,20 @@ def raise_translated(error: sqlite3.Error, path: str) -> NoReturn:
     raise error
 
 
-@contextlib.contextmanager
-def translated(path: str) -> Generator[None]:
+class translated:  # noqa: N801  (it reads as the function it could be, but every write goes through it)
     """Raise the library's errors for what the database cannot help with."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise_translated(error, path)
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, sqlite3.Error):
+            raise_translated(error, self._path)
 
 
 class Turn:
@@ -67,6 +74,24 @@ class Turn:
 
     def __exit__(self, *exc: object) -> None:
         self._database.end_turn()
+
+
+class Prompt:
+    """A turn that is taken only if it is free, for a `with` statement; whether it was."""
+
+    __slots__ = ("_database", "_taken")
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._taken = False
+
+    def __enter__(self) -> bool:
+        self._taken = self._database.try_turn()
+        return self._taken
+
+    def __exit__(self, *exc: object) -> None:
+        if self._taken:
+            self._database.leave_turn()
 
 
 _with_turns: WeakSet[Database] = WeakSet()
@@ -150,18 +175,21 @@ class Database:
         """Whether nothing here waits for a disk or for another process."""
         return self._temporary is not None
 
-    @contextlib.contextmanager
-    def at_once(self) -> Generator[bool]:
+    def at_once(self) -> Prompt:
         """The turn at writing for what this thread does meanwhile, if it is free at this moment; whether it is."""
+        return Prompt(self)
+
+    def try_turn(self) -> bool:
+        """Take the turn at writing for this thread, if it is free at this moment."""
         if not self._lock.acquire(blocking=False):
-            yield False
-            return
+            return False
         self._taken_by = threading.get_ident()
-        try:
-            yield True
-        finally:
-            self._taken_by = None
-            self._lock.release()
+        return True
+
+    def leave_turn(self) -> None:
+        """Give such a turn back."""
+        self._taken_by = None
+        self._lock.release()
 
     def lend_turn(self) -> None:
         """Take a turn at writing for a user's function on this thread. Whatever else it would write here meanwhile is an error."""
