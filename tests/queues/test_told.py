@@ -212,3 +212,32 @@ async def test_what_a_listener_does_is_no_part_of_the_run_that_it_is_told_of(
         assert await app.runs.steps("short") == []
         assert (await app.runs.get("note")).parent is None
     assert "unfinished" not in caplog.text
+
+
+async def test_ends_that_no_worker_saw_are_counted_once_told_or_not(store_url: str) -> None:
+    quiet = App(store_url, settings=Settings(poll=30))
+
+    @quiet.workflow
+    async def later() -> None: ...
+
+    shop = Shop(store_url)
+    async with world(quiet, url=store_url) as w:
+        store = quiet.runtime.connection().store
+        handles = [await later.options(after="1h").start() for _ in range(3)]
+        await quiet.runs.cancel(handles[0].id)
+        await quiet.runs.cancel(handles[1].id)
+        await quiet.runs.fail(handles[2].id, reason="by hand")
+
+        def counted() -> tuple[dict[str, int], dict[str, int]]:
+            minutes = {each.state: each.count for each in store.watching.minutes(0) if each.measure == "duration"}
+            totals: dict[str, int] = {}
+            for amount in store.watching.totals():
+                totals[amount.state] = totals.get(amount.state, 0) + amount.count
+            return minutes, totals
+
+        both = {"cancelled": 2, "failed": 1}
+        assert counted() == (both, both)
+        shop.app.runtime.clock = w.clock
+        async with shop.app:
+            await shop.told(3)
+        assert counted() == (both, both)

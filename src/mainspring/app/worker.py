@@ -112,6 +112,7 @@ class Worker:
             store=store,
             engine=self.engine,
             wanted=lambda: bool(runtime.listeners),
+            count=self.tally.count_untold,
             tell=lambda end: runtime.listeners.tell(f"run.{end.state}", end, end.reason, end.completed),
         )
         self.engine.on_change = lambda name, run, reason: runtime.listeners.tell(name, run, reason, clock.now())

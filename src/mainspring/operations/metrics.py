@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from mainspring.operations.workers import Workers
-from mainspring.store.watching import CLASSES
+from mainspring.store.classes import CLASSES
 
 if TYPE_CHECKING:
     from mainspring.model.clock import Clock

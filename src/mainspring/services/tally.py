@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 from mainspring.errors import StoreError
 from mainspring.model.clock import SECOND
+from mainspring.store.classes import CLASSES
 from mainspring.store.ops import FAR
-from mainspring.store.watching import CLASSES, MINUTE, Amount
+from mainspring.store.watching import MINUTE, Amount
 
 if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.model.records import Ending, Run
     from mainspring.model.states import State
     from mainspring.store.protocol import Store
+    from mainspring.store.telling import Untold
 
 log = logging.getLogger("mainspring.services")
 
@@ -51,6 +53,13 @@ class Tally:
             self._add(minute, run.workflow, "duration", ending.state, now - run.started)
             if run.epoch == 1 and run.due < FAR:  # later claims overwrite when it was due
                 self._add(minute, run.workflow, "lateness", ending.state, run.started - run.due)
+
+    def count_untold(self, end: Untold) -> None:
+        """A run has ended that no worker had in hand, and this one has taken note of it."""
+        began = end.completed if end.started is None else end.started
+        with self._lock:
+            minute = end.completed // MINUTE * MINUTE
+            self._add(minute, end.workflow, "duration", end.state, end.completed - began)
 
     def _add(self, minute: int, workflow: str, measure: str, state: State, micros: int) -> None:
         micros = max(0, micros)

@@ -34,17 +34,20 @@ class Teller(Service):
         engine: Engine,
         wanted: Callable[[], bool],
         tell: Callable[[Untold], None],
+        count: Callable[[Untold], None],
     ) -> None:
         super().__init__(clock, poll)
         self._store = store
         self._engine = engine
         self._wanted = wanted
         self._tell = tell
+        self._count = count
 
     async def run_once(self, now: int) -> int | None:
         while self._wanted():
             found = await self._engine.in_thread(self._store.telling.take, now, _AT_ONCE)
             for each in found:
+                self._count(each)
                 if each.completed > now - _STALE:
                     self._tell(each)
             if len(found) < _AT_ONCE:

@@ -1,6 +1,7 @@
 """Ends of runs that no worker had in hand (cancelled while they waited, ended by an operator, out of time, lost too often).
 
 Nobody saw them happen, so they are marked in the transaction that makes them, and one worker takes each mark away and tells.
+Whoever takes a mark counts the end as well; until then it is counted by those who ask for figures.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from mainspring.model.clock import SECOND
 from mainspring.model.states import State
+from mainspring.store.classes import CLASSES
 
 if TYPE_CHECKING:
     from mainspring.store.desk import Change, Desk
@@ -19,7 +22,17 @@ _ANY = "SELECT 1 FROM runs WHERE untold LIMIT 1"
 _TAKE = """
   UPDATE runs SET untold = :no
   WHERE untold AND id IN (SELECT id FROM runs WHERE untold ORDER BY completed LIMIT :limit)
-  RETURNING id, workflow, state, reason, attempts, queue, completed
+  RETURNING id, workflow, state, reason, attempts, queue, started, completed
+"""
+_TOOK = "completed - coalesce(started, completed)"
+_CLASS = " ".join(f"WHEN {_TOOK} <= {round(longest * SECOND)} THEN {number}" for number, longest in enumerate(CLASSES))
+UNTOLD_MINUTES = f"""
+  SELECT 'duration', completed / :width * :width, state, count(*), CAST(sum({_TOOK}) AS bigint) FROM runs
+  WHERE untold AND completed >= :since GROUP BY 2, 3
+"""
+UNTOLD_TOTALS = f"""
+  SELECT workflow, 'duration', state, CASE {_CLASS} ELSE {len(CLASSES)} END, count(*), CAST(sum({_TOOK}) AS bigint) FROM runs
+  WHERE untold GROUP BY 1, 3, 4
 """
 
 
@@ -32,6 +45,7 @@ class Untold(Struct, frozen=True):
     reason: str | None
     attempts: int
     queue: str | None
+    started: int | None
     completed: int
 
 

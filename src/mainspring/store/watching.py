@@ -14,6 +14,7 @@ from mainspring.model.states import LIVE, State
 from mainspring.store.ops import FAR
 from mainspring.store.queues import RESUMES, WAITS
 from mainspring.store.run_glances import RunGlances
+from mainspring.store.telling import UNTOLD_MINUTES, UNTOLD_TOTALS
 from mainspring.store.tick_glances import TickGlances
 
 if TYPE_CHECKING:
@@ -27,27 +28,6 @@ LATE = 10_000_000
 """A run that is ready for longer than this is late."""
 MINUTE = 60_000_000
 ALL_TIME = 0
-CLASSES = (
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    30.0,
-    60.0,
-    300.0,
-    1_800.0,
-    3_600.0,
-    21_600.0,
-    86_400.0,
-)
-"""The classes of durations, by the longest that belongs to each, in seconds; what is longer is in one more."""
 
 _IN_HAND = """
   SELECT state, count(*) FROM (SELECT state FROM runs WHERE owner IS NOT NULL LIMIT :most) x GROUP BY state
@@ -272,10 +252,20 @@ class Watching:
 
     def minutes(self, since: int, width: int = MINUTE) -> list[Minute]:
         """What ended since a time, by stretches of so many microseconds."""
-        return [Minute(*row) for row in self._rows(_ACTIVITY, since=since, width=width)]
+        found: dict[tuple[str, int, str], tuple[int, int]] = {}
+        for statement in (_ACTIVITY, UNTOLD_MINUTES):
+            for measure, minute, state, count, micros in self._rows(statement, since=since, width=width):
+                there = found.get((measure, minute, state), (0, 0))
+                found[measure, minute, state] = there[0] + count, there[1] + micros
+        return [Minute(*key, *amounts) for key, amounts in sorted(found.items(), key=lambda each: each[0][1])]
 
     def totals(self) -> list[Amount]:
-        return [Amount(*row) for row in self._rows(_TOTALS)]
+        found: dict[tuple[str, str, str, int], tuple[int, int]] = {}
+        for statement in (_TOTALS, UNTOLD_TOTALS):
+            for workflow, measure, state, bucket, count, micros in self._rows(statement):
+                there = found.get((workflow, measure, state, bucket), (0, 0))
+                found[workflow, measure, state, bucket] = there[0] + count, there[1] + micros
+        return [Amount(*key, *amounts) for key, amounts in found.items()]
 
     # -- who did what --------------------------------------------------------------------------------------------------
     def note(self, entry: Entry) -> None:
