@@ -198,3 +198,19 @@ async def test_a_def_step_in_a_thread_of_the_workflows_own_is_refused_with_the_l
 
     async with world(local):
         assert "write `await step.aio(…)`" in await threads()
+
+
+async def test_the_line_to_write_is_spelled_as_users_write_it() -> None:
+    app = App("sqlite://")
+
+    @app.workflow
+    def wrong(noun: str) -> str:
+        with pytest.raises(WrongColour) as caught:
+            getattr(app, noun).list()
+        return str(caught.value)
+
+    async with app:
+        for noun in ("runs", "schedules", "scheduled_functions", "queues", "workers", "versions"):
+            assert f"`app.{noun}.list.sync(…)`" in await wrong.aio(noun)
+            with pytest.raises(WrongColour, match=rf"`await app\.{noun}\.list\(…\)`"):
+                getattr(app, noun).list.sync()

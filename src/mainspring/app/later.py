@@ -90,7 +90,7 @@ def spend(runtime: Runtime, call: Call[Any], text: str) -> None:
 class FunctionVerbs:
     """`app.scheduled_functions`, and a client's: what was scheduled with run_after and run_at."""
 
-    _spelled: ClassVar[str] = "scheduled_functions"
+    _spelled: ClassVar[str] = "app.scheduled_functions"
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

@@ -45,7 +45,7 @@ class _Noun:
 class RunVerbs(_Noun):
     """Seeing, stopping and managing runs."""
 
-    _spelled: ClassVar[str] = "runs"
+    _spelled: ClassVar[str] = "app.runs"
 
     @dual
     def get(self, /, run_id: str) -> Coroutine[Any, Any, RunInfo]:
@@ -262,7 +262,7 @@ class RunVerbs(_Noun):
 class WorkerVerbs(_Noun):
     """Seeing the fleet."""
 
-    _spelled: ClassVar[str] = "workers"
+    _spelled: ClassVar[str] = "app.workers"
 
     @dual
     def list(self, /) -> Coroutine[Any, Any, list[WorkerInfo]]:
@@ -275,7 +275,7 @@ class WorkerVerbs(_Noun):
 class VersionVerbs(_Noun):
     """Seeing versions of the app, and helping runs that no worker can continue."""
 
-    _spelled: ClassVar[str] = "versions"
+    _spelled: ClassVar[str] = "app.versions"
 
     @dual
     def patches(self, /) -> Coroutine[Any, Any, list[PatchInfo]]:

@@ -97,7 +97,7 @@ def _text(queue: Queue) -> str:
 class QueueVerbs:
     """Seeing and steering queues. Recorded when called inside a run."""
 
-    _spelled: ClassVar[str] = "queues"
+    _spelled: ClassVar[str] = "app.queues"
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
