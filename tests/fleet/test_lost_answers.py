@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from mainspring import App, Settings, run
@@ -13,6 +14,7 @@ from mainspring.errors import RunCancelled, StoreUnavailable
 from mainspring.services import stock
 from mainspring.store.committer import Committer
 from mainspring.store.ops import Start
+from mainspring.store.postgres.wire import Wire
 from mainspring.store.protocol import Claimed
 
 if TYPE_CHECKING:
@@ -203,3 +205,43 @@ async def _until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110  (nobody tells)
             await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("sender", ["outside", "a run"])
+async def test_a_message_that_was_stored_but_not_acknowledged_wakes_the_run_it_is_for(
+    postgres_url: str, sender: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker is not poked by what is said through its own store, so it must not rely on being told."""
+    app = App(postgres_url, settings=Settings(poll=600))
+    broken: list[bool] = []
+    execute = Wire.execute
+
+    @app.workflow
+    async def listener() -> int:
+        number: int = await run.receive("t")
+        return number
+
+    @app.workflow
+    async def speaker(to: str) -> None:
+        await app.send(to, "t", 7)
+
+    def breaks(self: Wire, *asked: Any) -> Any:
+        answers = execute(self, *asked)
+        if not broken and any(b"messages (run" in statement.query for statement, _ in asked):
+            broken.append(True)
+            self._pg.finish()  # pyright: ignore[reportPrivateUsage]
+            raise psycopg.OperationalError("the line broke")
+        return answers
+
+    async with app:
+        waiting = await listener.start()
+        while (await waiting.describe()).state != "waiting":
+            continue
+        monkeypatch.setattr(Wire, "execute", breaks)
+        if sender == "outside":
+            with pytest.raises(StoreUnavailable):
+                await app.send(waiting.id, "t", 7)
+        else:
+            await speaker(waiting.id)
+        assert broken
+        assert await waiting.result(timeout=PATIENCE) == 7

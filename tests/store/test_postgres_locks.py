@@ -373,6 +373,16 @@ def test_a_worker_of_the_same_store_hears_what_is_said_without_a_poke(store: Sto
     assert [poke.run for poke in store.pokes("w2")] == ["b"]
 
 
+def test_what_was_said_but_not_acknowledged_wakes_once_more_when_it_is_said_again(store: Store) -> None:
+    start(store, in_hand("a", "w2"), in_hand("b"))
+    write(store, Step("a", "0", "receive", "t", started=NOW, epoch=1, child="a"), owner="w2", mood=State.WAITING)
+    speak = Speak("w1", step("b"), says=[Post("a", "t", "1", NOW)])
+    for _ in range(2):
+        assert store.apply([speak], NOW) == [Written()]
+        assert [poke.run for poke in store.pokes("w2")] == ["a"]
+    assert len(store.messages.received("a")) == 1
+
+
 def count(monkeypatch: pytest.MonkeyPatch, of: type, name: str, trips: list[str]) -> None:
     plain = getattr(of, name)
 

@@ -253,6 +253,8 @@ class Worker:
     def _hear(self, signal: Signal) -> None:
         if signal.said:
             self._call_soon(self.engine.waits.heard, signal.said)
+        if signal.lost:
+            self._call_soon(self._attendant.missed)
         mine = signal.poked is None or self.engine.worker_id in signal.poked
         ended = signal.ended is None or bool(signal.ended)
         if ended and self._claimer.note_ends():

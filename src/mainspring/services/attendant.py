@@ -27,6 +27,11 @@ class Attendant(Service):
         self._missed = False
         """An answer was lost, and with it perhaps what had happened."""
 
+    def missed(self) -> None:
+        """Something may have been said to runs in hand that nobody here was told of."""
+        self._missed = True
+        self.kick()
+
     async def run_once(self, now: int) -> int | None:
         del now
         if self._engine.executions:

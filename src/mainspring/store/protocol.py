@@ -129,6 +129,8 @@ class Signal(Struct, frozen=True):
     """What was said; None: something was, unknown what."""
     due: bool = False
     """There may be schedules to look at, or ends to tell of that no worker has seen."""
+    lost: bool = False
+    """An answer was lost: what was asked for may have been done, and those that wait for it here were not told."""
 
 
 class SchemaReport(Struct, frozen=True):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from mainspring.store.protocol import Signal
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ NOTIFY = "SELECT pg_notify(:channel, :payload)"
 ECHO = "echo"
 """What a listener says to itself, to find out whether it can hear."""
 EVERYTHING = Signal(ready=True, ended=None, poked=None, due=True, said=None)
+LOST = replace(EVERYTHING, lost=True)
 
 
 @dataclass(slots=True)

@@ -173,6 +173,8 @@ class One:
                 self._speak(op)
             else:
                 verdict = self._written_before(op)
+                if verdict is Verdict.DONE and isinstance(op, Speak):
+                    self._rouse(op.says)  # whoever waits for it may not have been told, as we were not
         return self._with_step(op, rows, Written(verdict, stopping=stopping and verdict is Verdict.DONE))
 
     def _with_step(self, op: Write, rows: dict[str, tuple[Any, ...]], answer: Written) -> Written:
@@ -225,6 +227,9 @@ class One:
             return
         for statement, values in messages.statements(says):
             self._all(statement, **values)
+        self._rouse(says)
+
+    def _rouse(self, says: Sequence[Say]) -> None:
         said = {heard_by(say) for say in says}
         self._news.said |= said
         self._wake([row[0] for row in self._all(messages.LISTENERS, said=messages.listening(said))])

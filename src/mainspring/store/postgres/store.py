@@ -19,7 +19,7 @@ from mainspring.store.postgres.claims import Claims
 from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.postgres.listener import Listener
-from mainspring.store.postgres.news import EVERYTHING, News
+from mainspring.store.postgres.news import LOST, News
 from mainspring.store.postgres.queues import PostgresQueues
 from mainspring.store.postgres.retention import PostgresRetention
 from mainspring.store.postgres.schedules import PostgresSchedules
@@ -108,7 +108,7 @@ class PostgresStore:
 
     def listen(self, hear: Callable[[Signal], None]) -> None:
         self._hear = hear
-        self._db.on_loss = lambda: hear(EVERYTHING)
+        self._db.on_loss = lambda: hear(LOST)
         self._listener = Listener(self._db, self._sql, self._origin, hear)
 
     def clock_offset(self) -> int:
@@ -130,9 +130,10 @@ class PostgresStore:
     # -- the committer's -----------------------------------------------------------------------------------------------
     def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
         news = News()
-        answers = self._applier.apply(ops, now, news)
-        self._tell(news)
-        return answers
+        try:
+            return self._applier.apply(ops, now, news)
+        finally:
+            self._tell(news)  # also of the part that was committed, if the rest could not be
 
     def _tell(self, news: News) -> None:
         if news:
