@@ -28,6 +28,7 @@
   x Endless                              a test in which runs start each other for ever
   x StoreError                           the database
     + StoreUnavailable                   it cannot be reached now; the call can be made again
+      - StoreReplaced                    its file was removed or replaced since it was opened
     + StoreFull                          no room on its disk
     + SchemaError                        its tables are older or newer than this code
   x MissingExtra (ImportError)           an optional part is not installed
@@ -196,6 +197,10 @@ class StoreError(MainspringError):
 
 class StoreUnavailable(StoreError):
     """The database cannot be reached now. Nothing of the call was stored; it can be made again."""
+
+
+class StoreReplaced(StoreUnavailable):
+    """The file of the database was removed or replaced since it was opened. What was written to it now, nobody would find."""
 
 
 class StoreFull(StoreError):

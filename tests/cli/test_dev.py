@@ -116,6 +116,20 @@ def test_no_worker_is_left_behind(dev: Running, tmp_path: Path, mainspring: Main
     eventually(lambda: workers() == [], "the worker has gone in order")
 
 
+def test_who_removes_the_database_begins_anew(dev: Running, tmp_path: Path) -> None:
+    dev.says("succeeded  greet  hello-")
+    first = dev.get("/api/runs?limit=500").json()["runs"][-1]["id"]
+    for file in tmp_path.glob("dev.db*"):
+        file.unlink()
+    dev.says("the database was removed or replaced")
+    eventually(
+        lambda: dev.get("/readyz").status_code == 200 and bool(dev.get("/api/runs").json()["runs"]),
+        "runs of the new database are shown",
+    )
+    assert dev.get(f"/api/runs/{first}").status_code == 404
+    assert dev.stop() == 0
+
+
 def test_code_that_does_not_load_is_refused_at_the_start(mainspring: Mainspring, tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text("import nonsense_that_is_not_there\n")
     result = mainspring("dev", str(tmp_path / "wrong.py"))

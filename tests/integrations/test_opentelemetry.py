@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg  # noqa: TC002  (what a transaction is given is read from its annotation)
 import pytest
 
-from mainspring import App, Settings, run
+from mainspring import App, Settings, Tx, run
 from mainspring.integrations.opentelemetry import carried, trace
 
 
@@ -104,6 +105,51 @@ async def test_a_step_is_seen_when_it_ends_and_not_only_when_its_run_does(store_
         assert await handle.result() == "gone"
         spans = await seen(app, exporter, "checkout")
     assert spans["charge 0"].parent.span_id == spans["checkout"].context.span_id
+
+
+async def test_what_a_transaction_does_belongs_to_its_span(
+    store_url: str, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider, exporter = provided()
+    tracer = provider.get_tracer("database")
+    app = App(store_url, settings=Settings(poll=0.05))
+    trace(app, provider)
+
+    @app.transaction
+    def save(tx: Tx) -> int:
+        with tracer.start_as_current_span("SELECT"):
+            return int(tx.execute("SELECT 1").fetchone()[0])
+
+    @app.transaction(database=postgres_url)
+    async def ask(connection: psycopg.AsyncConnection[Any]) -> int:
+        with tracer.start_as_current_span("SELECT there"):
+            row = await (await connection.execute("SELECT 2")).fetchone()
+            return int(row[0]) if row is not None else 0
+
+    @app.workflow
+    async def checkout() -> int:
+        total = await save.aio()
+        with tracer.start_as_current_span("between"):
+            total += 1
+        return total + await ask()
+
+    async with app:
+        assert await checkout() == 4
+        assert await (await save.options(id="alone").start()).result() == 1
+        spans = await seen(app, exporter, "checkout", "save 0", "ask 1", "save")
+        every = exporter.get_finished_spans()
+    inside = {span.parent.span_id for span in every if span.name == "SELECT"}
+    assert inside == {
+        span.context.span_id
+        for span in every
+        if span.attributes.get("mainspring.kind") == "transaction" and span.name == "save"
+    }
+    assert len(inside) == 2
+    assert spans["SELECT there"].parent.span_id == spans["ask 1"].context.span_id
+    assert (
+        "waits for the time of this process" not in caplog.text
+    )  # that is the driver, which is no part of the workflow
+    assert spans["between"].parent is None  # the code between operations is replayed: it has no span
 
 
 async def test_outside_of_traces_nothing_is_carried() -> None:

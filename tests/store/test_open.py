@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
-from mainspring.errors import InvalidInput, InvalidSettings, MissingExtra, StoreUnavailable
+from mainspring import App
+from mainspring.errors import InvalidInput, InvalidSettings, MissingExtra, NotFound, StoreReplaced, StoreUnavailable
 from mainspring.store.open import open_store, shown, sqlite_path
 from mainspring.store.postgres.store import PostgresStore
 from mainspring.store.sqlite.store import SqliteStore
 from tests.store.build import StoreSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -69,3 +74,24 @@ def test_without_psycopg_the_line_to_install_it_is_named(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(MissingExtra, match=r"pip install 'mainspring\[postgres\]'"):
         open_store("postgresql://host/name", StoreSettings())
+
+
+async def test_nothing_is_acknowledged_that_goes_to_a_file_nobody_will_find(tmp_path: Path) -> None:
+    app, file = App(f"sqlite:///{tmp_path / 'shop.db'}"), tmp_path / "shop.db"
+
+    @app.workflow
+    async def greet() -> str:
+        return "hello"
+
+    await greet.options(id="first").start()
+    file.rename(tmp_path / "away.db")
+    with pytest.raises(StoreReplaced, match=r"shop\.db was removed or replaced"):
+        await greet.options(id="second").start()
+    file.write_bytes(b"")
+    with pytest.raises(StoreReplaced):
+        await app.runs.get("first")
+    (tmp_path / "away.db").replace(file)
+    async with app:
+        assert await app.handle("first").result() == "hello"
+    with pytest.raises(NotFound):
+        await app.runs.get("second")

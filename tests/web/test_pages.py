@@ -31,7 +31,7 @@ PAGES = {
     "/functions": "report",
     "/functions?state=success": "No function matches",
     "/workers": "alive",
-    "/queues": "30/60s",
+    "/queues": "30 per minute",
     "/queues/mail": "Due later",
     "/audit": "Nobody has done anything",
 }

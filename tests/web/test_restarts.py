@@ -6,15 +6,74 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from mainspring import Client
+from mainspring import App, Client
 from mainspring.web import dashboard, live
 from mainspring.web.desk import Desk
 from mainspring.web.redaction import Redactor
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
     from tests.support.postgres import PostgresServer
+
+
+async def test_an_open_page_follows_a_file_that_is_removed_put_back_and_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "SHORTEST_PAUSE", 0.05)
+    monkeypatch.setattr(live, "COST", 0)
+    url, file = f"sqlite:///{tmp_path / 'shop.db'}", tmp_path / "shop.db"
+    await _fill(url, "first")
+    async with Client(url) as client:
+        desk = Desk(client, Redactor(None))
+
+        async def look() -> object:
+            return await desk.ask(lambda scene: scene.operations.runs.glance().runs)
+
+        pages: Any = dashboard(client)
+        transport = httpx.ASGITransport(pages, client=("127.0.0.1", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as asking:
+            events = aiter(live.stream(desk, look).body_iterator)
+
+            async def until(name: bytes) -> None:
+                while b"event: " + name not in bytes(await anext(events)):  # type: ignore[arg-type]
+                    pass
+
+            await until(b"fresh")
+            file.rename(tmp_path / "away.db")
+            await until(b"trouble")
+            page = await asking.get("/runs")
+            assert (page.status_code, "was removed or replaced" in page.text) == (503, True)
+            refused = await asking.post("/api/runs/delete", json={"ids": ["first"]})
+            assert refused.status_code == 503
+            assert (await asking.get("/readyz")).status_code == 503
+            (tmp_path / "away.db").rename(file)
+            await until(b"changed")
+            assert (await asking.get("/api/runs/first")).status_code == 200
+
+            file.unlink()
+            for beside in ("wal", "shm", "turn"):
+                (tmp_path / f"shop.db-{beside}").unlink(missing_ok=True)
+            await until(b"trouble")
+            await _fill(url, "second")
+            await until(b"changed")
+            assert [run["id"] for run in (await asking.get("/api/runs")).json()["runs"]] == ["second"]
+            assert (await asking.post("/api/runs/delete", json={"ids": ["second"]})).json()["result"] == {
+                "second": True
+            }
+
+
+async def _fill(url: str, run_id: str) -> None:
+    app = App(url)
+
+    @app.workflow
+    async def greet() -> str:
+        return "hello"
+
+    async with app:
+        await greet.options(id=run_id)()
 
 
 async def test_an_open_page_says_that_the_database_is_away_and_comes_back(

@@ -38,9 +38,9 @@ def at(path: str) -> str:
     return path
 
 
-async def test_every_page_and_action_has_a_twin_and_both_are_described(one_shop: Shop) -> None:
-    found = routes(one_shop)
-    async with one_shop.asking() as asking:
+async def test_every_page_and_action_has_a_twin_and_both_are_described(shop: Shop) -> None:
+    found = routes(shop)
+    async with shop.asking() as asking:
         described = (await asking.get("/api/openapi.json")).json()["paths"]
     in_words = {(method.upper(), path) for path, methods in described.items() for method in methods}
     for method, path in found:
@@ -62,24 +62,24 @@ async def test_every_page_and_action_has_a_twin_and_both_are_described(one_shop:
     ],
     ids=["nothing", "wrong token", "wrong kind", "made-up session"],
 )
-async def test_nothing_is_answered_to_somebody_who_is_not_known(one_shop: Shop, headers: dict[str, str]) -> None:
-    async with one_shop.asking(auth="a-long-secret", headers=headers, base_url="https://ops.example") as asking:
-        for method, path in routes(one_shop):
+async def test_nothing_is_answered_to_somebody_who_is_not_known(shop: Shop, headers: dict[str, str]) -> None:
+    async with shop.asking(auth="a-long-secret", headers=headers, base_url="https://ops.example") as asking:
+        for method, path in routes(shop):
             if path in OPEN:
                 continue
             answer = await asking.request(method, at(path), json={"ids": ["order-4"]} if method == "POST" else None)
             assert answer.status_code == 401, (method, path)
             assert "order-4" not in answer.text
         assert (await asking.get("/api/runs", headers={"authorization": "Bearer a-long-secret"})).status_code == 200
-    assert (await one_shop.app.runs.get("order-4")).state == "waiting"
+    assert (await shop.app.runs.get("order-4")).state == "waiting"
 
 
 @pytest.mark.parametrize("headers", [{"sec-fetch-site": "cross-site"}, {"origin": "https://evil.example"}], ids=str)
-async def test_no_action_can_be_sent_from_another_site(one_shop: Shop, headers: dict[str, str]) -> None:
-    async with one_shop.asking() as asking:
+async def test_no_action_can_be_sent_from_another_site(shop: Shop, headers: dict[str, str]) -> None:
+    async with shop.asking() as asking:
         await asking.get("/runs")
         secret = asking.cookies["mainspring_csrf"]
-        for method, path in routes(one_shop):
+        for method, path in routes(shop):
             if method == "POST":
                 sent: dict[str, Any] = {"json": {}} if path.startswith("/api/") else {"data": {"csrf": secret}}
                 assert (await asking.post(path, headers=headers, **sent)).status_code == 403, path

@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
@@ -20,7 +21,7 @@ from mainspring.cli.looking import Found, look
 from mainspring.cli.ui import require_web, served, serving_options
 from mainspring.cli.worker import Stop
 from mainspring.errors import InvalidInput
-from mainspring.operations.connect import missing_file, shown
+from mainspring.operations.connect import missing_file, shown, sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -137,10 +138,16 @@ class Developing:
 
     # -- the files -----------------------------------------------------------------------------------------------------
     async def _watch(self) -> None:
-        seen = stamps(self._files())
+        seen, file = stamps(self._files()), self._database_file()
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             now = stamps(self._files())
+            file, before = self._database_file(), file
+            if before not in {None, file}:
+                note("the database was removed or replaced: beginning anew with what is there now")
+                await self._stop()
+                await self._start()
+                file = None  # until the worker has made it
             if now != seen:
                 changed = sorted(name for name in {*seen, *now} if seen.get(name) != now.get(name))
                 seen = now
@@ -148,6 +155,13 @@ class Developing:
             elif self._worker is not None and self._worker.returncode is not None:
                 note(f"the worker has ended with code {self._worker.returncode}; it starts again with the next change")
                 self._worker = None
+
+    def _database_file(self) -> int | None:
+        """Which file the database is in: it can be removed to begin anew. None if it is not there, or in no file."""
+        name = sqlite_path(self._url) if urlsplit(self._url).scheme == "sqlite" else ""
+        with contextlib.suppress(OSError):
+            return os.stat(name).st_ino if name else None  # noqa: PTH116  (as below)
+        return None
 
     async def _reload(self, changed: list[str]) -> None:
         note(f"changed: {', '.join(Path(name).name for name in changed[:3])}")

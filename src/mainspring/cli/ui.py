@@ -8,7 +8,9 @@ import ipaddress
 import socket
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import PurePath
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
@@ -70,6 +72,7 @@ def ui(url: str, host: str, port: int, token: str | None, *, read_only: bool) ->
     require_web()
     require_there(url)
     client = Client(url, settings=replace(Settings(), migrate=False))
+    client.runtime.name = PurePath(urlsplit(url).path).stem or client.runtime.name
     try:
         asyncio.run(_serve(client, url, host, port, token, read_only=read_only))
     finally:

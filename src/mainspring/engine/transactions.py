@@ -8,6 +8,7 @@ made once whatever happens.
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -27,6 +28,8 @@ from mainspring.store.outcomes import Key, Outcome
 from mainspring.store.transactions import Again
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from mainspring.codec import ValueCodec
     from mainspring.engine.execution import Execution
     from mainspring.engine.recording import Flow
@@ -181,16 +184,28 @@ def _work(ex: Execution, effect: Transact, session: Session) -> None:
     _note(effect, session.joined.do(session.joined.joining.checkpoint(write, now)))
 
 
-def _called(ex: Execution, effect: Transact, scope: TransactionScope, session: Session | ElsewhereSession) -> str:
-    """Call the function inside the open transaction; its result as it is stored."""
+@contextmanager
+def _inside(ex: Execution, effect: Transact, scope: TransactionScope) -> Generator[None]:
+    """The user's function is at work: verbs join the transaction, and what it traces belongs to the transaction's span."""
+    around = ex.engine.around
+    leave = None if around is None else around(ex.run, effect.record.position)
     token = current.set(scope)
     try:
-        value = effect.call.made(session)
-    except StopIteration as error:
-        raise RuntimeError(f"transaction {effect.call.name!r} raised StopIteration") from error
+        yield
     finally:
         scope.over = True
         current.reset(token)
+        if leave is not None:
+            leave()
+
+
+def _called(ex: Execution, effect: Transact, scope: TransactionScope, session: Session | ElsewhereSession) -> str:
+    """Call the function inside the open transaction; its result as it is stored."""
+    with _inside(ex, effect, scope):
+        try:
+            value = effect.call.made(session)
+        except StopIteration as error:
+            raise RuntimeError(f"transaction {effect.call.name!r} raised StopIteration") from error
     session.settle()
     return _encoded(ex, effect, value)
 
@@ -274,12 +289,8 @@ async def make_async(ex: Execution, effect: Transact) -> None:
 
 async def _awaited(ex: Execution, effect: Transact, scope: TransactionScope, session: Session | AwaitedSession) -> str:
     """Await the function inside the open transaction; its result as it is stored."""
-    token = current.set(scope)
-    try:
+    with _inside(ex, effect, scope):
         value = await effect.call.made(session)
-    finally:
-        scope.over = True
-        current.reset(token)
     session.settle()
     return _encoded(ex, effect, value)
 

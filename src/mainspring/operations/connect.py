@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mainspring.store.open import StoreSettings
     from mainspring.store.protocol import Store
 
-__all__ = ["Operations", "connect", "missing_file", "shown"]
+__all__ = ["Operations", "connect", "missing_file", "shown", "sqlite_path"]
 _MOST_NAMED = 5
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
-from mainspring.web.words import OUTCOMES, duration
+from mainspring.web.scales import count_step, time_step
+from mainspring.web.words import OUTCOMES, count, duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,12 +27,13 @@ _CELL = 13
 def ended(bars: Sequence[Bar]) -> Markup:
     """Runs that ended, as stacked columns."""
     most = max([bar.succeeded + bar.failed + bar.cancelled for bar in bars] or [0])
+    step = count_step(most)
     shapes: list[Markup] = []
     for number, bar in enumerate(bars):
         below = 0.0
         for name, value in (("succeeded", bar.succeeded), ("cancelled", bar.cancelled), ("failed", bar.failed)):
             if value:
-                high = max(1.5, 100 * value / most)
+                high = max(1.5, 50 * value / step)
                 below += high
                 shapes.append(_rect(number * 10 + 1, 100 - below, 8, high, f"c-{name}"))
         shapes.append(
@@ -40,36 +42,53 @@ def ended(bars: Sequence[Bar]) -> Markup:
                 f"{bar.start:%H:%M} UTC: {bar.succeeded} succeeded, {bar.failed} failed, {bar.cancelled} cancelled",
             )
         )
-    return _chart(len(bars), shapes, "Runs that ended, over time", most)
+    return _chart(bars, shapes, "Runs that ended, over time", [count(2 * step), count(step)] if most else [])
 
 
 def line(bars: Sequence[Bar], field: str, title: str) -> Markup:
     """An average per column, as columns: a stretch without runs has none."""
     values: list[float | None] = [getattr(bar, field) for bar in bars]
     most = max([value for value in values if value is not None] or [0.0])
+    step = time_step(most, 2) if most else 1.0
     shapes: list[Markup] = []
     for number, (bar, value) in enumerate(zip(bars, values, strict=True)):
         if value is not None:
-            high = max(1.5, 100 * value / most) if most else 1.5
+            high = max(1.5, 50 * value / step)
             shapes.append(_rect(number * 10 + 1, 100 - high, 8, high, "c-accent"))
             shapes.append(_hover(number, f"{bar.start:%H:%M} UTC: {duration(value)}"))
-    return _chart(len(bars), shapes, title, duration(most) if most else "")
+    return _chart(bars, shapes, title, [duration(2 * step), duration(step)] if most else [])
 
 
-def _chart(columns: int, shapes: list[Markup], title: str, most: object) -> Markup:
-    empty = "" if shapes and most else Markup('<p class="chart-empty">nothing yet</p>')
+def _chart(bars: Sequence[Bar], shapes: list[Markup], title: str, heights: list[str]) -> Markup:
+    """Columns between an axis of heights, the top and the middle of it, and one of times."""
+    if not heights:
+        return Markup('<p class="chart-empty">nothing yet</p>')
+    span = (bars[-1].start - bars[0].start) * len(bars) / max(1, len(bars) - 1)
+    times = [f"{duration(span)} ago", f"{duration(span / 2)} ago", "now"]
     return Markup(
-        '<figure class="chart"><svg viewBox="0 0 {} 100" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
-        '<span class="chart-most">{}</span>{}</figure>'
-    ).format(columns * 10, title, Markup("").join(shapes), most or "", empty)
+        '<figure class="chart"><svg viewBox="0 0 {} 100" preserveAspectRatio="none" role="img" aria-label="{}">{}{}</svg>'
+        '<div class="chart-y" aria-hidden="true">{}</div><div class="chart-x" aria-hidden="true">{}</div></figure>'
+    ).format(
+        len(bars) * 10,
+        title,
+        Markup("").join(_level(10 * len(bars), y) for y in (0, 50)),
+        Markup("").join(shapes),
+        Markup("").join(Markup("<span>{}</span>").format(each) for each in [*heights, "0"]),
+        Markup("").join(Markup("<span>{}</span>").format(each) for each in times),
+    )
+
+
+def _level(width: int, y: int) -> Markup:
+    return Markup('<path d="M0 {}H{}" class="level"/>').format(y, width)
 
 
 def month(days: Sequence[Day]) -> Markup:
     """Thirty days of a schedule, one column each, coloured by the worst that happened."""
     shapes = [_day(number * 10, 0, 'width="8" height="24"', day) for number, day in enumerate(days)]
-    return Markup('<svg class="month" viewBox="0 0 {} 24" role="img" aria-label="{}">{}</svg>').format(
-        len(days) * 10 - 2, f"The last {len(days)} days", Markup("").join(shapes)
-    )
+    return Markup(
+        '<figure class="month"><svg viewBox="0 0 {} 24" role="img" aria-label="{}">{}</svg>'
+        "<figcaption><span>{:%d %b}</span><span>today</span></figcaption></figure>"
+    ).format(len(days) * 10 - 2, f"The last {len(days)} days", Markup("").join(shapes), days[0].day)
 
 
 def year(days: Sequence[Day], today: datetime) -> Markup:
@@ -140,10 +159,20 @@ def _hover(number: int, text: str) -> Markup:
     )
 
 
-def spans(parts: Sequence[Part], low: datetime, high: datetime) -> Markup:
+def axis(marks: Sequence[tuple[float, timedelta]]) -> Markup:
+    """The times along a waterfall. Without a view box, places in percent do not stretch what is written."""
+    return Markup('<svg class="marks">{}</svg>').format(
+        Markup("").join(
+            Markup('<text x="{:.2f}%" y="12" class="axis">{}</text>').format(percent, duration(since))
+            for percent, since in marks
+        )
+    )
+
+
+def spans(parts: Sequence[Part], low: datetime, high: datetime, marks: Sequence[tuple[float, timedelta]]) -> Markup:
     """Stretches of time on a line from `low` to `high`, to scale; one too short to be seen is drawn as a mark."""
     whole = max(high - low, timedelta(microseconds=1))
-    shapes: list[Markup] = []
+    shapes = [Markup('<path d="M{:.1f} 0V10" class="level"/>').format(10 * percent) for percent, _ in marks]
     for part in parts:
         x = min(max(0.0, 1000 * ((part.start - low) / whole)), 997.0)
         width = max(0.0 if part.look == "pause" else 3.0, 1000 * ((part.end - part.start) / whole))

@@ -50,11 +50,11 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters.update(
-            pretty=pretty, count=words.count, duration=words.duration, outcome=words.outcome, moment=words.moment
-        )
+        filters: dict[str, Any] = self._templates.filters
+        filters.update(pretty=pretty, sparse=sparse, count=words.count, duration=words.duration)
+        filters.update(outcome=words.outcome, moment=words.moment, rate=words.rate)
         known: dict[str, Any] = self._templates.globals
-        known.update(charts=charts, asset_version=asset_version())
+        known.update(charts=charts, limits=words.limits, asset_version=asset_version())
 
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         base = base_of(request)
@@ -84,6 +84,10 @@ class Renderer:
         def time(when: datetime | None) -> str:
             return words.time_tag(when, now)
 
+        def due(when: datetime) -> str:
+            """A time to come; one that has come a moment ago is now."""
+            return words.time_tag(when, now, coming=True)
+
         response = HTMLResponse(
             self._templates.get_template(template).render(
                 **values,
@@ -95,6 +99,7 @@ class Renderer:
                 twin=f"{base}/api{_path(request)}{'?' + request.url.query if request.url.query else ''}",
                 live=f"{base}/live{_path(request)}{'?' + request.url.query if request.url.query else ''}",
                 time=time,
+                due=due,
                 now=now,
                 user=user,
                 may_act=user is not None and may_act(user, read_only=self._read_only),
@@ -146,6 +151,11 @@ def new_secret() -> str:
     import secrets  # noqa: PLC0415  (only here)
 
     return secrets.token_urlsafe(_SECRET_BYTES)
+
+
+def sparse(value: dict[str, Any]) -> dict[str, Any]:
+    """What a person wants to see of many options: those that say something."""
+    return {name: each for name, each in value.items() if each not in (None, "", {}, False, 0)}
 
 
 def pretty(value: Any) -> str:

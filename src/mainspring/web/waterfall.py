@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from mainspring.web.scales import time_step
+
 if TYPE_CHECKING:
     from mainspring.operations.runs import RunInfo, StepInfo
 
 MOST_LANES = 300
+_MOST_MARKS = 6
 _WAITS = {"sleep", "receive", "event", "stream", "answer", "question", "result", "gather", "first"}
 _CHILDREN = {"call", "start", "child", "workflow"}
 
@@ -48,8 +51,10 @@ class Waterfall:
     high: datetime
     lanes: list[Lane]
     left_out: int
-    marks: list[tuple[int, timedelta]]
+    marks: list[tuple[float, timedelta]]
     """For the axis: places in percent with the time since the beginning."""
+    looks: set[str]
+    """The colours that are in it."""
 
 
 def waterfall(run: RunInfo, steps: list[StepInfo], now: datetime) -> Waterfall:
@@ -70,8 +75,18 @@ def waterfall(run: RunInfo, steps: list[StepInfo], now: datetime) -> Waterfall:
         depth = step.position.count(".")
         lanes.append(Lane(step.name, step.kind, step.position, depth, start, end, step, _parts(step, start, end)))
     high = max([high, *[lane.end for lane in lanes]])
-    marks = [(percent, (high - low) * percent / 100) for percent in (0, 25, 50, 75, 100)]
-    return Waterfall(low, high, lanes, max(0, len(timed) - MOST_LANES), marks)
+    looks = {"wait" if part.look == "live-wait" else part.look for lane in lanes for part in lane.parts}
+    return Waterfall(low, high, lanes, max(0, len(timed) - MOST_LANES), _marks(high - low), looks)
+
+
+def _marks(whole: timedelta) -> list[tuple[float, timedelta]]:
+    """Round times along the axis. One that would stand at its very end has no room."""
+    step = timedelta(seconds=time_step(whole.total_seconds(), _MOST_MARKS))
+    if not step:
+        return []
+    return [
+        (100 * (number * step / whole), number * step) for number in range(_MOST_MARKS) if number * step < 0.95 * whole
+    ]
 
 
 def _parts(step: StepInfo, start: datetime, end: datetime) -> list[Part]:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from markupsafe import Markup
 
+if TYPE_CHECKING:
+    from mainspring.web.pages.queues import Limits
+
 _STEPS = ((86_400 * 365, "y"), (86_400 * 30, "mo"), (86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_PER = {1.0: "second", 60.0: "minute", 3_600.0: "hour", 86_400.0: "day"}
 OUTCOMES = {
     "fired": "started",
     "late": "started late",
@@ -58,7 +63,7 @@ def _short(length: float) -> str:
         return f"{length * 1e6:.0f} µs"
     if length < 1:
         return f"{length * 1e3:.0f} ms"
-    return f"{length:.1f} s" if length < 10 else f"{length:.0f} s"
+    return f"{length:.1f}".removesuffix(".0") + " s" if length < 10 else f"{length:.0f} s"
 
 
 def ago(when: datetime, now: datetime) -> str:
@@ -81,13 +86,40 @@ def moment(when: datetime, zone: str | None = None) -> str:
     return f"{when:%Y-%m-%d %H:%M:%S} {when.tzname() or 'UTC'}"
 
 
-def time_tag(when: datetime | None, now: datetime) -> Markup | str:
+def time_tag(when: datetime | None, now: datetime, *, coming: bool = False) -> Markup | str:
     """A time as a distance, with the time in full behind it. The page's script keeps the distance right."""
     if when is None:
         return NONE
     utc = when.astimezone(UTC)
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(utc.isoformat(), moment(utc), ago(when, now))
+    words = ago(max(when, now) if coming else when, now)
+    mark = Markup(' class="due"') if coming else ""
+    return Markup('<time datetime="{}" title="{}"{}>{}</time>').format(utc.isoformat(), moment(utc), mark, words)
 
 
 def outcome(name: str) -> str:
     return OUTCOMES.get(name, name)
+
+
+def rate(text: str | None) -> str:
+    """A limit of starts: `30/60s` is 30 per minute."""
+    if text is None:
+        return ""
+    limit, _, per = text.partition("/")
+    seconds = float(per.removesuffix("s"))
+    return f"{limit} per {_PER.get(seconds) or duration(seconds)}"
+
+
+def limits(found: Limits) -> str:
+    """What a queue lets through, beside how many at once."""
+    parts = [
+        rate(found.rate),
+        _each(found.worker_concurrency, "per worker"),
+        _each(found.partition_concurrency, "per partition"),
+        _each(found.partition_worker_concurrency, "per partition and worker"),
+        f"{rate(found.partition_rate)} and partition" if found.partition_rate else "",
+    ]
+    return ", ".join(part for part in parts if part) or NONE
+
+
+def _each(number: int | None, what: str) -> str:
+    return "" if number is None else f"{number} {what}"

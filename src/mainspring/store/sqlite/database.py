@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 from weakref import WeakSet
 
-from mainspring.errors import InTransaction, StoreError, StoreFull, StoreUnavailable
+from mainspring.errors import InTransaction, StoreError, StoreFull, StoreReplaced, StoreUnavailable
 from mainspring.store.sqlite.lent import Lent
 
 try:
@@ -111,6 +111,7 @@ class Database:
         self._reading: set[sqlite3.Connection] = set()
         self._turns: int | None = None
         self._writer: sqlite3.Connection | None = None
+        self._opened: tuple[int, int] | None = None
         self._lent_to: int | None = None
         self._turn = Turn(self)
         self._taken_by: int | None = None
@@ -126,6 +127,7 @@ class Database:
             with self._turn:
                 self._writer = self._connect()
                 self._writer.execute("PRAGMA journal_mode = WAL")
+                self._opened = None if self._temporary is not None else _identity(self.path)
 
     def close(self) -> None:
         with self._lock, self._lending:
@@ -214,6 +216,7 @@ class Database:
     def read(self) -> Generator[sqlite3.Connection]:
         """A connection to read with. Several threads can have one each."""
         with translated(self.path):
+            self._require_same_file()
             connection = self._reader()
             try:
                 yield connection
@@ -291,9 +294,17 @@ class Database:
         if self._turns is not None and fcntl is not None:
             try:
                 fcntl.flock(self._turns, fcntl.LOCK_EX)
+                self._require_same_file()
             except BaseException:
-                self._lock.release()
+                self.end_turn()
                 raise
+
+    def _require_same_file(self) -> None:
+        """A file that was removed or replaced can be read and written as before by who has it open, and nobody else sees any of it."""
+        if self._opened is not None and self._opened != _identity(self.path):
+            raise StoreReplaced(
+                f"the database {self.path} was removed or replaced since it was opened; put it back, or start this process again"
+            )
 
     def _has_turn(self) -> bool:
         """Whether this thread took the turn `at_once`, and keeps it until it leaves that."""
@@ -308,6 +319,14 @@ class Database:
                 fcntl.flock(self._turns, fcntl.LOCK_UN)
         finally:
             self._lock.release()
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116  (before every write)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _in_child() -> None:

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from mainspring.model.clock import to_datetime
+from mainspring.model.states import LIVE
 from mainspring.operations.queues import QueueInfo, QueueLimits, Rate
+from mainspring.operations.run_lists import RunGlance
 from mainspring.web.views import Body, Done, NoQuery, Pages, Reason, Scene
 
 pages = Pages()
@@ -24,6 +26,7 @@ class Limits(Struct):
     worker_concurrency: int | None
     rate: str | None
     partition_concurrency: int | None
+    partition_worker_concurrency: int | None
     partition_rate: str | None
 
 
@@ -64,9 +67,11 @@ class Share(Struct):
 
 
 class QueueAnswer(Struct):
-    """A queue with its partitions."""
+    """A queue with its partitions and the latest runs in it."""
 
     queue: QueueRow
+    runs: list[RunGlance]
+    """Those that have not ended; the latest."""
     partitions: list[Share]
     more: bool
     """There are more partitions than are shown."""
@@ -80,16 +85,22 @@ class OneQueue(Body):
 
 
 class Setting(OneQueue):
-    """Limits to change; what is left out stays as it is."""
+    """Limits to change; what is left out stays as it is.
 
+    With a partition: those of that one alone, by the limits per partition; taking all of them away makes it one like the others.
+    """
+
+    partition: Annotated[str, Meta(max_length=600)] | None = None
     concurrency: Count | None = None
     worker_concurrency: Count | None = None
     rate: RateText | None = None
     partition_concurrency: Count | None = None
+    partition_worker_concurrency: Count | None = None
     partition_rate: RateText | None = None
 
 
 _MOST_PARTITIONS = 200
+_MOST_RUNS = 20
 
 
 @pages.view("/queues", "queues.html")
@@ -102,13 +113,19 @@ def queues(scene: Scene, query: NoQuery) -> QueueList:
 
 @pages.view("/queues/{name:path}", "queue.html")
 def queue(scene: Scene, query: QueueName) -> QueueAnswer:
-    """One queue with its partitions."""
+    """One queue: its partitions, and the latest runs in it that have not ended."""
     found = scene.operations.queues.describe(query.name)
     shares = [
         Share(name, each.ready, each.scheduled, each.under_way, None if each.limits is None else _limits(each.limits))
         for name, each in list(found.partitions.items())[:_MOST_PARTITIONS]
     ]
-    return QueueAnswer(_row(found, scene.operations.watch.queue_ages()), shares, len(found.partitions) > len(shares))
+    runs = scene.operations.runs.glance(queue=query.name, state=tuple(LIVE), limit=_MOST_RUNS).runs
+    return QueueAnswer(
+        _row(found, scene.operations.watch.queue_ages()),
+        [scene.redactor.glance(run) for run in runs],
+        shares,
+        len(found.partitions) > len(shares),
+    )
 
 
 def _of(body: OneQueue) -> list[str]:
@@ -133,7 +150,7 @@ def resume(scene: Scene, body: OneQueue) -> Done:
 def set_limits(scene: Scene, body: Setting) -> Done:
     """Change the limits of a queue, from now on, in all workers."""
     changes: dict[str, Any] = {}
-    for name in ("concurrency", "worker_concurrency", "partition_concurrency"):
+    for name in ("concurrency", "worker_concurrency", "partition_concurrency", "partition_worker_concurrency"):
         value = getattr(body, name)
         if value is not None:
             changes[name] = value or None
@@ -142,8 +159,9 @@ def set_limits(scene: Scene, body: Setting) -> Done:
         if text is not None:
             changes[name] = None if text.strip() in {"", "0"} else Rate.read(text)
     scene.operations.queues.describe(body.name)
-    scene.operations.queues.set(body.name, None, changes)
-    return Done(f"queue {body.name} has new limits", {name: str(value) for name, value in changes.items()})
+    scene.operations.queues.set(body.name, body.partition or None, changes)
+    what = f"partition {body.partition} of queue {body.name}" if body.partition else f"queue {body.name}"
+    return Done(f"{what} has new limits", {name: str(value) for name, value in changes.items()})
 
 
 @pages.action("/queues/delete", _of)
@@ -173,5 +191,6 @@ def _limits(limits: QueueLimits) -> Limits:
         limits.worker_concurrency,
         None if limits.rate is None else str(limits.rate),
         limits.partition_concurrency,
+        limits.partition_worker_concurrency,
         None if limits.partition_rate is None else str(limits.partition_rate),
     )

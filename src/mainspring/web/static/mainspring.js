@@ -16,7 +16,8 @@
   }
   function keepTimes() {
     for (const one of document.querySelectorAll("time[datetime]")) {
-      const text = distance(Date.parse(one.dateTime));
+      const when = Date.parse(one.dateTime);
+      const text = one.classList.contains("due") && when < Date.now() ? "now" : distance(when);
       if (one.textContent !== text) one.textContent = text;
     }
   }
@@ -113,12 +114,19 @@
     });
   }
 
+  /* What is meant may be beyond the edge of a small screen. Not scrollIntoView: that moves the place from which Tab goes on. */
+  function toMiddle(one, around) {
+    const frame = one?.closest(around);
+    if (frame) frame.scrollLeft += one.getBoundingClientRect().left - frame.getBoundingClientRect().left - frame.clientWidth / 2 + one.getBoundingClientRect().width / 2;
+  }
+
   document.addEventListener("DOMContentLoaded", () => {
     document.getElementById("theme")?.addEventListener("click", () => {
       const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
       root.dataset.theme = dark ? "light" : "dark";
       localStorage.setItem("mainspring-theme", root.dataset.theme);
     });
+    toMiddle(document.querySelector(".bar nav [aria-current]"), "nav"); toMiddle(document.querySelector(".scroll rect.today"), ".scroll");
     keepTimes(); setInterval(keepTimes, 1000); listen(); bulk(); keys();
   });
 })();
