@@ -76,6 +76,22 @@ def test_without_psycopg_the_line_to_install_it_is_named(monkeypatch: pytest.Mon
         open_store("postgresql://host/name", StoreSettings())
 
 
+async def test_who_goes_to_another_folder_stays_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = App("sqlite:///shop.db")
+
+    @app.workflow
+    async def greet() -> str:
+        return "hello"
+
+    await greet.options(id="first").start()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    async with app:
+        assert await app.handle("first").result() == "hello"
+    assert not (tmp_path / "elsewhere" / "shop.db").exists()
+
+
 async def test_nothing_is_acknowledged_that_goes_to_a_file_nobody_will_find(tmp_path: Path) -> None:
     app, file = App(f"sqlite:///{tmp_path / 'shop.db'}"), tmp_path / "shop.db"
 

@@ -102,7 +102,8 @@ class Database:
 
     def __init__(self, path: str, *, synchronous: str = "FULL") -> None:
         self._temporary = None if path else tempfile.TemporaryDirectory(prefix="mainspring-")
-        self.path = path or str(Path(self._temporary.name, "memory.db") if self._temporary else "")
+        self.path = str(Path(path).absolute() if self._temporary is None else Path(self._temporary.name, "memory.db"))
+        """Absolute: a process that goes to another folder stays with its file."""
         self._synchronous = "OFF" if self._temporary else synchronous
         self._lock = threading.Lock()
         self._readers: SimpleQueue[sqlite3.Connection] = SimpleQueue()
