@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mainspring.app.runtime import Runtime
     from mainspring.engine.execution import Execution
-    from mainspring.store.joining import Inside
+    from mainspring.store.joined import Inside
     from mainspring.store.protocol import Store
 
 R = TypeVar("R")

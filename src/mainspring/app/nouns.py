@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mainspring.app.options import Duration, Moment
     from mainspring.app.runtime import Runtime
     from mainspring.operations.run_filters import RunFilters, RunTraits
-    from mainspring.store.joining import Inside
+    from mainspring.store.joined import Inside
     from mainspring.store.protocol import Store
 
 T = TypeVar("T")

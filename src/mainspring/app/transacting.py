@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from mainspring.app.functions import Call
     from mainspring.app.runtime import Runtime
     from mainspring.model.records import NewRun
+    from mainspring.store.conversations import Talk
     from mainspring.store.deferred import Deferred
-    from mainspring.store.joining import Fence, Inside, Talk
+    from mainspring.store.joined import Inside
+    from mainspring.store.joining import Fence
     from mainspring.store.messages import Say
     from mainspring.store.places import AwaitedSession, ElsewhereSession
     from mainspring.store.transactions import Session

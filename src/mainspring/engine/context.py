@@ -13,7 +13,7 @@ from mainspring.store.deferred import Deferred
 if TYPE_CHECKING:
     from mainspring.engine.execution import Execution
     from mainspring.store.elsewhere import Elsewhere
-    from mainspring.store.joining import Joined
+    from mainspring.store.joined import Joined
     from mainspring.store.places import AwaitedSession, ElsewhereSession
     from mainspring.store.transactions import Session
 

@@ -14,7 +14,7 @@ from mainspring.store.transactions import Wants
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainspring.store.joining import AsyncTongue, Rows, Tongue
+    from mainspring.store.conversations import AsyncTongue, Rows, Tongue
 
     Spell = Callable[[str], str]
     Native = Callable[[Any], AsyncTongue | None]

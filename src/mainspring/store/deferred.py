@@ -16,7 +16,8 @@ from mainspring.store.messages import Entry, Post
 from mainspring.store.ops import Start
 
 if TYPE_CHECKING:
-    from mainspring.store.joining import Joining, Talk
+    from mainspring.store.conversations import Talk
+    from mainspring.store.joining import Joining
     from mainspring.store.messages import Say
 
 log = logging.getLogger("mainspring.store")

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from mainspring.errors import InvalidInput
 from mainspring.store import outcomes
-from mainspring.store.joining import carry, carry_async
+from mainspring.store.conversations import carry, carry_async
 from mainspring.store.open import shown, sqlite_path
 from mainspring.store.outcomes import Key, Outcome
 from mainspring.store.transactions import Again, Wants

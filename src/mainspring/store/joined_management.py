@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mainspring.store.joining import carry
+from mainspring.store.conversations import carry
 from mainspring.store.management import Management
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mainspring.store.conversations import Tongue
     from mainspring.store.desk import Desk
-    from mainspring.store.joining import Joining, Tongue
+    from mainspring.store.joining import Joining
     from mainspring.store.run_filters import Filters
 
 T = TypeVar("T")

@@ -1,18 +1,15 @@
 """The verbs that can be part of somebody's open transaction: starting, cancelling, saying, and recording what a transaction came to.
 
-They are conversations: each says which statements it needs, one after the other, and is told the rows. Who has the connection
-carries the words: blocking or awaiting, with the driver's own cursor or through SQLAlchemy. So there is one text of each verb
-for all of them, and the differences between databases are in `Texts`.
+They are conversations (`mainspring.store.conversations`), so there is one text of each verb for all kinds of connections, and the
+differences between databases are in `Texts`.
 
 Nothing here begins, commits or rolls back, and nothing relies on what has not been committed becoming true.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct, field
@@ -25,21 +22,12 @@ from mainspring.store.ops import Started
 from mainspring.store.protocol import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from mainspring.store.functions import Functions
-    from mainspring.store.management import Management
+    from mainspring.store.conversations import Asked, Talk
     from mainspring.store.messages import Heard, Say
     from mainspring.store.ops import Start, Write
-    from mainspring.store.queues import QueueStore
-    from mainspring.store.schedules import ScheduleStore
 
-T = TypeVar("T")
-
-Rows = list[tuple[Any, ...]]
-Asked = tuple[str, Any]
-"""A statement with its values: by name, or by place where that is known to be understood."""
-Talk = Generator[Asked, Rows, T]
 Place = tuple[str, str, str]
 """Of a transaction: the uid of its run, the run's generation and attempt, and its position there."""
 Fence = tuple[str, str, int]
@@ -75,40 +63,6 @@ class Texts:
     listeners: Callable[[Iterable[Heard]], Asked]
     generations: str
     recorded: str
-
-
-class Tongue(Protocol):
-    """Says a statement on a connection and answers with its rows, blocking."""
-
-    def ask(self, text: str, values: Any) -> Rows: ...
-
-
-class AsyncTongue(Protocol):
-    """The same, awaited."""
-
-    async def ask(self, text: str, values: Any) -> Rows: ...
-
-
-def carry(talk: Talk[T], tongue: Tongue) -> T:
-    """Carry a conversation to its end, blocking."""
-    try:
-        asked = next(talk)
-        while True:
-            asked = talk.send(tongue.ask(*asked))
-    except StopIteration as done:
-        found: T = done.value
-        return found
-
-
-async def carry_async(talk: Talk[T], tongue: AsyncTongue) -> T:
-    """Carry a conversation to its end, awaiting."""
-    try:
-        asked = next(talk)
-        while True:
-            asked = talk.send(await tongue.ask(*asked))
-    except StopIteration as done:
-        found: T = done.value
-        return found
 
 
 class Joining(Struct):
@@ -313,110 +267,3 @@ def _started(op: Start, made: set[Any], there: dict[str, tuple[Any, ...]]) -> St
         return Started(created=True, workflow=run.workflow, state=run.state)
     _, uid, workflow, state = there[run.id]
     return Started(created=uid == run.uid, workflow=workflow, state=State(state))
-
-
-class Blocking:
-    """A connection whose owner awaits, for code that blocks: each statement is made on the loop, and waited for elsewhere."""
-
-    def __init__(self, tongue: AsyncTongue, loop: asyncio.AbstractEventLoop) -> None:
-        self._tongue = tongue
-        self._loop = loop
-
-    def ask(self, text: str, values: Any) -> Rows:
-        return asyncio.run_coroutine_threadsafe(self._tongue.ask(text, values), self._loop).result()
-
-
-@dataclass(frozen=True, slots=True)
-class Inside:
-    """The part of a store that works inside somebody's transaction."""
-
-    schedules: ScheduleStore
-    functions: Functions
-    management: Management
-    queues: QueueStore
-    _joining: Joining
-    _tongue: Tongue
-
-    def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
-        """See `Store.cancel`."""
-        return carry(self._joining.cancel(ids, reason, now), self._tongue)
-
-    def terminate(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
-        """See `Store.terminate`."""
-        return carry(self._joining.terminate(ids, reason, now), self._tongue)
-
-
-class Joined:
-    """A conversation partner: somebody's open transaction, and what was made part of it.
-
-    `inside` makes what works inside the transaction of the parts of a store. `check` is a conversation before all others, which
-    raises an error if somebody's connection is not to the database that the app has its tables in.
-    """
-
-    __slots__ = ("_async", "_check", "_inside", "_tongue", "joining")
-
-    def __init__(
-        self,
-        joining: Joining,
-        inside: Callable[[Tongue, Joining], Inside],
-        *,
-        tongue: Tongue | None = None,
-        async_tongue: AsyncTongue | None = None,
-        check: Callable[[], Talk[None]] | None = None,
-    ) -> None:
-        self.joining = joining
-        self._check = check
-        self._inside = inside
-        self._tongue = tongue
-        self._async = async_tongue
-
-    @property
-    def is_async(self) -> bool:
-        return self._tongue is None
-
-    @property
-    def tongue(self) -> Tongue:
-        """The way to a blocking connection."""
-        assert self._tongue is not None  # noqa: S101
-        return self._tongue
-
-    @property
-    def async_tongue(self) -> AsyncTongue:
-        """The way to one that is awaited."""
-        assert self._async is not None  # noqa: S101
-        return self._async
-
-    def check(self) -> None:
-        """See that it is the right database, if the connection can be asked without awaiting. Others are asked before the first verb."""
-        if self._check is not None and self._tongue is not None:
-            check, self._check = self._check, None
-            carry(check(), self._tongue)
-
-    async def acheck(self) -> None:
-        """The same for every connection."""
-        self.check()
-        if self._check is not None and self._async is not None:
-            check, self._check = self._check, None
-            await carry_async(check(), self._async)
-
-    def do(self, talk: Talk[T]) -> T:
-        assert self._tongue is not None  # noqa: S101
-        return carry(talk, self._tongue)
-
-    async def ado(self, talk: Talk[T]) -> T:
-        if self._tongue is not None:
-            return carry(talk, self._tongue)
-        assert self._async is not None  # noqa: S101
-        await self.acheck()
-        return await carry_async(talk, self._async)
-
-    def within(self, work: Callable[[Inside], T]) -> T:
-        """Do something that blocks with what a store has, inside the transaction."""
-        return work(self._inside(self.tongue, self.joining))
-
-    async def awithin(self, work: Callable[[Inside], T]) -> T:
-        """The same where the connection is an asynchronous one."""
-        assert self._async is not None  # noqa: S101
-        await self.acheck()
-        tongue = Blocking(self._async, asyncio.get_running_loop())
-        return await asyncio.to_thread(work, self._inside(tongue, self.joining))

@@ -13,7 +13,8 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mainspring.store.joining import Place, Talk
+    from mainspring.store.conversations import Talk
+    from mainspring.store.joining import Place
 
 TABLE = "mainspring_outcomes"
 CREATE = f"""

@@ -14,7 +14,7 @@ from mainspring.store.transactions import Again, Tx, Wants
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from mainspring.store.joining import AsyncTongue, Tongue
+    from mainspring.store.conversations import AsyncTongue, Tongue
     from mainspring.store.sqlite.lent import Lent
     from mainspring.store.transactions import Cursor
 

@@ -19,7 +19,7 @@ from mainspring.model.ids import IdMaker
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-    from mainspring.store.joining import Joined
+    from mainspring.store.joined import Joined
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from mainspring.store.postgres.transactions import PostgresTransactions
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mainspring.store.joining import AsyncTongue, Tongue
+    from mainspring.store.conversations import AsyncTongue, Tongue
     from mainspring.store.places import AwaitedSession, ElsewhereSession
     from mainspring.store.transactions import Session, Wants
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mainspring.store.joining import Talk
+    from mainspring.store.conversations import Talk
     from mainspring.store.postgres.database import Database
     from mainspring.store.postgres.dialect import Dialect
 

@@ -16,9 +16,9 @@ from psycopg.rows import tuple_row
 from psycopg.types.string import TextLoader
 
 from mainspring.model.states import State
-from mainspring.store import joining as store
 from mainspring.store import sql
 from mainspring.store.functions import Functions
+from mainspring.store.joined import Inside
 from mainspring.store.joined_management import joined_management
 from mainspring.store.joining import Texts
 from mainspring.store.keyed import HOLDER, KeyTexts
@@ -32,7 +32,8 @@ from mainspring.store.run_filters import POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE, 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from mainspring.store.joining import Joining, Rows, Talk, Tongue
+    from mainspring.store.conversations import Rows, Talk, Tongue
+    from mainspring.store.joining import Joining
     from mainspring.store.ops import Write
     from mainspring.store.postgres.database import Connection, Database
     from mainspring.store.postgres.dialect import Dialect
@@ -158,7 +159,7 @@ class _Answer(list[tuple[Any, ...]]):
         return self
 
 
-class Inside:
+class _OneTransaction:
     """Stands in for the database, and for a connection to it, where everything is part of a transaction that somebody has open."""
 
     def __init__(self, tongue: Tongue) -> None:
@@ -205,14 +206,14 @@ class JoinedSchedules(PostgresSchedules):
             db.execute(self._sql(TEXTS.lock_runs), {"ids": held.runs})
 
 
-def inside(tongue: Tongue, joining: Joining) -> store.Inside:
+def inside(tongue: Tongue, joining: Joining) -> Inside:
     """What works inside somebody's open transaction. What it tells is told by its commit."""
-    database, dialect = seen_as("Database", Inside(tongue)), seen_as("Dialect", _Unspoken(joining.channel))
+    database, dialect = seen_as("Database", _OneTransaction(tongue)), seen_as("Dialect", _Unspoken(joining.channel))
 
     def tell(told: news.News) -> None:
         joining.add(told.signal())
 
-    return store.Inside(
+    return Inside(
         JoinedSchedules(database, dialect, joining.origin, tell),
         Functions(tongue.ask),
         joined_management(tongue, joining, Filters(POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE)),

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from mainspring.model.states import State
 from mainspring.store import sql
 from mainspring.store.attempts import try_again
-from mainspring.store.joining import STOPPED, WITH_ITS_STARTER, carry
+from mainspring.store.conversations import carry
+from mainspring.store.joining import STOPPED, WITH_ITS_STARTER
 from mainspring.store.keyed import HOLDER, RECORDED, KeyTexts, begin_all, meet_holder, renamed
 from mainspring.store.messages import heard_by
 from mainspring.store.ops import (

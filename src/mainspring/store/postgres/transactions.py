@@ -15,7 +15,8 @@ from psycopg.rows import tuple_row
 
 from mainspring.errors import InTransaction, InvalidInput, StoreUnavailable
 from mainspring.store import alchemy
-from mainspring.store.joining import Joined, Joining
+from mainspring.store.joined import Joined
+from mainspring.store.joining import Joining
 from mainspring.store.placeholders import for_psycopg
 from mainspring.store.postgres.identity import Identity
 from mainspring.store.postgres.joining import TEXTS, AsyncWords, Words, inside

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mainspring.model.states import State
 from mainspring.store import sql
 from mainspring.store.attempts import try_again
-from mainspring.store.joining import WITH_ITS_STARTER, carry
+from mainspring.store.conversations import carry
+from mainspring.store.joining import WITH_ITS_STARTER
 from mainspring.store.keyed import RECORDED, RENAME, begin_all, meet_holder, renamed
 from mainspring.store.messages import heard_by
 from mainspring.store.ops import (

@@ -7,9 +7,9 @@ import json
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from mainspring.model.states import State
-from mainspring.store import joining as store
 from mainspring.store import sql
 from mainspring.store.functions import Functions
+from mainspring.store.joined import Inside
 from mainspring.store.joined_management import joined_management
 from mainspring.store.joining import Texts
 from mainspring.store.protocol import Signal
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Generator
 
-    from mainspring.store.joining import Joining, Rows, Talk, Tongue
+    from mainspring.store.conversations import Rows, Talk, Tongue
+    from mainspring.store.joining import Joining
     from mainspring.store.ops import Write
     from mainspring.store.sqlite.database import Database
 
@@ -136,7 +137,7 @@ class _Answer(list[tuple[Any, ...]]):
         return self[0] if self else None
 
 
-class Inside:
+class _OneTransaction:
     """Stands in for the database where everything is part of a transaction that somebody has open."""
 
     def __init__(self, tongue: Tongue) -> None:
@@ -164,10 +165,10 @@ class Inside:
     snapshot = read
 
 
-def inside(tongue: Tongue, joining: Joining) -> store.Inside:
+def inside(tongue: Tongue, joining: Joining) -> Inside:
     """What works inside somebody's open transaction. What it tells is told when that has committed."""
-    database = cast("Database", Inside(tongue))
-    return store.Inside(
+    database = cast("Database", _OneTransaction(tongue))
+    return Inside(
         SqliteSchedules(database, lambda batch: joining.add(batch.signal())),
         Functions(tongue.ask),
         joined_management(tongue, joining, Filters(SQLITE_ATTRIBUTES, SQLITE_MESSAGE)),

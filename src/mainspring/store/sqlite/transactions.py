@@ -13,7 +13,9 @@ from weakref import WeakSet
 
 from mainspring.errors import InTransaction, InvalidInput
 from mainspring.store import alchemy
-from mainspring.store.joining import Joined, Joining, carry
+from mainspring.store.conversations import carry
+from mainspring.store.joined import Joined
+from mainspring.store.joining import Joining
 from mainspring.store.placeholders import for_sqlite
 from mainspring.store.sqlite.database import raise_translated, translated
 from mainspring.store.sqlite.joining import TEXTS, AsyncWords, Words, inside
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mainspring.store.alchemy import Wrapped
-    from mainspring.store.joining import Talk
+    from mainspring.store.conversations import Talk
     from mainspring.store.protocol import Signal
     from mainspring.store.sqlite.database import Database
     from mainspring.store.transactions import Cursor, Session
