@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,11 @@ from mainspring.store.open import sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+
+LEDGER = "CREATE TABLE ledger (entry text NOT NULL)"
+STRIDE = int(os.environ.get("CRASH_STRIDE", "2"))
+"""Crashes happen at every second call in CI; 1 is every one."""
 
 
 def is_sqlite(url: str) -> bool:
@@ -42,6 +48,10 @@ def rows(url: str, query: str) -> list[tuple[Any, ...]]:
 
 def value(url: str, query: str) -> Any:
     return rows(url, query)[0][0]
+
+
+def entries(url: str) -> list[str]:
+    return [entry for (entry,) in rows(url, "SELECT entry FROM ledger ORDER BY entry")]
 
 
 def runs_table(url: str) -> str:

@@ -11,22 +11,14 @@ from mainspring.errors import InTransaction
 from mainspring.testing import world
 from tests.transactions import bank
 
-
-@pytest.fixture
-def url(store_url: str) -> str:
-    bank.execute(store_url, "CREATE TABLE ledger (entry text NOT NULL)")
-    ran.clear()
-    return store_url
-
-
 app = App("sqlite://")
 events: dict[str, asyncio.Event] = {}
-ran: list[str] = []
+seen: list[str] = []
 
 
 @app.step
 async def leaf(name: str) -> None:
-    ran.append(name)
+    seen.append(name)
 
 
 @app.workflow
@@ -48,7 +40,7 @@ async def busy() -> str:
     await app.run_after(0, leaf.bind("after"))
     await branch.start("after")
     await in_transaction.aio()
-    ran.append("ran on")
+    seen.append("ran on")
     return "discarded"
 
 
@@ -61,7 +53,7 @@ async def test_a_running_function_that_is_cancelled_runs_on_and_what_it_schedule
         assert (await app.scheduled_functions.get(handle.id)).state == "canceled"
         events["go on"].set()
         await w.advance("1m")
-        assert sorted(ran) == ["before", "ran on"]
+        assert sorted(seen) == ["before", "ran on"]
         assert (await handle.describe()).state is State.CANCELLED
         states = {each.name: each.state for each in await app.scheduled_functions.list(state="canceled")}
         assert states == {"busy": "canceled", "leaf": "canceled"}

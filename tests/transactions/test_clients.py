@@ -18,13 +18,6 @@ seen: list[Any] = []
 events: dict[str, asyncio.Event] = {}
 
 
-@pytest.fixture
-def url(store_url: str) -> str:
-    bank.execute(store_url, "CREATE TABLE ledger (entry text NOT NULL)")
-    seen.clear()
-    return store_url
-
-
 @app.step
 async def note(what: Any) -> str:
     seen.append(what)

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 import sqlalchemy
 from sqlalchemy.orm import Session  # noqa: TC002  (what a transaction is given is found by its annotation)
 
-from mainspring import App, State, Tx, run
-from mainspring.errors import InTransaction, InvalidInput, NotFound, StoreUnavailable
+from mainspring import App, Tx, run
+from mainspring.errors import InTransaction, InvalidInput, StoreUnavailable
 from mainspring.store.elsewhere import Elsewhere, Way
-from mainspring.store.outcomes import TABLE, Key, Outcome
+from mainspring.store.outcomes import Key, Outcome
 from mainspring.store.transactions import Again, Wants
-from mainspring.testing import crash, world
-from tests.transactions import bank
+from mainspring.testing import world
+from tests.transactions import bank, elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.postgres import PostgresServer
-
-
-STRIDE = int(os.environ.get("CRASH_STRIDE", "2"))
-"""Every second call in CI; 1 is every one."""
 
 
 @pytest.fixture(params=["sqlite", "postgres", "sqlite engine", "postgres engine"])
@@ -48,24 +43,12 @@ def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
             yield url, url
 
 
-def entries(url: str) -> list[str]:
-    return [entry for (entry,) in bank.rows(url, "SELECT entry FROM ledger ORDER BY entry")]
+class Shop(elsewhere.Shop):
+    """One whose transactions block."""
 
-
-class Shop:
-    """An app whose tables are elsewhere."""
-
-    def __init__(self, database: Any) -> None:  # noqa: C901
-        self.app = app = App("sqlite://")
-        self.executed: list[str] = []
-
-        @app.workflow
-        async def told(entry: str) -> str:
-            return f"told {entry}"
-
-        @app.workflow
-        async def listener() -> Any:
-            return await run.receive("news", timeout="1h")
+    def __init__(self, database: Any) -> None:
+        super().__init__()
+        app, told = self.app, self.told
 
         @app.transaction(database=database)
         def enter(tx: Tx, entry: str) -> str:
@@ -93,10 +76,6 @@ class Shop:
             enter("never")
 
         @app.workflow
-        async def sleeper() -> None:
-            await run.sleep("2h")
-
-        @app.workflow
         async def entering(entry: str) -> str:
             try:
                 return await enter.aio(entry)
@@ -111,41 +90,18 @@ class Shop:
         def blocking(entry: str) -> str:
             return enter(entry)
 
-        self.enter, self.own, self.entering, self.blocking = enter, own, entering, blocking
-        self.nesting, self.listener, self.sleeper = nesting, listener, sleeper
+        self.enter, self.own, self.entering, self.blocking, self.nesting = enter, own, entering, blocking, nesting
 
 
 async def test_it_is_recorded_and_what_it_wants_happens(store_url: str, other: tuple[str, Any]) -> None:
     url, database = other
     shop = Shop(database)
-    app = shop.app
-    async with world(app, url=store_url):
-        heard = await shop.listener.options(id="listener").start()
-        stopped = await shop.sleeper.options(id="sleeper").start()
-        handle = await shop.entering.start("listen")
-        assert await handle.result() == "told listen"
-        assert await app.handle("told listen").result() == "told listen"
-        assert await app.get_event(handle.id, "entered") == "listen"
-        assert (await app.handle("later listen").describe()).state is State.SCHEDULED
-        assert await heard.result() == "listen"
-        await _ended(stopped)
-        assert await shop.entering("bad") == "failed bad"
-        with pytest.raises(NotFound):
-            await app.handle("told bad").describe()
-        alone = await shop.enter.start("alone")
-        assert await alone.result() == "told alone"
-        await shop.nesting()
-        assert entries(url) == ["alone", "inner", "listen", "outer"]
-        with pytest.raises(NotFound):
-            await app.handle("told bad inner").describe()
-        assert await app.handle("told inner").result() == "told inner"
-    assert bank.value(url, f"SELECT count(*) FROM {TABLE}") <= 1  # those recorded go with the next transaction
 
+    async def alone() -> None:
+        assert await (await shop.enter.start("alone")).result() == "told alone"
 
-async def _ended(handle: Any) -> None:
-    with contextlib.suppress(Exception):
-        await handle.result()
-    assert (await handle.describe()).state is State.CANCELLED
+    await elsewhere.everything_happens(shop, store_url, url, alone)
+    assert bank.entries(url) == ["alone", "inner", "listen", "outer"]
 
 
 async def test_where_no_run_records_it_verbs_are_refused(sqlite_url: str, other: tuple[str, Any]) -> None:
@@ -156,7 +112,7 @@ async def test_where_no_run_records_it_verbs_are_refused(sqlite_url: str, other:
             await shop.enter.aio("outside")
         with pytest.raises(InTransaction, match="another database"):
             await shop.own.aio()
-        assert entries(url) == []
+        assert bank.entries(url) == []
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -170,24 +126,7 @@ async def test_a_crash_at_any_call_to_the_store_repeats_no_effect_elsewhere(
 ) -> None:
     url, database = other
     shop = Shop(database)
-    for at in range(1, 100, STRIDE):
-        name = f"crash {at}"
-
-        async def work(name: str = name) -> str:
-            return await (await shop.blocking.options(id=f"a-{name}").start(name)).result()
-
-        outcome = await crash(shop.app, work, at=at, when=when, url=store_url)
-        assert outcome.result == f"told {name}"
-        assert entries(url).count(name) == 1
-        assert bank.value(store_url, _count(store_url, f"told {name}")) == 1
-        if not outcome.crashed:
-            assert at > 4
-            return
-    raise AssertionError("the workload never came to its end without a crash")
-
-
-def _count(url: str, run_id: str) -> str:
-    return f"SELECT count(*) FROM {bank.runs_table(url)} WHERE id = '{run_id}'"
+    await elsewhere.survives_crashes(shop, shop.blocking, store_url, url, when)
 
 
 async def test_a_lost_answer_to_the_commit_is_recognised(
@@ -213,7 +152,7 @@ async def test_a_lost_answer_to_the_commit_is_recognised(
     monkeypatch.setattr(Elsewhere, "_at", lossy)
     async with world(shop.app, url=sqlite_url):
         assert await shop.entering("lost") == "told lost"
-    assert entries(url) == ["lost"]
+    assert bank.entries(url) == ["lost"]
     assert shop.executed == ["lost"]
 
 
@@ -236,7 +175,7 @@ async def test_two_who_race_have_one_effect(other: tuple[str, Any]) -> None:
     found = await asyncio.gather(*[asyncio.to_thread(make, False) for _ in range(4)])
     assert {each.output for each in found} == {'"mine"'}
     place.close()
-    assert entries(url) == ["raced"]
+    assert bank.entries(url) == ["raced"]
 
 
 def test_a_bad_database_is_refused_at_registration() -> None:
@@ -261,4 +200,4 @@ async def test_sqlalchemys_own_session_is_given_where_an_engine_is(sqlite_url: s
 
     async with world(app, url=sqlite_url):
         assert await entering() == 1
-    assert entries(url) == ["orm"]
+    assert bank.entries(url) == ["orm"]

@@ -25,13 +25,6 @@ seen: list[Any] = []
 gate: dict[str, Any] = {}
 
 
-@pytest.fixture
-def url(store_url: str) -> str:
-    bank.execute(store_url, "CREATE TABLE ledger (entry text NOT NULL)")
-    seen.clear()
-    return store_url
-
-
 @app.step
 async def note(what: Any) -> Any:
     seen.append(what)

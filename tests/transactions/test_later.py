@@ -22,13 +22,6 @@ app = App("sqlite://", settings=Settings(schedule_functions=20, schedule_bytes=2
 seen: list[object] = []
 
 
-@pytest.fixture
-def url(store_url: str) -> str:
-    bank.execute(store_url, "CREATE TABLE ledger (entry text NOT NULL)")
-    seen.clear()
-    return store_url
-
-
 @app.step
 async def note(what: Any) -> str:
     seen.append(what)

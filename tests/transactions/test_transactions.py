@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import os
 import sqlite3  # noqa: TC003  (what a transaction is given is found by its annotation)
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,19 +21,6 @@ if TYPE_CHECKING:
     from mainspring import Handle
 
 app = App("sqlite://")
-STRIDE = int(os.environ.get("CRASH_STRIDE", "2"))
-"""Every second call in CI; 1 is every one."""
-
-
-@pytest.fixture
-def url(store_url: str) -> str:
-    """A database with a ledger of the user's own."""
-    bank.execute(store_url, "CREATE TABLE ledger (entry text NOT NULL)")
-    return store_url
-
-
-def entries(url: str) -> list[str]:
-    return [entry for (entry,) in bank.rows(url, "SELECT entry FROM ledger ORDER BY entry")]
 
 
 @app.workflow
@@ -93,7 +79,7 @@ async def test_a_transaction_is_recorded_with_what_it_wrote(url: str) -> None:
         handle = await two_entries.options(id="a").start("a")
         assert await handle.result() == [1, 2]
         assert await two_blocking_entries.aio("b") == [3, 4]
-    assert entries(url) == ["a one", "a two", "b one", "b two"]
+    assert bank.entries(url) == ["a one", "a two", "b one", "b two"]
     steps = "steps" if bank.is_sqlite(url) else "mainspring.steps"
     recorded = bank.rows(url, f"SELECT position, kind, name, attempts FROM {steps} WHERE run = 'a' ORDER BY position")
     assert recorded == [("0", "transaction", "enter", 1), ("1", "transaction", "enter", 1)]
@@ -102,7 +88,7 @@ async def test_a_transaction_is_recorded_with_what_it_wrote(url: str) -> None:
 async def test_an_exception_rolls_back_and_is_recorded_once(url: str) -> None:
     async with world(app, url=url):
         assert await forgiving("a") == "not a"
-        assert entries(url) == []
+        assert bank.entries(url) == []
         assert bank.count_runs(url, "echo") == 0
 
 
@@ -115,7 +101,7 @@ async def test_a_transaction_can_be_a_run_of_its_own(url: str) -> None:
         failing = await enter_and_fail.start("alone")
         with pytest.raises(LookupError, match="not alone"):
             await failing.result()
-    assert entries(url) == ["alone"]
+    assert bank.entries(url) == ["alone"]
 
 
 async def test_outside_runs_it_is_a_transaction_all_the_same(url: str) -> None:
@@ -126,7 +112,7 @@ async def test_outside_runs_it_is_a_transaction_all_the_same(url: str) -> None:
             await enter_and_fail.aio("gone")
         run_id = await enter_and_start.aio("starts")
         assert await app.handle(run_id).result() == "starts"
-    assert entries(url) == ["plain", "starts", "thread"]
+    assert bank.entries(url) == ["plain", "starts", "thread"]
 
 
 async def test_what_it_starts_begins_when_it_commits_and_sees_its_rows(url: str) -> None:
@@ -166,10 +152,10 @@ def outer_fails(tx: Tx) -> None:
 async def test_a_transaction_inside_another_is_part_of_it_and_undone_alone_when_it_fails(url: str) -> None:
     async with world(nested_app, url=url):
         assert await outer.aio("good", "bad", "fine") == 3
-        assert entries(url) == ["fine", "good", "outer"]
+        assert bank.entries(url) == ["fine", "good", "outer"]
         with pytest.raises(RuntimeError):
             await outer_fails.aio()
-        assert entries(url) == ["fine", "good", "outer"]
+        assert bank.entries(url) == ["fine", "good", "outer"]
 
 
 waiting_app = App("sqlite://")
@@ -193,12 +179,6 @@ def calls_a_run(tx: Tx) -> int:
 
 
 @waiting_app.transaction
-def terminates(tx: Tx) -> None:
-    del tx
-    waiting_app.handle("x").terminate.sync()
-
-
-@waiting_app.transaction
 def sleeps(tx: Tx) -> None:
     del tx
     run.sleep.sync(1)
@@ -209,8 +189,6 @@ async def test_what_would_wait_for_its_own_end_is_an_error_that_says_so(url: str
         for fn in (waits_for_a_run, calls_a_run):
             with pytest.raises(InTransaction, match="after the transaction"):
                 await fn.aio()
-        with pytest.raises(InTransaction, match="terminate"):
-            await terminates.aio()
         with pytest.raises(RuntimeError, match="run"):
             await sleeps.aio()
         assert bank.count_runs(url, "child") == 0
@@ -240,9 +218,9 @@ async def test_a_function_that_ends_its_transaction_is_told_not_to_and_nothing_i
         for statement in ENDINGS:
             with pytest.raises(InTransaction, match=r"leave that to @app\.transaction"):
                 await says.aio(statement)
-            assert entries(url) == []
+            assert bank.entries(url) == []
             await says_and_goes_on.aio(statement)
-            assert entries(url) == ["kept"]
+            assert bank.entries(url) == ["kept"]
             bank.execute(url, "DELETE FROM ledger")
 
 
@@ -312,7 +290,7 @@ async def test_a_crash_at_any_call_to_the_store_repeats_no_effect(
     url: str, when: Literal["before", "after"], colour: str
 ) -> None:
     expected = 3 if colour == "async" else 2
-    for at in range(1, 200, STRIDE):
+    for at in range(1, 200, bank.STRIDE):
         name = f"crash-{at}"
 
         async def work(name: str = name) -> list[str]:
@@ -322,7 +300,7 @@ async def test_a_crash_at_any_call_to_the_store_repeats_no_effect(
 
         outcome = await crash(crashing, work, at=at, when=when, url=url)
         assert len(outcome.result) == expected
-        mine = [entry for entry in entries(url) if entry.startswith(f"{name} ")]
+        mine = [entry for entry in bank.entries(url) if entry.startswith(f"{name} ")]
         assert len(mine) == len(set(mine)) == expected, (at, mine)
         if not outcome.crashed:
             assert at > 8
@@ -372,7 +350,7 @@ async def test_a_cancelled_transaction_has_either_all_of_its_effect_or_none(
             await handle.result()
         assert (await handle.describe()).state is State.CANCELLED
         await _quiet(cancelling)
-    assert entries(postgres_url) == []
+    assert bank.entries(postgres_url) == []
     assert bank.count_runs(postgres_url, "after") == 0
 
 

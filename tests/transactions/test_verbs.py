@@ -20,12 +20,6 @@ app = App("sqlite://")
 EVERY_DAY = Spec(intervals=[Interval("1d")])
 
 
-@pytest.fixture
-def url(store_url: str) -> str:
-    bank.execute(store_url, "CREATE TABLE ledger (entry text NOT NULL)")
-    return store_url
-
-
 @app.workflow
 async def echo(what: str) -> str:
     return what
