@@ -159,15 +159,17 @@ class Claims:
 
     # -- pokes ---------------------------------------------------------------------------------------------------------
     def pokes(self, worker: str) -> list[Poke]:
+        """One round trip, unless somebody has one of the runs just now."""
         found: list[Poke] = []
+        asked = [(self._sql.raw(each), {"worker": worker}) for each in (_LOOKED_AT, _POKED)]
         with self._db.connection() as db:
-            while waiting := [row[0] for row in db.execute(self._sql(_POKED), {"worker": worker})]:
-                with db.transaction():
-                    rows = db.execute(self._sql(_LOOKED_AT), {"worker": worker}).fetchall()
-                    found += [Poke(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
+            while True:
+                rows, left = db.wire.execute(*asked)
+                found += [Poke(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
+                if not left:
+                    return found
                 if not rows:
-                    wait_for(db, self._sql, waiting[0])
-        return found
+                    wait_for(db, self._sql, left[0][0])
 
 
 def wait_for(connection: Connection, dialect: Dialect, run: str) -> None:
