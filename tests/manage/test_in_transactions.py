@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mainspring import App, State, Tx
-from mainspring.errors import Conflict, NotFound
+from mainspring import App, Declaration, Spec, State, Tx
+from mainspring.errors import Conflict, InTransaction, NotFound, RunCancelled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -45,6 +45,20 @@ def mistaken(tx: Tx, waiting: str, ended: str) -> str:
     return "went on"
 
 
+@app.transaction
+def tidy(tx: Tx, first: str, second: str, *, fail: bool) -> list[dict[str, str]]:
+    assert app.runs.terminate.sync(first, "nobody") == {first: True, "nobody": False}
+    assert app.handle(second).terminate.sync(reason="over")
+    yearly = [Declaration(name, idle.bind(), Spec(cron=["0 0 1 1 *"])) for name in ("one", "two", "three")]
+    done = [app.schedules.apply.sync(yearly[:2]), app.schedules.apply.sync(yearly[1:], prune=True)]
+    with pytest.raises(InTransaction, match="by filter"):
+        app.runs.cancel.sync(workflow="idle")
+    tx.execute("SELECT 1")
+    if fail:
+        raise OSError("no")
+    return done
+
+
 @pytest.fixture(autouse=True)
 async def entered(store_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     monkeypatch.setattr(app.runtime, "url", store_url)
@@ -78,3 +92,17 @@ async def test_an_error_of_one_verb_leaves_the_rest_of_the_transaction_alone() -
     await idle.options(id="e")()
     assert await mistaken.aio(waiting, "e") == "went on"
     assert await _states(waiting, "e") == [State.FAILED, State.SUCCEEDED]
+
+
+async def test_ending_runs_and_applying_schedules_is_part_of_a_transaction() -> None:
+    ids = [(await idle.options(version="none").start()).id for _ in range(2)]
+    with pytest.raises(OSError, match="no"):
+        await tidy.aio(*ids, fail=True)
+    assert await _states(*ids) == [State.QUEUED] * 2
+    assert (await app.schedules.list()).schedules == []
+    applied = [{"one": "created", "two": "created"}, {"three": "created", "two": "unchanged", "one": "deleted"}]
+    assert await tidy.aio(*ids, fail=False) == applied
+    assert await _states(*ids) == [State.CANCELLED] * 2
+    with pytest.raises(RunCancelled, match="over"):
+        await app.handle(ids[1]).result(timeout=30)
+    assert sorted(each.id for each in (await app.schedules.list()).schedules) == ["three", "two"]
