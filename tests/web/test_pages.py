@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import html
 import json
+import shlex
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
+from click.testing import CliRunner
 
+from mainspring import App, Settings, run
+from mainspring.cli.main import main
+from mainspring.web import dashboard
 from mainspring.web.rendering import LONGEST_VALUE
 from tests.web.conftest import EVIL
 
@@ -219,3 +226,37 @@ async def test_pages_follow_one_another_without_gaps(shop: Shop) -> None:
             after = page["next"]
         assert ids == [run["id"] for run in (await asking.get("/api/runs?limit=500")).json()["runs"]]
         assert "Next page" in (await asking.get("/runs?limit=2")).text
+
+
+async def test_stranded_runs_are_shown_with_the_commands_that_help(store_url: str) -> None:
+    old, new = App(store_url, settings=Settings(poll=0.05)), App(store_url, settings=Settings(poll=0.05))
+
+    @old.workflow(name="checkout")
+    async def before() -> str:
+        return str(await run.receive("go"))
+
+    @new.workflow(name="checkout")
+    async def after() -> str:
+        return f"differently: {await run.receive('go')}"
+
+    async with old:
+        await before.options(id="it's order-7").start()
+        while (await old.runs.get("it's order-7")).state != "waiting":
+            pass
+    async with new:
+        await new.send("it's order-7", "go", "gone")
+        while not (await new.runs.list(stranded=True)).runs:
+            pass
+        pages: Any = dashboard(new)
+        transport = httpx.ASGITransport(pages, client=("127.0.0.1", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as asking:
+            (listed,) = (await asking.get("/api/workers")).json()["stranded"]
+            assert listed["id"] == "it's order-7"
+            told = (await asking.get("/api/runs/it's order-7")).json()
+            assert told["run"]["stranded"] == listed["stranded"]
+            careful, forcing = told["helps"]
+            assert "MAINSPRING_CONTINUE_ON=compatible" in careful
+            page = html.unescape((await asking.get("/runs/it's order-7")).text)
+            assert all(words in page for words in (told["run"]["stranded"], careful, forcing))
+            assert "| mainspring versions force -" in (await asking.get("/workers")).text
+    assert CliRunner().invoke(main, [*shlex.split(forcing)[1:], "--url", store_url]).output == "it's order-7\n"

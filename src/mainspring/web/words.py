@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from mainspring.web.pages.queues import Limits
 
 _STEPS = ((86_400 * 365, "y"), (86_400 * 30, "mo"), (86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+WHERE_REPLAY_AGREES = "MAINSPRING_CONTINUE_ON=compatible mainspring worker MODULE:APP"
+"""Lets stranded runs go on if what they have recorded is what the code asks for."""
 _PER = {1.0: "second", 60.0: "minute", 3_600.0: "hour", 86_400.0: "day"}
 OUTCOMES = {
     "fired": "started",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Annotated, Any, Literal, cast
 
 from msgspec import Meta, Struct, field
@@ -13,6 +14,7 @@ from mainspring.operations.run_lists import RunGlance
 from mainspring.operations.runs import LogLine, RunInfo, StepInfo
 from mainspring.operations.talk import Conversation
 from mainspring.web.views import After, Body, Done, Id, Moment, Pages, PageSize, Reason, Scene
+from mainspring.web.words import WHERE_REPLAY_AGREES
 
 pages = Pages()
 MOST_CHILDREN = 50
@@ -71,8 +73,8 @@ class RunAnswer(Struct):
     conversation: Conversation
     logs: list[LogLine]
     """The last lines that it logged, if they are kept (setting keep_logs)."""
-    helps: str | None
-    """If it is stranded: the command that helps."""
+    helps: list[str]
+    """If it is stranded: the commands that help, the careful one first."""
 
 
 class Chosen(Body):
@@ -126,7 +128,7 @@ def run(scene: Scene, query: RunId) -> RunAnswer:
         [scene.redactor.glance(fork) for fork in forks],
         scene.redactor.conversation(operations.conversation(query.id), found),
         [scene.redactor.line(line, found) for line in operations.runs.logs(query.id, MOST_LINES)],
-        "MAINSPRING_CONTINUE_ON=compatible mainspring worker MODULE:APP" if found.stranded else None,
+        [WHERE_REPLAY_AGREES, f"mainspring versions force {shlex.quote(found.id)}"] if found.stranded else [],
     )
 
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from mainspring.operations.run_lists import RunGlance
 from mainspring.operations.watch import VersionInfo
 from mainspring.web.views import NoQuery, Pages, Scene
+from mainspring.web.words import WHERE_REPLAY_AGREES
 
 pages = Pages()
 _MOST_STRANDED = 50
@@ -37,8 +38,8 @@ class Fleet(Struct):
     workers: list[WorkerRow]
     versions: list[VersionInfo]
     stranded: list[RunGlance]
-    helps: str
-    """The command that lets them go on where their replay agrees."""
+    helps: list[str]
+    """The commands that help, the careful one first."""
 
 
 @pages.view("/workers", "workers.html")
@@ -66,5 +67,5 @@ def workers(scene: Scene, query: NoQuery) -> Fleet:
         rows,
         operations.watch.versions(),
         [scene.redactor.glance(run) for run in stranded],
-        "MAINSPRING_CONTINUE_ON=compatible mainspring worker MODULE:APP",
+        [WHERE_REPLAY_AGREES, "mainspring runs list --stranded -o ids | mainspring versions force -"],
     )
