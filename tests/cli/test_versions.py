@@ -57,6 +57,7 @@ def test_versions_are_listed(mainspring: Mainspring, history: str) -> None:
     (found,) = json.loads(mainspring("versions", "list", "-o", "json", "--url", history).stdout)
     assert (found["live"], found["stranded"], found["workers"]) == (0, {}, 0)
     assert mainspring("versions", "list", "--url", history).stdout.startswith("VERSION")
+    assert mainspring("versions", "list", "-o", "ids", "--url", history).stdout == f"{found['version']}\n"
     assert "not stranded" in mainspring("versions", "force", "order-3", "--url", history).stderr
     assert mainspring("versions", "force", "nobody", "--url", history).exit_code == 4
 

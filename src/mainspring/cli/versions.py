@@ -19,7 +19,7 @@ def versions() -> None:
 
 @versions.command(name="list")
 @url_option
-@output_option("table", "json")
+@output_option("table", "json", "ids")
 def list_(url: str, output: str) -> None:
     """List versions, newest first: workers, unfinished runs, and why some of them are stranded.
 
@@ -31,6 +31,10 @@ def list_(url: str, output: str) -> None:
         now = to_datetime(operations.clock.now())
     if output == "json":
         display.as_json(found)
+        return
+    if output == "ids":
+        for each in found:
+            click.echo(each.version)
         return
     rows: list[list[str]] = []
     for each in found:
