@@ -173,7 +173,7 @@ _END = """state = a.state, reason = coalesce(a.reason, r.reason), output = a.out
 def _follows(run: str, after: str) -> str:
     """Whether the outcome that goes before an end in the same batch is there: it may have been left alone."""
     return f"""({after} IS NULL
-      OR EXISTS (SELECT 1 FROM steps s WHERE s.run = {run} AND s.position = {after} AND s.completed IS NOT NULL))"""
+      OR (SELECT s.completed FROM steps s WHERE s.run = {run} AND s.position = {after}) IS NOT NULL)"""
 
 
 FINISH_ONE = f"""
@@ -191,12 +191,14 @@ FINISH = f"""
     SELECT id, owner, epoch, state FROM runs WHERE id = ANY(ARRAY(SELECT run FROM asked))
     ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
   UPDATE runs r SET {_END}
-  FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
-  WHERE r.id = a.run AND (m.state IN ('running', 'waiting') OR (m.state = 'cancelling' AND a.state = 'cancelled'))
-    AND {_follows("a.run", "a.after")}
+  FROM asked a
+  WHERE r.id = a.run AND {_follows("a.run", "a.after")}
+    AND (((a.run, a.owner, a.epoch) IN (SELECT id, owner, epoch FROM mine WHERE state IN ('running', 'waiting'))) IS TRUE
+      OR (a.state = 'cancelled'
+        AND ((a.run, a.owner, a.epoch) IN (SELECT id, owner, epoch FROM mine WHERE state = 'cancelling')) IS TRUE))
   RETURNING a.run
 """
-"""Ends runs. `UNBLOCK` goes with it, in the same transaction."""
+"""Ends runs. `UNBLOCK` goes with it, in the same transaction. As in `write`, membership is hashed; a join would be a nested loop."""
 
 WOKEN = """woken AS (
     UPDATE runs r SET
