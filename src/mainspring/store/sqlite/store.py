@@ -19,13 +19,15 @@ from mainspring.store.ops import Written, is_checkpoint
 from mainspring.store.protocol import Poke, Signal
 from mainspring.store.run_filters import SQLITE_ATTRIBUTES, SQLITE_MESSAGE, Filters
 from mainspring.store.sqlite import stops
-from mainspring.store.sqlite.batch import BAD_DATA, Batch, SqliteDesk, checkpoint
+from mainspring.store.sqlite.batch import BAD_DATA, Batch
 from mainspring.store.sqlite.claims import Claiming
 from mainspring.store.sqlite.database import Database
 from mainspring.store.sqlite.queues import SqliteQueues
 from mainspring.store.sqlite.retention import SqliteRetention
+from mainspring.store.sqlite.run_writes import SqliteDesk
 from mainspring.store.sqlite.schedules import SqliteSchedules
 from mainspring.store.sqlite.statements import ENDING
+from mainspring.store.sqlite.step_writes import checkpoint
 from mainspring.store.sqlite.transactions import SqliteTransactions
 from mainspring.store.telling import Telling
 from mainspring.store.tick_glances import SQLITE_SPANS
