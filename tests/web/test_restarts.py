@@ -65,6 +65,27 @@ async def test_an_open_page_follows_a_file_that_is_removed_put_back_and_replaced
             }
 
 
+async def test_a_run_that_is_deleted_while_its_page_is_open_is_no_trouble(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "SHORTEST_PAUSE", 0.05)
+    monkeypatch.setattr(live, "COST", 0)
+    await _fill(store_url, "first")
+    async with Client(store_url) as client:
+        desk = Desk(client, Redactor(None))
+
+        async def look() -> object:
+            return await desk.ask(lambda scene: scene.operations.runs.get("first"))
+
+        events = aiter(live.stream(desk, look).body_iterator)
+        await anext(events)
+        assert b"event: fresh" in bytes(await anext(events))  # type: ignore[arg-type]
+        await client.runs.delete("first")
+        assert b"event: changed" in bytes(await anext(events))  # type: ignore[arg-type]
+        await _fill(store_url, "first")
+        assert b"event: changed" in bytes(await anext(events))  # type: ignore[arg-type]
+
+
 async def _fill(url: str, run_id: str) -> None:
     app = App(url)
 

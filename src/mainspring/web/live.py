@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from starlette.responses import StreamingResponse
 
-from mainspring.errors import MainspringError
+from mainspring.errors import MainspringError, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -40,7 +40,7 @@ async def _events(desk: Desk, look: Callable[[], Awaitable[object]]) -> AsyncIte
     while clock.monotonic() - begun < LIFE:
         asked = clock.monotonic()
         try:
-            found = hashlib.sha256(msgspec.json.encode(await look())).hexdigest()
+            found = await _seen(look)
         except MainspringError as error:
             last = "trouble"
             yield event("trouble", " ".join(str(error).split()))
@@ -51,6 +51,14 @@ async def _events(desk: Desk, look: Callable[[], Awaitable[object]]) -> AsyncIte
                 yield event("fresh", found[:12])
             last = found
         await _pause(clock, asked)
+
+
+async def _seen(look: Callable[[], Awaitable[object]]) -> str:
+    """What is there, in short. That a run is not there, or no longer, is something that a page can show, and no trouble."""
+    try:
+        return hashlib.sha256(msgspec.json.encode(await look())).hexdigest()
+    except NotFound:
+        return "not there"
 
 
 async def _pause(clock: Clock, asked: float) -> None:
