@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -153,13 +154,24 @@ def test_the_dashboard_of_a_database_needs_no_code(tmp_path: Path, mainspring: M
 
 
 def test_a_program_that_runs_when_it_is_imported_is_told_where_to_do_so(tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text(CODE.format(word="first") + "\nimport time\ntime.sleep(3_600)\n")
+    endless = "\nimport os, pathlib, time\npathlib.Path('loading').write_text(str(os.getpid()))\ntime.sleep(3_600)\n"
+    (tmp_path / "shop.py").write_text(CODE.format(word="first") + endless)
     loading = Running(tmp_path, "dev", "shop.py", "--port", "0")
     try:
         loading.says("still being loaded")
         assert '`if __name__ == "__main__":`' in loading.said
     finally:
         loading.stop()
+    child = int((tmp_path / "loading").read_text())
+    eventually(lambda: not _is_there(child), "what was loading it is gone")
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _not_there(name: str) -> None:

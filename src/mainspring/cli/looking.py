@@ -65,7 +65,11 @@ async def look(target: str) -> Found:
         stderr=asyncio.subprocess.PIPE,
     )
     with reminding(f"{target} is still being loaded; {RUNS_AT_IMPORT}"):
-        out, err = await process.communicate()
+        try:
+            out, err = await process.communicate()
+        finally:
+            if process.returncode is None:  # somebody has lost patience
+                process.kill()
     for line in out.decode(errors="replace").splitlines():
         if line.startswith(_MARK):
             return msgspec.json.decode(line.removeprefix(_MARK), type=Found)
