@@ -9,6 +9,7 @@ from mainspring.app.by_hand import results_by_hand
 from mainspring.app.changing import change_found
 from mainspring.app.dual import dual
 from mainspring.app.options import micros, moment
+from mainspring.app.transacting import after
 from mainspring.engine.branches import ours
 from mainspring.errors import InvalidInput
 from mainspring.operations.managing import ACTS_ON, Figures, Loaded, Managing, check_reason
@@ -40,6 +41,13 @@ class _Noun:
 
     def _block(self, work: Coroutine[Any, Any, T], label: str) -> T:
         return self._runtime.block(work, label)
+
+
+class _Changed(dict[str, bool]):
+    """Which runs a verb has changed. Taken for a truth value, it says whether it has changed any: of one run, whether that one."""
+
+    def __bool__(self) -> bool:
+        return any(self.values())
 
 
 class RunVerbs(_Noun):
@@ -83,10 +91,10 @@ class RunVerbs(_Noun):
         """Ask runs and their children to stop before their next step. False where there was nothing to cancel.
 
         This verb and those below take ids, or filters (those of `list`) for all runs that they find: these are acted on a few
-        hundred at a time, and the answer has only the runs that were changed.
+        hundred at a time, and the answer has only the runs that were changed. The answer is true when it has changed any run.
         """
         if not filters:
-            return self._runtime.cancel_many(ids, reason)
+            return after(self._runtime.cancel_many(ids, reason), _Changed)
         check_reason(reason)
         now = self._runtime.clock.now
         return self._act_on_found("cancel", ids, filters, lambda store, found: store.cancel(found, reason, now()))
@@ -97,7 +105,7 @@ class RunVerbs(_Noun):
     ) -> Coroutine[Any, Any, dict[str, bool]]:
         """End runs and their children at once. False where there was nothing to end."""
         if not filters:
-            return self._runtime.terminate_many(ids, reason)
+            return after(self._runtime.terminate_many(ids, reason), _Changed)
         check_reason(reason)
         now = self._runtime.clock.now
         return self._act_on_found(
@@ -164,7 +172,7 @@ class RunVerbs(_Noun):
     ) -> Coroutine[Any, Any, dict[str, bool]]:
         """What a filter finds is acted on in batches, each in a transaction of its own; what is named, all at once."""
         if not filters:
-            return self._runtime.manage(f"runs.{verb}", dict[str, bool], lambda runs: work(runs, ids))
+            return after(self._runtime.manage(f"runs.{verb}", dict[str, bool], lambda runs: work(runs, ids)), _Changed)
         clock = self._runtime.clock
         return self._act_on_found(verb, ids, filters, lambda store, found: work(Managing(store, clock), found))
 
@@ -178,13 +186,14 @@ class RunVerbs(_Noun):
         fences: bool = False,
     ) -> Coroutine[Any, Any, dict[str, bool]]:
         wanted: RunFilters = {"ids": ids, **filters}
-        return change_found(
+        found = change_found(
             self._runtime,
             f"runs.{verb}",
             lambda store, place: find(store, wanted, ACTS_ON[verb], place),
             act,
             fences=fences,
         )
+        return after(found, _Changed)
 
     @dual
     def fork(
@@ -235,7 +244,7 @@ class RunVerbs(_Noun):
         """Delete ended runs with their children and all they recorded. False where there is no such run; `Conflict`, and nothing
         is deleted, where one has not ended.
         """
-        return self._runtime.manage("runs.delete", dict[str, bool], lambda runs: runs.delete(ids))
+        return after(self._runtime.manage("runs.delete", dict[str, bool], lambda runs: runs.delete(ids)), _Changed)
 
     @dual
     def export(self, /, *ids: str) -> Coroutine[Any, Any, _Lines]:
