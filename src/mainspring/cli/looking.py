@@ -70,6 +70,7 @@ async def look(target: str) -> Found:
         finally:
             if process.returncode is None:  # somebody has lost patience
                 process.kill()
+                await process.wait()
     for line in out.decode(errors="replace").splitlines():
         if line.startswith(_MARK):
             return msgspec.json.decode(line.removeprefix(_MARK), type=Found)
