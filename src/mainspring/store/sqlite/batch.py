@@ -7,7 +7,8 @@ rolled back to its savepoint and made again one by one, and the loser learns tha
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from mainspring.store.ops import (
     Again,
@@ -31,7 +32,7 @@ from mainspring.store.sqlite.step_writes import StepWrites
 from mainspring.store.waves import waves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from mainspring.store.ops import Op, Result
 
@@ -44,7 +45,9 @@ BAD_DATA = (
 )
 """What SQLite says to values that it cannot take."""
 
-T = TypeVar("T", Start, Write, Speak, Tell, Void, Rest, Continue, Unwind, Release, Finish, Again)
+Together = Callable[["Batch", list[Any]], "Sequence[Result] | None"]
+"""Makes writes of one kind all at once; None: not all of them could be made."""
+Alone = Callable[["Batch", Any], "Result"]
 
 
 class Batch(StepWrites, RunWrites):
@@ -61,17 +64,12 @@ class Batch(StepWrites, RunWrites):
         self._lonely = len(ops) == 1
         answers: dict[int, Result | Exception] = {}
         for wave in waves(ops):
-            self._kind(Start, wave, answers, self._starts, self.start)
-            self._kind(Write, wave, answers, self._writes, self._write)
-            self._kind(Speak, wave, answers, None, self._speak)
-            self._kind(Tell, wave, answers, None, self._tell)
-            self._kind(Void, wave, answers, self._voids, self._void)
-            self._kind(Rest, wave, answers, self._rests, self._rest)
-            self._kind(Release, wave, answers, None, self._release)
-            self._kind(Again, wave, answers, None, self._again)
-            self._kind(Continue, wave, answers, None, self._set_back)
-            self._kind(Unwind, wave, answers, None, self._set_back)
-            self._kind(Finish, wave, answers, self._finishes, self._finish)
+            kinds: dict[type, list[Any]] = {}
+            for op in wave:
+                kinds.setdefault(type(op), []).append(op)
+            for kind, together, alone in _ORDER:
+                if kind in kinds:
+                    self._make(kinds[kind], answers, together, alone)
         if self.ended:
             # A worker hears of what it finished itself in memory, before any poke could reach it.
             finishes = [op for op in ops if isinstance(op, Finish)]
@@ -80,17 +78,9 @@ class Batch(StepWrites, RunWrites):
             self._wake(messages.listeners(self._db, self.said))
         return [answers[id(op)] for op in ops]
 
-    def _kind(
-        self,
-        kind: type[T],
-        ops: Sequence[Op],
-        answers: dict[int, Result | Exception],
-        together: Callable[[list[T]], Sequence[Result] | None] | None,
-        alone: Callable[[T], Result],
+    def _make(
+        self, mine: list[Op], answers: dict[int, Result | Exception], together: Together | None, alone: Alone
     ) -> None:
-        mine = [op for op in ops if type(op) is kind]
-        if not mine:
-            return
         if together is not None and len(mine) > 1 and not self._refused:
             done = self._guarded(together, mine)
             if done is not None and not isinstance(done, Exception):
@@ -102,16 +92,16 @@ class Batch(StepWrites, RunWrites):
             if isinstance(answer, Exception):
                 self._refused[run_of(op)] = answer
 
-    def _guarded(self, work: Callable[[Any], Any], what: object) -> Any:
+    def _guarded(self, work: Callable[[Batch, Any], Any], what: object) -> Any:
         """Do it or leave no trace: None and an exception for bad data both mean that nothing was written.
 
         A lonely write needs no savepoint: the transaction is its own.
         """
         if self._lonely and not getattr(what, "starts", None):
-            return work(what)
+            return work(self, what)
         self._db.execute("SAVEPOINT part")
         try:
-            answer = work(what)
+            answer = work(self, what)
         except BAD_DATA as error:
             answer = error
         if (
@@ -122,3 +112,19 @@ class Batch(StepWrites, RunWrites):
             self._db.execute("ROLLBACK TO part")
         self._db.execute("RELEASE part")
         return answer
+
+
+_ORDER: tuple[tuple[type, Together | None, Alone], ...] = (
+    (Start, Batch.starts, Batch.start),
+    (Write, Batch.writes, Batch.write),
+    (Speak, None, Batch.speak),
+    (Tell, None, Batch.tell),
+    (Void, Batch.voids, Batch.void),
+    (Rest, Batch.rests, Batch.rest),
+    (Release, None, Batch.release),
+    (Again, None, Batch.again),
+    (Continue, None, Batch.set_back),
+    (Unwind, None, Batch.set_back),
+    (Finish, Batch.finishes, Batch.finish),
+)
+"""The kinds of writes in the order in which they are made."""

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 class RunWrites(Doing):
     """What becomes of runs as a whole."""
 
-    def _rests(self, ops: list[Rest]) -> Sequence[Result] | None:
+    def rests(self, ops: list[Rest]) -> Sequence[Result] | None:
         if REST.run(self._db, [rest_values(op) for op in ops]) != len(ops):
             return None
         self.ready = self.ready or any(op.park for op in ops)
         return [Verdict.DONE] * len(ops)
 
-    def _rest(self, op: Rest) -> Verdict:
+    def rest(self, op: Rest) -> Verdict:
         if REST.run(self._db, [rest_values(op)]):
             self.ready = self.ready or op.park
             return Verdict.DONE
@@ -37,7 +37,7 @@ class RunWrites(Doing):
             return self._let_go_before(op)
         return Verdict.POKED if verdict is Verdict.DONE else verdict
 
-    def _release(self, op: Release) -> Verdict:
+    def release(self, op: Release) -> Verdict:
         values = {
             "stranded": op.stranded,
             "due": op.due,
@@ -51,14 +51,14 @@ class RunWrites(Doing):
             return Verdict.DONE
         return self._let_go_before(op)
 
-    def _again(self, op: Again) -> Verdict:
+    def again(self, op: Again) -> Verdict:
         verdict = self._fence(op.run, op.owner, op.epoch)
         if verdict is Verdict.DONE:
             try_again(SqliteDesk(self, self._db), op, self._now)
             return verdict
         return self._let_go_before(op) if verdict is Verdict.FENCED else verdict
 
-    def _set_back(self, op: Release) -> Verdict:
+    def set_back(self, op: Release) -> Verdict:
         verdict = self._fence(op.run, op.owner, op.epoch)
         if verdict is Verdict.FENCED:
             return self._let_go_before(op)
@@ -82,14 +82,14 @@ class RunWrites(Doing):
             return Verdict.DONE
         return verdict
 
-    def _finishes(self, ops: list[Finish]) -> Sequence[Result] | None:
+    def finishes(self, ops: list[Finish]) -> Sequence[Result] | None:
         settle(self._db, ops)
         if FINISH_RUNS.run(self._db, [finish_values(op) for op in ops]) != len(ops):
             return None
         self.ended.update(op.run for op in ops)
         return [Verdict.DONE] * len(ops)
 
-    def _finish(self, op: Finish) -> Verdict:
+    def finish(self, op: Finish) -> Verdict:
         settle(self._db, [op])
         if FINISH_RUNS.run(self._db, [finish_values(op)]):
             self.ended.add(op.run)

@@ -43,7 +43,7 @@ def checkpoint(connection: sqlite3.Connection, op: Write) -> bool:
 class StepWrites(Doing):
     """New runs, outcomes of operations, and what goes with them."""
 
-    def _starts(self, ops: list[Start]) -> list[Result] | None:
+    def starts(self, ops: list[Start]) -> list[Result] | None:
         changed = INSERT_RUNS.run(self._db, [sql.run_values(op.run) for op in ops])
         if changed != len(ops):
             return None
@@ -91,7 +91,7 @@ class StepWrites(Doing):
         self.ready = True
         return met
 
-    def _writes(self, ops: list[Write]) -> list[Result] | None:
+    def writes(self, ops: list[Write]) -> list[Result] | None:
         changed = UPSERT_STEPS.run(self._db, [write_values(op) for op in ops])
         if changed != len(ops):
             return None
@@ -118,7 +118,7 @@ class StepWrites(Doing):
         )
         return list(answers)
 
-    def _write(self, op: Write) -> Written:
+    def write(self, op: Write) -> Written:
         answer, _ = self._upsert(op)
         return self._with_step(op, answer)
 
@@ -160,7 +160,7 @@ class StepWrites(Doing):
         found: str | None = self.ask(RECORDED, {"run": op.step.run, "position": op.step.position})[0][0]
         return found
 
-    def _speak(self, op: Speak) -> Written:
+    def speak(self, op: Speak) -> Written:
         unknown = messages.unknown(self._db, op.says)
         if unknown:
             return Written(Verdict.UNKNOWN, unknown=unknown)
@@ -171,7 +171,7 @@ class StepWrites(Doing):
                 messages.take(self._db, op.step.run, op.takes, op.step.position, self._now)
         return self._with_step(op, answer)
 
-    def _tell(self, op: Tell) -> Written:
+    def tell(self, op: Tell) -> Written:
         if op.owner is not None and self._fence(op.run, op.owner, op.epoch) is Verdict.FENCED:
             return Written(Verdict.FENCED)
         unknown = messages.unknown(self._db, op.says)
@@ -203,7 +203,7 @@ class StepWrites(Doing):
         there = self._db.execute("SELECT uid FROM runs WHERE id IN (SELECT value FROM json_each(?))", (ids,)).fetchall()
         return {uid for (uid,) in there} == {run.uid for run in op.starts}
 
-    def _voids(self, ops: list[Void]) -> Sequence[Result] | None:
+    def voids(self, ops: list[Void]) -> Sequence[Result] | None:
         rows = [(op.run, op.position, op.run, op.owner, op.epoch) for op in ops]
         if self._db.executemany(VOID_STEP, rows).rowcount != len(ops):
             return None
@@ -211,7 +211,7 @@ class StepWrites(Doing):
             messages.untake(self._db, op.run, op.position)
         return [Verdict.DONE] * len(ops)
 
-    def _void(self, op: Void) -> Verdict:
+    def void(self, op: Void) -> Verdict:
         changed = self._db.execute(VOID_STEP, (op.run, op.position, op.run, op.owner, op.epoch)).rowcount
         if changed:
             messages.untake(self._db, op.run, op.position)
