@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mainspring import App, run
-from mainspring.errors import RunCancelled
+from mainspring.errors import InvalidInput, RunCancelled
 from mainspring.testing import world
 
 
@@ -28,3 +28,13 @@ async def test_what_a_verb_answers_is_true_when_it_has_changed_something(store_u
         assert await app.runs.terminate("a", "no such run")
         assert await app.runs.delete("a")
         assert not await app.runs.delete("a")
+
+
+@pytest.mark.parametrize("named", [["a", "b"], 5, None])
+@pytest.mark.parametrize(
+    "verb", ["get", "steps", "logs", "cancel", "terminate", "resume", "retry", "complete", "fail", "delete", "export"]
+)
+def test_what_is_no_id_is_an_error_at_the_call(verb: str, named: object) -> None:
+    app = App()
+    with pytest.raises(InvalidInput, match="a run is named by its id, a text"):
+        getattr(app.runs, verb)(named)

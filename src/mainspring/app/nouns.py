@@ -43,6 +43,14 @@ class _Noun:
         return self._runtime.block(work, label)
 
 
+def _check_ids(*ids: object) -> None:
+    for each in ids:
+        if not isinstance(each, str):
+            raise InvalidInput(
+                f"a run is named by its id, a text, not by {each!r}; several are named one by one: (*ids)"
+            )
+
+
 class _Changed(dict[str, bool]):
     """Which runs a verb has changed. Taken for a truth value, it says whether it has changed any: of one run, whether that one."""
 
@@ -58,11 +66,13 @@ class RunVerbs(_Noun):
     @dual
     def get(self, /, run_id: str) -> Coroutine[Any, Any, RunInfo]:
         """Everything the store knows of a run. `NotFound` if there is none."""
+        _check_ids(run_id)
         return self._runtime.ask("runs.get", RunInfo, lambda runs: runs.get(run_id), reads=True)
 
     @dual
     def steps(self, /, run_id: str) -> Coroutine[Any, Any, list[StepInfo]]:
         """What a run has recorded, in order."""
+        _check_ids(run_id)
         return self._runtime.ask("runs.steps", list[StepInfo], lambda runs: runs.steps(run_id), reads=True)
 
     @dual
@@ -77,6 +87,7 @@ class RunVerbs(_Noun):
     @dual
     def logs(self, /, run_id: str, limit: int = 1_000) -> Coroutine[Any, Any, Lines]:
         """The last lines that were logged inside a run, if they are kept (setting `keep_logs`)."""
+        _check_ids(run_id)
         return self._runtime.ask("runs.logs", Lines, lambda runs: runs.logs(run_id, limit), reads=True)
 
     @dual
@@ -93,6 +104,7 @@ class RunVerbs(_Noun):
         This verb and those below take ids, or filters (those of `list`) for all runs that they find: these are acted on a few
         hundred at a time, and the answer has only the runs that were changed. The answer is true when it has changed any run.
         """
+        _check_ids(*ids)
         if not filters:
             return after(self._runtime.cancel_many(ids, reason), _Changed)
         check_reason(reason)
@@ -104,6 +116,7 @@ class RunVerbs(_Noun):
         self, /, *ids: str, reason: str | None = None, **filters: Unpack[RunTraits]
     ) -> Coroutine[Any, Any, dict[str, bool]]:
         """End runs and their children at once. False where there was nothing to end."""
+        _check_ids(*ids)
         if not filters:
             return after(self._runtime.terminate_many(ids, reason), _Changed)
         check_reason(reason)
@@ -171,6 +184,7 @@ class RunVerbs(_Noun):
         work: Callable[[Managing, Sequence[str]], dict[str, bool]],
     ) -> Coroutine[Any, Any, dict[str, bool]]:
         """What a filter finds is acted on in batches, each in a transaction of its own; what is named, all at once."""
+        _check_ids(*ids)
         if not filters:
             return after(self._runtime.manage(f"runs.{verb}", dict[str, bool], lambda runs: work(runs, ids)), _Changed)
         clock = self._runtime.clock
@@ -232,6 +246,7 @@ class RunVerbs(_Noun):
         timeout: Duration | None = None,
     ) -> Coroutine[Any, Any, dict[str, str]]:
         """Fork each run from what ended it, or else from the last thing it recorded: the new ids by the old ones."""
+        _check_ids(*ids)
         length = None if timeout is None else micros(timeout)
         return self._runtime.manage(
             "runs.fork_failed",
@@ -244,11 +259,13 @@ class RunVerbs(_Noun):
         """Delete ended runs with their children and all they recorded. False where there is no such run; `Conflict`, and nothing
         is deleted, where one has not ended.
         """
+        _check_ids(*ids)
         return after(self._runtime.manage("runs.delete", dict[str, bool], lambda runs: runs.delete(ids)), _Changed)
 
     @dual
     def export(self, /, *ids: str) -> Coroutine[Any, Any, _Lines]:
         """Runs with their children and all they recorded, as lines of JSON for `load`."""
+        _check_ids(*ids)
         return self._runtime.ask("runs.export", _Lines, lambda runs: [*runs.export(ids)], reads=True)
 
     @dual
@@ -299,6 +316,7 @@ class VersionVerbs(_Noun):
     @dual
     def force(self, /, *ids: str, version: str | None = None) -> Coroutine[Any, Any, dict[str, bool]]:
         """Let stranded runs be continued by whatever source there is, or by that of one version. False: it is not stranded."""
+        _check_ids(*ids)
         return self._runtime.manage("versions.force", dict[str, bool], lambda runs: runs.force(ids, version))
 
     @dual
