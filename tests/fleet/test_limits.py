@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,14 +29,14 @@ async def test_limits_hold_while_workers_are_killed_and_every_job_is_done(fleet:
     handles = await client.start_many(
         apps.occupant.options(id=f"j{n}", queue="q", partition=f"p{n % PARTITIONS}").bind(0.05) for n in range(JOBS)
     )
-    workers = fleet.workers(WORKERS, lease=2)
+    workers = fleet.workers(WORKERS, lease=20)
     deaths: dict[int, float] = {}
     for kill in range(KILLS):
         await handles[(kill + 1) * JOBS // (KILLS + 2)].result(timeout=60)
         victim = workers.pop(0)
         victim.kill()
         deaths[victim.pid] = time.monotonic()
-        workers += fleet.workers(1, lease=2)
+        workers += fleet.workers(1, lease=20)
     for handle in handles:
         await handle.result(timeout=60)
 
@@ -44,14 +45,16 @@ async def test_limits_hold_while_workers_are_killed_and_every_job_is_done(fleet:
     assert most_at_once(spans) <= 3
     for partition in range(PARTITIONS):
         assert most_at_once([span for span in spans if int(span[0][1:]) % PARTITIONS == partition]) <= 1
-    done = [entry.run for entry in fleet.ledger.entries() if entry.step == "leave"]
-    assert len(done) == len(set(done)) == JOBS
+    done = Counter(entry.run for entry in fleet.ledger.entries() if entry.step == "leave")
+    assert len(done) == JOBS
+    for again in [job for job, times in done.items() if times > 1]:  # killed after the effect, before it was recorded
+        assert done[again] <= 1 + (await client.runs.get(again)).recoveries
 
 
 async def test_a_rate_holds_for_all_processes_together_also_when_one_is_killed(fleet: Fleet, client: App) -> None:
     await client.queues.set("q", rate=Rate(4, per=1))
     handles = await client.start_many(apps.occupant.options(queue="q").bind(0) for _ in range(12))
-    victim, *_ = fleet.workers(3, lease=2)
+    victim, *_ = fleet.workers(3, lease=20)
     await client.first(*handles)
     victim.kill()
     for handle in handles:
