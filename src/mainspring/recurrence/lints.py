@@ -83,18 +83,18 @@ def _transitions(spec: Spec) -> Iterator[Advice]:
 def _transition_words(spec: Spec, code: str, local: int) -> str:
     year, month, date = civil(local // DAY)
     clock = f"{local % DAY // 3_600:02}:{local % 3_600 // 60:02}"
-    when = f"{clock} on {year}-{month:02}-{date:02} in {spec.timezone}"
+    example = f"{spec.timezone}, for example on {year}-{month:02}-{date:02}"
     if code == "gap":
         then = {
             "after": "it runs at the first moment after the gap",
             "skip": "it does not run that day",
             "shift": "it runs as much later as the gap is long",
         }[spec.gap]
-        return f"the clocks jump over {when}; {then} (gap={spec.gap!r})"
+        return f"the clocks jump over {clock} in {example}; {then} (gap={spec.gap!r})"
     then = {"first": "it runs the first time only", "second": "it runs the second time only", "both": "it runs twice"}[
         spec.fold
     ]
-    return f"the clocks show {when} twice; {then} (fold={spec.fold!r})"
+    return f"the clocks show {clock} twice in {example}; {then} (fold={spec.fold!r})"
 
 
 def _short_months(values: Values) -> Iterator[Advice]:
