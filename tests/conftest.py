@@ -10,6 +10,7 @@ import asyncio
 import functools
 import inspect
 import os
+import signal
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -25,6 +26,17 @@ if TYPE_CHECKING:
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+
+
+def _pass_over(*_: object) -> None:
+    """In the background of a shell, or below nohup, these signals are ignored, and every process that a test starts would ignore
+    them as well: what is handled here is not handed on.
+    """
+
+
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, _pass_over)
 
 
 HANGING = 240.0

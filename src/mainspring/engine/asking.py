@@ -63,7 +63,7 @@ def accept(
             try:
                 yield from _refuse(ex, name, number, refusal)
             finally:
-                ex.reserved.pop(number, None)
+                talking.let_go(ex, number)
 
     try:
         found: Message = yield from talking.await_(ex, record, look, pending=recorded is not None)
@@ -73,7 +73,7 @@ def accept(
         return _asked(record, codec)
     finally:
         if message is not None:
-            ex.reserved.pop(message.number, None)
+            talking.let_go(ex, message.number)
             ex.engine.waits.heard([(ex.id, "question", name)])
 
 

@@ -82,6 +82,7 @@ class Execution:
         "invoking",
         "journal",
         "last_time",
+        "let_go",
         "outcome",
         "outstanding",
         "over",
@@ -164,6 +165,8 @@ class Execution:
         """While a request to park is under way: what has happened since."""
         self.reserved: dict[int, None] = UNUSED
         """Messages that a branch is about to receive: no other one may."""
+        self.let_go = 0
+        """How often one of them was received, or given up."""
         self.deadline: Timer | None = None
 
     @property

@@ -51,21 +51,32 @@ def receive(ex: Execution, position: str, topic: str, until: int | None, codec: 
         return (yield from conclude(ex, record, codec, output=message.body, speak=lambda write: taking(write, takes)))
     finally:
         if message is not None:
-            ex.reserved.pop(message.number, None)
+            let_go(ex, message.number)
             ex.engine.waits.heard([(ex.id, "receive", topic)])  # if it was not received after all, it is the next one's
 
 
 def unread(ex: Execution, topic: str, *, question: bool) -> Flow:
-    """The first message that nobody has received, kept for the line of control that asks."""
+    """The first message that nobody has received, kept for the line of control that asks.
+
+    What was found may have been received by another line while the answer was on its way, so then it is looked for once more.
+    """
     while True:
         inbox = ex.engine.store.messages
+        before = ex.let_go
         look = partial(inbox.next, ex.id, topic, question=question, skip=set(ex.reserved))
         found: Message | None = yield Consult(look)
-        if found is None or found.number not in ex.reserved:
-            if found is not None:
-                ex.reserved = own(ex.reserved)
-                ex.reserved[found.number] = None
+        if found is None:
+            return None
+        if found.number not in ex.reserved and ex.let_go == before:
+            ex.reserved = own(ex.reserved)
+            ex.reserved[found.number] = None
             return found
+
+
+def let_go(ex: Execution, number: int) -> None:
+    """A message that was kept for a line of control is received, or is the next one's after all."""
+    ex.reserved.pop(number, None)
+    ex.let_go += 1
 
 
 def say(ex: Execution, position: str, kind: str, name: str, make: Callable[[], list[Say]]) -> Flow:

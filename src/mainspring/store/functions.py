@@ -51,14 +51,17 @@ class Functions:
         return found[0] if found else None
 
     def page(self, wanted: FunctionFilter) -> list[FunctionRow]:
-        """A page of functions. Live ones and ended ones have indexes of their own, so each are asked for by themselves."""
-        found: list[FunctionRow] = []
+        """A page of functions. Live ones and ended ones have indexes of their own, so each are asked for by themselves.
+
+        One that ends in between is found twice, and is then what it was found to be last.
+        """
+        found: dict[str, FunctionRow] = {}
         for over, states in ((False, [State.SCHEDULED, State.QUEUED, State.RUNNING, State.WAITING, State.CANCELLING]),
                              (True, [State.SUCCEEDED, State.FAILED, State.CANCELLED])):  # fmt: skip
             mine = [state for state in states if not wanted.states or state in wanted.states]
             if mine:
-                found += self._half(wanted, mine, over=over)
-        return sorted(found, key=lambda row: (row.scheduled_time, row.uid))[: wanted.limit]
+                found |= {row.uid: row for row in self._half(wanted, mine, over=over)}
+        return sorted(found.values(), key=lambda row: (row.scheduled_time, row.uid))[: wanted.limit]
 
     def _half(self, wanted: FunctionFilter, states: list[State], *, over: bool) -> list[FunctionRow]:
         where = [f"completed IS {'NOT ' if over else ''}NULL"]
