@@ -13,6 +13,7 @@ from mainspring.store.functions import FunctionFilter
 from mainspring.store.open import open_store
 from mainspring.store.protocol import ClaimRequest
 from mainspring.store.retention import Keep
+from mainspring.store.sql import COUNTS
 from mainspring.testing import world
 from tests.transactions import bank
 
@@ -116,6 +117,22 @@ def test_on_postgres_no_statement_reads_all_runs(postgres_url: str) -> None:
         if bank.value(postgres_url, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()") == 1:
             break
     assert bank.value(postgres_url, scans) == before
+
+
+def test_what_is_alive_is_counted_without_a_look_at_what_has_ended(url: str) -> None:
+    app = App(url)
+    store = open_store(url, app.settings)
+    store.open()
+    fill(url, "c", "failed", "plain", ended=True, function=False)
+    bank.execute(url, "ANALYZE")
+    assert store.counts() == {}
+    store.close()
+    with bank.database(url) as db:
+        plan = "EXPLAIN QUERY PLAN" if bank.is_sqlite(url) else "EXPLAIN"
+        text = COUNTS if bank.is_sqlite(url) else COUNTS.replace("FROM runs", f"FROM {bank.runs_table(url)}")
+        steps = [str(row[-1]) for row in db.execute(f"{plan} {text}")]
+    assert any("runs_owner" in step for step in steps)
+    assert not [step for step in steps if step == "SCAN runs" or "Seq Scan on runs" in step], steps
 
 
 # -- racing ------------------------------------------------------------------------------------------------------------

@@ -42,9 +42,15 @@ ORPHANED = """
 """  # from owner to owner through the index: the cost is that of the fleet, not of its runs
 IN_HAND = "SELECT id, epoch, state, reason FROM runs WHERE owner = :worker"
 COUNTS = """
-  SELECT state, count(*) FROM runs
-  WHERE state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling') GROUP BY state
+  SELECT state, CAST(sum(found) AS bigint) FROM (
+    SELECT state, count(*) AS found FROM runs WHERE owner IS NOT NULL GROUP BY state
+    UNION ALL SELECT state, count(*) FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') GROUP BY state
+    UNION ALL SELECT 'queued', count(*) FROM runs WHERE state = 'queued' AND queue IS NULL
+    UNION ALL SELECT 'queued', count(*) FROM runs WHERE state = 'queued' AND queue IS NOT NULL AND since IS NULL
+    UNION ALL SELECT 'queued', count(*) FROM runs WHERE state = 'queued' AND queue IS NOT NULL AND since IS NOT NULL
+  ) AS parts GROUP BY state HAVING sum(found) > 0
 """
+"""What is alive, each part by an index of its own: what has ended is not looked at."""
 
 
 CONTINUE = (
