@@ -232,7 +232,7 @@ def _finish(ex: Execution, finish: Finish, *, once_more: bool = True) -> Flow:
         verdict = yield Commit(finish)
     except MainspringError:
         raise
-    except Exception as refused:  # (the database refuses the value itself)
+    except Exception as refused:  # the database refuses the value itself
         if not once_more:
             raise
         problem = _refusal(ex) or NotSerializable(f"the database refused the result of {ex.function.name!r}: {refused}")

@@ -66,6 +66,9 @@ class Stopping:
     async def unwind(self, ex: Execution) -> None:
         """Execute a run that was stopped once more, as far as it is recorded, so that it undoes what it did."""
         self._engine.expected.add(ex.id)
+        if ex.ahead is not None:
+            # What its code has done last is to be undone as well, so it has to be among what is recorded.
+            await asyncio.wait([ex.ahead])
         while self._engine.accepting:
             try:
                 steps = await self._engine.in_thread(self._engine.store.steps, ex.id)
