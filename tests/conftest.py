@@ -40,7 +40,10 @@ for number in (signal.SIGINT, signal.SIGHUP):
 
 
 HANGING = 240.0
-"""Seconds after which a test on an event loop is taken for one that hangs, and fails with what it was waiting for."""
+"""Seconds after which a test on an event loop is taken for one that hangs, and fails with what it was waiting for.
+
+What cannot be cancelled, and what hangs elsewhere, ends later and less gently: `faulthandler_timeout` in pyproject.toml.
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
