@@ -40,6 +40,8 @@ def test_runs_are_listed_newest_first_with_state_and_error(mainspring: Mainsprin
         (["--workflow", "ship"], ["order-1/2"]),
         (["--id-prefix", "order-1"], ["order-1/2", "order-1"]),
         (["--stranded"], []),
+        (["--created-after", "2020-01-31", "--due-before", "2020-01-31T12:00"], []),
+        (["--created-after", "2020-01-31", "--created-before", "2099-01-31", "--state", "failed"], ["bad-1"]),
     ],
 )
 def test_runs_are_found_by_filters(mainspring: Mainspring, history: str, filters: list[str], found: list[str]) -> None:

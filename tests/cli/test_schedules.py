@@ -222,6 +222,39 @@ async def test_a_backfill_is_asked_for_watched_and_stopped(shell: Shell, client:
     shell("backfill", "nightly", "--start", "2026-01-02T00:00:00Z", "--end", "2026-01-01T00:00:00Z", exits=2)
 
 
+def test_a_date_is_the_midnight_at_which_it_begins(shell: Shell) -> None:
+    """In UTC, which is what commands print; what belongs to the spec is in its own zone."""
+    shell("create", "nightly", *NIGHTLY, "--start", "2026-11-01", "--end", "2099-01-01T09:00", "--paused")
+    spec = shell.json("show", "nightly")["spec"]
+    assert (spec["start"], spec["end"]) == ("2026-11-01T00:00:00+01:00", "2099-01-01T09:00:00+01:00")
+    shell("update", "nightly", "--start", "2026-07-01", "--timezone", "America/New_York")
+    spec = shell.json("show", "nightly")["spec"]
+    assert (spec["start"], spec["timezone"]) == ("2026-07-01T00:00:00-04:00", "America/New_York")
+    audit = shell.json("audit", "nightly", "--since", "2020-11-01", "--until", "2020-11-02T12:30")
+    assert (audit["since"], audit["until"]) == ("2020-11-01T00:00:00Z", "2020-11-02T12:30:00Z")
+    (made,) = shell.json("backfill", "nightly", "--start", "2026-07-03", "--end", "2026-07-04")
+    assert (made["start"], made["end"]) == ("2026-07-03T00:00:00Z", "2026-07-04T00:00:00Z")
+    assert shell("ticks", "nightly", "--since", "2020-11-01", "--until", "2020-11-02") == ""
+    shell("pause", "nightly", "--until", "2090-01-01")
+    assert shell.json("show", "nightly")["resume_at"] == "2090-01-01T00:00:00Z"
+    assert shell("list", "--due-before", "2020-01-01", "-o", "ids") == ""
+
+
+def test_what_is_no_time_is_refused_with_an_example(shell: Shell) -> None:
+    shell("create", "nightly", *NIGHTLY)
+    flags = {"audit": "--since", "ticks": "--until", "pause": "--until", "skip": "--at", "update": "--start"}
+    for verb, flag in flags.items():
+        for time in ("tomorrow", "2026-13-01", "2026-11-31"):
+            shell(verb, "nightly", flag, time, exits=2)
+            assert f"{flag}: {time!r} is no time; write it like 2027-01-31" in shell.stderr
+
+
+def test_so_long_ago_there_was_no_year(shell: Shell) -> None:
+    shell("create", "nightly", *NIGHTLY)
+    shell("audit", "nightly", "--since", "999999d", exits=2)
+    assert "--since: 999999d from now there is no year" in shell.stderr
+
+
 def test_a_schedule_is_deleted_after_asking(shell: Shell) -> None:
     shell("create", "nightly", *NIGHTLY)
     shell("delete", "nightly", stdin="n\n", exits=1)

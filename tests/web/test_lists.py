@@ -101,6 +101,25 @@ async def test_times_of_creation_begin_and_end_the_search(shop: Shop) -> None:
     assert pages < 15
 
 
+async def test_a_date_is_the_midnight_in_utc_at_which_it_begins(shop: Shop) -> None:
+    async with shop.asking() as asking:
+        assert (await all_of(asking, created_after="2026-03-28"))[0] == []
+        assert "order-1" in (await all_of(asking, created_after="2026-03-27", created_before="2026-03-28"))[0]
+        assert 'value="2026-03-27T00:00:00"' in (await asking.get("/runs?created_after=2026-03-27")).text
+        wrong = await asking.get("/api/runs?created_after=2026-02-30")
+        assert (wrong.status_code, "created_after: '2026-02-30' is no time" in wrong.text) == (400, True)
+        paused = await asking.post("/api/schedules/pause", json={"id": "nightly", "until": "2026-04-01"})
+        assert paused.status_code == 200, paused.text
+        assert (await asking.get("/api/schedules/nightly")).json()["schedule"]["resume_at"] == "2026-04-01T00:00:00Z"
+
+
+async def test_what_looks_like_a_time_and_is_none_is_left_alone(shop: Shop) -> None:
+    for name in ("2026-03-27", "2026-03-27T10:00"):
+        await shop.report.options(id=name).start("x")
+        async with shop.asking() as asking:
+            assert name in (await all_of(asking, id_prefix=name))[0]
+
+
 async def test_a_list_holds_no_values_however_long_they_are(shop: Shop) -> None:
     with pytest.raises(ValueError, match="alert"):
         await shop.checkout.options(id="odd")("bad")

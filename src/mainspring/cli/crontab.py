@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +9,13 @@ import click
 
 from mainspring.cli import display
 from mainspring.cli.commands import FAILED, Group, note, output_option
+from mainspring.cli.times import time
 from mainspring.errors import InvalidCron
 from mainspring.model.clock import SystemClock, to_datetime
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from mainspring.recurrence.crontab_items import ParsedCronItem
 
 
@@ -25,7 +27,12 @@ def crontab() -> None:
 @crontab.command
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--count", type=click.IntRange(min=0), default=3, show_default=True, help="Next times of each entry.")
-@click.option("--after", type=click.DateTime(), help="Show times after this one, UTC, instead of now.")
+@click.option(
+    "--after",
+    type=time,
+    metavar="TIME",
+    help="Show times after this one, UTC unless it says otherwise.  [default: now]",
+)
 @output_option("table", "json")
 @click.pass_context
 def check(ctx: click.Context, file: Path, count: int, after: datetime | None, output: str) -> None:
@@ -44,7 +51,7 @@ def check(ctx: click.Context, file: Path, count: int, after: datetime | None, ou
         for fault in error.faults:
             click.echo(f"{file}: {fault}", err=True)
         ctx.exit(FAILED)
-    since = after.replace(tzinfo=UTC) if after is not None else to_datetime(SystemClock().now())
+    since = after or to_datetime(SystemClock().now())
     entries = [_entry(item, since, count) for item in items]
     if output == "json":
         display.as_json(entries)

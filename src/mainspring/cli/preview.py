@@ -112,13 +112,7 @@ def _spec_of_file(name: str, given: dict[str, Any]) -> Spec:
 
 
 def _moment(text: str | None, name: str, spec: Spec) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        return parse_instant(text, name)
-    return when.replace(tzinfo=spec.zone.tzinfo) if when.tzinfo is None else when
+    return None if text is None else parse_instant(text, name, spec.zone.tzinfo)
 
 
 def preview_json(shown: Preview) -> dict[str, Any]:

@@ -11,8 +11,9 @@ import msgspec
 from mainspring.app.functions import Call
 from mainspring.app.options import Options
 from mainspring.cli.commands import FAILED, Command, note
-from mainspring.cli.run_options import duration, time
+from mainspring.cli.run_options import duration
 from mainspring.cli.target import load_app
+from mainspring.cli.times import time
 from mainspring.codec.loose import LOOSE
 from mainspring.engine.registry import Bound
 from mainspring.errors import InvalidInput, UnknownFunction

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from mainspring.cli.times import time
 from mainspring.model.states import State
 
 if TYPE_CHECKING:
@@ -18,15 +18,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 _TIMES = ("created", "started", "completed", "due")
-
-
-def time(text: str) -> datetime:
-    """A time as people write it: 2026-01-31, 2026-01-31T12:00, 2026-01-31T12:00+01:00. Without a zone it is UTC."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is no time; write it as 2026-01-31 or 2026-01-31T12:00+01:00") from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def duration(text: str) -> float | str:

@@ -9,7 +9,8 @@ import click
 from mainspring.app.settings import Settings
 from mainspring.cli import display, manage, run_page
 from mainspring.cli.commands import NOT_FOUND, Group, ids_from, note, output_option, url_option
-from mainspring.cli.run_options import filter_options, filters_of, time
+from mainspring.cli.run_options import filter_options, filters_of
+from mainspring.cli.times import time
 from mainspring.cli.written import carry_out
 from mainspring.errors import NotFound
 from mainspring.model.clock import to_datetime, to_micros

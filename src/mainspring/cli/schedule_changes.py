@@ -11,7 +11,8 @@ from mainspring.app.described import changes_of, definition_of, definitions_of
 from mainspring.app.settings import Settings
 from mainspring.cli import display, schedule_page
 from mainspring.cli.commands import Command, ids_from, note, output_option, url_option
-from mainspring.cli.schedule_flags import described, describing, future, past, read_json
+from mainspring.cli.schedule_flags import described, describing, read_json
+from mainspring.cli.times import future, past
 from mainspring.cli.written import carry_out, reason_option
 from mainspring.model.clock import to_datetime
 from mainspring.operations.connect import connect
@@ -207,7 +208,7 @@ def backfill(
     """Take all actions of a stretch of time; without --start, show how far those that were asked for have come.
 
     \b
-      mainspring schedules backfill nightly --start 2027-01-01T00:00Z --end 2027-01-31T23:59Z
+      mainspring schedules backfill nightly --start 2027-01-01 --end 2027-01-31T23:59
       mainspring schedules backfill nightly
       mainspring schedules backfill nightly --stop 8f0q2mc1xz
     """

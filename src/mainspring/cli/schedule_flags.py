@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from mainspring.errors import InvalidInput
-from mainspring.model.clock import to_datetime
-from mainspring.recurrence.durations import parse_duration
+from mainspring.recurrence import Spec
 from mainspring.recurrence.instants import parse_instant
 from mainspring.recurrence.search import FOLDS, GAPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
-
-    from mainspring.model.clock import Clock
+    from datetime import tzinfo
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -47,8 +44,8 @@ _FLAGS = (
     click.option("--calendar", "calendars", multiple=True, metavar="JSON", help="A calendar. Repeatable."),
     click.option("--exclude", multiple=True, metavar="WHAT", help="Not then: calendar, date or cron. Repeatable."),
     click.option("--timezone", metavar="ZONE", help="An IANA name such as Europe/Paris.  [default: UTC]"),
-    click.option("--start", metavar="TIME", help="Not before this time."),
-    click.option("--end", metavar="TIME", help="Not after this time."),
+    click.option("--start", metavar="TIME", help="Not before this time, in that zone unless it says otherwise."),
+    click.option("--end", metavar="TIME", help="Not after this time, likewise."),
     click.option("--jitter", metavar="DURATION", help="Begin up to so much later."),
     click.option("--gap", type=click.Choice(GAPS), help="Times that the clocks jump over."),
     click.option("--fold", type=click.Choice(FOLDS), help="Times that the clocks show twice."),
@@ -121,7 +118,16 @@ def _spec(given: dict[str, Any], present: dict[str, Any]) -> dict[str, Any] | No
             named[name] = [
                 _json(text, f"--{name.removesuffix('s')}") if text[:1] in "{[" else text for text in named[name]
             ]
-    return {**present, **named}
+    spec = {**present, **named}
+    for name in ("start", "end"):
+        if name in named:
+            spec[name] = parse_instant(named[name], f"--{name}", _zone(spec)).isoformat()
+    return spec
+
+
+def _zone(spec: dict[str, Any]) -> tzinfo:
+    """Dates and times without a zone are those of the schedule's own, as everything is that says when it fires."""
+    return Spec.from_dict({key: spec[key] for key in ("timezone", "timezoneData") if spec.get(key)}).zone.tzinfo
 
 
 def _policy_value(name: str, given: Any) -> Any:
@@ -167,23 +173,3 @@ def _json(text: str, flag: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise click.UsageError(f"{flag}: {text!r} is not JSON: {error.msg} at column {error.colno}") from None
-
-
-def past(text: str, flag: str, clock: Clock) -> datetime:
-    """A time, or how long ago: 2h."""
-    return _moment(text, flag, clock, -1)
-
-
-def future(text: str, flag: str, clock: Clock) -> datetime:
-    """A time, or in how long: 2h."""
-    return _moment(text, flag, clock, 1)
-
-
-def _moment(text: str, flag: str, clock: Clock, sign: int) -> datetime:
-    now = to_datetime(clock.now())
-    if text == "now":
-        return now
-    try:
-        return now + sign * parse_duration(text)
-    except InvalidInput:
-        return parse_instant(text, flag)

@@ -11,7 +11,8 @@ from mainspring.cli import display, schedule_page
 from mainspring.cli.commands import FAILED, Group, note, output_option, url_option
 from mainspring.cli.preview import preview
 from mainspring.cli.schedule_changes import CHANGES
-from mainspring.cli.schedule_flags import future, pairs, past
+from mainspring.cli.schedule_flags import pairs
+from mainspring.cli.times import future, past
 from mainspring.model.clock import to_datetime
 from mainspring.model.schedules import Outcome
 from mainspring.operations.connect import connect

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from mainspring.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = 253_402_300_800
@@ -47,12 +51,21 @@ def as_datetime(when: Instant, name: str = "time") -> datetime:
     return EPOCH + timedelta(seconds=_seconds(when, name))
 
 
-def parse_instant(text: str, name: str = "time") -> datetime:
-    """An aware datetime from RFC 3339 / ISO 8601 text."""
+def parse_instant(text: str, name: str = "time", zone: tzinfo | None = None) -> datetime:
+    """An aware datetime from RFC 3339 / ISO 8601 text.
+
+    With a `zone` a time that does not say its own is one of that zone, and a date is the midnight there at which it begins.
+    Without one both are errors.
+    """
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidInput(f"{name}: {text!r} is no time; write it like 2027-01-31T09:00:00Z") from None
+        example = (
+            "2027-01-31T09:00:00Z" if zone is None else "2027-01-31, 2027-01-31T09:00 or 2027-01-31T09:00:00+01:00"
+        )
+        raise InvalidInput(f"{name}: {text!r} is no time; write it like {example}") from None
+    if zone is not None and when.tzinfo is None:
+        return when.replace(tzinfo=zone)
     if len(text) <= 10:
         raise InvalidInput(f"{name}: {text!r} is a date; write a time with its zone, like 2027-01-31T09:00:00Z")
     floor_second(when, name)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
+import functools
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from mainspring.errors import InvalidInput
+from mainspring.recurrence.instants import parse_instant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,19 +20,18 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound=msgspec.Struct)
 MOST_BYTES = 1_000_000
 _ZERO = "text has a zero character in it, which no id, name or reason has"
-_LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?")
 
 
 def read_pairs(kind: type[S], pairs: Iterable[tuple[str, str]]) -> S:
     """An object from the pairs of a query or a form. What was left empty was not given; other names are ignored."""
-    lists = _lists(kind)
+    lists, moments = _fields_of(kind, list), _fields_of(kind, datetime)
     values: dict[str, Any] = {}
     for name, text in pairs:
         if name not in kind.__struct_fields__ or not text:
             continue
         if "\0" in text:
             raise InvalidInput(_ZERO)
-        value = _zoned(text)
+        value = _zoned(name, text) if name in moments else text
         if name in lists:
             values.setdefault(name, []).append(value)
         else:
@@ -45,10 +46,15 @@ async def read_json(kind: type[S], request: Request) -> S:
     raw = await body(request)
     if rb"\u0000" in raw:
         raise InvalidInput(_ZERO)
+    moments = _fields_of(kind, datetime)
     try:
-        values = msgspec.json.decode(raw)
+        values: Any = msgspec.json.decode(raw)
     except msgspec.DecodeError as error:
         raise InvalidInput(f"the body is not JSON: {error}") from None
+    if isinstance(values, dict):
+        given = cast("dict[str, Any]", values)
+        zoned = {name: _zoned(name, given[name]) for name in moments & given.keys() if isinstance(given[name], str)}
+        values = given | zoned
     return _convert(values, kind, strict=True)
 
 
@@ -77,18 +83,16 @@ def _convert(values: Any, kind: type[S], *, strict: bool) -> S:
         raise InvalidInput(str(error)) from None
 
 
-def _lists(kind: type[msgspec.Struct]) -> set[str]:
+@functools.cache
+def _fields_of(kind: type[msgspec.Struct], wanted: type) -> frozenset[str]:
+    """The names of the fields that are, or may be, of a type."""
     found: set[str] = set()
     for name, hint in get_type_hints(kind).items():
-        kinds = [hint, *get_args(hint)]
-        if any(get_origin(each) is list for each in kinds):
+        if any(wanted in {each, get_origin(each)} for each in (hint, *get_args(hint))):
             found.add(name)
-    return found
+    return frozenset(found)
 
 
-def _zoned(text: str) -> str:
-    """Browsers send times without zone and seconds; the forms say that they are UTC."""
-    found = _LOCAL_TIME.fullmatch(text)
-    if found is None:
-        return text
-    return f"{text}Z" if found[1] else f"{text}:00Z"
+def _zoned(name: str, text: str) -> str:
+    """Browsers send times without zone and seconds, and people write dates; the forms say that they are UTC."""
+    return parse_instant(text, name, UTC).isoformat()

@@ -52,7 +52,7 @@ class Renderer:
         )
         filters: dict[str, Any] = self._templates.filters
         filters.update(pretty=pretty, sparse=sparse, count=words.count, duration=words.duration)
-        filters.update(outcome=words.outcome, moment=words.moment, rate=words.rate)
+        filters.update(outcome=words.outcome, moment=words.moment, rate=words.rate, in_form=words.in_form)
         known: dict[str, Any] = self._templates.globals
         known.update(charts=charts, limits=words.limits, asset_version=asset_version())
 

@@ -17,7 +17,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 Id: TypeAlias = Annotated[str, Meta(min_length=1, max_length=600, description="The id of a run or schedule.")]
 Reason: TypeAlias = Annotated[str, Meta(max_length=1_000, description="Why. It is kept in the record of actions.")]
-Moment: TypeAlias = Annotated[datetime, Meta(tz=True, description="With its offset from UTC.")]
+Moment: TypeAlias = Annotated[
+    datetime,
+    Meta(tz=True, description="RFC 3339; without an offset it is UTC, and a date is the midnight at which it begins."),
+]
 PageSize: TypeAlias = Annotated[int, Meta(ge=1, le=500, description="How many to show.")]
 After: TypeAlias = Annotated[str, Meta(max_length=700, description="`next` of the page before.")]
 

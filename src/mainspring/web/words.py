@@ -10,6 +10,8 @@ from zoneinfo import ZoneInfo
 
 from markupsafe import Markup
 
+from mainspring.recurrence.instants import parse_instant
+
 if TYPE_CHECKING:
     from mainspring.web.pages.queues import Limits
 
@@ -86,6 +88,11 @@ def moment(when: datetime, zone: str | None = None) -> str:
         with suppress(ValueError, KeyError, OSError):  # a zone that a schedule carries itself may be unknown here
             when = when.astimezone(ZoneInfo(zone))
     return f"{when:%Y-%m-%d %H:%M:%S} {when.tzname() or 'UTC'}"
+
+
+def in_form(text: str | None) -> str:
+    """A time of the address, however it was written, as a field of a form takes it: in UTC, without saying so."""
+    return f"{parse_instant(text, zone=UTC).astimezone(UTC):%Y-%m-%dT%H:%M:%S}" if text else ""
 
 
 def time_tag(when: datetime | None, now: datetime, *, coming: bool = False) -> Markup | str:

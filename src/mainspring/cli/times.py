@@ -1,0 +1,50 @@
+"""Times as people write them on the command line: in UTC, which is what commands print, unless they say otherwise."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+import click
+
+from mainspring.errors import InvalidInput
+from mainspring.model.clock import to_datetime
+from mainspring.recurrence.durations import parse_duration
+from mainspring.recurrence.instants import parse_instant
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from mainspring.model.clock import Clock
+
+
+def time(text: str) -> datetime:
+    """The type of an option: 2026-01-31 is the midnight at which that day begins, 2026-01-31T12:00, 2026-01-31T12:00+01:00."""
+    try:
+        return parse_instant(text, "time", UTC)
+    except InvalidInput as error:
+        raise click.BadParameter(str(error).removeprefix("time: ")) from None
+
+
+def past(text: str, flag: str, clock: Clock) -> datetime:
+    """A time, or how long ago: 2h."""
+    return _moment(text, flag, clock, -1)
+
+
+def future(text: str, flag: str, clock: Clock) -> datetime:
+    """A time, or in how long: 2h."""
+    return _moment(text, flag, clock, 1)
+
+
+def _moment(text: str, flag: str, clock: Clock, sign: int) -> datetime:
+    now = to_datetime(clock.now())
+    if text == "now":
+        return now
+    try:
+        length = parse_duration(text)
+    except InvalidInput:
+        return parse_instant(text, flag, UTC)
+    try:
+        return now + sign * length
+    except OverflowError:
+        raise InvalidInput(f"{flag}: {text} from now there is no year that could be written") from None
