@@ -156,6 +156,63 @@ async def test_while_the_database_is_away_the_patient_wait_and_the_impatient_fai
     assert await patient == CREATED
 
 
+async def test_the_impatient_fail_at_once_also_while_the_patient_are_waiting(committer: Committer, gate: Gate) -> None:
+    def refuse(_: Sequence[Op]) -> None:
+        raise StoreUnavailable("away")
+
+    gate.refuse = refuse
+    patient = [committer.commit(Start(run("p0")))]
+    for _ in range(7):  # the pauses have become long by now
+        await asyncio.to_thread(gate.wait)
+    try:
+        patient.append(committer.commit(Start(run("p1"))))
+        with pytest.raises(StoreUnavailable):
+            async with asyncio.timeout(PATIENCE):
+                await committer.commit(Start(run("impatient")), patient=False)
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(StoreUnavailable):
+                await asyncio.to_thread(committer.commit_sync, Start(run("blocking")), patient=False)
+    finally:
+        gate.refuse = lambda _: None
+    assert not any(each.done() for each in patient)
+    assert await asyncio.gather(*patient) == [CREATED] * 2
+    assert gate.batches[-1] == ["p0", "p1"]
+
+
+async def test_closing_while_the_database_is_away_refuses_what_waits_for_it(gate: Gate) -> None:
+    def refuse(_: Sequence[Op]) -> None:
+        raise StoreUnavailable("away")
+
+    gate.refuse = refuse
+    committer = Committer(gate.apply, SystemClock())
+    waiting = [committer.commit(Start(run(f"r{number}"))) for number in range(3)]
+    await asyncio.to_thread(gate.wait)
+    await asyncio.to_thread(committer.close)
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(each) for each in answers] == [StoreUnavailable] * 3
+
+
+async def test_after_a_long_absence_what_has_come_together_is_committed_in_batches(
+    committer: Committer, gate: Gate
+) -> None:
+    away = True
+
+    def refuse(_: Sequence[Op]) -> None:
+        if away:
+            raise StoreUnavailable("away")
+
+    gate.refuse = refuse
+    first = committer.commit(Start(run("first")))
+    await asyncio.to_thread(gate.wait)
+    others = committer.commit_all([Start(run(f"r{number}")) for number in range(2500)])
+    with pytest.raises(StoreUnavailable):  # all that came before this has been tried with it
+        await committer.commit(Start(run("impatient")), patient=False)
+    away = False
+    assert await first == CREATED
+    assert await others == [CREATED] * 2500
+    assert [len(batch) for batch in gate.batches[-3:]] == [1000, 1000, 501]
+
+
 async def test_a_patient_blocking_caller_waits_too(committer: Committer, gate: Gate) -> None:
     failures = iter([True, True])
 
@@ -224,6 +281,27 @@ async def test_writes_about_one_run_keep_their_order_behind_one_that_is_held_up(
     gate.held = set()
     assert [await first, await second, await third] == [Written()] * 3
     assert [each.completed is not None for each in store.steps("a")] == [True, True]
+
+
+async def test_the_impatient_do_not_wait_behind_a_hold_up_for_a_database_that_is_away(
+    committer: Committer, gate: Gate, store: Store
+) -> None:
+    def refuse(_: Sequence[Op]) -> None:
+        raise StoreUnavailable("away")
+
+    start(store, in_hand("a"))
+    gate.held = {"a"}
+    held = committer.commit(Write("w1", step("a")))
+    gate.wait()
+    gate.wait()  # the slow lane has tried
+    gate.refuse = refuse
+    try:
+        with pytest.raises(StoreUnavailable):
+            async with asyncio.timeout(PATIENCE):
+                await committer.commit(Write("w1", step("a", "1")), patient=False)
+    finally:
+        gate.refuse, gate.held = lambda _: None, set()
+    assert await held == Written()
 
 
 async def test_after_a_hold_up_a_run_goes_the_fast_way_again(committer: Committer, gate: Gate, store: Store) -> None:

@@ -155,28 +155,28 @@ class Committer:
     def _serve(self, tickets: list[Ticket], *, wait: bool) -> None:
         """Commit a batch. Without `wait`, what must be made again later goes back to the thread's queue."""
         pause = _FIRST_PAUSE
-        tickets = self._lane.divert(tickets)
-        while tickets:
+        while tickets := self._lane.divert(tickets):
+            batch = tickets[:_LARGEST_BATCH]
             try:
-                answers = self._apply([ticket.op for ticket in tickets], self._clock.now())
+                answers = self._apply([ticket.op for ticket in batch], self._clock.now())
             except StoreError as error:
                 tickets = self._keep_patient(tickets, error)
                 if not wait:
                     if tickets:
                         self._queue.put(tickets)
                     return
-                if tickets and self._pause(pause, error):
+                if tickets and self._pause(tickets, pause, error):
                     answer(self._clock, tickets, [error] * len(tickets))
                     return
                 pause = min(pause * 2, _LONGEST_PAUSE)
             except Exception as error:  # noqa: BLE001
-                self._isolate(tickets, error, wait=wait)
-                return
+                self._isolate(batch, error, wait=wait)
+                tickets = tickets[len(batch) :]
             else:
                 self.batches += 1
-                self.committed += len(tickets)
-                self._settle(tickets, answers)
-                return
+                self.committed += len(batch)
+                self._settle(batch, answers)
+                tickets = tickets[len(batch) :]
 
     def _settle(self, tickets: list[Ticket], answers: Sequence[Result | Exception]) -> None:
         """Answer what is answered. What somebody holds up must not hold up the rest."""
@@ -188,10 +188,25 @@ class Committer:
         settled = [(ticket, result) for ticket, result in pairs if result is not Verdict.HELD]
         answer(self._clock, [ticket for ticket, _ in settled], [result for _, result in settled])
 
-    def _pause(self, seconds: float, error: StoreError) -> bool:
-        """Wait before the next try; whether there is to be none."""
+    def _pause(self, tickets: list[Ticket], seconds: float, error: StoreError) -> bool:
+        """Wait before the next try; whether there is to be none.
+
+        What comes meanwhile lines up behind `tickets`, and who is not patient does not have to wait for the end of a pause.
+        """
         log.warning("the database does not take writes, trying again in %.2g s: %s", seconds, error)
-        return self._closing.wait(seconds)
+        until = self._clock.monotonic() + seconds
+        while not self._closing.is_set() and (left := until - self._clock.monotonic()) > 0:
+            try:
+                found = self._queue.get(timeout=left)
+            except Empty:
+                break
+            if found is None:
+                self._queue.put(None)  # for the thread, when it is through with this
+                break
+            tickets += found
+            if not all(ticket.patient for ticket in found):
+                break
+        return self._closing.is_set()
 
     def _isolate(self, tickets: list[Ticket], error: Exception, *, wait: bool) -> None:
         """A defect, of a write or of the store: its writer must learn of it, and nobody else suffer from it."""

@@ -82,6 +82,7 @@ class SlowLane:
         try:
             return self._apply([ticket.op for ticket in heads], self._clock.now())
         except StoreError as error:
+            self._keep_patient(error)
             return [Verdict.HELD if ticket.patient else error for ticket in heads]
         except Exception as error:  # the waiters must learn of it, whatever it is
             log.exception("%d writes that had been held up failed", len(heads))
@@ -98,6 +99,14 @@ class SlowLane:
                 if not line:
                     del self._lines[run_of(ticket.op)]
         answer(self._clock, [ticket for ticket, _ in settled], [result for _, result in settled])
+
+    def _keep_patient(self, error: StoreError) -> None:
+        """Who lines up behind a head, and is not patient, does not wait for the database to come back."""
+        with self._lock:
+            late = [ticket for line in self._lines.values() for ticket in list(line)[1:] if not ticket.patient]
+            for ticket in late:
+                self._lines[run_of(ticket.op)].remove(ticket)
+        answer(self._clock, late, [error] * len(late))
 
     def _give_up(self) -> None:
         with self._lock:
