@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -96,6 +97,83 @@ async def test_classmethods_and_staticmethods_are_too_and_know_their_class(store
         assert await shop_class("Paris").grow(10) == 31
         assert await shop_class.count(1) == await shop_class("Paris").count(1) == 2
         assert [step.name for step in record(app, "a")] == ["sleep", "Shop.rated", "Shop.static"]
+
+
+@pytest.mark.parametrize("kind", ["workflow", "step", "transaction"])
+def test_a_classmethod_is_made_before_it_is_a_workflow(kind: str) -> None:
+    class Wrong:
+        @classmethod
+        async def one(cls) -> None: ...
+
+    with pytest.raises(InvalidInput, match=rf"'Wrong.one' takes cls .* write @classmethod below @app.{kind}, directly"):
+        getattr(App(), kind)(vars(Wrong)["one"].__func__)  # what stands between @classmethod and the function sees this
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="there a classmethod does not say that it is one")
+def test_a_classmethod_by_another_name_is_found_out_when_it_is_used() -> None:
+    local = App()
+
+    class Wrong:
+        @classmethod
+        @local.workflow
+        async def one(klass) -> None: ...  # noqa: N804  # pyright: ignore[reportSelfClsParameterName]
+
+    wrong: Any = Wrong
+    for owner in (wrong, wrong()):
+        with pytest.raises(InvalidInput, match=r"write @classmethod below @app.workflow, directly above the function"):
+            _ = owner.one
+
+
+async def test_a_staticmethod_may_stand_above_and_below(store_url: str) -> None:
+    local = App()
+
+    class Counter:
+        @local.scheduled("0 * * * *")
+        @staticmethod
+        @local.workflow
+        async def above() -> str:
+            return "above"
+
+        @staticmethod
+        @local.scheduled("0 * * * *", id="beside")
+        @local.workflow
+        async def between() -> str:
+            return "between"
+
+        @local.scheduled("0 * * * *", id="below")
+        @local.workflow
+        @staticmethod
+        async def below() -> str:
+            return "below"
+
+    counter: Any = Counter
+    async with world(local, url=store_url, at="2026-01-01T00:30Z") as w:
+        assert [await each() for each in (counter.above, counter().between, counter.below)] == [
+            "above",
+            "between",
+            "below",
+        ]
+        await w.advance("1h")
+        ticks = [await local.schedules.ticks(schedule) for schedule in ("Counter.above", "beside", "below")]
+        assert [[tick.outcome for tick in page] for page in ticks] == [["fired"]] * 3
+
+
+def test_one_decorator_is_enough_whatever_stands_between() -> None:
+    local = App()
+
+    @local.step
+    async def one() -> None: ...
+
+    with pytest.raises(InvalidInput, match=r"<step one> is registered already; use one decorator"):
+        local.workflow(staticmethod(one))
+
+
+@pytest.mark.parametrize("wrapper", [classmethod, staticmethod])
+def test_a_schedule_stands_above_a_workflow(wrapper: Any) -> None:
+    async def one() -> None: ...
+
+    with pytest.raises(InvalidInput, match=r"write @app.workflow between the two"):
+        App().scheduled("0 * * * *")(wrapper(one))
 
 
 async def test_outside_runs_methods_that_are_steps_are_plain_methods() -> None:

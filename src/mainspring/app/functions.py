@@ -127,6 +127,11 @@ class _Fn(Generic[P, R]):
         bound = self._function.bound
         if bound is Bound.CLASS:
             return self._copy(receiver=owner)
+        if obj is not None and obj is owner:  # only a classmethod asks so
+            raise InvalidInput(
+                f"{self.name!r} does not know that it is a classmethod; write @classmethod below @app.{self._function.kind}, "
+                "directly above the function"
+            )
         return self if obj is None or bound is Bound.NOT else self._copy(receiver=obj)
 
     def _in_run(self) -> Line | None:

@@ -184,9 +184,11 @@ class Scope(Hooks):
         """
 
         def decorate(fn: F) -> F:
-            made: Any = fn
+            made: Any = registry.inside(fn)
             if not isinstance(made, (AsyncFn, SyncFn)):
-                raise InvalidInput(f"@scheduled goes above @workflow, and {fn!r} is not a workflow yet")
+                raise InvalidInput(
+                    f"@scheduled goes above @workflow, and {fn!r} is not a workflow yet; write @app.workflow between the two"
+                )
             function: Function = made._function  # noqa: SLF001  (its other half)
             self._schedule(
                 declared.scheduled(
@@ -250,8 +252,8 @@ class Scope(Hooks):
         return self._places[key]
 
     def _register(self, fn: Any, kind: str, name: str | None, **how: Any) -> Any:
-        if isinstance(fn, (AsyncFn, SyncFn)):
-            raise InvalidInput(f"{fn!r} is registered already; use one decorator")
+        if isinstance(there := registry.inside(fn), (AsyncFn, SyncFn)):
+            raise InvalidInput(f"{there!r} is registered already; use one decorator")
         function = registry.make(fn, kind, name=name, full_name=self._full_name, **how)
         self._add(function)
         make: Any = AsyncFn if function.is_async else SyncFn

@@ -127,15 +127,18 @@ def make(
 ) -> Function:
     """Look at a function once, at registration: whatever is wrong with it is an error now."""
     is_class_method = isinstance(fn, classmethod)
-    if isinstance(fn, (classmethod, staticmethod)):
-        fn = _inside(fn)
+    fn = inside(fn)
     if not inspect.isroutine(fn) and not callable(fn):
         raise InvalidInput(f"{fn!r} is not a function")
     title = name if name is not None else _own_name(fn)
     if not title.strip():
         raise InvalidInput(f"{fn!r} needs a name: give one with name=…")
     title = full_name(title)
-    bound = Bound.CLASS if is_class_method else Bound.INSTANCE if _is_method(fn) else Bound.NOT
+    if not is_class_method and _first_of_method(fn) == "cls":
+        raise InvalidInput(
+            f"{title!r} takes cls and is no classmethod here; write @classmethod below @app.{kind}, directly above the function"
+        )
+    bound = Bound.CLASS if is_class_method else Bound.INSTANCE if _first_of_method(fn) == "self" else Bound.NOT
     if at_most_once and kind == "workflow" and Retry.of(retry).attempts > 1:
         raise InvalidInput(f"{title!r} is never started a second time (at_most_once), so it cannot be retried")
     place = None if kind != "transaction" else 0 if bound is Bound.NOT else 1
@@ -166,8 +169,9 @@ def make(
     )
 
 
-def _inside(wrapper: Any) -> Any:
-    return wrapper.__func__
+def inside(fn: Any) -> Any:
+    """What a classmethod or staticmethod was made of; anything else as it is."""
+    return fn.__func__ if isinstance(fn, (classmethod, staticmethod)) else fn  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
 def _own_name(fn: Callable[..., Any]) -> str:
@@ -188,11 +192,11 @@ def _retention(length: timedelta | float | str | None, name: str) -> int | None:
     return FOR_EVER if length == "forever" else _positive(length, f"the retention of {name!r}")
 
 
-def _is_method(fn: Callable[..., Any]) -> bool:
-    """Whether `fn` was written in a class body as a method: then its first parameter is the instance."""
+def _first_of_method(fn: Callable[..., Any]) -> str:
+    """What `fn` calls its first parameter, if it was written in a class body: of a method `self` is the instance."""
     scope = fn.__qualname__.rpartition(".")[0]
-    first = next(iter(inspect.signature(fn).parameters), "")
-    return bool(scope) and not scope.endswith("<locals>") and first == "self"
+    in_class = bool(scope) and not scope.endswith("<locals>")
+    return next(iter(inspect.signature(fn).parameters), "") if in_class else ""
 
 
 def _source(fn: Callable[..., Any]) -> str:
