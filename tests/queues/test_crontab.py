@@ -12,6 +12,7 @@ import pytest
 
 from mainspring import App, Settings, run
 from mainspring.errors import InvalidCron, InvalidInput
+from mainspring.operations import pages
 from mainspring.recurrence import CronItem, CronOptions, parse_crontab
 from mainspring.testing import world
 
@@ -224,6 +225,25 @@ async def test_an_entry_that_no_live_worker_lists_is_stopped_and_goes_on_when_on
         assert "no live worker lists it" in info.stopped
         async with first.app:
             assert (await second.app.schedules.describe("rollup")).stopped is None
+
+
+async def test_a_review_looks_at_all_entries_however_many(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "AT_ONCE", 2)
+    first, second = Shop(store_url), Shop(store_url)
+    entries = [f"e{number}" for number in range(5)]
+    first.app.crontab(text="\n".join(f"* * * * * rollup ?id={entry}" for entry in entries))
+    async with world(second.app, url=store_url, at="2021-01-01T00:00:30Z") as w:
+        first.app.runtime.clock = w.clock
+        async with first.app:
+            await w.advance("1m")
+        worker: Any = second.app._worker
+        crontabs = worker._crontab._crontabs()
+        crontabs.review()
+        assert sorted(crontabs._unlisted) == entries
+        crontabs._unlisted = {entry: since - 61 for entry, since in crontabs._unlisted.items()}
+        crontabs.review()
+        stopped = [each.id for each in await second.app.schedules.list() if each.stopped is not None]
+        assert stopped == entries
 
 
 async def test_what_workers_wrote_over_each_other_is_put_right_by_the_next_review(store_url: str) -> None:

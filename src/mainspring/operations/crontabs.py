@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mainspring.model.queues import Limits, Queue
+from mainspring.operations.pages import schedules_of
 from mainspring.recurrence import Cron, Spec
 from mainspring.schedules.control import Control
-from mainspring.store.schedules import ScheduleFilter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +30,6 @@ log = logging.getLogger("mainspring.operations")
 GROUP = "crontab"
 """What such schedules have as their app: they belong to no version of the code."""
 _PATIENCE = 60.0
-_PAGE = 1_000
 _UNLISTED = "no live worker lists it in its crontab"
 
 
@@ -77,11 +76,10 @@ class Crontabs:
 
         Workers that come, go and read their files at the same time may each have written what was so a moment before.
         """
-        rows = self._store.schedules.page(ScheduleFilter(app=GROUP, limit=_PAGE))
-        if not rows:
-            return
-        listed = self._listed()
-        for row in rows:
+        listed: Mapping[str, list[Any]] | None = None
+        for row in schedules_of(self._store.schedules, GROUP):
+            if listed is None:  # where there are no entries, nobody is asked
+                listed = self._listed()
             if row.id in listed:
                 self._unlisted.pop(row.id, None)
                 self._agree(row, listed[row.id])

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from mainspring.operations.pages import schedules_of
 from mainspring.schedules.control import Control
-from mainspring.store.schedules import ScheduleFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from mainspring.store.schedules import Decide
 
 log = logging.getLogger("mainspring.operations")
-
-_PAGE = 1_000
 
 
 class Declared:
@@ -69,12 +67,8 @@ class Declared:
         self._store.schedules.keep_hooks(self._app, kept, [hook.version for hook in there])
 
     def _there(self) -> dict[str, Schedule]:
-        found: dict[str, Schedule] = {}
-        after: str | None = None
-        while page := self._store.schedules.page(ScheduleFilter(app=self._app, after=after, limit=_PAGE)):
-            found |= {row.id: row for row in page if row.version is not None}
-            after = page[-1].id
-        return found
+        rows = schedules_of(self._store.schedules, self._app)
+        return {row.id: row for row in rows if row.version is not None}
 
     def _rules(self, rows: list[Schedule]) -> Callable[[Schedule], bool]:
         versions = {row.version for row in rows if row.version is not None}

@@ -5,10 +5,25 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from mainspring.store.schedules import ScheduleFilter
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from mainspring.model.schedules import Schedule
+    from mainspring.store.schedules import ScheduleStore
+
 T = TypeVar("T")
+AT_ONCE = 1_000
+"""How many schedules are read in one go."""
+
+
+def schedules_of(store: ScheduleStore, app: str) -> Iterator[Schedule]:
+    """All schedules of an app by id, however many there are. They may be changed on the way."""
+    after: str | None = None
+    while page := store.page(ScheduleFilter(app=app, after=after, limit=AT_ONCE)):
+        yield from page
+        after = page[-1].id
 
 
 class Page(Generic[T]):
