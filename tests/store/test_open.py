@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,6 +34,20 @@ def test_a_sqlite_url_names_a_file(url: str, path: str) -> None:
     store = open_store(url, StoreSettings())
     assert isinstance(store, SqliteStore)
     store.close()
+
+
+def test_a_file_that_is_ready_is_opened_without_a_turn_at_writing(sqlite_url: str) -> None:
+    """Who has the turn may be waiting for a transaction of the very caller that opens it."""
+    first, second = (open_store(sqlite_url, StoreSettings()) for _ in range(2))
+    assert isinstance(first, SqliteStore)
+    first.open()
+    opening = threading.Thread(target=second.open)
+    with first._db.write():
+        opening.start()
+        opening.join(60)
+        assert not opening.is_alive()
+    second.close()
+    first.close()
 
 
 @pytest.mark.parametrize("url", ["postgresql://user@host/name", "postgres://user@host/name"])

@@ -12,7 +12,7 @@ import pytest
 
 from mainspring import App, Client, Overlap, Policy, Spec, State, run
 from mainspring.app.declared import Declaration
-from mainspring.errors import Conflict, InTransaction, InvalidInput, NotFound, RunCancelled
+from mainspring.errors import Conflict, InTransaction, InvalidInput, NotFound, RunCancelled, SchemaError
 from mainspring.recurrence import Interval
 from mainspring.store.open import sqlite_path
 from mainspring.testing import world
@@ -191,6 +191,42 @@ async def test_the_first_thing_an_app_does_can_be_to_join_a_transaction_that_has
                 handle = await late.start("echo", "joined at once")
             await mine.commit()
         assert await handle.result() == "joined at once"
+
+
+@pytest.mark.parametrize("kind", [*own.SQLITE, *own.ALCHEMY])
+@pytest.mark.parametrize("journal", ["wal", "delete"])
+async def test_tables_cannot_be_made_beside_a_transaction_which_is_told_at_once(
+    kind: str, journal: str, sqlite_url: str
+) -> None:
+    """Waiting for the turn to make them would be waiting for the transaction, which waits for us."""
+    bank.execute(sqlite_url, f"PRAGMA journal_mode = {journal}", "CREATE TABLE ledger (entry text NOT NULL)")
+    async with Client(sqlite_url) as fresh:
+        async with own.opened(sqlite_url, kind) as mine:
+            await mine.execute("INSERT INTO ledger VALUES ('first')")
+            with pytest.raises(
+                SchemaError, match=r"cannot be made while a transaction is open .* run `mainspring db migrate"
+            ):
+                await fresh.joined(mine.given).__aenter__()
+            await mine.commit()
+        assert await fresh.runs.counts() == {}
+        async with own.opened(sqlite_url, kind) as mine:
+            await mine.execute("INSERT INTO ledger VALUES ('second')")
+            async with fresh.joined(mine.given):
+                handle = await fresh.start("echo", "after all")
+            await mine.commit()
+        assert (await handle.describe()).state is State.QUEUED
+
+
+async def test_a_transaction_that_has_only_read_is_told_so_too(sqlite_url: str) -> None:
+    """It would not see the tables that are made beside it."""
+    bank.execute(sqlite_url, "PRAGMA journal_mode = wal", "CREATE TABLE ledger (entry text NOT NULL)")
+    mine = sqlite3.connect(sqlite_path(sqlite_url), isolation_level=None)
+    mine.execute("BEGIN")
+    mine.execute("SELECT * FROM ledger").fetchall()
+    async with Client(sqlite_url) as fresh:
+        with pytest.raises(SchemaError, match="cannot be made while a transaction is open"):
+            fresh.joined(mine).__enter__()
+    mine.close()
 
 
 async def test_a_step_that_joins_starts_the_same_run_when_it_is_tried_again(store_url: str) -> None:

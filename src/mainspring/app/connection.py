@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainspring.app.ears import Ears
+from mainspring.errors import SchemaError
 from mainspring.model.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -25,10 +26,16 @@ class Connection:
         settings: Settings,
         clock: Clock,
         backstage: Backstage,
+        *,
+        beside: bool = False,
     ) -> None:
         self.clock = clock
         self.store = backstage.store(url, settings)
-        self.store.open(migrate=settings.migrate)
+        try:
+            self.store.open(migrate=settings.migrate, beside=beside)
+        except SchemaError:
+            self.store.close()
+            raise
         if isinstance(clock, SystemClock):
             clock.offset = self.store.clock_offset()
         self.committer = backstage.committer(self.store, clock)

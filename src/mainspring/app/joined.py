@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mainspring.engine.context import Line, StepScope, TransactionScope, current
 from mainspring.errors import InTransaction
+from mainspring.store import alchemy
 
 if TYPE_CHECKING:
     from contextvars import Token
@@ -31,7 +32,8 @@ class JoinedBlock:
             )
         if isinstance(where, TransactionScope):
             raise InTransaction("a transaction is open here already, and everything inside is part of it")
-        joined = self._runtime.connection().store.transactions.join(self._connection)
+        beside = not self._runtime.is_connected and alchemy.has_begun(self._connection)
+        joined = self._runtime.connection(beside=beside).store.transactions.join(self._connection)
         joined.check()
         step = where if isinstance(where, StepScope) else None
         self._scope = TransactionScope(self._runtime, joined, step=step)
@@ -44,7 +46,8 @@ class JoinedBlock:
             current.reset(self._token)
 
     async def __aenter__(self) -> Self:
-        await self._runtime.connected()
+        beside = not self._runtime.is_connected and await alchemy.has_begun_async(self._connection)
+        await self._runtime.connected(beside=beside)
         self.__enter__()
         if self._scope is not None:
             try:

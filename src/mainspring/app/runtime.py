@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -97,17 +98,21 @@ class Runtime:
         return keep_of(self.settings.retention, self.settings.function_retention, names)
 
     # -- connection ----------------------------------------------------------------------------------------------------
-    def connection(self) -> Connection:
-        """The connection, made now if there is none."""
+    def connection(self, *, beside: bool = False) -> Connection:
+        """The connection, made now if there is none. `beside`: while the caller has a transaction of its own open there."""
         with self._connecting:
             if self._connection is None:
-                self._connection = Connection(self.url, self.settings, self.clock, self.backstage)
+                self._connection = Connection(self.url, self.settings, self.clock, self.backstage, beside=beside)
             return self._connection
 
-    async def connected(self) -> Connection:
+    @property
+    def is_connected(self) -> bool:
+        return self._connection is not None
+
+    async def connected(self, *, beside: bool = False) -> Connection:
         if self._connection is not None:
             return self._connection
-        return await self.in_thread(self.connection)
+        return await self.in_thread(functools.partial(self.connection, beside=beside))
 
     async def in_thread(self, work: Callable[..., R], *args: Any) -> R:
         """Do something blocking on a thread, with civil time standing still meanwhile."""

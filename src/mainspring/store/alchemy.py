@@ -155,3 +155,18 @@ def unwrap(given: Any, spell: Spell = str, native: Native = _none) -> tuple[Any,
     if type(given).__module__.startswith("sqlalchemy."):
         raise InvalidInput(f"a SQLAlchemy Connection or Session can be joined, not {type(given).__name__}")
     return given, None, None
+
+
+def has_begun(given: Any) -> bool:
+    """Whether a transaction is open in SQLite on a user's connection. Of SQLAlchemy's asynchronous ones that is not known without awaiting."""
+    raw, _, _ = unwrap(given)
+    return bool(getattr(raw, "in_transaction", False))  # no driver of another database's has this
+
+
+async def has_begun_async(given: Any) -> bool:
+    """The same for every connection."""
+    if not type(given).__module__.startswith("sqlalchemy.ext.asyncio"):
+        return has_begun(given)
+    db = await given.connection() if hasattr(given, "sync_session") else given
+    raw = (await db.get_raw_connection()).driver_connection
+    return bool(getattr(raw, "in_transaction", False))

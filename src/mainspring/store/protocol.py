@@ -206,10 +206,11 @@ class Store(Protocol):
         ...
 
     # -- life ----------------------------------------------------------------------------------------------------------
-    def open(self, *, migrate: bool = True) -> None:
+    def open(self, *, migrate: bool = True, beside: bool = False) -> None:
         """Connect, and bring the tables up to date (or only check them). Safe when many processes do so at once.
 
-        Raises `SchemaError` when the tables are newer than this code, or older and `migrate` is false.
+        Raises `SchemaError` when the tables are newer than this code, or older and `migrate` is false. `beside` says that the
+        caller has a transaction of its own open: where making tables would wait for the end of that, it is a `SchemaError`, too.
         """
         ...
 

@@ -94,7 +94,8 @@ class PostgresStore:
         self.watching = Watching(self._rows, self._do_all, POSTGRES_SPANS, self._filters, POSTGRES_EACH)
 
     # -- life ----------------------------------------------------------------------------------------------------------
-    def open(self, *, migrate: bool = True) -> None:
+    def open(self, *, migrate: bool = True, beside: bool = False) -> None:
+        del beside  # tables are made beside any transaction, and seen by it
         if migrate:
             tables.migrate(self._db, self._sql, self._db.where)
         else:

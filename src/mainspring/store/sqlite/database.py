@@ -125,10 +125,12 @@ class Database:
             if fcntl is not None and self._temporary is None:
                 self._turns = os.open(f"{self.path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
                 _with_turns.add(self)
-            with self._turn:
-                self._writer = self._connect()
-                self._writer.execute("PRAGMA journal_mode = WAL")
-                self._opened = None if self._temporary is not None else _identity(self.path)
+            self._writer = self._connect()
+            if self._writer.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+                # Only then is there something to write: who has the turn may be waiting for a transaction of the caller's own.
+                with self._turn:
+                    self._writer.execute("PRAGMA journal_mode = WAL")
+            self._opened = None if self._temporary is not None else _identity(self.path)
 
     def close(self) -> None:
         with self._lock, self._lending:

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mainspring.errors import StoreError
+from mainspring.errors import SchemaError, StoreError, StoreUnavailable
 from mainspring.model.states import State
 from mainspring.store import migrations, sql
 from mainspring.store.functions import Functions
@@ -51,6 +51,10 @@ _KEEN_SECONDS = 0.003
 _KEEN_LOOKS = 200
 """Who has just seen another process commit looks more often for a while: where there was one word, others follow."""
 _MIGRATIONS = migrations.load("mainspring.store.sqlite")
+_BESIDE = (
+    "the tables of {url} are not there yet, or not up to date, and cannot be made while a transaction is open on the file; roll it "
+    "back, and make them before: enter the app or use any other verb of it first, or run `mainspring db migrate --url {url}`"
+)
 _REMEMBER = "CREATE TABLE IF NOT EXISTS migrations (name TEXT NOT NULL PRIMARY KEY)"
 
 _STRAND = """
@@ -90,13 +94,22 @@ class SqliteStore:
         self.watching = Watching(self._rows, self._do, SQLITE_SPANS, self._filters)
 
     # -- life ----------------------------------------------------------------------------------------------------------
-    def open(self, *, migrate: bool = True) -> None:
-        self._db.open()
-        if not migrate:
-            migrations.require_current(self.schema_report(), self.url)
-            return
+    def open(self, *, migrate: bool = True, beside: bool = False) -> None:
+        try:
+            self._db.open()
+            self._make_ready(migrate=migrate, beside=beside)
+        except StoreUnavailable as error:
+            if beside:  # a file that was never ours is made ready alone
+                raise SchemaError(_BESIDE.format(url=self.url)) from error
+            raise
+
+    def _make_ready(self, *, migrate: bool, beside: bool) -> None:
         report = self.schema_report()
+        if not migrate:
+            migrations.require_current(report, self.url)
         migrations.refuse_unknown(report, self.url)
+        if report.pending and beside:
+            raise SchemaError(_BESIDE.format(url=self.url))
         if report.pending:
             self._migrate()
 

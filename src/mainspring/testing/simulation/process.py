@@ -112,8 +112,8 @@ class FaultyStore:
         call.process = self._process  # type: ignore[attr-defined]
         return call
 
-    def open(self, *, migrate: bool = True) -> None:
-        del migrate
+    def open(self, *, migrate: bool = True, beside: bool = False) -> None:
+        del migrate, beside
 
     def close(self) -> None:
         pass
