@@ -181,7 +181,7 @@ def make(ex: Execution, effect: Transact) -> None:
 def _work(ex: Execution, effect: Transact, session: Session) -> None:
     text = _called(ex, effect, _scope(ex, effect, session), session)
     write, now = _record(ex, effect, text)
-    _note(effect, session.joined.do(session.joined.joining.checkpoint(write, now)))
+    _note(effect, session.record(write, now))
 
 
 @contextmanager
@@ -261,7 +261,7 @@ def _record_elsewhere(ex: Execution, effect: Transact, found: Outcome) -> None:
         write, now = _record(ex, effect, found.output)
         joined = session.joined
         joined.do(Deferred.decode(found.deferred).carry_out(joined.joining, now))
-        _note(effect, joined.do(joined.joining.checkpoint(write, now)))
+        _note(effect, session.record(write, now))
 
     ex.engine.store.transactions.transact(here)
 

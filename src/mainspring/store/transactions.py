@@ -19,7 +19,9 @@ from mainspring.model.ids import IdMaker
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
+    from mainspring.model.states import State
     from mainspring.store.joined import Joined
+    from mainspring.store.ops import Write
 
 T = TypeVar("T")
 
@@ -119,6 +121,13 @@ class Session(Protocol):
 
     def settle(self) -> None:
         """Send what is still held back, as an ORM does, and see that the function has left the transaction open."""
+        ...
+
+    def record(self, write: Write, now: int) -> State | None:
+        """Record the outcome of the transaction, as the last thing in it, blocking; see `Joining.checkpoint`.
+
+        It may be committed with that at once, so nobody must change his mind afterwards.
+        """
         ...
 
 

@@ -26,7 +26,7 @@ from mainspring.store.postgres import messages, news, stops
 from mainspring.store.postgres.one import Held
 from mainspring.store.postgres.queues import PostgresQueues
 from mainspring.store.postgres.schedules import PostgresSchedules
-from mainspring.store.postgres.statements import MOOD_ONE, ON_STEP, cast
+from mainspring.store.postgres.statements import MOOD_ONE, ON_STEP, ON_STEP_OR_FAIL, cast
 from mainspring.store.run_filters import POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE, Filters
 
 if TYPE_CHECKING:
@@ -52,6 +52,17 @@ _CHECKPOINT = f"""
   WHERE owner = :owner AND epoch = :epoch AND state IN ('running', 'waiting', 'cancelling')
   {ON_STEP} RETURNING (SELECT state FROM mine)
 """
+
+
+RECORD = f"""
+  WITH mine AS MATERIALIZED (SELECT id, owner, epoch, state FROM runs WHERE id = :run FOR SHARE)
+  INSERT INTO steps ({", ".join(sql.STEP_COLUMNS)})
+  VALUES (
+    (SELECT id FROM mine WHERE owner = :owner AND epoch = :epoch AND state IN ('running', 'waiting', 'cancelling')),
+    {", ".join(f":{column}::{cast(column)}" for column in sql.STEP_COLUMNS[1:])})
+  {ON_STEP_OR_FAIL} RETURNING (SELECT state FROM mine)
+"""
+"""The same, for who must not go on where it is refused: it is an error then, because the run or the epoch of the step is missing."""
 
 
 def _checkpoint(write: Write) -> Talk[State | None]:

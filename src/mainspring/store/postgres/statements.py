@@ -62,12 +62,12 @@ BORN_CANCELLED = """
 """
 
 # -- steps ---------------------------------------------------------------------------------------------------------------
-ON_STEP = """
+_ON_STEP = """
   ON CONFLICT (run, position) DO UPDATE SET
     seq = excluded.seq, output = excluded.output, error = excluded.error, completed = excluded.completed,
-    attempts = excluded.attempts, epoch = excluded.epoch, child = excluded.child, due = excluded.due, trail = excluded.trail
-  WHERE steps.completed IS NULL
-"""
+    attempts = excluded.attempts, child = excluded.child, due = excluded.due, trail = excluded.trail, epoch ="""
+ON_STEP = f"{_ON_STEP} excluded.epoch WHERE steps.completed IS NULL"
+ON_STEP_OR_FAIL = f"{_ON_STEP} CASE WHEN steps.completed IS NULL THEN excluded.epoch END"
 WRITE_ONE = f"""
   INSERT INTO steps ({", ".join(sql.STEP_COLUMNS)})
   VALUES ({", ".join(f":{column}::{cast(column)}" for column in sql.STEP_COLUMNS)})

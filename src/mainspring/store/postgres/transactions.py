@@ -6,41 +6,33 @@ import asyncio
 import contextlib
 import os
 import threading
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from mainspring.errors import InTransaction, InvalidInput, StoreUnavailable
+from mainspring.errors import InvalidInput, StoreUnavailable
 from mainspring.store import alchemy
 from mainspring.store.joined import Joined
 from mainspring.store.joining import Joining
-from mainspring.store.placeholders import for_psycopg
 from mainspring.store.postgres.identity import Identity
 from mainspring.store.postgres.joining import TEXTS, AsyncWords, Words, inside
-from mainspring.store.transactions import ENDED, OVER, Again, Tx, Wants, lasts, named
+from mainspring.store.postgres.sessions import LEVELS, ROLLED_BACK, Async, Lent, PostgresSession, Sync, TxSession
+from mainspring.store.postgres.wire import Wire
+from mainspring.store.transactions import Again, Wants, named
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 
-    from mainspring.store.alchemy import Wrapped
     from mainspring.store.postgres.database import Database
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.protocol import Signal
-    from mainspring.store.transactions import Cursor, Session
+    from mainspring.store.transactions import Session
 
 T = TypeVar("T")
-Sync: TypeAlias = psycopg.Connection[Any]
-Async: TypeAlias = psycopg.AsyncConnection[Any]
 
-_LEVELS = {
-    "read committed": psycopg.IsolationLevel.READ_COMMITTED,
-    "repeatable read": psycopg.IsolationLevel.REPEATABLE_READ,
-    "serializable": psycopg.IsolationLevel.SERIALIZABLE,
-}
-_ROLLED_BACK = {"40001", "40P01"}  # serialization failure, deadlock
 _ABORTED = "25P02"
 _RESET = b"RESET ALL"
 _WENT_ON = (
@@ -52,54 +44,6 @@ EVERYBODY = "-"
 """The sender of what a user's own commit tells: this process has to hear of it as the others do."""
 
 
-class PostgresSession:
-    """An open transaction on one connection."""
-
-    def __init__(self, connection: Sync | Async, joined: Joined, wrapped: Wrapped | None = None) -> None:
-        self._db = connection
-        self._wrapped = wrapped
-        self._over = False
-        self.joined = joined
-        self.changed = False
-        """Whether settings of the connection may have been changed for longer than the transaction."""
-        self.rolled_back = False
-        """Whether the database has rolled it back for the sake of others, whatever the function makes of that."""
-
-    def give(self, wants: Wants) -> Any:
-        if wants is Wants.TX and isinstance(self._db, psycopg.Connection):
-            return Tx(self._execute)
-        self.changed = True
-        if wants is (Wants.PSYCOPG if isinstance(self._db, psycopg.Connection) else Wants.PSYCOPG_ASYNC):
-            return self._db
-        if self._wrapped is not None and wants in {Wants.SA_CONNECTION, Wants.SA_SESSION}:
-            return self._wrapped.give(wants)
-        raise InTransaction(
-            f"a transaction that wants a {wants.value} is called inside one that has none; "
-            f"annotate the first parameter of the outer one with {wants.value} too"
-        )
-
-    def settle(self) -> None:
-        if self._wrapped is not None:
-            self._wrapped.settle()
-        if self._db.info.transaction_status == TransactionStatus.IDLE:
-            raise InTransaction(ENDED)
-
-    def end(self) -> None:
-        """What the function was given is of no more use: the connection will be somebody else's."""
-        self._over = True
-
-    def _execute(self, statement: str, parameters: Any) -> Cursor:
-        assert isinstance(self._db, psycopg.Connection)  # noqa: S101
-        if self._over:
-            raise InTransaction(OVER)
-        self.changed = self.changed or lasts(statement)
-        try:
-            return self._db.execute(for_psycopg(statement).encode(), parameters or None)
-        except psycopg.Error as error:
-            self.rolled_back = self.rolled_back or error.sqlstate in _ROLLED_BACK
-            raise
-
-
 class PostgresTransactions:
     """See `mainspring.store.transactions.Transactions`."""
 
@@ -109,7 +53,7 @@ class PostgresTransactions:
         self._origin = origin
         self._tell = tell
         self._lock = threading.Lock()
-        self._idle: list[Sync] = []
+        self._idle: list[Lent] = []
         self._idle_async: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Async]] = WeakKeyDictionary()
         self._process = os.getpid()
         self._closed = False
@@ -120,23 +64,25 @@ class PostgresTransactions:
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
         _refuse_sqlite(wants)
         with self._lent() as connection:
-            wrapped = alchemy.wrap("postgresql+psycopg://", connection) if wants.name.startswith("SA") else None
-            joined = Joined(self._joining(self._origin), inside, tongue=Words(connection, self._sql))
-            session = PostgresSession(connection, joined, wrapped)
+            session = self._session(connection, wants)
             try:
-                connection.set_isolation_level(_LEVELS[isolation] if isolation else None)
-                with connection.transaction():
-                    answer = work(session)
+                answer = session.make(work, isolation)
             except BaseException as error:
                 raise self._judged(error, session, closed=connection.closed) from error
             finally:
                 session.end()
-                if wrapped is not None and not connection.closed:
-                    wrapped.close()
             if session.changed:
                 _reset(connection)
-        self._told(joined)
+        self._told(session.joined)
         return answer
+
+    def _session(self, connection: Lent, wants: Wants) -> PostgresSession:
+        joining = self._joining(self._origin)
+        if wants is Wants.TX:
+            return TxSession(connection, joining, self._sql)
+        connection.wire.sure = False
+        wrapped = alchemy.wrap("postgresql+psycopg://", connection) if wants.name.startswith("SA") else None
+        return PostgresSession(connection, Joined(joining, inside, tongue=Words(connection, self._sql)), wrapped)
 
     async def atransact(
         self, work: Callable[[Session], Awaitable[T]], wants: Wants = Wants.PSYCOPG_ASYNC, isolation: str | None = None
@@ -146,7 +92,7 @@ class PostgresTransactions:
             joined = Joined(self._joining(self._origin), inside, async_tongue=AsyncWords(connection, self._sql))
             session = PostgresSession(connection, joined)
             try:
-                await connection.set_isolation_level(_LEVELS[isolation] if isolation else None)
+                await connection.set_isolation_level(LEVELS[isolation] if isolation else None)
                 async with connection.transaction():
                     answer = await work(session)
             except BaseException as error:
@@ -207,7 +153,7 @@ class PostgresTransactions:
         """What an exception that left a transaction means: rolled back for others, or perhaps committed, or the function's own."""
         found = getattr(error, "orig", None) or error
         state = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
-        if state in _ROLLED_BACK or self._numbered_twice(found):
+        if state in ROLLED_BACK or self._numbered_twice(found):
             return Again(str(error))
         if state == _ABORTED and session.rolled_back:
             return Again(str(error))
@@ -226,13 +172,17 @@ class PostgresTransactions:
         )
 
     @contextlib.contextmanager
-    def _lent(self) -> Generator[Sync]:
+    def _lent(self) -> Generator[Lent]:
         with self._lock:
             if self._process != os.getpid():
                 _ABANDONED.extend(self._idle)
                 self._idle, self._process = [], os.getpid()
             connection = self._idle.pop() if self._idle else None
-        if connection is None or connection.closed:
+        # One that the server closed meanwhile, as it does when it is restarted, must not be found out by the function.
+        if connection is not None and (connection.closed or connection.wire.stale()):
+            connection.close()
+            connection = None
+        if connection is None:
             connection = self._connect()
         try:
             yield connection
@@ -245,10 +195,12 @@ class PostgresTransactions:
             if not usable:
                 connection.close()
 
-    def _connect(self) -> Sync:
+    def _connect(self) -> Lent:
         threshold = 5 if self._db.prepares else None
         try:
-            return psycopg.Connection.connect(self._db.conninfo, autocommit=True, prepare_threshold=threshold)
+            connection = Lent.connect(self._db.conninfo, autocommit=True, prepare_threshold=threshold)
+            connection.wire = Wire(connection, prepare=self._db.prepares)
+            return connection
         except psycopg.Error as error:
             raise StoreUnavailable(f"the database {self._db.where} cannot be used now: {error}") from error
 
@@ -274,7 +226,7 @@ class PostgresTransactions:
                 await connection.close()
 
 
-_ABANDONED: list[Sync] = []
+_ABANDONED: list[Lent] = []
 
 
 def _is(connection: object, kind: Any) -> bool:

@@ -8,6 +8,7 @@ is asked to answer.
 from __future__ import annotations
 
 import select
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -38,12 +39,20 @@ class Wire:
         self._transformer = Transformer(connection)
         self._prepare = prepare
         self._prepared: dict[bytes, bytes] = {}
+        self._names = count()
+        self.sure = True
+        """Whether what was prepared is so still. On a connection that others speak through as well, it may not be."""
         self._poll = select.poll()
         self._poll.register(self._pg.socket, select.POLLIN)
 
     def stale(self) -> bool:
         """Whether there is something to read on an idle connection: the news that it was closed, or is about to be."""
         return bool(self._poll.poll(0))
+
+    @property
+    def speaks_unicode(self) -> bool:
+        """Whether texts are understood as they are sent here. A user of the connection may have asked for something else."""
+        return self._pg.parameter_status(b"client_encoding") == b"UTF8"
 
     def execute(self, *asked: tuple[Statement, Mapping[str, Value]]) -> list[list[Row]]:
         """The rows of each statement. All of them commit together, or none does and the first error is raised."""
@@ -64,11 +73,30 @@ class Wire:
         self._flush()
         return self._answers(piped=piped)
 
+    def send(self, command: bytes) -> None:
+        """Send a command without waiting for the answer, which has to be read before anything else is said."""
+        self._pg.send_query(command)
+        self._flush()
+
+    def answer(self) -> None:
+        """Read the answer to such a command."""
+        self._answers(piped=False)
+
+    def make_sure(self) -> None:
+        """Find out what is still prepared. Outside transactions: an error would spoil one."""
+        if not self.sure:
+            self._prepared = {
+                query: name
+                for query, name in self._prepared.items()
+                if self._pg.describe_prepared(name).status in _ANSWERS
+            }
+            self.sure = True
+
     def _name(self, query: bytes) -> bytes:
         """The name under which a statement is prepared on this connection."""
         name = self._prepared.get(query)
         if name is None:
-            name = b"ms%d" % len(self._prepared)
+            name = b"ms%d" % next(self._names)
             result = self._pg.prepare(name, query)
             if result.status not in _ANSWERS:
                 raise error_from_result(result)

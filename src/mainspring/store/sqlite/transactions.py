@@ -25,8 +25,10 @@ from mainspring.store.transactions import ENDED, OVER, Tx, Wants, named
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from mainspring.model.states import State
     from mainspring.store.alchemy import Wrapped
     from mainspring.store.conversations import Talk
+    from mainspring.store.ops import Write
     from mainspring.store.protocol import Signal
     from mainspring.store.sqlite.database import Database
     from mainspring.store.transactions import Cursor, Session
@@ -61,6 +63,10 @@ class SqliteSession:
     def settle(self) -> None:
         if self._wrapped is not None:
             self._wrapped.settle()
+
+    def record(self, write: Write, now: int) -> State | None:
+        """See `mainspring.store.transactions.Session`."""
+        return self.joined.do(self.joined.joining.checkpoint(write, now))
 
     def end(self) -> None:
         """The function has had its say: what it was given is of no more use, and what it has not read is not read."""

@@ -1,0 +1,242 @@
+"""Open transactions of users' functions on PostgreSQL.
+
+A function that is given a connection may do with it as it likes, and psycopg keeps the books. One that is given a `Tx` has
+nothing else to speak through: BEGIN is sent without waiting for its answer, and what is recorded goes together with COMMIT.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from mainspring.errors import InTransaction
+from mainspring.model.states import State
+from mainspring.store import sql
+from mainspring.store.joined import Joined
+from mainspring.store.placeholders import for_psycopg
+from mainspring.store.postgres.dialect import Statement
+from mainspring.store.postgres.joining import RECORD, Words, inside
+from mainspring.store.transactions import ENDED, OVER, Again, Tx, Wants, lasts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.store.alchemy import Wrapped
+    from mainspring.store.conversations import Rows
+    from mainspring.store.joining import Joining
+    from mainspring.store.ops import Write
+    from mainspring.store.postgres.dialect import Dialect
+    from mainspring.store.postgres.wire import Wire
+
+T = TypeVar("T")
+Sync: TypeAlias = psycopg.Connection[Any]
+Async: TypeAlias = psycopg.AsyncConnection[Any]
+
+LEVELS = {
+    "read committed": psycopg.IsolationLevel.READ_COMMITTED,
+    "repeatable read": psycopg.IsolationLevel.REPEATABLE_READ,
+    "serializable": psycopg.IsolationLevel.SERIALIZABLE,
+}
+ROLLED_BACK = {"40001", "40P01"}  # serialization failure, deadlock
+_COMMIT = Statement(b"COMMIT", ())
+_FORGETTING = ("ROLLBACK", "DROP", "ALTER", "DISCARD", "DEALLOCATE")
+"""What psycopg, or the database itself, may forget all prepared statements of a connection after."""
+_FAILED = "a statement of this transaction failed"
+_REFUSED = {"run", "epoch"}
+
+
+class Lent(psycopg.Connection[tuple[Any, ...]]):
+    """A connection for users' functions. psycopg does not know of a transaction that is begun past it; it is not its to end."""
+
+    wire: Wire
+    held = False
+    """Whether such a transaction is open."""
+
+    def commit(self) -> None:
+        if self.held:
+            raise InTransaction(ENDED)
+        super().commit()
+
+    def rollback(self) -> None:
+        if self.held:
+            raise InTransaction(ENDED)
+        super().rollback()
+
+
+class PostgresSession:
+    """An open transaction on one connection, of which a function may have been given the connection itself."""
+
+    def __init__(self, connection: Sync | Async, joined: Joined, wrapped: Wrapped | None = None) -> None:
+        self._db = connection
+        self._wrapped = wrapped
+        self._over = False
+        self.joined = joined
+        self.changed = True
+        """Whether settings of the connection may have been changed for longer than the transaction."""
+        self.rolled_back = False
+        """Whether the database has rolled it back for the sake of others, whatever the function makes of that."""
+
+    def make(self, work: Callable[[PostgresSession], T], isolation: str | None) -> T:
+        """Begin, do the work, and commit or roll back, blocking."""
+        assert isinstance(self._db, psycopg.Connection)  # noqa: S101
+        self._db.set_isolation_level(LEVELS[isolation] if isolation else None)
+        with self._db.transaction():
+            return work(self)
+
+    def give(self, wants: Wants) -> Any:
+        if wants is Wants.TX and isinstance(self._db, psycopg.Connection):
+            return Tx(self._execute)
+        if wants is (Wants.PSYCOPG if isinstance(self._db, psycopg.Connection) else Wants.PSYCOPG_ASYNC):
+            return self._db
+        if self._wrapped is not None and wants in {Wants.SA_CONNECTION, Wants.SA_SESSION}:
+            return self._wrapped.give(wants)
+        raise InTransaction(
+            f"a transaction that wants a {wants.value} is called inside one that has none; "
+            f"annotate the first parameter of the outer one with {wants.value} too"
+        )
+
+    def settle(self) -> None:
+        if self._wrapped is not None:
+            self._wrapped.settle()
+        self._require_open()
+
+    def record(self, write: Write, now: int) -> State | None:
+        """See `mainspring.store.transactions.Session`."""
+        return self.joined.do(self.joined.joining.checkpoint(write, now))
+
+    def end(self) -> None:
+        """What the function was given is of no more use: the connection will be somebody else's."""
+        self._over = True
+        if self._wrapped is not None and not self._db.closed:
+            self._wrapped.close()
+
+    def _require_open(self) -> None:
+        status = self._db.pgconn.transaction_status
+        if status == TransactionStatus.IDLE:
+            raise InTransaction(ENDED)
+        if status == TransactionStatus.INERROR:  # COMMIT would roll back, and say nothing
+            raise psycopg.errors.InFailedSqlTransaction(_FAILED)
+
+    def _execute(self, statement: str, parameters: Any) -> psycopg.Cursor[Any]:
+        assert isinstance(self._db, psycopg.Connection)  # noqa: S101
+        if self._over:
+            raise InTransaction(OVER)
+        try:
+            return self._db.execute(for_psycopg(statement).encode(), parameters or None)
+        except psycopg.Error as error:
+            self.rolled_back = self.rolled_back or error.sqlstate in ROLLED_BACK
+            raise
+
+
+class TxSession(PostgresSession):
+    """An open transaction of which a function has been given a `Tx`, so that every word said in it passes here."""
+
+    _db: Lent
+
+    def __init__(self, connection: Lent, joining: Joining, dialect: Dialect) -> None:
+        super().__init__(connection, Joined(joining, inside, tongue=_TxWords(self, connection, dialect)))
+        self._sql = dialect
+        self._wire = connection.wire
+        self._begun = False
+        self._committed = False
+        self.changed = False
+
+    def make(self, work: Callable[[PostgresSession], T], isolation: str | None) -> T:
+        wire, connection = self._wire, self._db
+        wire.make_sure()
+        wire.send(f"BEGIN ISOLATION LEVEL {isolation}".encode() if isolation else b"BEGIN")
+        connection.held = True
+        try:
+            answer = work(self)
+            if not self._committed:
+                self._commit()
+        except BaseException:
+            self._roll_back()
+            raise
+        finally:
+            connection.held = False
+        return answer
+
+    def give(self, wants: Wants) -> Any:
+        if wants is not Wants.TX:
+            self.begun()
+            self.changed = True
+            self.doubt()
+        return super().give(wants)
+
+    def settle(self) -> None:
+        self.begun()
+        self._require_open()
+
+    def begun(self) -> None:
+        """Wait for the answer to BEGIN, if nobody has yet. Nothing else can be said before."""
+        if not self._begun:
+            self._begun = True
+            self._wire.answer()
+
+    def doubt(self) -> None:
+        """Statements that were prepared on this connection may be forgotten by now."""
+        self._wire.sure = False
+
+    def record(self, write: Write, now: int) -> State | None:
+        """Record it and commit, in one round trip: where the record is refused, the database does not get to COMMIT."""
+        self.begun()
+        alone = write.mood is None and not self.joined.joining.born
+        if not (alone and self._wire.sure and self._wire.speaks_unicode):
+            return super().record(write, now)
+        values = dict(zip(sql.STEP_COLUMNS, sql.step_values(write.step), strict=True), owner=write.owner)
+        try:
+            with self._db.lock:
+                recorded, _ = self._wire.execute((self._sql.raw(RECORD), values), (_COMMIT, {}))
+        except psycopg.errors.NotNullViolation as error:
+            if self._refused(error):
+                return None
+            raise
+        except psycopg.errors.InvalidSqlStatementName as error:  # a function in the database can forget it, too
+            raise Again(str(error)) from error
+        self._committed = True
+        return State(recorded[0][0])
+
+    def _refused(self, error: psycopg.Error) -> bool:
+        found = error.diag
+        return (found.schema_name, found.table_name) == (self._sql.name, "steps") and found.column_name in _REFUSED
+
+    def _commit(self) -> None:
+        self.settle()
+        with self._db.lock:
+            self._wire.send(_COMMIT.query)
+            self._wire.answer()
+
+    def _roll_back(self) -> None:
+        """Roll back what is open. Where that cannot be done, the connection is of no more use, which whoever lent it will see."""
+        self.doubt()
+        self._db.held = False
+        try:
+            self.begun()
+            self._db.rollback()
+        except psycopg.Error:
+            pass
+
+    def _execute(self, statement: str, parameters: Any) -> psycopg.Cursor[Any]:
+        self.begun()
+        self.changed = self.changed or lasts(statement)
+        cursor = super()._execute(statement, parameters)
+        if (cursor.statusmessage or "").startswith(_FORGETTING):
+            self.doubt()
+        return cursor
+
+
+class _TxWords(Words):
+    """What the library itself says in such a transaction."""
+
+    def __init__(self, session: TxSession, connection: Lent, dialect: Dialect) -> None:
+        super().__init__(connection, dialect)
+        self._session = session
+
+    def ask(self, text: str, values: Any) -> Rows:
+        self._session.begun()
+        if text.startswith(_FORGETTING):
+            self._session.doubt()
+        return super().ask(text, values)
