@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _FORGOTTEN_AT_ONCE = 20
+_CREATIONS = 5
+_TAKEN = {"23505", "42P07", "42710"}  # a row, a table, or the type that every table of PostgreSQL has
 _SWEPT_AT_ONCE = 100
 
 
@@ -164,11 +166,12 @@ class Elsewhere:
         """Make the table of outcomes, if it is not there. Several may try at once; one of them is refused, and that is fine."""
         if self._ready:
             return
-        for attempt in (1, 2):
+        for left in reversed(range(_CREATIONS)):
             try:
                 self._at().transact(lambda session: session.tongue.ask(outcomes.CREATE, {}), Wants.TX, None)
+                break
             except Exception as error:
-                if attempt == 2 or not (_is_taken(error) or isinstance(error, Again)):
+                if not left or not (_is_taken(error) or isinstance(error, Again)):
                     raise
         self._ready = True
 
@@ -210,4 +213,4 @@ def _is_taken(error: BaseException) -> bool:
     found = getattr(error, "orig", None) or error
     names = {kind.__name__ for kind in type(found).__mro__}
     state = getattr(found, "sqlstate", None)
-    return state in {"23505", "42P07"} if state else "IntegrityError" in names
+    return state in _TAKEN if state else "IntegrityError" in names
