@@ -16,6 +16,7 @@ from mainspring.store.committer import Committer
 from mainspring.store.ops import Start
 from mainspring.store.postgres.wire import Wire
 from mainspring.store.protocol import Claimed
+from tests.store.proxies import BrokenLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -245,3 +246,28 @@ async def test_a_message_that_was_stored_but_not_acknowledged_wakes_the_run_it_i
             await speaker(waiting.id)
         assert broken
         assert await waiting.result(timeout=PATIENCE) == 7
+
+
+async def test_a_message_that_the_server_stores_after_the_line_broke_wakes_the_run_it_is_for(postgres_url: str) -> None:
+    """Whoever sent it was told that it failed, and looked in vain whether it had arrived."""
+    with BrokenLine(postgres_url) as line:
+        app = App(line.url, settings=Settings(poll=0.2))
+
+        @app.workflow
+        async def listener() -> str:
+            news: str = await run.receive("t")
+            return news
+
+        async with app:
+            waiting = await listener.start()
+            while (await waiting.describe()).state != "waiting":
+                continue
+            line.hold_request(b"late news")
+            with pytest.raises(StoreUnavailable):
+                await app.send(waiting.id, "t", "late news")
+            worker: Any = app._worker
+            await _until(lambda: not worker._attendant._missed)
+            await worker._attendant.one_more_round()
+            assert (await waiting.describe()).state == "waiting"
+            await asyncio.to_thread(line.deliver)
+            assert await waiting.result(timeout=PATIENCE) == "late news"

@@ -20,6 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 _STARTUP_LENGTH = 4
 _READY = b"Z"
+_SYNC = b"S" + struct.pack("!i", 4)
 
 
 class _Proxy:
@@ -84,9 +85,24 @@ class BrokenLine(_Proxy):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self._left = 0
+        self._needle: bytes | None = None
+        self._held: tuple[socket.socket, bytes] | None = None
 
     def lose_answer(self, number: int) -> None:
         self._left = number
+
+    def hold_request(self, needle: bytes) -> None:
+        """Break the line of the next request in which this stands, while it is on its way to the server."""
+        self._needle = needle
+
+    def deliver(self) -> None:
+        """Let the request arrive after all, and wait until the server has done what it asks for."""
+        assert self._held is not None
+        server, request = self._held
+        server.sendall(request)
+        while _message(server)[0] != _READY:
+            pass
+        server.close()
 
     def _serve(self, client: socket.socket) -> None:
         server = self._connect()
@@ -100,6 +116,11 @@ class BrokenLine(_Proxy):
                     data = client.recv(65536) if source is client else server.recv(65536)
                     if not data or (losing and source is server and data[-6:-5] == _READY):
                         server.close()
+                        return
+                    if source is client and self._needle is not None and self._needle in data:
+                        while not data.endswith(_SYNC):
+                            data += client.recv(65536)
+                        self._needle, self._held = None, (server, data)
                         return
                     if source is client:
                         if not asking and self._left:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from mainspring.store.protocol import Store
 
 
+_LATEST_LOOK = 120.0
+"""How long after a line broke there is still a look at what the server may have done since, in seconds."""
+
+
 class Attendant(Service):
     """Kicked by the store's wake-ups; the poll is for one that got lost."""
 
@@ -26,16 +30,29 @@ class Attendant(Service):
         self._unattended: list[Poke] = []
         self._missed = False
         """An answer was lost, and with it perhaps what had happened."""
+        self._broke = 0.0
+        self._later = _LATEST_LOOK
 
     def missed(self) -> None:
-        """Something may have been said to runs in hand that nobody here was told of."""
+        """Something may have been said to runs in hand that nobody here was told of.
+
+        Or is about to be: a server finds out late that nobody listens to it any more, and commits what it was asked for before.
+        So there are further looks, the next one at twice the distance.
+        """
         self._missed = True
+        self._broke, self._later = self.clock.monotonic(), self.poll
         self.kick()
+
+    def _once_more(self) -> bool:
+        if self._later >= _LATEST_LOOK or self.clock.monotonic() - self._broke < self._later:
+            return False
+        self._later *= 2
+        return True
 
     async def run_once(self, now: int) -> int | None:
         del now
         if self._engine.executions:
-            if self._missed:
+            if self._once_more() or self._missed:
                 self._unattended += await self._everything()
                 self._missed = False
             # The store tells each of them once; if attending to them fails, they are still to be attended to.
