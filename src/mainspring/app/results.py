@@ -47,7 +47,8 @@ class Results:
             and engine.loop is asyncio.get_running_loop()
             and handle.id in engine.executions
         )
-        return await self._result_outside(handle.id, call.function.codec.result, None, fresh=fresh)
+        ending = await self._ending(await self._runtime.connected(), handle.id, None, fresh=fresh)
+        return _value(handle.id, call.function.codec.result, ending)
 
     def of(self, run_id: str, codec: ValueCodec, timeout: Duration | None) -> Coroutine[Any, Any, Any]:
         """Wait for a run to end, as an operation of the run we are in, if any."""
@@ -60,16 +61,9 @@ class Results:
         return self._result_outside(run_id, codec, timeout)
 
     @ours
-    async def _result_outside(
-        self, run_id: str, codec: ValueCodec, timeout: Duration | None, *, fresh: bool = False
-    ) -> Any:
-        connection = await self._runtime.connected()
-        ending = await self._ending(connection, run_id, timeout, fresh=fresh)
-        if ending is None:
-            raise NotFound(f"there is no run {run_id!r}, or no longer")
-        if ending.output is not None and ending.state is State.SUCCEEDED:
-            return codec.decode(ending.output)
-        raise failure_of(ending)
+    async def _result_outside(self, run_id: str, codec: ValueCodec, timeout: Duration | None) -> Any:
+        ending = await self._ending(await self._runtime.connected(), run_id, timeout, fresh=False)
+        return _value(run_id, codec, ending)
 
     @ours
     async def ended(self, run_id: str) -> None:
@@ -90,3 +84,12 @@ class Results:
                 if run_id not in found or found[run_id] is not None:
                     return found.get(run_id)
             return await told
+
+
+def _value(run_id: str, codec: ValueCodec, ending: Ending | None) -> Any:
+    """What a run that has ended gives to who waited for it."""
+    if ending is None:
+        raise NotFound(f"there is no run {run_id!r}, or no longer")
+    if ending.output is not None and ending.state is State.SUCCEEDED:
+        return codec.decode(ending.output)
+    raise failure_of(ending)

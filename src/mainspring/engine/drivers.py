@@ -15,7 +15,7 @@ from mainspring.errors import StepTimedOut
 from mainspring.store.ops import Void, Write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from mainspring.engine.execution import Execution
     from mainspring.engine.flows import StepCall
@@ -60,7 +60,7 @@ def drive_blocking(ex: Execution, flow: Flow) -> Any:
                     transactions.make(ex, effect)
                     answer = None
                 else:
-                    answer = on_loop(ex, perform(ex, effect))
+                    answer = on_loop(ex, _performed(ex, effect))
             except BaseException as error:  # noqa: BLE001
                 effect = flow.throw(error)
             else:
@@ -72,9 +72,13 @@ def drive_blocking(ex: Execution, flow: Flow) -> Any:
         ex.outstanding -= 1
 
 
-def perform(ex: Execution, effect: Effect) -> Coroutine[Any, Any, Any]:
+def perform(ex: Execution, effect: Effect) -> Awaitable[Any]:
     """What performs one effect on the run's loop, to be awaited. Not a coroutine itself: runs that wait would hold one more each."""
     return PERFORMERS[type(effect)](ex, effect)
+
+
+async def _performed(ex: Execution, effect: Effect) -> Any:
+    return await perform(ex, effect)
 
 
 def on_loop(ex: Execution, work: Coroutine[Any, Any, Any]) -> Any:
@@ -91,7 +95,11 @@ async def _commit(ex: Execution, effect: Commit) -> Any:
         raise
 
 
-async def _hold(ex: Execution, effect: Hold) -> Any:
+def _hold(ex: Execution, effect: Hold) -> Awaitable[Any]:
+    return effect.future if effect.final is None else _hold_outcome(ex, effect)
+
+
+async def _hold_outcome(ex: Execution, effect: Hold) -> Any:
     try:
         return await effect.future
     except asyncio.CancelledError:
@@ -277,7 +285,7 @@ async def _consult(ex: Execution, effect: Consult) -> Any:
     return await ex.engine.consult(ex, effect.question)
 
 
-PERFORMERS: dict[type[Effect], Callable[[Execution, Any], Coroutine[Any, Any, Any]]] = {
+PERFORMERS: dict[type[Effect], Callable[[Execution, Any], Awaitable[Any]]] = {
     Invoke: _invoke,
     Commit: _commit,
     Hold: _hold,

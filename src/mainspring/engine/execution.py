@@ -19,6 +19,7 @@ from mainspring.store.ops import FAR, Write
 if TYPE_CHECKING:
     import asyncio
 
+    from mainspring.engine.ahead import Ahead
     from mainspring.engine.engine import Engine
     from mainspring.engine.registry import Function
     from mainspring.engine.signals import Halt
@@ -134,7 +135,7 @@ class Execution:
         """Its schedule has taken note of its end."""
         self.complaints: tuple[str, ...] = ()
         """What could not be undone."""
-        self.ahead: asyncio.Future[Any] | None = None
+        self.ahead: Ahead | None = None
         """The commit of an outcome that the code has had already; no operation begins before it is over."""
         self.patches: dict[str, bool] = UNUSED
         """Which patches the run's code has asked for, and what it was told."""

@@ -6,14 +6,13 @@ them, for `def` runs. What is recorded is decided by the operation; how it is wa
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Generator
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import Struct
 
 from mainspring.codec import decode_exception, encode_exception
+from mainspring.engine.ahead import Ahead, tell
 from mainspring.engine.signals import Lost, Stopped
 from mainspring.engine.stuck import watch_for_disagreement
 from mainspring.errors import Conflict, MainspringError, NotSerializable, RemoteError, RunCancelled, RunTimedOut
@@ -21,6 +20,8 @@ from mainspring.model.states import State
 from mainspring.store.ops import Verdict, Write
 
 if TYPE_CHECKING:
+    import asyncio
+
     from mainspring.codec import ValueCodec
     from mainspring.engine.execution import Execution, Wait
     from mainspring.engine.flows import StepCall
@@ -95,8 +96,18 @@ def frontier(ex: Execution, position: str, *, together: bool = False) -> Flow:
 
     A `def` run makes one operation after the other, except those that are made `together`.
     """
-    if ex.ahead is not None:
-        yield from _caught_up(ex, ex.ahead)
+    if (
+        ex.ahead is not None
+    ):  # the code has gone ahead of a commit (every step comes by here, so this is no flow of its own)
+        try:
+            answer = yield Hold(ex.ahead.arrival())
+        except MainspringError:
+            raise
+        except Exception as error:
+            raise _refused(ex, "the outcome of a step", error) from error
+        ex.ahead = None
+        _obey(ex, answer)
+        heed(ex, answer)
     if position.startswith(MARK):
         return
     hold = ex.delivery.frontier() if ex.function.is_async or together else None
@@ -187,31 +198,13 @@ def _may_go_ahead(ex: Execution, write: Write) -> bool:
 def _go_ahead(ex: Execution, write: Write) -> None:
     """Hand an outcome over without waiting for its commit.
 
-    No operation begins before it is committed (`_caught_up`), so nothing can be seen that a crash would undo. Where no other
+    No operation begins before it is committed (`frontier`), so nothing can be seen that a crash would undo. Where no other
     operation comes, the end of the run follows on its heels, and both are one commit.
     """
     record = write.step
     ex.delivery.turn(record.seq or 0, alone=True)
-    ex.ahead = ex.engine.committer.commit(write)
-    ex.ahead.add_done_callback(partial(_arrived, ex, record))
-
-
-def _arrived(ex: Execution, record: Step, written: asyncio.Future[Any]) -> None:
-    if not written.cancelled() and written.exception() is None and written.result().verdict is Verdict.DONE:
-        tell(ex, record)
-
-
-def _caught_up(ex: Execution, ahead: asyncio.Future[Any]) -> Flow:
-    """Wait until the outcome that the code went ahead with is committed."""
-    answer = yield from _answered(ex, Hold(asyncio.shield(ahead)), "the outcome of a step")
-    ex.ahead = None
-    heed(ex, answer)
-
-
-def tell(ex: Execution, record: Step) -> None:
-    """An operation is over: let those know who want to."""
-    for listener in ex.engine.operations:
-        listener(ex.run, record)
+    ex.ahead = Ahead(ex, record)
+    ex.engine.committer.hand_over(write, ex.engine.loop, ex.ahead)
 
 
 def stirring(ex: Execution, record: Step) -> Write:
@@ -242,25 +235,29 @@ def keep(ex: Execution, write: Write, final: Step | None = None) -> Flow:
 
 def committed(ex: Execution, write: Write, final: Step | None = None) -> Flow:
     """Record something, and stop here if that was refused. Whether the run goes on is for `heed` to say."""
-    answer = yield from _answered(ex, Commit(write, final), f"{write.step.kind} {write.step.name!r}")
+    try:
+        answer = yield Commit(write, final)
+    except MainspringError:
+        raise
+    except Exception as error:
+        raise _refused(ex, f"{write.step.kind} {write.step.name!r}", error) from error
+    _obey(ex, answer)
     if write.mood is State.WAITING and answer.ending is None:
         ex.set_resting(resting=True)
     return answer
 
 
-def _answered(ex: Execution, effect: Commit | Hold, what: str) -> Flow:
-    try:
-        answer = yield effect
-    except MainspringError:
-        raise
-    except Exception as error:
-        raise NotSerializable(f"the database refused {what} of run {ex.id}: {error}") from error
+def _refused(ex: Execution, what: str, error: Exception) -> NotSerializable:
+    return NotSerializable(f"the database refused {what} of run {ex.id}: {error}")
+
+
+def _obey(ex: Execution, answer: Written) -> None:
+    """Stop here if what was written was refused: the run is no longer ours, or was asked to stop."""
     if answer.verdict is Verdict.FENCED:
         ex.engine.stopping.halt(ex, Lost())
         raise ex.halted or Lost()
     if answer.verdict is Verdict.STOPPING:
         _stop(ex)
-    return answer
 
 
 def heed(ex: Execution, answer: Written | Transact) -> None:

@@ -65,7 +65,7 @@ async def run_async(ex: Execution) -> Ending | None:
 
 def _refusal(ex: Execution) -> NotSerializable | None:
     """The code went ahead with an outcome that the database, as it has turned out, would not take."""
-    refused = ex.ahead.exception() if ex.ahead is not None and ex.ahead.done() else None
+    refused = ex.ahead.error if ex.ahead is not None else None
     if refused is None:
         return None
     return NotSerializable(f"the database refused the outcome of a step of run {ex.id}: {refused}")

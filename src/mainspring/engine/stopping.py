@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainspring.engine.execution import Execution
@@ -68,7 +69,8 @@ class Stopping:
         self._engine.expected.add(ex.id)
         if ex.ahead is not None:
             # What its code has done last is to be undone as well, so it has to be among what is recorded.
-            await asyncio.wait([ex.ahead])
+            with suppress(Exception):
+                await ex.ahead.arrival()
         while self._engine.accepting:
             try:
                 steps = await self._engine.in_thread(self._engine.store.steps, ex.id)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from mainspring.engine.ahead import tell
 from mainspring.engine.context import StepScope, TransactionScope, current
-from mainspring.engine.recording import Consult, Nap, Transact, conclude, frontier, heed, outcome, replayed, tell, turn
+from mainspring.engine.recording import Consult, Nap, Transact, conclude, frontier, heed, outcome, replayed, turn
 from mainspring.engine.retry import Retry
 from mainspring.engine.signals import Lost
 from mainspring.errors import InTransaction, StoreError

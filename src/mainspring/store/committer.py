@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.store.ops import Op, Result
     from mainspring.store.protocol import AtOnce
+    from mainspring.store.tickets import Reply
 
 log = logging.getLogger("mainspring.store")
 
@@ -59,7 +60,13 @@ class Committer:
     def commit(self, op: Op, *, patient: bool = True) -> asyncio.Future[Any]:
         """Hand over a write; the future has its answer when it is committed. Cancelling the future does not take it back."""
         loop = asyncio.get_running_loop()
-        ticket = Ticket(op, patient=patient, loop=loop)
+        future = loop.create_future()
+        self.hand_over(op, loop, future, patient=patient)
+        return future
+
+    def hand_over(self, op: Op, loop: asyncio.AbstractEventLoop, reply: Reply, *, patient: bool = True) -> None:
+        """Hand over a write whose answer `reply` is told when it is committed, on `loop`, which is the one that is running."""
+        ticket = Ticket(op, patient=patient, loop=loop, reply=reply)
         self._clock.busy()
         if self._at_once is None:
             self._queue.put([ticket])
@@ -70,7 +77,6 @@ class Committer:
             loop.call_soon(self._commit_gathered, loop, self._at_once)
         if not self._thread.is_alive():
             self._refuse_rest()
-        return ticket.future
 
     def _commit_gathered(self, loop: asyncio.AbstractEventLoop, at_once: AtOnce) -> None:
         """Where committing waits for nothing, what has come together on a loop is committed there, without a change of thread."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from asyncio import _get_running_loop as _running
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,10 +33,22 @@ class Group:
             return self._left == 0
 
 
-class Ticket:
-    """One write on its way, and who waits for it: a future on a loop, alone or with a group, or a blocked thread."""
+class Reply(Protocol):
+    """Who is told an answer, on the loop where it was asked for: a future, or what is lighter than one."""
 
-    __slots__ = ("_lock", "answer", "future", "group", "loop", "op", "patient", "place")
+    def done(self) -> bool:
+        """Whether nobody wants to know any more."""
+        ...
+
+    def set_result(self, answer: Any, /) -> None: ...
+
+    def set_exception(self, error: Exception, /) -> None: ...
+
+
+class Ticket:
+    """One write on its way, and who waits for it: a reply on a loop, alone or with a group, or a blocked thread."""
+
+    __slots__ = ("_lock", "answer", "group", "loop", "op", "patient", "place", "reply")
 
     def __init__(
         self,
@@ -44,6 +56,7 @@ class Ticket:
         *,
         patient: bool,
         loop: asyncio.AbstractEventLoop | None = None,
+        reply: Reply | None = None,
         group: Group | None = None,
         place: int = 0,
     ) -> None:
@@ -54,8 +67,8 @@ class Ticket:
         self.answer: Result | Exception | None = None
         if group is not None:
             self.place = place
-        elif loop is not None:
-            self.future: asyncio.Future[Any] = loop.create_future()
+        elif reply is not None:
+            self.reply = reply
         else:
             self._lock = threading.Lock()
             self._lock.acquire()
@@ -116,9 +129,9 @@ def _resolve_group(clock: Clock, group: Group) -> None:
 
 def _resolve(clock: Clock, tickets: list[Ticket]) -> None:
     for ticket in tickets:
-        if not ticket.future.done():
+        if not ticket.reply.done():
             if isinstance(ticket.answer, Exception):
-                ticket.future.set_exception(ticket.answer)
+                ticket.reply.set_exception(ticket.answer)
             else:
-                ticket.future.set_result(ticket.answer)
+                ticket.reply.set_result(ticket.answer)
         clock.idle()

@@ -194,4 +194,4 @@ def write_row(number: int, op: Write) -> dict[str, Any]:
 
 def watched_by(op: Write) -> str | None:
     """The run to look at. One that begins with this very write cannot have ended, and nobody else knows of it yet."""
-    return None if any(run.id == op.watch for run in op.starts) else op.watch
+    return None if op.watch is None or op.watch in [run.id for run in op.starts] else op.watch

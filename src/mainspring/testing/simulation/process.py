@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Alarm
     from mainspring.store.ops import Op
     from mainspring.store.protocol import Signal, Store
+    from mainspring.store.tickets import Reply
     from mainspring.testing.simulation.stage import Stage
 
 _SILENT = {
@@ -128,18 +129,22 @@ class _Committer:
     def __init__(self, process: Process, store: Store) -> None:
         self._process = process
         self._store = store
-        self._queue: list[tuple[Op, asyncio.Future[Any], bool]] = []
+        self._queue: list[tuple[Op, Reply, bool]] = []
         self._planned = False
         self._closed = False
 
     def commit(self, op: Op, *, patient: bool = True) -> asyncio.Future[Any]:
-        future = self._process.stage.loop.create_future()
-        self._queue.append((op, future, patient))
+        loop = self._process.stage.loop
+        future = loop.create_future()
+        self.hand_over(op, loop, future, patient=patient)
+        return future
+
+    def hand_over(self, op: Op, _: asyncio.AbstractEventLoop, reply: Reply, *, patient: bool = True) -> None:
+        self._queue.append((op, reply, patient))
         if self._closed:
             self.close()
         else:
             self._plan()
-        return future
 
     def commit_all(self, ops: Sequence[Op], *, patient: bool = True) -> asyncio.Future[list[Any]]:
         return asyncio.gather(*[self.commit(op, patient=patient) for op in ops], return_exceptions=True)
@@ -170,26 +175,26 @@ class _Committer:
             if self._queue:
                 self._plan()
             return
-        for (_, future, _), answer in zip(batch, answers, strict=True):
-            if not future.done():
+        for (_, reply, _), answer in zip(batch, answers, strict=True):
+            if not reply.done():
                 if isinstance(answer, Exception):
-                    future.set_exception(answer)
+                    reply.set_exception(answer)
                 else:
-                    future.set_result(answer)
+                    reply.set_result(answer)
 
     def _refuse_impatient(self, error: StoreError) -> None:
         """Tell those who would rather know than wait."""
-        for _, future, patient in self._queue:
-            if not patient and not future.done():
-                future.set_exception(error)
+        for _, reply, patient in self._queue:
+            if not patient and not reply.done():
+                reply.set_exception(error)
         self._queue = [ticket for ticket in self._queue if ticket[2]]
 
     def close(self) -> None:
         self._closed = True
         late, self._queue = self._queue, []
-        for _, future, _ in late:
-            if not future.done():
-                future.set_exception(StoreUnavailable("the process is dead"))
+        for _, reply, _ in late:
+            if not reply.done():
+                reply.set_exception(StoreUnavailable("the process is dead"))
 
 
 class _Endings(Endings):
