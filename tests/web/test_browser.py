@@ -1,4 +1,5 @@
-"""The dashboard in a real Chromium, of an app whose worker is working: every page, every action, at three widths, light and dark.
+"""The dashboard in a real Chromium, of an app whose worker is working: every page and every action on both databases, and on SQLite
+at three widths, light and dark.
 
 Skipped where there is no Chromium; `apt-get install chromium` brings one. With MAINSPRING_SCREENSHOTS=docs/images the pictures of the
 documentation are made anew.
@@ -24,6 +25,8 @@ from tests.support.processes import PROJECT, eventually
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from pathlib import Path
+
+    from tests.support.postgres import PostgresServer
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
@@ -86,9 +89,18 @@ def at_work(folder: Path, *options: str) -> Generator[Site]:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with at_work(tmp_path_factory.mktemp("shop")) as made:
-        yield made
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with contextlib.ExitStack() as there:
+        options: list[str] = []
+        if request.param == "postgres":
+            server: PostgresServer = request.getfixturevalue("shared_postgres")
+            options = ["--url", there.enter_context(server.database())]
+        yield there.enter_context(at_work(tmp_path_factory.mktemp("shop"), *options))
+
+
+def on(*databases: str) -> pytest.MarkDecorator:
+    """Where a test looks. The scope has all tests of one database follow each other, so that one site is at work at a time."""
+    return pytest.mark.parametrize("site", databases, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +155,7 @@ def paths(site: Site) -> list[str]:
     ]
 
 
+@on("sqlite")
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_page_fits_complains_of_nothing_and_can_be_used_by_everybody(
@@ -175,6 +188,14 @@ def test_every_page_fits_complains_of_nothing_and_can_be_used_by_everybody(
     assert complaints == []
 
 
+@on("postgres")
+def test_every_page_is_shown_from_postgresql_too(page: Any, site: Site) -> None:
+    for path in paths(site):
+        page.goto(path)
+        page.wait_for_selector("h1")
+
+
+@on("sqlite", "postgres")
 def test_an_open_page_keeps_itself_fresh(page: Any, site: Site) -> None:
     page.goto("/runs?workflow=take_orders&limit=5")
     page.wait_for_selector("#live:not([hidden])")
@@ -182,6 +203,7 @@ def test_an_open_page_keeps_itself_fresh(page: Any, site: Site) -> None:
     page.wait_for_function("first => document.querySelector('tbody a').textContent !== first", arg=first)
 
 
+@on("sqlite")
 def test_somebody_who_writes_is_not_disturbed(page: Any, site: Site) -> None:
     run = site.some_run(workflow="fulfil", state="waiting")
     page.goto(f"/runs/{run}")
@@ -211,6 +233,7 @@ def do(page: Any, action: str, reason: str = "", **fields: str) -> str:
     return said
 
 
+@on("sqlite", "postgres")
 def test_runs_are_acted_on_with_a_confirmation_and_a_reason(page: Any, site: Site) -> None:
     run = site.some_run(workflow="archive", state="scheduled")  # due in a month: it stays as it is
     page.goto(f"/runs/{run}")
@@ -231,7 +254,8 @@ def test_runs_are_acted_on_with_a_confirmation_and_a_reason(page: Any, site: Sit
     assert "the exchange is back" in page.locator("table").inner_text()
 
 
-def test_many_runs_are_cancelled_at_once(page: Any, site: Site) -> None:
+@on("sqlite", "postgres")
+def test_many_runs_are_acted_on_at_once(page: Any, site: Site) -> None:
     site.some_run(workflow="archive", state="scheduled")
     page.goto("/runs?state=scheduled&workflow=archive&limit=3")
     page.check("[data-all]")
@@ -241,8 +265,13 @@ def test_many_runs_are_cancelled_at_once(page: Any, site: Site) -> None:
     assert "cancelled" in page.locator("main > .notice[role=status]").inner_text()
     assert count > 0
     assert "state=scheduled" in page.url
+    page.goto("/runs?state=cancelled&workflow=archive&limit=3")
+    page.check("[data-all]")
+    page.click(".bulk button:has-text('Resume')")
+    assert "queued again" in page.locator("main > .notice[role=status]").inner_text()
 
 
+@on("sqlite", "postgres")
 def test_a_schedule_is_steered(page: Any, site: Site) -> None:
     page.goto("/schedules/nightly-report")
     assert (
@@ -255,6 +284,7 @@ def test_a_schedule_is_steered(page: Any, site: Site) -> None:
     assert "after all" in do(page, "unskip")
 
 
+@on("sqlite", "postgres")
 def test_backfills_and_edits_are_looked_at_before(page: Any, site: Site) -> None:
     page.goto("/schedules/nightly-report")
     page.click("#action-backfill > summary")
@@ -275,8 +305,14 @@ def test_backfills_and_edits_are_looked_at_before(page: Any, site: Site) -> None
     assert "05:00:00 JST" in page.locator("#action-edit .preview").inner_text()
     page.click("#action-edit button:not([type=button])")
     assert "nightly-report is now" in page.locator("main > .notice[role=status]").inner_text()
+    ages = site.act("/schedules/backfill", id="stock-count", start="2026-01-01", end="2026-01-02")  # a day's work
+    page.goto("/schedules/stock-count")
+    panel = page.locator("[id^=action-stop-]", has=page.locator(f"input[value='{ages['result']['backfill']}']"))
+    stop = panel.get_attribute("id").removeprefix("action-")
+    assert "stopped" in do(page, stop)
 
 
+@on("sqlite", "postgres")
 def test_queues_and_functions_are_steered_and_schedules_deleted(page: Any, site: Site) -> None:
     page.goto("/queues/mail")
     assert do(page, "pause") == "queue mail is paused"
@@ -287,8 +323,11 @@ def test_queues_and_functions_are_steered_and_schedules_deleted(page: Any, site:
     assert re.fullmatch(r"\d+ pending functions? of archive cancelled", do(page, "cancel"))
     page.goto("/schedules/newsletter")
     assert do(page, "delete") == "newsletter is deleted; its runs go on"
+    page.goto("/queues/mail")
+    assert do(page, "delete") == "queue mail is deleted"
 
 
+@on("sqlite")
 def test_pages_are_reached_by_keys_alone(page: Any, site: Site) -> None:
     page.goto("/")
     page.keyboard.press("Tab")
@@ -303,34 +342,7 @@ def test_pages_are_reached_by_keys_alone(page: Any, site: Site) -> None:
     page.wait_for_url("**workflow=fulfil**")
 
 
-def test_on_postgresql_too_pages_are_shown_kept_fresh_and_acted_on(
-    browser: Any, postgres_url: str, tmp_path: Path
-) -> None:
-    with at_work(tmp_path, "--url", postgres_url) as site:
-        context = browser.new_context(viewport={"width": 1280, "height": 900}, base_url=site.place)
-        context.set_default_timeout(SECONDS)
-        page = context.new_page()
-        complaints = complaints_of(page)
-        for path in paths(site):
-            page.goto(path)
-            page.wait_for_selector("h1")
-        page.goto("/runs?workflow=take_orders&limit=5")
-        page.wait_for_selector("#live:not([hidden])")
-        first = page.locator("tbody a").first.inner_text()
-        page.wait_for_function("first => document.querySelector('tbody a').textContent !== first", arg=first)
-        run = site.some_run(workflow="archive", state="scheduled")
-        page.goto(f"/runs/{run}")
-        assert do(page, "cancel", "by mistake") == f"{run} is cancelled"
-        page.goto("/schedules/nightly-report")
-        assert do(page, "pause", "holidays", until="2030-01-01T00:00").startswith("nightly-report is paused until")
-        page.goto("/queues/mail")
-        assert do(page, "set", concurrency="9", rate="500/1m") == "queue mail has new limits"
-        page.goto("/audit")
-        assert "by mistake" in page.locator("table").inner_text()
-        context.close()
-    assert complaints == []
-
-
+@on("sqlite")
 def test_the_theme_is_remembered(page: Any, site: Site) -> None:
     page.goto("/")
     page.click("#theme")
@@ -338,6 +350,7 @@ def test_the_theme_is_remembered(page: Any, site: Site) -> None:
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
+@on("sqlite")
 @pytest.mark.skipif("MAINSPRING_SCREENSHOTS" not in os.environ, reason="pictures are made when they are asked for")
 def test_the_pictures_of_the_documentation_are_made(browser: Any, site: Site) -> None:
     folder = PROJECT / os.environ["MAINSPRING_SCREENSHOTS"]
