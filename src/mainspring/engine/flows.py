@@ -30,6 +30,8 @@ from mainspring.model.records import Step, error_of
 from mainspring.store.ops import Verdict, Write
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mainspring.codec import ValueCodec
     from mainspring.engine.execution import Execution
     from mainspring.engine.recording import Flow
@@ -296,6 +298,6 @@ def _not_started(starts: list[NewRun], answer: Written) -> Conflict:
     return _taken(starts, answer.taken)
 
 
-def _taken(starts: list[NewRun], taken: dict[str, str]) -> Conflict:
+def _taken(starts: list[NewRun], taken: Mapping[str, str]) -> Conflict:
     run = next(run for run in starts if taken.get(run.id, run.workflow) != run.workflow)
     return taken_error(run.id, run.workflow, taken[run.id])

@@ -7,7 +7,7 @@ decides. Nothing is ever dropped: a holder that ends in between is simply not th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.model.keys import Holder, KeyMode, Meeting, due_then, meet
@@ -90,21 +90,23 @@ def begin_all(op: Write, recorded: str | None, start: Callable[[NewRun], Started
     if recorded is not None and op.step.output is not None and json.loads(recorded) != json.loads(op.step.output):
         answer.became = dict(zip(json.loads(op.step.output), json.loads(recorded), strict=True))
         return True
+    taken, became = dict[str, str](), dict[str, str]()
+    answer.taken, answer.became = taken, became
     for run in op.starts:
         started = start(run)
         if started.refused:
-            answer.refused[run.id] = started.id
+            answer.refused = {run.id: started.id}
         elif started.id:
-            answer.became[run.id] = started.id
+            became[run.id] = started.id
         elif not started.created:
-            answer.taken[run.id] = started.workflow
+            taken[run.id] = started.workflow
         if started.refused or started.workflow != run.workflow:
             answer.verdict = Verdict.TAKEN
             return False
     return True
 
 
-def renamed(step: Step, became: dict[str, str]) -> dict[str, Any]:
+def renamed(step: Step, became: Mapping[str, str]) -> dict[str, Any]:
     """What a step that starts runs has recorded, once it is known which runs they became."""
     ids: list[str] = json.loads(step.output or "[]")
     child = became.get(step.child, step.child) if step.child is not None else None

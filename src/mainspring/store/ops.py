@@ -7,17 +7,22 @@ own whether it lost; none fails its neighbours.
 from __future__ import annotations
 
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeGuard
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from mainspring.model.records import Ending, NewRun, Step
     from mainspring.model.states import State
     from mainspring.store.messages import Say
 
 FAR = 2**62
 """Due at no time: what waits for something else than a time."""
+NONE: Mapping[str, str] = MappingProxyType({})
+"""Of the answers to ten thousand writes hardly one has anything to put here, and making an empty dictionary for each takes a while."""
 
 
 class Verdict(Enum):
@@ -67,7 +72,7 @@ class Write(Struct, gc=False):
 
     owner: str
     step: Step
-    starts: list[NewRun] = field(default_factory=list["NewRun"])
+    starts: Sequence[NewRun] = ()
     mood: State | None = None
     due: int = FAR
     watch: str | None = None
@@ -77,7 +82,7 @@ class Write(Struct, gc=False):
 class Speak(Write):
     """A write with which a run says something, or receives a message: both happen if, and only if, this is recorded."""
 
-    says: list[Say] = field(default_factory=list["Say"])
+    says: Sequence[Say] = ()
     takes: int | None = None
     """The number of the message that this operation receives."""
 
@@ -98,12 +103,12 @@ class Written(Struct, gc=False):
     """What `Write` came to. `taken` lists started runs whose id was there before, with the workflow they are of."""
 
     verdict: Verdict = Verdict.DONE
-    taken: dict[str, str] = field(default_factory=dict[str, str])
-    unknown: list[str] = field(default_factory=list[str])
+    taken: Mapping[str, str] = NONE
+    unknown: Sequence[str] = ()
     """Runs that were to be told something and do not exist."""
-    became: dict[str, str] = field(default_factory=dict[str, str])
+    became: Mapping[str, str] = NONE
     """Started runs that are other ones than were asked for: the ones that had their keys."""
-    refused: dict[str, str] = field(default_factory=dict[str, str])
+    refused: Mapping[str, str] = NONE
     """Runs that were not started because of their keys, with the runs that have these."""
     ending: Ending | None = None
     missing: bool = False
