@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
 STEPS = 500
+WARM_UP = 2 * STEPS
+"""Steps after which a commit is, like the bare ones, not one to a file that grows: SQLite's log is a thousand pages by then, and reused."""
 RUNS = 1_000
 QUEUED = 2_000
 INTERRUPTED = 500
@@ -93,8 +95,7 @@ class Bench:
 
 def sequential(target: Target) -> Iterator[Figure]:
     async def work(run: Callable[[int], Coroutine[Any, Any, int]]) -> float:
-        # Like the bare commits, not in a file that grows with each of them: SQLite begins to reuse its log after a thousand pages.
-        await run(2 * STEPS)
+        await run(WARM_UP)
         times: list[float] = []
         for _ in range(3):
             begin = time.perf_counter()
@@ -123,6 +124,7 @@ def sequential(target: Target) -> Iterator[Figure]:
 
 def roundtrip(target: Target) -> Iterator[Figure]:
     async def work(bench: Bench) -> float:
+        await bench.steps(WARM_UP)
         times: list[float] = []
         for _ in range(200):
             begin = time.perf_counter()
