@@ -104,6 +104,41 @@ async def test_a_run_does_not_get_past_an_outcome_that_the_database_refuses(stor
     bench.app.close()
 
 
+async def test_branches_wait_for_it_each_on_their_own(store_url: str) -> None:
+    app, done, go_on = App(store_url), list[str](), threading.Event()
+    given_up = asyncio.Event()
+
+    @app.step
+    async def step(name: str) -> str:
+        done.append(name)
+        return name
+
+    @app.workflow
+    async def branches() -> str:
+        await step("first")
+        impatient, patient = asyncio.create_task(step("impatient")), asyncio.create_task(step("patient"))
+        await asyncio.sleep(0)  # both wait for the outcome of the first
+        impatient.cancel()
+        await asyncio.wait([impatient])
+        given_up.set()
+        return await patient
+
+    def hold(ops: Sequence[Op]) -> None:
+        assert not any(map(is_checkpoint, ops)) or go_on.wait(60)
+
+    async with app:
+        before_commits(app, hold)
+        handle = await branches.options(id="a").start()
+        try:
+            await given_up.wait()
+            assert done == ["first"]
+        finally:
+            go_on.set()
+        assert await handle.result() == "patient"
+    assert done == ["first", "patient"]
+    app.close()
+
+
 async def test_a_run_that_is_stopped_meanwhile_undoes_what_it_did_last(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
