@@ -1,4 +1,7 @@
-"""What a transaction records goes to PostgreSQL together with COMMIT: where it is refused, forgotten or lost, nothing is half done."""
+"""The record of a transaction is the last thing in it: where it is refused, forgotten or lost, nothing is half done.
+
+On PostgreSQL it goes to the server together with COMMIT; on SQLite the statement that writes it sees whether it may.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import psycopg
 import pytest
 
 from mainspring import App, Tx
-from mainspring.errors import InTransaction
+from mainspring.errors import InTransaction, RunCancelled
 from mainspring.testing import world
 from tests.store.proxies import BrokenLine, TransactionPooler
 from tests.transactions import bank
@@ -42,6 +45,59 @@ def enter(tx: Tx, entry: str) -> str:
 @app.workflow
 def entering(*entries: str) -> list[str]:
     return [enter(entry) for entry in entries]
+
+
+# -- whatever is found there ---------------------------------------------------------------------------------------------
+@app.transaction
+def meddle(tx: Tx, statement: str) -> str:
+    tx.execute("INSERT INTO ledger VALUES ('meddled')")
+    tx.execute(statement)
+    return "made"
+
+
+@app.workflow
+def meddling(statement: str) -> str:
+    try:
+        return meddle(statement)
+    except InTransaction:
+        return "refused"
+
+
+_STEP = """
+  INSERT INTO {steps} (run, position, kind, name, seq, output, started, completed, attempts, epoch)
+  SELECT 'a', '0', 'transaction', 'meddle', {rest}, epoch FROM {runs} WHERE id = 'a'
+"""
+MEDDLING = {
+    "a beginning of it": (_STEP.replace("{rest}", "NULL, NULL, 1, NULL, 1"), "made"),
+    "another outcome": (_STEP.replace("{rest}", "7, '\"before\"', 1, 2, 1"), "refused"),
+    "a run that waits": ("UPDATE {runs} SET state = 'waiting' WHERE id = 'a'", "made"),
+    "another's run": ("UPDATE {runs} SET owner = 'another' WHERE id = 'a'", "refused"),
+    "a later claim": ("UPDATE {runs} SET epoch = epoch + 1 WHERE id = 'a'", "refused"),
+    "a run that is over": ("UPDATE {runs} SET state = 'failed' WHERE id = 'a'", "refused"),
+    "no run": ("DELETE FROM {runs} WHERE id = 'a'", "refused"),
+}
+
+
+@pytest.mark.parametrize("case", MEDDLING)
+async def test_it_is_recorded_and_committed_or_neither_whatever_is_found(url: str, case: str) -> None:
+    statement, expected = MEDDLING[case]
+    steps, runs = bank.runs_table(url).replace("runs", "steps"), bank.runs_table(url)
+    async with world(app, url=url):
+        handle = await meddling.options(id="a").start(statement.format(steps=steps, runs=runs))
+        assert await handle.result() == expected
+    made = expected == "made"
+    assert bank.entries(url) == (["meddled"] if made else [])
+    recorded = bank.rows(url, f"SELECT output IS NOT NULL, completed IS NOT NULL FROM {steps} WHERE run = 'a'")
+    assert [(bool(output), bool(completed)) for output, completed in recorded] == [(made, True)]
+
+
+async def test_what_is_asked_to_stop_meanwhile_is_recorded_and_stops(url: str) -> None:
+    stop = f"UPDATE {bank.runs_table(url)} SET state = 'cancelling' WHERE id = 'a'"
+    async with world(app, url=url):
+        handle = await meddling.options(id="a").start(stop)
+        with pytest.raises(RunCancelled):
+            await handle.result()
+    assert bank.entries(url) == ["meddled"]
 
 
 # -- refused -----------------------------------------------------------------------------------------------------------

@@ -91,8 +91,9 @@ class _Fn(Generic[P, R]):
     def _all(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return args if self._receiver is None else (self._receiver, *args)
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[R]:
-        runtime = self._runtime
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], runtime: Runtime | None = None) -> Call[R]:
+        if runtime is None:
+            runtime = self._runtime
         return Call(runtime, runtime.registry.known(self._function), self._all(args), kwargs, self._options)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
@@ -196,7 +197,8 @@ class SyncFn(_Fn[P, R]):
                 raise WrongColour(
                     f"{self.name!r} is a `def` {self._function.kind} and this is a coroutine; write `await {self.name}.aio(…)`"
                 )
-            found: R = self._runtime.calls.blocking_operation(line, self._call(args, kwargs))
+            runtime = self._runtime
+            found: R = runtime.calls.blocking_operation(line, self._call(args, kwargs, runtime))
             return found
         if self._function.kind == "transaction":
             refuse_blocking_on_loop(f"await {self.name}.aio(…)")

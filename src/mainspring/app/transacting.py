@@ -162,7 +162,7 @@ class Transacting:
         step = where if isinstance(where, StepScope) else None
         if call.database is not None:
             return TransactionScope(self._runtime, None, elsewhere=session, place=call.database, step=step)
-        return TransactionScope(self._runtime, session.joined, session=session, step=step)
+        return TransactionScope(self._runtime, None, session=session, step=step)
 
     # -- verbs that join -----------------------------------------------------------------------------------------------
     def start(

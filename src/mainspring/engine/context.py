@@ -168,6 +168,8 @@ class TransactionScope:
     @property
     def joined(self) -> Joined:
         """The way into the transaction. Where there is none, verbs are deferred."""
+        if self.session is not None:
+            return self.session.joined
         assert self._joined is not None  # noqa: S101
         return self._joined
 

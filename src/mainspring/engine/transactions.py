@@ -8,7 +8,7 @@ made once whatever happens.
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -16,6 +16,7 @@ from msgspec import Struct
 from mainspring.engine.ahead import tell
 from mainspring.engine.context import StepScope, TransactionScope, current
 from mainspring.engine.recording import Consult, Nap, Transact, conclude, frontier, heed, outcome, replayed, turn
+from mainspring.engine.registry import Bound
 from mainspring.engine.retry import Retry
 from mainspring.engine.signals import Lost
 from mainspring.errors import InTransaction, StoreError
@@ -29,8 +30,6 @@ from mainspring.store.outcomes import Key, Outcome
 from mainspring.store.transactions import Again
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from mainspring.codec import ValueCodec
     from mainspring.engine.execution import Execution
     from mainspring.engine.recording import Flow
@@ -80,7 +79,7 @@ class TransactionCall(Struct):
             function.is_async,
             function.codec.result,
             function.wants,
-            0 if function.bound.name == "NOT" else 1,
+            0 if function.bound is Bound.NOT else 1,
             function.isolation,
             function.database,
         )
@@ -174,9 +173,7 @@ def make(ex: Execution, effect: Transact) -> None:
     if effect.call.database is not None:
         _make_elsewhere(ex, effect, effect.call.database)
         return
-    ex.engine.store.transactions.transact(
-        lambda session: _work(ex, effect, session), effect.call.wants, effect.call.isolation
-    )
+    ex.engine.store.transactions.transact(partial(_work, ex, effect), effect.call.wants, effect.call.isolation)
 
 
 def _work(ex: Execution, effect: Transact, session: Session) -> None:
@@ -185,24 +182,30 @@ def _work(ex: Execution, effect: Transact, session: Session) -> None:
     _note(effect, session.record(write, now))
 
 
-@contextmanager
-def _inside(ex: Execution, effect: Transact, scope: TransactionScope) -> Generator[None]:
+class _Inside:
     """The user's function is at work: verbs join the transaction, and what it traces belongs to the transaction's span."""
-    around = ex.engine.around
-    leave = None if around is None else around(ex.run, effect.record.position)
-    token = current.set(scope)
-    try:
-        yield
-    finally:
-        scope.over = True
-        current.reset(token)
-        if leave is not None:
-            leave()
+
+    __slots__ = ("_leave", "_scope", "_token")
+
+    def __init__(self, ex: Execution, effect: Transact, scope: TransactionScope) -> None:
+        around = ex.engine.around
+        self._leave = None if around is None else around(ex.run, effect.record.position)
+        self._scope = scope
+        self._token = current.set(scope)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self._scope.over = True
+        current.reset(self._token)
+        if self._leave is not None:
+            self._leave()
 
 
 def _called(ex: Execution, effect: Transact, scope: TransactionScope, session: Session | ElsewhereSession) -> str:
     """Call the function inside the open transaction; its result as it is stored."""
-    with _inside(ex, effect, scope):
+    with _Inside(ex, effect, scope):
         try:
             value = effect.call.made(session)
         except StopIteration as error:
@@ -290,7 +293,7 @@ async def make_async(ex: Execution, effect: Transact) -> None:
 
 async def _awaited(ex: Execution, effect: Transact, scope: TransactionScope, session: Session | AwaitedSession) -> str:
     """Await the function inside the open transaction; its result as it is stored."""
-    with _inside(ex, effect, scope):
+    with _Inside(ex, effect, scope):
         value = await effect.call.made(session)
     session.settle()
     return _encoded(ex, effect, value)
@@ -298,7 +301,7 @@ async def _awaited(ex: Execution, effect: Transact, scope: TransactionScope, ses
 
 def _scope(ex: Execution, effect: Transact, session: Session) -> TransactionScope:
     step = StepScope(ex, effect.record.position, effect.record.attempts, effect.record.name)
-    return TransactionScope(ex.engine.home, session.joined, session=session, step=step, recorded=True)
+    return TransactionScope(ex.engine.home, None, session=session, step=step, recorded=True)
 
 
 def _encoded(ex: Execution, effect: Transact, value: Any) -> str:

@@ -113,7 +113,10 @@ class Tx:
 class Session(Protocol):
     """One open transaction: what the user's function gets of it, and the library's own way into it."""
 
-    joined: Joined
+    @property
+    def joined(self) -> Joined:
+        """The way in for verbs."""
+        ...
 
     def give(self, wants: Wants) -> Any:
         """What a function that is part of this transaction is given. Raises `InTransaction` for what cannot be had here."""

@@ -291,7 +291,7 @@ class Database:
                 "this thread is inside a transaction, and what it asks for is another one on the same SQLite file, which would "
                 "wait for the first for ever; do it before or after, or through the transaction's own connection"
             )
-        if self._has_turn():
+        if self._taken_by is not None and self._has_turn():
             return
         self._lock.acquire()
         if self._turns is not None and fcntl is not None:
@@ -311,11 +311,11 @@ class Database:
 
     def _has_turn(self) -> bool:
         """Whether this thread took the turn `at_once`, and keeps it until it leaves that."""
-        return self._taken_by is not None and self._taken_by == threading.get_ident()
+        return self._taken_by == threading.get_ident()
 
     def end_turn(self) -> None:
         """Let the others write. In a forked process there is nothing to give back: the turn was the parent's."""
-        if self._has_turn():
+        if self._taken_by is not None and self._has_turn():
             return
         try:
             if self._turns is not None and fcntl is not None:

@@ -41,6 +41,29 @@ _RECORD = (
     f"INSERT INTO steps ({', '.join(sql.STEP_COLUMNS)}) VALUES ({', '.join('?' for _ in sql.STEP_COLUMNS)}) {ON_STEP}"
 )
 
+RECORD_FIRST = """
+  INSERT INTO steps (run, position, kind, name, seq, output, started, completed, attempts, epoch) VALUES (
+    (SELECT id FROM runs WHERE id = ?1 AND owner = ?11 AND epoch = ?10 AND state = 'running'), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+"""
+"""Both in one statement, in half the time: for a run in hand, and what nothing is recorded of yet. Otherwise a constraint refuses it."""
+
+
+def record_values(write: Write) -> tuple[Any, ...]:
+    step = write.step
+    return (
+        step.run,
+        step.position,
+        step.kind,
+        step.name,
+        step.seq,
+        step.output,
+        step.started,
+        step.completed,
+        step.attempts,
+        step.epoch,
+        write.owner,
+    )
+
 
 def _checkpoint(write: Write) -> Talk[State | None]:
     """Looking and then writing takes half as long as one statement that does both, and nobody else writes in between."""

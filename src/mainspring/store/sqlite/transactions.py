@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 from mainspring.errors import InTransaction, InvalidInput
+from mainspring.model.states import State
 from mainspring.store import alchemy
 from mainspring.store.conversations import carry
 from mainspring.store.joined import Joined
 from mainspring.store.joining import Joining
 from mainspring.store.placeholders import for_sqlite
 from mainspring.store.sqlite.database import raise_translated, translated
-from mainspring.store.sqlite.joining import TEXTS, AsyncWords, Words, inside
+from mainspring.store.sqlite.joining import RECORD_FIRST, TEXTS, AsyncWords, Words, inside, record_values
 from mainspring.store.sqlite.lent import Lent, close_all
 from mainspring.store.transactions import ENDED, OVER, Tx, Wants, named
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mainspring.model.states import State
     from mainspring.store.alchemy import Wrapped
     from mainspring.store.conversations import Talk
     from mainspring.store.ops import Write
@@ -46,7 +46,20 @@ class SqliteSession:
         self._wrapped = wrapped
         self._over = False
         self._reading: WeakSet[sqlite3.Cursor] | None = None
-        self.joined = Joined(Joining(TEXTS), inside, tongue=Words(connection))
+        self._joined: Joined | None = None
+
+    @property
+    def joined(self) -> Joined:
+        """Made when first asked for: most transactions are left alone."""
+        if self._joined is None:
+            self._joined = Joined(Joining(TEXTS), inside, tongue=Words(self._db))
+        return self._joined
+
+    @property
+    def news(self) -> Signal | None:
+        """What is to be told when it has committed."""
+        joined = self._joined
+        return joined.joining.signal() if joined is not None and joined.joining.news else None
 
     def give(self, wants: Wants) -> Any:
         if wants is Wants.TX:
@@ -65,7 +78,17 @@ class SqliteSession:
             self._wrapped.settle()
 
     def record(self, write: Write, now: int) -> State | None:
-        """See `mainspring.store.transactions.Session`."""
+        """See `mainspring.store.transactions.Session`.
+
+        That nothing has come in between is seen by the statement that writes. If something has, it writes nothing.
+        """
+        if write.mood is None and self._joined is None:
+            try:
+                self._db.execute(RECORD_FIRST, record_values(write))
+            except sqlite3.IntegrityError:
+                pass  # it is being stopped, or another's, or begun and recorded before: there are other words for that
+            else:
+                return State.RUNNING
         return self.joined.do(self.joined.joining.checkpoint(write, now))
 
     def end(self) -> None:
@@ -128,8 +151,8 @@ class SqliteTransactions:
                     self._lent.append(connection)
         finally:
             database.take_back_turn()
-        if session.joined.joining.news:
-            self._tell(session.joined.joining.signal())
+        if (news := session.news) is not None:
+            self._tell(news)
         return answer
 
     def _lend(self) -> Lent:
