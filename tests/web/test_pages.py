@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,18 @@ PAGES = {
     "/queues/mail": "Due later",
     "/audit": "Nobody has done anything",
 }
+
+
+async def test_what_has_not_begun_says_when_it_will_and_what_never_will_does_not(shop: Shop) -> None:
+    await shop.report.options(id="later", after="30d").start("x")
+    await shop.report.options(id="never", after="30d").start("x")
+    await shop.app.runs.cancel("never")
+    await shop.world.advance("5s")
+    async with shop.asking() as asking:
+        page = (await asking.get("/runs?workflow=report&id_prefix=later")).text
+        assert re.search(r'data-label="Time">due <time[^>]*>in 30 d</time>', page)
+        assert "due <time" not in (await asking.get("/runs?workflow=report&id_prefix=never")).text
+        assert "waits to begin" in (await asking.get("/runs/later")).text
 
 
 async def test_every_page_shows_what_there_is_and_its_twin_says_the_same_as_data(shop: Shop) -> None:

@@ -64,7 +64,7 @@ def waterfall(run: RunInfo, steps: list[StepInfo], now: datetime) -> Waterfall:
     lanes: list[Lane] = []
     begun = run.started or (run.completed or now)
     if begun > low:
-        lanes.append(Lane("waits for a worker", "queue", "", 0, low, begun, None, [Part(low, begun, "queue")]))
+        lanes.append(Lane("waits to begin", "queue", "", 0, low, begun, None, [Part(low, begun, "queue")]))
     timed = [step for step in steps if step.started is not None or step.completed is not None]
     timed.sort(key=lambda step: (step.started or step.completed or now, step.position))
     for step in timed[:MOST_LANES]:

@@ -77,8 +77,8 @@ def ago(when: datetime, now: datetime) -> str:
         return "now"
     for size, name in _STEPS:
         if abs(length) >= size:
-            whole = int(abs(length) // size)
-            return f"{whole} {name} ago" if length > 0 else f"in {whole} {name}"
+            # What is all but 30 days away is not 29. Pages say the same (mainspring.js).
+            return f"{int(length / size)} {name} ago" if length > 0 else f"in {int(-length / size + 0.05)} {name}"
     return "now"
 
 

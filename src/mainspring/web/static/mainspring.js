@@ -9,8 +9,7 @@
   function distance(when) {
     const seconds = (Date.now() - when) / 1000, length = Math.abs(seconds);
     for (const [size, name] of units) if (length >= size) {
-      const whole = Math.floor(length / size);
-      return seconds > 0 ? `${whole} ${name} ago` : `in ${whole} ${name}`;
+      return seconds > 0 ? `${Math.floor(length / size)} ${name} ago` : `in ${Math.floor(length / size + .05)} ${name}`;
     }
     return "now";
   }
