@@ -156,7 +156,7 @@ class One:
     # -- steps ---------------------------------------------------------------------------------------------------------
     def _write(self, op: Write) -> Written:
         step = op.step
-        says = op.says if isinstance(op, Speak) else []
+        says = op.says if isinstance(op, Speak) else ()
         concerned = [step.run] if op.watch is None else [step.run, op.watch]
         moving = op.mood is not None or isinstance(op, Speak)
         rows = self._locked([*concerned, *messages.destinations(says)], text.LOCK if moving else text.SHARE)
