@@ -93,8 +93,8 @@ class Developing:
 
     def _introduce(self, place: str) -> None:
         note(f"mainspring dev {self._target}")
-        note(f"  dashboard  {place}")
-        note(f"  database   {shown(self._url)}")
+        note(f"  dashboard    {place}")
+        note(f"  database     {shown(self._url)}")
         self._list()
         note("  files are watched; ^C stops everything")
 

@@ -48,7 +48,7 @@ def run(
     wait: bool,
     url: str | None,
 ) -> None:
-    """Schedule a workflow, step or transaction of an app, and print the id of its run. Workers execute it.
+    """Start a workflow, step or transaction of an app, now or later, and print the id of its run. Workers execute it.
 
     TARGET is module:app or path/file.py:app; NAME is the name of the function.
 

@@ -234,7 +234,7 @@ def backfill(
         for each in found:
             click.echo(each.id)
     elif found:
-        head = ("ID", "STATE", "FROM", "TO", "REACHED", "STARTED", "SKIPPED", "OVERLAP")
+        head = ("ID", "STATE", "FROM (UTC)", "TO", "REACHED", "STARTED", "SKIPPED", "OVERLAP")
         moments = [(each.start, each.end, each.reached) for each in found]
         display.table(
             head,

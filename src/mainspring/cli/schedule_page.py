@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mainspring.operations.schedule_infos import ScheduleDescription, ScheduleInfo, TickInfo
 
 HEAD = ("ID", "WORKFLOW", "STATE", "NEXT", "STARTS", "MISSED", "WHEN", "NOTE")
-TICK_HEAD = ("NOMINAL", "SOURCE", "OUTCOME", "LATE BY", "RUN", "REASON")
+TICK_HEAD = ("NOMINAL (UTC)", "SOURCE", "OUTCOME", "LATE BY", "RUN", "REASON")
 _OPTIONS = ("id", "timeout", "attributes", "version", "queue", "priority", "partition")
 _QUIET = {"limit", "maxRunning", "bufferLimit", "coalesce", "whenActive", "pauseOnFailure"}
 
@@ -28,7 +28,7 @@ def row(schedule: ScheduleInfo, now: datetime) -> tuple[str, ...]:
         schedule.id,
         schedule.workflow,
         state(schedule),
-        "" if schedule.next is None else ago(schedule.next, now),
+        "" if schedule.next is None else "now" if schedule.next <= now else ago(schedule.next, now),
         str(schedule.starts),
         str(schedule.missed),
         schedule.description,
