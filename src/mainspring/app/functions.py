@@ -98,8 +98,9 @@ class _Fn(Generic[P, R]):
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """The call as a value. The arguments are checked now."""
-        call = self._call(args, kwargs)
-        self._runtime.calls.encode(call)
+        runtime = self._runtime
+        call = self._call(args, kwargs, runtime)
+        runtime.calls.encode(call)
         return call
 
     @property

@@ -68,6 +68,9 @@ class OptionArguments(TypedDict, total=False):
     retry: Retry | int
 
 
+_KNOWN = frozenset(OptionArguments.__annotations__)
+
+
 class Options(msgspec.Struct, frozen=True):
     """Options as they are kept: checked, times in microseconds."""
 
@@ -89,24 +92,21 @@ class Options(msgspec.Struct, frozen=True):
 
     def with_(self, given: OptionArguments) -> Options:
         """These options with others on top."""
-        unknown = given.keys() - OptionArguments.__annotations__.keys()
-        if unknown:
-            known = ", ".join(sorted(OptionArguments.__annotations__))
+        if not _KNOWN.issuperset(given):
+            unknown = given.keys() - _KNOWN
+            known = ", ".join(sorted(_KNOWN))
             raise InvalidInput(f"options: there is no option {', '.join(sorted(unknown))}; there are {known}")
         values: dict[str, Any] = {}
         for name, value in given.items():
-            values.update(_checked(name, value))
+            if name == "timeout":
+                values["timeout"], values["no_timeout"] = None if value is None else _positive(value), value is None
+            else:
+                values[name] = _CHECKS[name](value)
         made = msgspec.structs.replace(self, **values)
         if made.after is not None and made.at is not None:
             raise InvalidInput("options: give `after` or `at`, not both")
         _check_keys(made)
         return made
-
-
-def _checked(name: str, value: Any) -> dict[str, Any]:
-    if name == "timeout":
-        return {"timeout": None if value is None else _positive(value), "no_timeout": value is None}
-    return {name: _CHECKS[name](value)}
 
 
 def _check_keys(made: Options) -> None:
@@ -157,7 +157,7 @@ def micros(value: Duration) -> int:
     return round(parse_duration(value).total_seconds() * SECOND)
 
 
-def _positive(value: Duration) -> int:
+def _positive(value: Any) -> int:
     found = micros(value)
     if found <= 0:
         raise InvalidInput(f"options: a timeout must be longer than nothing, not {value!r}")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LONGEST_ID = 512
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
-_SHIFTS = tuple(range(110, -1, -10))
+_FORTY_BITS = 2**40 - 1
 _HALF = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -30,6 +30,7 @@ class IdMaker:
         self._clock = clock
         self._seed = seed
         self._last = 0
+        self._begins = (0, "")
         self._reseed()
 
     def _reseed(self) -> None:
@@ -44,13 +45,25 @@ class IdMaker:
         if number <= self._last:
             number = self._last + 1 + self._bits(48)
         self._last = number
-        return "".join([_PAIRS[(number >> shift) & 1023] for shift in _SHIFTS])
+        time, begins = self._begins  # most of the time of the one before is that of the next one
+        if time != number >> 80:
+            time = number >> 80
+            begins = _eight(time)
+            self._begins = (time, begins)
+        return f"{begins}{_eight((number >> 40) & _FORTY_BITS)}{_eight(number & _FORTY_BITS)}"
+
+
+def _eight(bits: int) -> str:
+    """Forty bits as characters."""
+    return (
+        f"{_PAIRS[(bits >> 30) & 1023]}{_PAIRS[(bits >> 20) & 1023]}{_PAIRS[(bits >> 10) & 1023]}{_PAIRS[bits & 1023]}"
+    )
 
 
 def id_at(micros: int) -> str:
     """The smallest id that can be made at a time."""
     number = max(0, micros // 1000) << 75
-    return "".join([_PAIRS[(number >> shift) & 1023] for shift in _SHIFTS])
+    return f"{_eight(number >> 80)}{_eight((number >> 40) & _FORTY_BITS)}{_eight(number & _FORTY_BITS)}"
 
 
 def storable(text: str) -> bool:
