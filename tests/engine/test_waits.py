@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mainspring import App, State, run
+from mainspring import App, Settings, State, run
 from mainspring.errors import InvalidInput, NotFound, StillRunning
 from mainspring.testing import world
 from tests.engine.lives import another_process, enter_again, info, put, record, restart, store_of
@@ -130,6 +130,45 @@ async def test_waiting_for_a_result_can_be_given_up_and_the_run_goes_on(store_ur
             await asyncio.wait_for(slow.options(id=handle.id)(), 0)
         assert info(app, handle.id).state is State.WAITING
         assert await handle.result() == "done"
+
+
+async def test_whoever_waits_while_there_is_no_worker_is_told_so_once(
+    store_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App(store_url, settings=Settings(poll=0.05))
+
+    @app.workflow
+    async def quick() -> str:
+        return "done"
+
+    handle = await quick.options(id="a").start()
+    waiting = asyncio.create_task(handle.result())
+    async with asyncio.timeout(60):
+        while "somebody waits for run a, and there is no worker" not in caplog.text:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    async with app:
+        assert await waiting == "done"
+    app.close()
+    assert caplog.text.count("there is no worker") == 1
+
+
+async def test_whoever_waits_while_there_is_a_worker_is_told_nothing(
+    store_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App()
+
+    @app.workflow
+    async def slow() -> str:
+        await run.sleep("1h")
+        return "done"
+
+    async with world(app, url=store_url):
+        handle = await slow.start()
+        endings = app.runtime.connection().endings
+        endings.watch(handle.id, lambda _: None)
+        await asyncio.to_thread(endings._say_if_nobody_works)
+        assert await handle.result() == "done"
+    assert "no worker" not in caplog.text
 
 
 async def test_giving_up_inside_a_run_is_recorded(store_url: str) -> None:

@@ -55,5 +55,10 @@ class Awaited:
     def _give_up(self) -> None:
         if not self._told.done():
             self._told.set_exception(
-                StillRunning(f"run {self._run_id!r} had not ended after {self._timeout}; it goes on")
+                StillRunning(f"run {self._run_id!r} had not ended after {_length(self._timeout)}; it goes on")
             )
+
+
+def _length(timeout: Duration | None) -> str:
+    """How long it was, as it was given."""
+    return f"{timeout} s" if isinstance(timeout, int | float) else str(timeout)

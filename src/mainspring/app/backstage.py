@@ -28,7 +28,7 @@ class Backstage:
         return Committer(store.apply, clock, store.at_once)
 
     def endings(self, store: Store, settings: Settings) -> Endings:
-        return Endings(store.endings, settings.poll)
+        return Endings(store.endings, settings.poll, lambda: bool(store.workers()))
 
     def heartbeat(self, **parts: Any) -> Heartbeat:
         from mainspring.services.heartbeat import Heartbeat  # noqa: PLC0415

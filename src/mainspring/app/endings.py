@@ -19,9 +19,16 @@ log = logging.getLogger("mainspring.app")
 class Endings:
     """Runs whose end somebody waits for. One thread asks the store for all of them when something may have ended."""
 
-    def __init__(self, ask: Callable[[Iterable[str]], dict[str, Ending | None]], poll: float) -> None:
+    def __init__(
+        self,
+        ask: Callable[[Iterable[str]], dict[str, Ending | None]],
+        poll: float,
+        anybody: Callable[[], bool] | None = None,
+    ) -> None:
+        """`anybody` tells whether there is a worker; None: that is not asked."""
         self._ask = ask
         self._poll = poll
+        self._anybody = anybody
         self._lock = threading.Lock()
         self._watched: dict[str, list[Callable[[Ending | None], None]]] = {}
         self._ended: set[str] = set()
@@ -84,6 +91,26 @@ class Endings:
             if not heard:
                 self.look()
             self.ask_once()
+            if not heard:
+                self._say_if_nobody_works()
+
+    def _say_if_nobody_works(self) -> None:
+        """Once: whoever waits for a run while there is no worker waits for ever, and should know why."""
+        with self._lock:
+            awaited = next(iter(self._watched), None)
+        if self._anybody is None or awaited is None:
+            return
+        try:
+            there = self._anybody()
+        except StoreError:
+            return
+        self._anybody = None
+        if not there:
+            log.warning(
+                "somebody waits for run %s, and there is no worker to execute it: enter the app in this process (`async with app:` "
+                "or `with app:`), or start one with `mainspring worker module:app`",
+                awaited,
+            )
 
     def ask_once(self) -> None:
         """Ask the store for those that may have ended, and tell whoever waits for one that has."""
