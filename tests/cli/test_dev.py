@@ -138,6 +138,14 @@ def test_code_that_does_not_load_is_refused_at_the_start(mainspring: Mainspring,
     assert "nonsense_that_is_not_there" in result.stderr
 
 
+def test_a_file_that_is_not_there_is_told_without_where_that_was_found_out(
+    mainspring: Mainspring, tmp_path: Path
+) -> None:
+    refused = mainspring("dev", str(tmp_path / "none.py"))
+    assert refused.exit_code == 1
+    assert refused.stderr.splitlines()[1].startswith(f"there is no file {tmp_path / 'none.py'}; write path/file.py:app")
+
+
 def test_the_dashboard_of_a_database_needs_no_code(tmp_path: Path, mainspring: Mainspring) -> None:
     url = f"sqlite:///{tmp_path / 'some.db'}"
     assert mainspring("db", "migrate", "--url", url).exit_code == 0

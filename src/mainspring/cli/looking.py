@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from mainspring.cli.commands import note
 from mainspring.cli.target import load_app
+from mainspring.errors import MainspringError
 from mainspring.model.clock import SystemClock, to_datetime
 
 if TYPE_CHECKING:
@@ -86,7 +87,9 @@ def describe(app: App) -> Found:
     schedules: list[tuple[str, str, str | None]] = []
     for each in app.runtime.declarations:
         upcoming = each.spec.next(now)
-        schedules.append((each.id, each.spec.describe(), None if upcoming is None else upcoming.isoformat()))
+        schedules.append(
+            (each.id, each.spec.describe(), None if upcoming is None else f"{upcoming:%Y-%m-%d %H:%M:%S %Z}")
+        )
     return Found(
         app.url,
         app.name,
@@ -121,7 +124,8 @@ def main() -> None:
         cause = error.__cause__ or error
         frames = [frame for frame in traceback.extract_tb(cause.__traceback__) if not _is_machinery(frame.filename)]
         where = "".join(traceback.format_list(frames))
-        last = "".join(traceback.format_exception_only(cause)).strip()
+        ours = not frames and isinstance(cause, MainspringError)  # about the target, not out of the user's code
+        last = str(cause) if ours else "".join(traceback.format_exception_only(cause)).strip()
         found = Found(error=f"{where}{last}", files=_files())
     sys.stdout.write(f"\n{_MARK}{msgspec.json.encode(found).decode()}\n")
 
