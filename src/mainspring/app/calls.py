@@ -80,6 +80,13 @@ class Calls:
         """A call inside a `def` run."""
         return drive_blocking(line.execution, self._flow(line, call))
 
+    def blocking_transaction(
+        self, line: Line, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A transaction inside a `def` run. It has no options, so it needs no call to carry them."""
+        made = TransactionCall.of(self._runtime.registry.known(function), args, kwargs)
+        return drive_blocking(line.execution, transaction(line.execution, line.take_position(), made))
+
     def _flow(self, line: Line, call: Call[Any]) -> Flow:
         ex = line.execution
         if call.function.kind == "transaction":

@@ -199,6 +199,9 @@ class SyncFn(_Fn[P, R]):
                     f"{self.name!r} is a `def` {self._function.kind} and this is a coroutine; write `await {self.name}.aio(…)`"
                 )
             runtime = self._runtime
+            if self._function.kind == "transaction":
+                done: R = runtime.calls.blocking_transaction(line, self._function, self._all(args), kwargs)
+                return done
             found: R = runtime.calls.blocking_operation(line, self._call(args, kwargs, runtime))
             return found
         if self._function.kind == "transaction":

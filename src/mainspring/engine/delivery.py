@@ -42,7 +42,9 @@ class Delivery:
     def turn(self, seq: int, *, alone: bool) -> asyncio.Future[None] | None:
         """What to await before outcome `seq` may be handed to the code; None: nothing."""
         if alone and self.is_next(seq):
-            self._advance()
+            self.cursor += 1
+            if self._skipped:
+                self._pass_skipped()
             return None
         self._waiting = own(self._waiting)
         future = self._waiting[seq] = self._loop.create_future()
