@@ -76,7 +76,7 @@ def test_runs_are_found(mainspring: Mainspring, history: str, filters: list[str]
 
 
 def test_wrong_filters_say_what_would_be_right(mainspring: Mainspring, history: str) -> None:
-    assert "2026-01-31" in mainspring("runs", "list", "--url", history, "--created-after", "noon").stderr
+    assert "2027-01-31" in mainspring("runs", "list", "--url", history, "--created-after", "noon").stderr
     assert "NAME=VALUE" in mainspring("runs", "list", "--url", history, "--attribute", "tenant").stderr
 
 
