@@ -20,12 +20,13 @@ from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.store import PostgresStore
 from mainspring.store.postgres.wire import Wire
 from tests.store.build import NOW, claim, finish, get, in_hand, rest, run, start, state, step, wait_for, worker, write
+from tests.store.test_conformance_signals import Ear
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from mainspring.store.postgres.whole import Change
-    from mainspring.store.protocol import Signal, Store
+    from mainspring.store.protocol import Store
 
 PATIENCE = 20
 BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -364,11 +365,10 @@ def test_a_worker_of_the_same_store_hears_what_is_said_without_a_poke(store: Sto
     for each, owner in (("a", "w1"), ("b", "w2")):
         waits = Step(each, "0", "receive", "t", started=NOW, epoch=1, child=each)
         write(store, waits, owner=owner, mood=State.WAITING)
-    heard: list[Signal] = []
-    store.listen(heard.append)
+    ear = Ear(store)
     store.apply([tell("a"), tell("b")], NOW)
-    assert [each.said for each in heard] == [frozenset({("a", "receive", "t"), ("b", "receive", "t")})]
-    assert [each.poked for each in heard] == [frozenset({"w2"})]
+    assert [each.said for each in ear.heard] == [frozenset({("a", "receive", "t"), ("b", "receive", "t")})]
+    assert [each.poked for each in ear.heard] == [frozenset({"w2"})]
     assert store.pokes("w1") == []
     assert [poke.run for poke in store.pokes("w2")] == ["b"]
 
