@@ -21,6 +21,8 @@ from bench.harness import Figure, Target, median_of_three, p50_ms, seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    Writers = tuple[Callable[[], object], Callable[[], object], Callable[[], object]]
+
 PAYLOAD: Final = '{"total": 1299, "currency": "EUR", "receipt": "r-000000000000", "items": [1, 2, 3]}'
 BATCH: Final = 100
 _TABLE: Final = "CREATE TABLE bare (run text, position text, output text, at bigint, PRIMARY KEY (run, position))"
@@ -28,8 +30,7 @@ _TABLE: Final = "CREATE TABLE bare (run text, position text, output text, at big
 
 def measure(target: Target, *, commits: int = 500, batches: int = 200) -> Iterator[Figure]:
     """A single-row commit (p50 and per second), the same awaited, and rows per second in batches of a hundred."""
-    on = {"sqlite": _on_sqlite, "postgres": _on_postgres}[target.kind]
-    commit, batch, close = on(target.fresh())
+    commit, batch, close = writers(target)
     try:
         for warm_up in (commit, batch):
             for _ in range(20):
@@ -46,7 +47,12 @@ def measure(target: Target, *, commits: int = 500, batches: int = 200) -> Iterat
     yield Figure("bare", "batched rows", target.kind, rows, "/s", f"{BATCH} rows in each commit")
 
 
-def _on_sqlite(url: str) -> tuple[Callable[[], object], Callable[[], object], Callable[[], object]]:
+def writers(target: Target) -> Writers:
+    """What makes a single-row commit, what makes one of a hundred rows, and what closes it, on a database of its own."""
+    return {"sqlite": _on_sqlite, "postgres": _on_postgres}[target.kind](target.fresh())
+
+
+def _on_sqlite(url: str) -> Writers:
     connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -65,7 +71,7 @@ def _on_sqlite(url: str) -> tuple[Callable[[], object], Callable[[], object], Ca
     return commit, batch, connection.close
 
 
-def _on_postgres(url: str) -> tuple[Callable[[], object], Callable[[], object], Callable[[], object]]:
+def _on_postgres(url: str) -> Writers:
     connection = psycopg.connect(url, autocommit=True, prepare_threshold=1)
     connection.execute(_TABLE.encode())
     numbers = iter(range(10**9))

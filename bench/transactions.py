@@ -7,6 +7,7 @@
 | run_after(0) to first instruction        | ms, p50, from the last instruction of the transaction that schedules: its commit is included |
 | … in another process                     | the same, PostgreSQL only                                                    |
 | functions scheduled                      | per second, with `start_many`, a thousand at a time                          |
+| bare: batched rows, in turns             | the same as in `bare.py`, a thousand rows at a time; the two take turns      |
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from bench.bare import PAYLOAD
+from bench.bare import BATCH, PAYLOAD, writers
 from bench.harness import PROJECT, Figure, Target, seconds
 from mainspring import App, Tx
 
@@ -34,6 +35,7 @@ TRANSACTIONS = 300
 TURN = 30
 HANDOVERS = 60
 SCHEDULED = 20_000
+_AT_ONCE = 1_000
 _UPDATE = "UPDATE accounts SET balance = balance + ? WHERE id = ?"
 _INSERT = "INSERT INTO entries (account, amount) VALUES (?, ?)"
 _RECORD = "INSERT INTO bare VALUES (?, ?, ?, ?)"
@@ -90,8 +92,8 @@ def transactions(target: Target) -> Iterator[Figure]:
     if target.kind == "postgres":
         there = _in_another_process(_prepared(target))
         yield Figure("mainspring", "run_after(0) in another process", target.kind, there, "ms", "p50")
-    url = target.fresh()
-    rate = asyncio.run(_scheduled(url))
+    rate, beside = asyncio.run(_scheduled(target))
+    yield Figure("bare", "batched rows, in turns", target.kind, beside, "/s", f"{BATCH} rows in each commit")
     yield Figure("mainspring", "functions scheduled", target.kind, rate, "/s", "start_many, 1,000 at a time")
 
 
@@ -190,16 +192,23 @@ def _in_another_process(url: str) -> float:
             worker.terminate()
 
 
-async def _scheduled(url: str) -> float:
-    bank = Bank(url)
-    app = bank.app
-    await app.start_many([bank.first_instruction.options(after="30d").bind() for _ in range(1_000)])
-    begin = time.perf_counter()
-    for _ in range(SCHEDULED // 1_000):
-        await app.start_many([bank.first_instruction.options(after="30d").bind() for _ in range(1_000)])
-    rate = SCHEDULED / (time.perf_counter() - begin)
+async def _scheduled(target: Target) -> tuple[float, float]:
+    """Functions scheduled, and rows inserted without the library, per second: in turns, the median of them."""
+    bank = Bank(target.fresh())
+    app, now = bank.app, time.perf_counter
+    _, batch, close = writers(target)
+    own, bare = list[float](), list[float]()
+    for _ in range(SCHEDULED // _AT_ONCE):
+        begin = now()
+        await app.start_many([bank.first_instruction.options(after="30d").bind() for _ in range(_AT_ONCE)])
+        middle = now()
+        for _ in range(_AT_ONCE // BATCH):
+            batch()
+        own.append(middle - begin)
+        bare.append(now() - middle)
     await asyncio.to_thread(app.close)
-    return rate
+    close()
+    return _AT_ONCE / statistics.median(own), _AT_ONCE / statistics.median(bare)
 
 
 async def _work(url: str) -> None:
