@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime, to_micros
 from mainspring.model.schedules import Backfill, Outcome, Overlap, Source, Tick
+from mainspring.operations.pages import schedules_of
 from mainspring.operations.schedule_infos import ScheduleInfo, backfill_info, schedule_values, tick_info
 from mainspring.operations.schedule_views import ScheduleViews, missing, wanted_id
 from mainspring.schedules.actions import action_of
 from mainspring.schedules.control import Control, just_before
 from mainspring.schedules.definition import check_note, check_schedule_id, spec_json
 from mainspring.schedules.policy import policy_of, read_overlap
-from mainspring.store.schedules import ScheduleFilter, TickFilter
+from mainspring.store.schedules import TickFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -161,12 +162,8 @@ class Schedules(ScheduleViews):
             return None
 
     def _of_group(self, group: str, kept: set[str]) -> list[str]:
-        found: list[str] = []
-        after: str | None = None
-        while page := self._store.page(ScheduleFilter(app=group, after=after, limit=_AT_ONCE)):
-            found += [row.id for row in page if row.version is None and row.id not in kept]
-            after = page[-1].id
-        return found
+        rows = schedules_of(self._store, group)
+        return [row.id for row in rows if row.version is None and row.id not in kept]
 
     def delete(self, schedule: str) -> None:
         """Forget a schedule and its ticks. Runs that it has started go on."""
