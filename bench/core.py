@@ -21,17 +21,22 @@ import statistics
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from bench.bare import writers
 from bench.harness import PROJECT, Figure, Measure, Target, as_installed, median_of_three
 from mainspring import App
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Generator, Iterator
 
+T = TypeVar("T")
 STEPS = 500
 WARM_UP = 2 * STEPS
-"""Steps after which a commit is, like the bare ones, not one to a file that grows: SQLite's log is a thousand pages by then, and reused."""
+"""Commits after which they are not made to a file that grows with each of them: SQLite's log is a thousand pages by then, and reused."""
+TURNS = 5
+TRIPS = 50
 RUNS = 1_000
 QUEUED = 2_000
 INTERRUPTED = 500
@@ -85,8 +90,8 @@ class Bench:
 
         self.steps, self.blocking_steps, self.trivial, self.two_steps = steps, blocking_steps, trivial, two_steps
 
-    def timed(self, work: Callable[[Bench], Coroutine[Any, Any, float]]) -> float:
-        async def entered() -> float:
+    def timed(self, work: Callable[[Bench], Coroutine[Any, Any, T]]) -> T:
+        async def entered() -> T:
             async with self.app:
                 return await work(self)
 
@@ -94,46 +99,64 @@ class Bench:
 
 
 def sequential(target: Target) -> Iterator[Figure]:
-    async def work(run: Callable[[int], Coroutine[Any, Any, int]]) -> float:
-        await run(WARM_UP)
-        times: list[float] = []
-        for _ in range(3):
+    async def work(bench: Bench) -> dict[str, float]:
+        runs: dict[str, Callable[[int], Coroutine[Any, Any, int]]] = {
+            "step, async run": bench.steps,
+            "step, def run": bench.blocking_steps.aio,
+        }
+        for run in runs.values():
+            await run(WARM_UP)
+        times: dict[str, list[float]] = {}
+        for _ in range(TURNS):
             begin = time.perf_counter()
-            await run(STEPS)
-            times.append((time.perf_counter() - begin) / STEPS * 1e3)
-        return statistics.median(times)
+            for _ in range(STEPS):
+                commit()
+            times.setdefault("commit", []).append(time.perf_counter() - begin)
+            for name, run in runs.items():
+                begin = time.perf_counter()
+                await run(STEPS)
+                times.setdefault(name, []).append(time.perf_counter() - begin)
+        return {name: statistics.median(took) / STEPS * 1e3 for name, took in times.items()}
 
-    note = f"one run of {STEPS} steps"
-    yield Figure(
-        "mainspring",
-        "step, async run",
-        target.kind,
-        Bench(target.fresh()).timed(lambda bench: work(bench.steps)),
-        "ms",
-        note,
-    )
-    yield Figure(
-        "mainspring",
-        "step, def run",
-        target.kind,
-        Bench(target.fresh()).timed(lambda bench: work(bench.blocking_steps.aio)),
-        "ms",
-        note,
-    )
+    with bare_commits(target) as commit:
+        found = Bench(target.fresh()).timed(work)
+    bare = found.pop("commit")
+    yield Figure("bare", "commit, beside steps", target.kind, bare, "ms", f"mean of {STEPS}, in turns with the steps")
+    for name, took in found.items():
+        yield Figure("mainspring", name, target.kind, took, "ms", f"one run of {STEPS} steps")
 
 
 def roundtrip(target: Target) -> Iterator[Figure]:
-    async def work(bench: Bench) -> float:
+    async def work(bench: Bench) -> tuple[float, float]:
         await bench.steps(WARM_UP)
-        times: list[float] = []
-        for _ in range(200):
-            begin = time.perf_counter()
-            await bench.steps(1)
-            times.append(time.perf_counter() - begin)
-        return statistics.median(times) * 1e3
+        own, bare = list[float](), list[float]()
+        for _ in range(TURNS):
+            for _ in range(TRIPS):
+                begin = time.perf_counter()
+                commit()
+                bare.append(time.perf_counter() - begin)
+            for _ in range(TRIPS):
+                begin = time.perf_counter()
+                await bench.steps(1)
+                own.append(time.perf_counter() - begin)
+        return statistics.median(own) * 1e3, statistics.median(bare) * 1e3
 
-    took = median_of_three(lambda: Bench(target.fresh()).timed(work))
-    yield Figure("mainspring", "start + step + finish", target.kind, took, "ms", "p50 of 200")
+    with bare_commits(target) as commit:
+        own, bare = Bench(target.fresh()).timed(work)
+    yield Figure("bare", "commit, beside runs", target.kind, bare, "ms", "one row, p50, in turns with the runs")
+    yield Figure("mainspring", "start + step + finish", target.kind, own, "ms", f"p50 of {TURNS * TRIPS}")
+
+
+@contextmanager
+def bare_commits(target: Target) -> Generator[Callable[[], object], None, None]:
+    """What makes a bare commit. It takes turns with ours: how long the disk takes differs more from minute to minute than they do."""
+    commit, _, close = writers(target)
+    try:
+        for _ in range(WARM_UP):
+            commit()
+        yield commit
+    finally:
+        close()
 
 
 def concurrent(target: Target) -> Iterator[Figure]:
@@ -157,7 +180,9 @@ def queued(target: Target) -> Iterator[Figure]:
             await asyncio.gather(*(handle.result() for handle in handles))
             return enqueued, time.perf_counter() - begin
 
-    enqueued, took = asyncio.run(through(Bench(target.fresh())))
+    enqueued, took = sorted((asyncio.run(through(Bench(target.fresh()))) for _ in range(3)), key=lambda each: each[1])[
+        1
+    ]
     note = f"{QUEUED:,} trivial runs"
     yield Figure(
         "mainspring", "queued runs", target.kind, QUEUED / took, "/s", f"{note}, first enqueued to last finished"

@@ -72,9 +72,9 @@ KINDS: Final[tuple[Kind, ...]] = ("sqlite", "postgres")
 PEER_PYTHON: Final = PROJECT / ".bench-venv" / "bin" / "python"
 
 BUDGETS: Final = (
-    Budget("step, async run", ("bare", "commit"), at_most=2.2),
-    Budget("step, def run", ("bare", "commit"), at_most=1.6),
-    Budget("start + step + finish", ("bare", "commit"), at_most=6),
+    Budget("step, async run", ("bare", "commit, beside steps"), at_most=2.2),
+    Budget("step, def run", ("bare", "commit, beside steps"), at_most=1.6),
+    Budget("start + step + finish", ("bare", "commit, beside runs"), at_most=6),
     Budget("concurrent steps", ("dbos", "concurrent steps"), at_least=60),
     Budget("concurrent steps", ("bare", "batched rows"), at_least=0.10),
     Budget("queued runs", ("dbos", "queued runs"), at_least=30),
