@@ -52,6 +52,26 @@ async def test_coalesce_makes_up_for_the_latest_only(store_url: str) -> None:
     assert "2022-06-01T01:00:00Z" in str(after.found[0].reason)
 
 
+async def test_what_was_made_up_for_and_what_was_skipped_are_not_counted_twice(store_url: str) -> None:
+    async with bench_at(store_url) as before:
+        await before.create("1m", Policy(Overlap.ALLOW_ALL, catchup=None, coalesce=True))
+        await before.to("00:01")
+        await before.app.schedules.skip("s", at("00:20"))
+    async with bench_at(store_url, at("00:40")) as after:
+        await after.world.settle()
+        ticks = await after.ticks()
+    found = [
+        (str(tick.outcome), f"{tick.nominal:%H:%M}", tick.until and f"{tick.until:%H:%M}", tick.count) for tick in ticks
+    ]
+    assert found == [
+        ("fired", "00:01", None, 1),
+        ("replaced", "00:02", "00:19", 18),
+        ("skipped_by_request", "00:20", None, 1),
+        ("replaced", "00:21", "00:39", 19),
+        ("fired", "00:40", None, 1),
+    ]
+
+
 async def test_a_long_stretch_is_one_row(store_url: str) -> None:
     after = await _after_downtime(store_url, Policy(catchup="30s"), spec="1m")
     fired, span, last = after.found

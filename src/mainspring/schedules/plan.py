@@ -151,6 +151,9 @@ class Planning:
     def _collect_elapsed(self) -> None:
         left_out = Stretches(self.schedule.id, self.now)
         ripe: list[Tick] = []
+        apart: set[int] = set()
+        """Ripe ticks that come after one which was left out: no stretch may reach from before that one to them."""
+        between = False
         passed_by = 0
         begin: int | None = self.schedule.cursor
         while begin is not None:
@@ -164,10 +167,15 @@ class Planning:
                 if fate is None:
                     source = Source.CLOCK if self.now - act <= LATE else Source.CATCHUP
                     ripe.append(Tick(self.schedule.id, nominal, "", source, act, Outcome.PENDING))
+                    if between:
+                        left_out.close()
+                        apart.add(nominal)
+                    between = False
                     passed_by = 0
                     continue
                 outcome, reason, ends = fate
                 left_out.add(nominal, act, outcome, reason)
+                between = True
                 self.schedule.missed += outcome is Outcome.MISSED
                 passed_by += 1
                 if passed_by >= MOST_PASSED_BY and (last := self.times.last(min(ends, self.now))) is not None:
@@ -178,13 +186,19 @@ class Planning:
         if self.skips:
             self.skips -= {nominal for nominal in self.skips if nominal <= self.schedule.cursor}
         if self.policy.coalesce and len(ripe) > 1 and not self.more:
-            for tick in ripe[:-1]:
-                reason = f"made up for by that of {actions.stamp(ripe[-1].nominal)}"
-                left_out.add(tick.nominal, tick.due, Outcome.REPLACED, reason)
-            del ripe[:-1]
+            self._coalesce(ripe, apart, left_out)
         left_out.close()
         self.plan.ticks += left_out.ticks
         self._ripe += ripe
+
+    def _coalesce(self, ripe: list[Tick], apart: set[int], left_out: Stretches) -> None:
+        """Leave out all but the last."""
+        reason = f"made up for by that of {actions.stamp(ripe[-1].nominal)}"
+        for tick in ripe[:-1]:
+            if tick.nominal in apart:
+                left_out.close()
+            left_out.add(tick.nominal, tick.due, Outcome.REPLACED, reason)
+        del ripe[:-1]
 
     def _fate(self, nominal: int, act: int) -> tuple[Outcome, str, int] | None:
         """Why a tick of the clock is left out, and until when that holds for those after it; None: it is not."""
