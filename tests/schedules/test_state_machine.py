@@ -336,7 +336,10 @@ class ScheduleMachine(RuleBasedStateMachine):
         """In the end nothing waits: once runs end, everything that waited has its turn."""
         if not self.segments:
             return
-        self.clock.time = max(self.latest, self.clock.time)
+        situation = self.store.schedules.situation(self.id)
+        assert situation is not None
+        # What waits for its jitter has a place in the buffer until then.
+        self.clock.time = max(self.latest, self.clock.time, *(tick.due for tick in situation.waiting))
         for _ in range(500):
             self.fire()
             self.store.claim(request(limit=1000, now=self.clock.time + 86_400 * SECOND))
