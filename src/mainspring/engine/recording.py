@@ -96,9 +96,8 @@ def frontier(ex: Execution, position: str, *, together: bool = False) -> Flow:
 
     A `def` run makes one operation after the other, except those that are made `together`.
     """
-    if (
-        ex.ahead is not None
-    ):  # the code has gone ahead of a commit (every step comes by here, so this is no flow of its own)
+    if ex.ahead is not None:
+        # The code has gone ahead of a commit. Every step comes by here, so this is no flow of its own.
         try:
             answer = yield Hold(ex.ahead.arrival())
         except MainspringError:

@@ -13,13 +13,13 @@ from weakref import WeakSet
 
 from mainspring.errors import InTransaction, InvalidInput
 from mainspring.model.states import State
-from mainspring.store import alchemy
+from mainspring.store import alchemy, sql
 from mainspring.store.conversations import carry
 from mainspring.store.joined import Joined
 from mainspring.store.joining import Joining
 from mainspring.store.placeholders import for_sqlite
 from mainspring.store.sqlite.database import raise_translated, translated
-from mainspring.store.sqlite.joining import RECORD_FIRST, TEXTS, AsyncWords, Words, inside, record_values
+from mainspring.store.sqlite.joining import RECORD_FIRST, TEXTS, AsyncWords, Words, inside
 from mainspring.store.sqlite.lent import Lent, close_all
 from mainspring.store.transactions import ENDED, OVER, Tx, Wants, named
 
@@ -84,7 +84,7 @@ class SqliteSession:
         """
         if write.mood is None and self._joined is None:
             try:
-                self._db.execute(RECORD_FIRST, record_values(write))
+                self._db.execute(RECORD_FIRST, (*sql.step_values(write.step), write.owner))
             except sqlite3.IntegrityError:
                 pass  # it is being stopped, or another's, or begun and recorded before: there are other words for that
             else:
