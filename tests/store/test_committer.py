@@ -102,8 +102,8 @@ def test_blocking_callers_share_a_batch_when_somebody_is_committing(committer: C
         first = pool.submit(committer.commit_sync, Start(run("first")))
         gate.wait()
         others = [pool.submit(committer.commit_sync, Start(run(f"r{number}"))) for number in range(5)]
-        queue = committer._queue  # pyright: ignore[reportPrivateUsage]
-        while queue.qsize() < 4:  # the committer's own thread has the fifth, and waits for its turn
+        pending = committer._pending  # pyright: ignore[reportPrivateUsage]
+        while len(pending) < 5:
             threading.Event().wait(0.001)
         gate.open.set()
         assert [future.result(PATIENCE) for future in (first, *others)] == [CREATED] * 6

@@ -1,7 +1,12 @@
 """Group commit: small writes from everywhere, one database transaction per batch.
 
-One thread drains a queue. While a batch commits, the next one collects, so a lonely write waits for exactly one commit and ten
-thousand concurrent ones share it. A blocking caller that finds nobody committing does it itself, without a change of thread.
+Writes wait in one line, in the order in which they were handed over. Only the holder of the turn takes writes from the front of
+that line, and it puts writes that must be retried back at the front. So the writes of a run commit in the order in which the run
+made them, whichever thread commits and however often a batch fails.
+
+A thread of the committer's own drains the line. While a batch commits, the next one collects, so a lone write waits for exactly
+one commit and ten thousand concurrent ones share it. A blocking caller that finds the turn free commits on its own thread,
+without a change of thread.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -47,9 +53,17 @@ class Committer:
         self._apply = apply
         self._clock = clock
         self._at_once = at_once
-        self._gathered: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
-        self._queue: SimpleQueue[list[Ticket] | None] = SimpleQueue()
+        self._pending: deque[Ticket] = deque()
+        """Writes in the order of their hand-over. Anybody appends; only the holder of `_turn` takes from the front."""
         self._turn = threading.Lock()
+        self._queue: SimpleQueue[None] = SimpleQueue()
+        """Wake-ups for the thread."""
+        self._awake = False
+        """The thread has been sent a wake-up that it has not received yet."""
+        self._failing = False
+        """The database did not take the last batch: only the thread tries again, after a pause."""
+        self._planned: set[asyncio.AbstractEventLoop] = set()
+        """Loops on which a commit is about to be made (see `_commit_here`)."""
         self._closing = threading.Event()
         self._lane = SlowLane(apply, clock)
         self._thread = threading.Thread(target=self._work, name="mainspring-committer", daemon=True)
@@ -57,6 +71,7 @@ class Committer:
         self.batches = 0
         self.committed = 0
 
+    # -- handing over --------------------------------------------------------------------------------------------------
     def commit(self, op: Op, *, patient: bool = True) -> asyncio.Future[Any]:
         """Hand over a write; the future has its answer when it is committed. Cancelling the future does not take it back."""
         loop = asyncio.get_running_loop()
@@ -65,33 +80,23 @@ class Committer:
         return future
 
     def hand_over(self, op: Op, loop: asyncio.AbstractEventLoop, reply: Reply, *, patient: bool = True) -> None:
-        """Hand over a write whose answer `reply` is told when it is committed, on `loop`, which is the one that is running."""
-        ticket = Ticket(op, patient=patient, loop=loop, reply=reply)
+        """Hand over a write whose answer `reply` is given when it is committed, on `loop`, which is the one that is running."""
         self._clock.busy()
+        self._pending.append(Ticket(op, patient=patient, loop=loop, reply=reply))
         if self._at_once is None:
-            self._queue.put([ticket])
-        elif (together := self._gathered.get(loop)) is not None:
-            together.append(ticket)
-        else:
-            self._gathered[loop] = [ticket]
-            loop.call_soon(self._commit_gathered, loop, self._at_once)
-        if not self._thread.is_alive():
-            self._refuse_rest()
+            self._wake_thread()
+        elif loop not in self._planned:
+            self._planned.add(loop)
+            loop.call_soon(self._commit_here, loop, self._at_once)
 
-    def _commit_gathered(self, loop: asyncio.AbstractEventLoop, at_once: AtOnce) -> None:
+    def _commit_here(self, loop: asyncio.AbstractEventLoop, at_once: AtOnce) -> None:
         """Where committing waits for nothing, what has come together on a loop is committed there, without a change of thread."""
-        tickets = self._gathered.pop(loop)
+        self._planned.discard(loop)
         with at_once() as free:
-            mine = free and self._turn.acquire(blocking=False)
-            if mine:
-                try:
-                    self._serve([*self._drain(), *tickets], wait=False)
-                finally:
-                    self._turn.release()
-        if not mine:
-            self._queue.put(tickets)
-        if not self._thread.is_alive():
-            self._refuse_rest()
+            if free and not self._failing and self._turn.acquire(blocking=False):
+                self._serve_inline()
+                return
+        self._wake_thread()
 
     def commit_all(self, ops: Sequence[Op], *, patient: bool = True) -> asyncio.Future[list[Any]]:
         """Hand over many writes; the future has all their answers, exceptions among them, in order."""
@@ -100,92 +105,147 @@ class Committer:
             group.future.set_result([])
             return group.future
         self._clock.busy()
-        tickets = [Ticket(op, patient=patient, group=group, place=place) for place, op in enumerate(ops)]
-        for begin in range(0, len(tickets), _LARGEST_BATCH):
-            self._queue.put(tickets[begin : begin + _LARGEST_BATCH])
-        if not self._thread.is_alive():
-            self._refuse_rest()
+        self._pending.extend(Ticket(op, patient=patient, group=group, place=place) for place, op in enumerate(ops))
+        self._wake_thread()
         return group.future
 
     def commit_sync(self, op: Op, *, patient: bool = True) -> Any:
         """Commit a write and return its answer."""
         ticket = Ticket(op, patient=patient)
-        if self._turn.acquire(blocking=False):
-            try:
-                self._serve([*self._drain(), ticket], wait=False)
-            finally:
-                self._turn.release()
+        self._pending.append(ticket)
+        if not self._failing and self._turn.acquire(blocking=False):
+            self._serve_inline()
         else:
-            self._queue.put([ticket])
-        if not self._thread.is_alive():
-            self._refuse_rest()
+            self._wake_thread()
         return ticket.wait()
 
     def close(self) -> None:
-        """Commit what is queued, then stop. What the database does not take within a moment fails as unavailable."""
+        """Commit what was handed over, then stop. What the database does not take within a moment fails as unavailable."""
         self._closing.set()
         self._queue.put(None)
         self._thread.join()
         self._lane.close()
         self._refuse_rest()
 
+    def _wake_thread(self) -> None:
+        if not self._awake:
+            self._awake = True
+            self._queue.put(None)
+        if not self._thread.is_alive():
+            self._refuse_rest()
+
     def _refuse_rest(self) -> None:
-        """What comes after the end is answered, not forgotten."""
-        while late := self._drain():
-            answer(self._clock, late, [StoreUnavailable("the connection to the database is closed")] * len(late))
+        """Answer what is handed over after the end."""
+        with self._turn:
+            while late := self._take():
+                answer(self._clock, late, [StoreUnavailable("the connection to the database is closed")] * len(late))
 
-    # -- the thread ----------------------------------------------------------------------------------------------------
+    # -- committing: only by the holder of the turn ----------------------------------------------------------------------
     def _work(self) -> None:
+        pause = 0.0
         while True:
-            first = self._queue.get()
-            if first is None:
-                return
+            self._rest(pause)
+            self._awake = False  # before the line is looked at: who appends from now on sends another wake-up
             with self._turn:
-                self._serve([*first, *self._drain(len(first))], wait=True)
+                pause = self._serve_all(pause)
+            if self._closing.is_set() and not pause and not self._pending:
+                return
 
-    def _drain(self, taken: int = 0) -> list[Ticket]:
-        """What else there is, up to about a batch with what is `taken` already."""
-        found: list[Ticket] = []
-        try:
-            while taken + len(found) < _LARGEST_BATCH:
-                tickets = self._queue.get_nowait()
-                if tickets is None:
-                    if self._thread.is_alive():
-                        self._queue.put(None)
-                    break
-                found += tickets
-        except Empty:
-            pass
-        return found
-
-    def _serve(self, tickets: list[Ticket], *, wait: bool) -> None:
-        """Commit a batch. Without `wait`, what must be made again later goes back to the thread's queue."""
-        pause = _FIRST_PAUSE
-        while tickets := self._lane.divert(tickets):
-            batch = tickets[:_LARGEST_BATCH]
+    def _rest(self, pause: float) -> None:
+        """Wait for a wake-up; after a failure for so many seconds at most, and for those only, unless an impatient write comes."""
+        if not pause:
+            self._queue.get()
+            return
+        until = self._clock.monotonic() + pause
+        while not self._closing.is_set() and (left := until - self._clock.monotonic()) > 0:
             try:
-                answers = self._apply([ticket.op for ticket in batch], self._clock.now())
-            except StoreError as error:
-                tickets = self._keep_patient(tickets, error)
-                if not wait:
-                    if tickets:
-                        self._queue.put(tickets)
-                    return
-                if tickets and self._pause(tickets, pause, error):
-                    answer(self._clock, tickets, [error] * len(tickets))
-                    return
-                pause = min(pause * 2, _LONGEST_PAUSE)
-            except Exception as error:  # noqa: BLE001
-                self._isolate(batch, error, wait=wait)
-                tickets = tickets[len(batch) :]
-            else:
-                self.batches += 1
-                self.committed += len(batch)
-                self._settle(batch, answers)
-                tickets = tickets[len(batch) :]
+                self._queue.get(timeout=left)
+            except Empty:
+                return
+            self._awake = False
+            if any(not ticket.patient for ticket in self._pending.copy()):
+                return
+
+    def _serve_all(self, pause: float) -> float:
+        """Commit until the line is empty. Seconds until the next try, if the database does not take writes."""
+        while tickets := self._take():
+            error = self._commit(tickets)
+            if error is None:
+                pause = 0.0
+                continue
+            if self._closing.is_set():
+                while left := self._take():
+                    answer(self._clock, left, [error] * len(left))
+                return 0.0
+            self._failing = True
+            pause = min(pause * 2 or _FIRST_PAUSE, _LONGEST_PAUSE)
+            log.warning("the database does not take writes, trying again in %.2g s: %s", pause, error)
+            return pause
+        self._failing = False
+        return 0.0
+
+    def _serve_inline(self) -> None:
+        """Commit a batch on the thread of a caller, which has the turn. The rest, and what fails, is the thread's."""
+        try:
+            if tickets := self._take():
+                self._commit(tickets)
+        finally:
+            self._turn.release()
+        if self._pending:
+            self._wake_thread()
+
+    def _take(self) -> list[Ticket]:
+        """The next batch, from the front of the line."""
+        pending = self._pending
+        return [pending.popleft() for _ in range(min(len(pending), _LARGEST_BATCH))]
+
+    def _put_back(self, tickets: Sequence[Ticket]) -> None:
+        """Back to the front of the line: nothing that was handed over later may commit first."""
+        self._pending.extendleft(reversed(tickets))
+
+    def _commit(self, tickets: list[Ticket]) -> StoreError | None:
+        """Commit a batch and answer it. If the database does not take it, patient writes go back to the line; the error says why."""
+        error = self._try(tickets)
+        if isinstance(error, StoreError):
+            self._retry_later(tickets, error)
+            return error
+        if error is None:
+            return None
+        for number, ticket in enumerate(tickets):
+            alone = self._try([ticket])
+            if isinstance(alone, StoreError):
+                self._retry_later(tickets[number:], alone)
+                return alone
+            if (
+                alone is not None
+            ):  # a defect, of the write or of the store: its writer must learn of it, and no other write suffer
+                log.error("a write failed: %r", ticket.op, exc_info=alone)
+                answer(self._clock, [ticket], [alone])
+        return None
+
+    def _try(self, tickets: list[Ticket]) -> Exception | None:
+        """Apply writes and answer them; the exception if none of them was applied."""
+        tickets = self._lane.divert(tickets)
+        if not tickets:
+            return None
+        try:
+            answers = self._apply([ticket.op for ticket in tickets], self._clock.now())
+        except Exception as error:  # noqa: BLE001  (what it means is the caller's to say)
+            return error
+        self.batches += 1
+        self.committed += len(tickets)
+        self._settle(tickets, answers)
+        return None
+
+    def _retry_later(self, tickets: list[Ticket], error: StoreError) -> None:
+        """Put patient writes back to the front of the line; impatient ones, wherever they stand in it, fail."""
+        line = [*tickets, *(self._pending.popleft() for _ in range(len(self._pending)))]
+        self._put_back([ticket for ticket in line if ticket.patient])
+        impatient = [ticket for ticket in line if not ticket.patient]
+        answer(self._clock, impatient, [error] * len(impatient))
 
     def _settle(self, tickets: list[Ticket], answers: Sequence[Result | Exception]) -> None:
-        """Answer what is answered. What somebody holds up must not hold up the rest."""
+        """Answer what is answered. A write that waits for a lock must not hold up the rest."""
         if Verdict.HELD not in answers:
             answer(self._clock, tickets, answers)
             return
@@ -193,37 +253,3 @@ class Committer:
         self._lane.take([ticket for ticket, result in pairs if result is Verdict.HELD])
         settled = [(ticket, result) for ticket, result in pairs if result is not Verdict.HELD]
         answer(self._clock, [ticket for ticket, _ in settled], [result for _, result in settled])
-
-    def _pause(self, tickets: list[Ticket], seconds: float, error: StoreError) -> bool:
-        """Wait before the next try; whether there is to be none.
-
-        What comes meanwhile lines up behind `tickets`, and who is not patient does not have to wait for the end of a pause.
-        """
-        log.warning("the database does not take writes, trying again in %.2g s: %s", seconds, error)
-        until = self._clock.monotonic() + seconds
-        while not self._closing.is_set() and (left := until - self._clock.monotonic()) > 0:
-            try:
-                found = self._queue.get(timeout=left)
-            except Empty:
-                break
-            if found is None:
-                self._queue.put(None)  # for the thread, when it is through with this
-                break
-            tickets += found
-            if not all(ticket.patient for ticket in found):
-                break
-        return self._closing.is_set()
-
-    def _isolate(self, tickets: list[Ticket], error: Exception, *, wait: bool) -> None:
-        """A defect, of a write or of the store: its writer must learn of it, and nobody else suffer from it."""
-        if len(tickets) > 1:
-            for ticket in tickets:
-                self._serve([ticket], wait=wait)
-        else:
-            log.error("a write failed: %r", tickets[0].op, exc_info=error)
-            answer(self._clock, tickets, [error])
-
-    def _keep_patient(self, tickets: list[Ticket], error: Exception) -> list[Ticket]:
-        impatient = [ticket for ticket in tickets if not ticket.patient]
-        answer(self._clock, impatient, [error] * len(impatient))
-        return [ticket for ticket in tickets if ticket.patient]
