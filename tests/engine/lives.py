@@ -107,5 +107,5 @@ async def until_halted(app: App, run_id: str) -> None:
     """Until the worker that has a run in hand has learned that it is to stop."""
     engine = app.runtime.engine
     assert engine is not None
-    while (execution := engine.executions.get(run_id)) is not None and execution.halted is None:  # noqa: ASYNC110
+    while (execution := engine.executions.get(run_id)) is not None and execution.signal is None:  # noqa: ASYNC110
         await asyncio.sleep(0)

@@ -10,6 +10,7 @@ import pytest
 
 from mainspring import App, State, run
 from mainspring.engine.engine import Engine
+from mainspring.engine.phases import Phase
 from mainspring.errors import NotSerializable, RunCancelled
 from mainspring.store.ops import Write, is_checkpoint
 from mainspring.testing import world
@@ -174,11 +175,11 @@ async def test_a_run_that_is_stopped_meanwhile_undoes_what_it_did_last(
         engine = app.runtime.engine
         assert engine is not None
         try:
-            while "a" in engine.executions:  # noqa: ASYNC110  (until its code has let go of it)
+            while engine.executions["a"].phase is not Phase.UNDOING:  # noqa: ASYNC110  (until its code has let go of it)
                 await asyncio.sleep(0.01)
             for _ in range(20):  # without the outcome it is not executed once more
                 await asyncio.sleep(0.01)
-                assert "a" not in engine.executions
+                assert engine.executions["a"].phase is Phase.UNDOING
         finally:
             go_on.set()
         with pytest.raises(RunCancelled):

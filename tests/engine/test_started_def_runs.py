@@ -20,7 +20,7 @@ async def test_it_outlives_the_run_that_started_it(store_url: str, caplog: pytes
     async def until_no_claim_holds_the_threads() -> None:
         engine = app.runtime.engine
         assert engine is not None
-        while engine.places.threads() < app.runtime.settings.threads:  # noqa: ASYNC110
+        while engine.slots.threads() < app.runtime.settings.threads:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     @app.step

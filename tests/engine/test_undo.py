@@ -80,7 +80,7 @@ async def press() -> None:
     """Once this is recorded, it is time to cut the run off if it had not heeded that it was to stop."""
     executing = app.runtime.engine
     assert executing is not None
-    asyncio.get_running_loop().call_soon(executing.stopping._press, "a", 1)
+    asyncio.get_running_loop().call_soon(executing.halting._press, executing.executions["a"])
 
 
 @app.workflow

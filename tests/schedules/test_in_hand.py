@@ -92,7 +92,7 @@ async def test_when_it_is_not_known_whether_it_was_stored_it_is_anybodys(
     assert [nominal for nominal, _ in bench.starts] == ["00:05", "00:10"]
     assert (await bench.app.handle(RUN).describe()).state is State.SUCCEEDED
     assert bench.app.runtime.engine is not None
-    assert bench.app.runtime.engine.expected == set()
+    assert bench.app.runtime.engine.local_starts.ids == set()
 
 
 async def test_a_plan_that_is_made_again_holds_no_place_twice(bench: Bench) -> None:
@@ -104,5 +104,5 @@ async def test_a_plan_that_is_made_again_holds_no_place_twice(bench: Bench) -> N
     engine = bench.app.runtime.engine
     assert engine is not None
     async with asyncio.timeout(60):  # a claim holds some for as long as it takes
-        while engine.places.free() != engine.settings.concurrency:  # noqa: ASYNC110
+        while engine.slots.free() != engine.settings.concurrency:  # noqa: ASYNC110
             await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from mainspring.model.records import NewRun, Step, Worker
 from mainspring.model.states import State
-from mainspring.store.ops import FAR, Finish, Release, Rest, Start, Started, Verdict, Write, Written
+from mainspring.store.ops import Finish, Release, Rest, Start, Started, Verdict, Write, Written
 from mainspring.store.protocol import ClaimRequest
 
 if TYPE_CHECKING:
@@ -55,6 +55,16 @@ def wait_for(child: str, run_id: str = "a", position: str = "0", **changes: Any)
     return replace(Step(run_id, position, "result", child, started=NOW, epoch=1, child=child), **changes)
 
 
+def sleep(run_id: str = "a", due: int = NOW + SECOND, position: str = "0", **changes: Any) -> Step:
+    """A step that has begun to wait for a time."""
+    return replace(Step(run_id, position, "sleep", "sleep", started=NOW, epoch=1, due=due), **changes)
+
+
+def receive(run_id: str = "a", position: str = "0", **changes: Any) -> Step:
+    """A step that has begun to wait for a message."""
+    return replace(Step(run_id, position, "receive", "news", started=NOW, epoch=1, child=run_id), **changes)
+
+
 def worker(worker_id: str = "w1", **changes: Any) -> Worker:
     made = Worker(worker_id, "host", "boot", 7, 70, "v1", '{"wf": "print-1", "other": "print-2"}', NOW, 0, NOW)
     return replace(made, **changes)
@@ -65,7 +75,7 @@ def finish(run_id: str = "a", owner: str = "w1", **changes: Any) -> Finish:
 
 
 def rest(run_id: str = "a", owner: str = "w1", **changes: Any) -> Rest:
-    return replace(Rest(owner, run_id, 1, FAR, park=True), **changes)
+    return replace(Rest(owner, run_id, 1, park=True), **changes)
 
 
 def release(run_id: str = "a", owner: str = "w1", **changes: Any) -> Release:
@@ -93,6 +103,15 @@ def done(store: Store, op: Op, now: int = NOW) -> None:
     """Apply an operation that must be accepted."""
     answer = apply(store, op, now)
     assert answer is Verdict.DONE or (isinstance(answer, Written) and answer.verdict is Verdict.DONE), answer
+
+
+def suspend(
+    store: Store, run_id: str = "a", owner: str = "w1", *, due: int | None = None, park: bool = True, epoch: int = 1
+) -> None:
+    """Have a run wait for a time, or else for a message, and park it."""
+    wait = receive(run_id, "wait", epoch=epoch) if due is None else sleep(run_id, due, "wait", epoch=epoch)
+    write(store, wait, owner=owner)
+    done(store, rest(run_id, owner, park=park, epoch=epoch))
 
 
 def request(worker_id: str = "w1", limit: int = 10, **changes: Any) -> ClaimRequest:

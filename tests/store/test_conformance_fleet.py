@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mainspring.model.states import State
-from mainspring.store.ops import FAR
 from tests.store.build import (
     NOW,
     SECOND,
@@ -17,11 +16,11 @@ from tests.store.build import (
     finish,
     get,
     in_hand,
-    rest,
     run,
     start,
     state,
     step,
+    suspend,
     wait_for,
     worker,
     write,
@@ -91,7 +90,7 @@ def test_too_many_recoveries_end_a_run(store: Store) -> None:
 
 def test_a_lost_workers_resting_runs_stay_waiting(store: Store) -> None:
     start(store, in_hand("a"))
-    done(store, rest("a", park=False, due=NOW + SECOND))
+    suspend(store, "a", park=False, due=NOW + SECOND)
     store.retire("w1", NOW, 0)
     found = get(store)
     assert (found.state, found.owner, found.due, found.recoveries) == (State.WAITING, None, NOW + SECOND, 0)
@@ -100,7 +99,7 @@ def test_a_lost_workers_resting_runs_stay_waiting(store: Store) -> None:
 @pytest.mark.parametrize("finisher", ["w1", "w2"])
 def test_a_lost_workers_resting_run_is_ready_if_what_it_waited_for_has_ended(store: Store, finisher: str) -> None:
     start(store, in_hand("a", "w1"), in_hand("b", finisher))
-    write(store, wait_for("b"), watch="b", mood=State.WAITING, due=FAR)
+    write(store, wait_for("b"), watch="b", mood=State.WAITING)
     done(store, finish("b", finisher))  # its own worker would have known without being poked
     store.retire("w1", NOW + SECOND, None)
     assert (state(store), get(store).due, get(store).recoveries) == (State.QUEUED, NOW + SECOND, 0)
@@ -125,7 +124,7 @@ def test_pokes_tell_what_happened_and_only_once(store: Store) -> None:
 
 def test_a_worker_can_look_at_everything_it_has_in_hand(store: Store) -> None:
     start(store, in_hand("a"), in_hand("b"), in_hand("c"), in_hand("d", "w2"), in_hand("e"), run("f"))
-    done(store, rest("b", park=False))
+    suspend(store, "b", park=False)
     store.cancel(["c"], "enough", NOW)
     done(store, finish("e"))
     store.pokes("w1")
@@ -156,7 +155,7 @@ def test_a_deadline_that_passes_ends_what_nobody_has_in_hand(store: Store) -> No
         run("later", deadline=NOW + 1),
         run("never"),
     )
-    done(store, rest("parked"))
+    suspend(store, "parked")
     assert store.expire(NOW) == 3
     for each in ("queued", "scheduled", "parked"):
         found = get(store, each)

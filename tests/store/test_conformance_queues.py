@@ -10,7 +10,21 @@ import pytest
 from mainspring.model.queues import Limits, Queue, Window
 from mainspring.model.states import State
 from mainspring.queues.admission import admit
-from tests.store.build import NOW, SECOND, apply, claim, done, finish, get, in_hand, release, request, rest, run, start
+from tests.store.build import (
+    NOW,
+    SECOND,
+    apply,
+    claim,
+    done,
+    finish,
+    get,
+    in_hand,
+    release,
+    request,
+    run,
+    start,
+    suspend,
+)
 
 if TYPE_CHECKING:
     from mainspring.model.records import NewRun
@@ -85,7 +99,7 @@ def test_a_run_keeps_its_place_until_it_has_ended_wherever_it_is(store: Store) -
     assert ids(take(store)) == ["r1"]
     blocked = take(store)
     assert (ids(blocked), blocked.held, blocked.more) == ([], True, False)
-    done(store, rest("r1", due=NOW + SECOND))
+    suspend(store, "r1", due=NOW + SECOND)
     assert ids(take(store)) == []
     assert ids(take(store, now=NOW + SECOND)) == ["r1"]
     done(store, release("r1", epoch=2))
@@ -99,7 +113,7 @@ def test_a_run_that_is_stopped_gives_its_place_away(store: Store, how: str) -> N
     make(store, concurrency=1)
     start(store, queued(1), queued(2))
     take(store)
-    done(store, rest("r1"))
+    suspend(store, "r1")
     getattr(store, how)(["r1"], None, NOW)
     assert ids(take(store)) == ["r2"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from mainspring.model.states import State
 from mainspring.store.protocol import RunFilter
-from tests.store.build import NOW, done, finish, in_hand, rest, run, start
+from tests.store.build import NOW, done, finish, in_hand, run, start, suspend
 
 if TYPE_CHECKING:
     from mainspring.store.protocol import Store
@@ -84,7 +84,7 @@ def test_only_what_goes_on_is_counted(store: Store) -> None:
         in_hand("f"),
         run("g"),
     )
-    done(store, rest("d"))
+    suspend(store, "d")
     done(store, finish("e"))
     store.cancel(["f"], None, NOW)
     assert store.counts() == {"queued": 2, "scheduled": 1, "running": 1, "waiting": 1, "cancelling": 1}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mainspring.model.states import State
-from mainspring.store.ops import FAR, Start, Started, Verdict, Void, Write, Written
+from mainspring.store.ops import Start, Started, Verdict, Void, Write, Written
 from tests.store.build import (
     NOW,
     SECOND,
@@ -21,9 +21,11 @@ from tests.store.build import (
     request,
     rest,
     run,
+    sleep,
     start,
     state,
     step,
+    suspend,
     wait_for,
     worker,
     write,
@@ -48,7 +50,7 @@ OPS: dict[str, Callable[[], Op]] = {
     "rest": lambda: rest("a", park=False),
     "park": lambda: rest("a", park=True),
     "release": lambda: release("a"),
-    "release resting": lambda: release("a", due=FAR),
+    "release waiting": lambda: release("a"),
     "strand": lambda: release("a", stranded='{"version": "v1", "reason": "differs"}'),
     "finish": lambda: finish("a"),
     "fail": lambda: finish("a", state=State.FAILED, output=None, error="{}"),
@@ -62,6 +64,8 @@ def test_a_write_made_again_answers_as_the_first_time_and_changes_nothing(
 ) -> None:
     start(store, in_hand("a"), in_hand("b", "w2"), in_hand("c"))
     write(store, step("a", "9"))
+    if what in {"rest", "park", "release waiting"}:
+        write(store, sleep("a", NOW + SECOND, "8"), mood=State.WAITING if what == "release waiting" else None)
 
     def batch(number: int) -> list[Op]:
         return [OPS[what](), *([Write("w1", step("c", str(number)))] if company else [])]
@@ -75,6 +79,7 @@ def test_a_write_made_again_answers_as_the_first_time_and_changes_nothing(
 def test_a_whole_batch_made_again_answers_as_the_first_time(store: Store) -> None:
     start(store, *(in_hand(f"r{number}") for number in range(6)))
     write(store, step("r4", "9"))
+    write(store, sleep("r2"))
 
     def batch() -> list[Op]:
         begun = step("r5", seq=None, output=None, completed=None)
@@ -120,9 +125,9 @@ def test_an_end_made_again_is_told_again(store: Store) -> None:
 
 def test_parking_made_again_does_not_take_a_run_from_whoever_has_it_now(store: Store) -> None:
     start(store, in_hand("a"))
-    done(store, rest("a", due=NOW))
-    claim(store, "w2")
-    assert apply(store, rest("a", due=NOW)) is Verdict.FENCED
+    suspend(store, "a", due=NOW + 1)
+    claim(store, "w2", now=NOW + 1)
+    assert apply(store, rest("a")) is Verdict.FENCED
     assert (state(store), get(store).owner) == (State.RUNNING, "w2")
 
 

@@ -10,7 +10,21 @@ import pytest
 from mainspring.model.states import State
 from mainspring.store.messages import Post
 from mainspring.store.ops import Tell
-from tests.store.build import NOW, apply, done, finish, in_hand, release, rest, run, start, step, wait_for, write
+from tests.store.build import (
+    NOW,
+    apply,
+    done,
+    finish,
+    in_hand,
+    receive,
+    release,
+    rest,
+    run,
+    start,
+    step,
+    wait_for,
+    write,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +75,7 @@ def test_a_checkpoint_is_nobodys_business(store: Store, other: Store) -> None:
     start(store, in_hand("a"))
     mine, theirs = Ear(store), Ear(other)
     write(store, step("a", "0"))
-    write(store, step("a", "1"), mood=State.WAITING)
+    write(store, receive("a", "1"), mood=State.WAITING)
     done(store, rest("a", park=False))
     start(store, run("b"))
     mine.wait(lambda signal: signal.ready)

@@ -17,11 +17,11 @@ from tests.store.build import (
     finish,
     get,
     in_hand,
-    rest,
     run,
     start,
     state,
     step,
+    suspend,
     write,
 )
 
@@ -42,13 +42,13 @@ def tree(store: Store) -> None:
         run("root/3/0", parent="root/3"),
         run("stranger"),
     )
-    done(store, rest("root/1"))
+    suspend(store, "root/1")
     done(store, finish("root/3"))
 
 
 def test_what_nobody_has_in_hand_is_cancelled_at_once(store: Store) -> None:
     start(store, run("queued"), run("scheduled", state=State.SCHEDULED), in_hand("parked"))
-    done(store, rest("parked"))
+    suspend(store, "parked")
     ids = ["queued", "scheduled", "parked"]
     assert store.cancel(ids, "enough", NOW + SECOND) == dict.fromkeys(ids, True)
     for each in ids:

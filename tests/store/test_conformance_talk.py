@@ -127,7 +127,7 @@ def test_messages_are_received_in_batches_and_the_runs_go_on(store: Store) -> No
     ids = [f"r{number}" for number in range(10)]
     start(store, *map(in_hand, ids))
     for each in ids:
-        write(store, listens(each), mood=State.WAITING, due=FAR)
+        write(store, listens(each), mood=State.WAITING)
     store.apply([tell(each, 1, 2) for each in ids], NOW)
     received = [
         Speak("w1", replace(listens(each), seq=0, output="1", completed=NOW), mood=State.RUNNING, due=NOW, takes=0)
@@ -175,7 +175,7 @@ def test_who_waits_for_what_a_batch_says_is_woken(store: Store, kind: str, *, pa
     if kind == "answer":
         apply(store, Tell("b", [post("b", 1, question=True)]))
     waiter = "b" if kind in {"receive", "question"} else "a"
-    write(store, listens(waiter, kind, to="b"), mood=State.WAITING, due=FAR)
+    write(store, listens(waiter, kind, to="b"), mood=State.WAITING)
     if parked:
         done(store, rest(waiter))
     assert store.apply([Tell("b", [WAITS[kind]]), tell("c", 1)], NOW) == [Written(), Written()]
@@ -189,7 +189,7 @@ def test_who_asks_a_run_that_has_ended_learns_it_and_does_not_rest(store: Store)
     start(store, in_hand("a"), in_hand("b"), in_hand("c"))
     done(store, finish("b"))
     asks = [
-        says(listens(each, "answer", to="b"), post("b", 1, question=True), watch="b", mood=State.WAITING, due=FAR)
+        says(listens(each, "answer", to="b"), post("b", 1, question=True), watch="b", mood=State.WAITING)
         for each in ("a", "c")
     ]
     for answer in store.apply(asks, NOW):
@@ -198,7 +198,7 @@ def test_who_asks_a_run_that_has_ended_learns_it_and_does_not_rest(store: Store)
         assert answer.ending is not None
         assert answer.ending.output == "42"
     assert state(store, "a") is State.RUNNING
-    still = says(listens("a", "answer", to="c"), post("c", 1, question=True), watch="c", mood=State.WAITING, due=FAR)
+    still = says(listens("a", "answer", to="c"), post("c", 1, question=True), watch="c", mood=State.WAITING)
     still.step.position = "1"
     assert apply(store, still) == Written()
     assert (state(store, "a"), get(store).due) == (State.WAITING, FAR)

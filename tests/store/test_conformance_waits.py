@@ -10,7 +10,7 @@ import pytest
 from mainspring.model.records import Step
 from mainspring.model.states import State
 from mainspring.store.messages import Entry, Post
-from mainspring.store.ops import FAR, Tell, Verdict, Write
+from mainspring.store.ops import Tell, Verdict, Write
 from mainspring.store.protocol import RunFilter
 from tests.store.build import (
     NOW,
@@ -21,10 +21,12 @@ from tests.store.build import (
     finish,
     get,
     in_hand,
+    receive,
     release,
     request,
     rest,
     run,
+    sleep,
     start,
     state,
     step,
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 def waiting(store: Store, *, worker: str = "w1", child_worker: str = "w2") -> None:
     """Run a waits for run b."""
     start(store, in_hand("a", worker), in_hand("b", child_worker))
-    write(store, wait_for("b"), owner=worker, watch="b", mood=State.WAITING, due=FAR)
+    write(store, wait_for("b"), owner=worker, watch="b", mood=State.WAITING)
 
 
 # -- parking while something is said --------------------------------------------------------------------------------------
@@ -48,12 +50,12 @@ def waiting(store: Store, *, worker: str = "w1", child_worker: str = "w2") -> No
 def test_a_run_is_not_parked_when_there_is_something_for_it_to_hear(store: Store, kind: str) -> None:
     """Its worker may have taken note of the poke, which is gone then, and not have told the run yet."""
     start(store, in_hand("a"))
-    write(store, Step("a", "0", kind, "t", started=NOW, epoch=1, child="a"), mood=State.WAITING, due=FAR)
+    write(store, Step("a", "0", kind, "t", started=NOW, epoch=1, child="a"), mood=State.WAITING)
     apply(store, Tell("a", [Post("a", "t", "1", NOW, question=kind == "question")]))
     assert [poke.run for poke in store.pokes("w1")] == ["a"]
-    assert apply(store, rest("a", due=FAR)) is Verdict.POKED
+    assert apply(store, rest("a")) is Verdict.POKED
     assert get(store).owner == "w1"
-    done(store, rest("a", park=False, due=FAR))
+    done(store, rest("a", park=False))
 
 
 def test_a_run_that_waits_for_the_end_of_a_long_stream_is_parked(store: Store) -> None:
@@ -61,24 +63,26 @@ def test_a_run_that_waits_for_the_end_of_a_long_stream_is_parked(store: Store) -
     said: list[Say] = [Entry("streams", "b", "log", "1", NOW) for _ in range(2)]
     apply(store, Tell("b", said))
     read = Step("a", "0", "stream", "log", started=NOW, epoch=1, child="b", output="1")
-    write(store, read, mood=State.WAITING, due=FAR)
-    assert apply(store, rest("a", due=FAR)) is Verdict.POKED
+    write(store, read, mood=State.WAITING)
+    assert apply(store, rest("a")) is Verdict.POKED
     read.output = "2"
-    write(store, read, mood=State.WAITING, due=FAR)
-    done(store, rest("a", due=FAR))
+    write(store, read, mood=State.WAITING)
+    done(store, rest("a"))
 
 
 # -- resting -----------------------------------------------------------------------------------------------------------
-def test_a_resting_run_keeps_its_owner(store: Store) -> None:
+def test_a_suspended_run_keeps_its_owner(store: Store) -> None:
     start(store, in_hand("a"))
-    done(store, rest("a", park=False, due=NOW + SECOND))
+    write(store, sleep("a"))
+    done(store, rest("a", park=False))
     found = get(store)
     assert (found.state, found.owner, found.due) == (State.WAITING, "w1", NOW + SECOND)
 
 
 def test_a_parked_run_is_nobodys(store: Store) -> None:
     start(store, in_hand("a"))
-    done(store, rest("a", park=True, due=NOW + SECOND))
+    write(store, sleep("a"))
+    done(store, rest("a", park=True))
     found = get(store)
     assert (found.state, found.owner, found.due, found.epoch) == (State.WAITING, None, NOW + SECOND, 1)
 
@@ -86,11 +90,12 @@ def test_a_parked_run_is_nobodys(store: Store) -> None:
 def test_a_parked_run_comes_back_when_it_is_due_with_what_it_recorded(store: Store) -> None:
     start(store, in_hand("a"))
     write(store, step("a", "0"))
-    done(store, rest("a", due=NOW + SECOND))
+    write(store, sleep("a", position="1"))
+    done(store, rest("a"))
     assert claim(store, now=NOW + SECOND - 1) == []
     (back,) = claim(store, "w2", now=NOW + SECOND)
     assert (back.run.owner, back.run.epoch, back.run.started) == ("w2", 2, NOW)
-    assert [each.position for each in back.steps] == ["0"]
+    assert [each.position for each in back.steps] == ["0", "1"]
 
 
 def test_only_the_owner_can_lay_a_run_to_rest(store: Store) -> None:
@@ -120,17 +125,20 @@ def test_a_poked_run_does_not_rest_until_its_owner_has_looked(store: Store) -> N
     assert apply(store, rest("a")) is Verdict.POKED
     assert [poke.run for poke in store.pokes("w1")] == ["a"]
     write(store, wait_for("b", completed=NOW, seq=0, output="42"))
+    write(store, sleep("a", position="1"))
     assert apply(store, rest("a")) is Verdict.DONE
 
 
 def test_writes_about_one_run_take_effect_in_their_order_even_in_one_batch(store: Store) -> None:
     start(store, in_hand("a"), in_hand("b"))
+    for each in "ab":
+        write(store, sleep(each, position="9"))
     answers = store.apply(
         [
-            rest("a", park=False, due=NOW + SECOND),
+            rest("a", park=False),
             Write("w1", step("a"), mood=State.RUNNING),
             Write("w1", step("b"), mood=State.RUNNING),
-            rest("b", park=False, due=NOW + SECOND),
+            rest("b", park=False),
         ],
         NOW,
     )
@@ -146,24 +154,25 @@ def test_a_run_that_is_handed_back_can_be_claimed(store: Store) -> None:
     assert claim(store, "w2")[0].run.epoch == 2
 
 
-def test_a_resting_run_is_handed_back_as_waiting(store: Store) -> None:
+def test_a_suspended_run_is_handed_back_as_waiting(store: Store) -> None:
     start(store, in_hand("a"))
-    done(store, rest("a", park=False, due=NOW + SECOND))
-    done(store, release("a", due=NOW + SECOND))
+    write(store, sleep("a"))
+    done(store, rest("a", park=False))
+    done(store, release("a"))
     assert (state(store), get(store).due) == (State.WAITING, NOW + SECOND)
 
 
 def test_a_run_whose_child_has_ended_is_handed_back_as_ready(store: Store) -> None:
     waiting(store, child_worker="w1")
     done(store, finish("b"))
-    done(store, release("a", due=FAR))
+    done(store, release("a"))
     assert state(store) is State.QUEUED
 
 
 def test_a_poked_run_is_handed_back_as_ready(store: Store) -> None:
     waiting(store)
     done(store, finish("b", "w2"))
-    done(store, release("a", due=FAR))
+    done(store, release("a"))
     assert state(store) is State.QUEUED
     assert store.pokes("w1") == []
 
@@ -240,7 +249,8 @@ def test_every_way_to_end_wakes_who_waits(store: Store, how: str) -> None:
 def test_a_step_that_is_over_waits_for_nothing(store: Store) -> None:
     waiting(store)
     write(store, wait_for("b", completed=NOW, seq=0, error='{"type": "StillRunning"}'))
-    done(store, rest("a", due=NOW + SECOND))
+    write(store, sleep("a", position="1"))
+    done(store, rest("a"))
     done(store, finish("b", "w2"))
     assert state(store) is State.WAITING
 
@@ -275,9 +285,11 @@ def test_a_wait_that_begins_and_the_end_it_waits_for_may_share_a_batch(store: St
 
 def test_next_due_is_when_time_alone_will_make_something_ready(store: Store) -> None:
     start(store, in_hand("a"), in_hand("b"), run("c", state=State.SCHEDULED, due=NOW + 9 * SECOND))
-    done(store, rest("a", due=FAR))
+    write(store, receive("a"))
+    done(store, rest("a"))
     assert store.claim(request()).next_due == NOW + 9 * SECOND
-    done(store, rest("b", due=NOW + 5 * SECOND))
+    write(store, sleep("b", NOW + 5 * SECOND))
+    done(store, rest("b"))
     assert store.claim(request()).next_due == NOW + 5 * SECOND
     start(store, run("d", state=State.SCHEDULED, due=NOW + 9 * SECOND, deadline=NOW + 2 * SECOND))
     assert store.claim(request()).next_due == NOW + 2 * SECOND
@@ -285,5 +297,102 @@ def test_next_due_is_when_time_alone_will_make_something_ready(store: Store) -> 
 
 def test_what_waits_for_something_else_than_a_time_has_no_next_due(store: Store) -> None:
     start(store, in_hand("a"))
-    done(store, rest("a", due=FAR))
+    write(store, receive("a"))
+    done(store, rest("a"))
     assert store.claim(request()).next_due is None
+
+
+# -- when a run is woken is derived from what is recorded ------------------------------------------------------------------
+@pytest.mark.parametrize("park", [True, False])
+def test_a_run_is_woken_at_the_first_of_its_open_waits(store: Store, park: bool) -> None:
+    start(store, in_hand("a"))
+    write(store, sleep("a", NOW + 3 * SECOND, "t0.0"))
+    write(store, sleep("a", NOW + 2 * SECOND, "t1.0"))
+    write(store, sleep("a", NOW + SECOND, "t2.0", completed=NOW, seq=0))
+    done(store, rest("a", park=park))
+    assert get(store).due == NOW + 2 * SECOND
+
+
+def test_a_wait_that_makes_a_run_waiting_does_not_hide_an_earlier_one(store: Store) -> None:
+    start(store, in_hand("a"))
+    write(store, sleep("a", NOW + SECOND, "t0.0"))
+    write(store, receive("a", "t1.0"), mood=State.WAITING)
+    assert (state(store), get(store).due) == (State.WAITING, NOW + SECOND)
+
+
+def test_a_run_is_woken_no_later_than_its_worker_says(store: Store) -> None:
+    start(store, in_hand("a"))
+    write(store, sleep("a", NOW + 3 * SECOND))
+    done(store, rest("a", park=False, no_later_than=NOW + SECOND))
+    assert get(store).due == NOW + SECOND
+    done(store, release("a"))
+    assert (state(store), get(store).due) == (State.WAITING, NOW + SECOND)
+
+
+@pytest.mark.parametrize("park", [True, False])
+def test_a_run_without_an_open_wait_is_not_laid_to_rest(store: Store, park: bool) -> None:
+    """Nothing would wake it."""
+    start(store, in_hand("a"))
+    write(store, step("a"))
+    assert apply(store, rest("a", park=park)) is Verdict.POKED
+    assert state(store) is State.RUNNING
+
+
+def test_a_run_whose_time_has_come_is_not_parked(store: Store) -> None:
+    start(store, in_hand("a"))
+    write(store, sleep("a", NOW))
+    assert apply(store, rest("a")) is Verdict.POKED
+    done(store, rest("a", park=False))
+
+
+@pytest.mark.parametrize("how", ["release", "retire"])
+def test_a_waiting_run_whose_waits_are_over_loses_its_owner_as_ready(store: Store, how: str) -> None:
+    """Its worker was about to record that it goes on."""
+    start(store, in_hand("a"))
+    write(store, receive("a"), mood=State.WAITING)
+    write(store, receive("a", completed=NOW, output="null", seq=0))
+    if how == "release":
+        done(store, release("a"))
+    else:
+        store.retire("w1", NOW, None)
+    assert (state(store), get(store).owner) == (State.QUEUED, None)
+    assert [each.run.id for each in claim(store, "w2")] == ["a"]
+
+
+@pytest.mark.parametrize("how", ["release", "retire"])
+def test_a_waiting_run_that_loses_its_owner_is_woken_in_time(store: Store, how: str) -> None:
+    """A branch that began to wait after the run was recorded as waiting."""
+    start(store, in_hand("a"))
+    write(store, receive("a", "t0.0"), mood=State.WAITING)
+    write(store, sleep("a", NOW + SECOND, "t1.0"))
+    if how == "release":
+        done(store, release("a"))
+    else:
+        store.retire("w1", NOW, None)
+    assert (state(store), get(store).due) == (State.WAITING, NOW + SECOND)
+
+
+# -- runs that were claimed and not begun ------------------------------------------------------------------------------------
+def test_a_run_that_was_not_begun_is_handed_back_as_if_never_claimed(store: Store) -> None:
+    start(store, run("a"))
+    (taken,) = claim(store)
+    done(store, release("a", unbegun=taken.run.uid))
+    found = get(store)
+    assert (found.state, found.owner, found.epoch, found.started) == (State.QUEUED, None, 0, None)
+    assert apply(store, release("a", unbegun=taken.run.uid)) is Verdict.DONE  # the answer was lost
+    assert claim(store, "w2")[0].run.epoch == 1
+
+
+def test_a_start_that_came_too_late_does_not_hand_back_the_run_that_has_its_id(store: Store) -> None:
+    start(store, in_hand("a"))
+    apply(store, release("a", unbegun="the uid of the other start"))
+    assert (state(store), get(store).owner) == (State.RUNNING, "w1")
+
+
+def test_a_run_that_is_being_cancelled_is_handed_back_to_be_undone(store: Store) -> None:
+    start(store, in_hand("a"))
+    write(store, step("a", kind="undo", name="undo"))
+    store.cancel(["a"], "no longer wanted", NOW)
+    done(store, release("a"))
+    found = get(store)
+    assert (found.state, found.owner, found.stopping) == (State.QUEUED, None, "no longer wanted")

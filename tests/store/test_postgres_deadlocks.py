@@ -109,7 +109,7 @@ VERBS: dict[str, Callable[[Store, Family, int], object]] = {
         NOW,
     ),
     "rest parents": lambda store, family, n: store.apply([rest(each) for each in shuffled(family.parents, n)], NOW),
-    "release parents": lambda store, family, _: store.apply([release(each, due=FAR) for each in family.parents], NOW),
+    "release parents": lambda store, family, _: store.apply([release(each) for each in family.parents], NOW),
     "finish parents": lambda store, family, n: store.apply([finish(each) for each in shuffled(family.parents, n)], NOW),
     "cancel trees": lambda store, family, n: store.cancel(shuffled(family.parents, n), None, NOW),
     "terminate trees": lambda store, family, n: store.terminate(shuffled(family.parents, n)[:2], None, NOW),

@@ -11,7 +11,7 @@ import pytest
 from mainspring.errors import StoreUnavailable
 from mainspring.model.states import State
 from mainspring.store.postgres.store import PostgresStore
-from tests.store.build import NOW, claim, done, finish, get, in_hand, rest, run, start, step, wait_for, write
+from tests.store.build import NOW, claim, done, finish, get, in_hand, rest, run, start, step, suspend, wait_for, write
 from tests.store.proxies import BrokenLine
 from tests.store.test_conformance_repetition import OPS
 
@@ -87,15 +87,15 @@ def test_a_lost_answer_is_reported_as_such(store: Store, line: BrokenLine) -> No
 def test_what_a_claim_took_whose_answer_was_lost_is_in_hand(store: Store, line: BrokenLine, answer: int) -> None:
     start(store, run("a"), run("b"), in_hand("c"))
     write(store, step("c"))
-    done(store, rest("c", due=NOW))
+    suspend(store, "c", due=NOW + 1)
     line.lose_answer(answer)
     with contextlib.suppress(StoreUnavailable):
-        claim(store, "w1")
+        claim(store, "w1", now=NOW + 1)
     line.lose_answer(0)
     while len(store.in_hand("w1")) < 3:  # the server takes a moment to notice that whoever had locked them is gone
-        claim(store, "w1")
+        claim(store, "w1", now=NOW + 1)
     assert {taken.run: taken.epoch for taken in store.in_hand("w1")} == {"a": 1, "b": 1, "c": 2}
-    assert claim(store, "w1") == []
+    assert claim(store, "w1", now=NOW + 1) == []
 
 
 @pytest.mark.parametrize("answer", [1, 2, 3, 4])

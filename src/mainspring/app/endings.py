@@ -77,7 +77,8 @@ class Endings:
             self._look.set()
 
     def close(self) -> None:
-        self._closing = True
+        with self._lock:  # a thread that is being started is started, and none is started afterwards
+            self._closing = self._started = True
         self._look.set()
         if self._thread is not None:
             self._thread.join()

@@ -11,7 +11,7 @@ from mainspring.model.records import NewRun
 from mainspring.model.states import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from mainspring.app.functions import Call
     from mainspring.app.options import Debounce
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 def new_run(
     runtime: Runtime, call: Call[Any], text: str, run_id: str | None, ex: Execution | None, *, here: bool = True
 ) -> NewRun:
-    """The row of a run to be started, by a run or from outside. If there is room, it begins `here`, in this worker's hand."""
+    """The row of a run to be started, by a run or from outside. If there is a slot, it begins `here`, in this worker.
+
+    Then `LocalStarts` has to learn what becomes of the start.
+    """
     function, options = call.function, call.options
     now = runtime.clock.now()
     due = now if options.after is None else now + options.after
@@ -59,12 +62,23 @@ def new_run(
         _put_off(new, options.debounce, now)
     engine = runtime.engine
     here = here and due <= now and new.queue is None and new.key is None and options.version in {None, runtime.version}
-    if here and engine is not None and engine.places.admit(function, new.id, in_hand=ex is not None):
-        new.state, new.owner = State.RUNNING, engine.worker_id
-        new.version, new.fingerprint = runtime.version, function.fingerprint
-        if timeout is not None:
-            new.deadline = min(now + timeout, new.deadline or now + timeout)
+    if here and engine is not None and engine.local_starts.reserve(new, in_run=ex is not None) and timeout is not None:
+        new.deadline = min(now + timeout, new.deadline or now + timeout)
     return new
+
+
+def new_runs(runtime: Runtime, makers: Iterable[Callable[[], NewRun]]) -> list[NewRun]:
+    """The rows of several runs. If one cannot be made, the slots that were reserved for others are free again."""
+    made: list[NewRun] = []
+    try:
+        for make in makers:
+            made.append(make())  # noqa: PERF401  (those that were made before one fails are needed)
+    except BaseException:
+        if runtime.engine is not None:
+            for run in made:
+                runtime.engine.local_starts.discard(run)
+        raise
+    return made
 
 
 def later_run(

@@ -73,7 +73,7 @@ async def _compare(app: App, run: Run, steps: list[Step]) -> str | None:
         engine.executions[run.id] = ex
         task = asyncio.get_running_loop().create_task(_execute(ex, engine), context=contextvars.Context())
         ex.root = task
-        engine.stopping.press_on_later(ex)
+        engine.halting.press_on_later(ex)
         await asyncio.wait([task])
     finally:
         engine.close()

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.app.handle import Handle
 from mainspring.app.later import check_call, spend
-from mainspring.app.new_runs import later_run, new_run
+from mainspring.app.new_runs import later_run, new_run, new_runs
 from mainspring.engine import flows
 from mainspring.engine.branches import ours
 from mainspring.engine.context import Line, StepScope, TransactionScope, current
 from mainspring.engine.drivers import drive
 from mainspring.engine.recording import key_error, taken_error
-from mainspring.errors import MainspringError, NotSerializable, StoreError
-from mainspring.model.states import State
-from mainspring.store.ops import Release, Start
+from mainspring.errors import MainspringError, NotSerializable
+from mainspring.store.ops import Start
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Coroutine, Sequence
 
-    from mainspring.app.connection import Connection
     from mainspring.app.functions import Call
     from mainspring.app.runtime import Runtime
-    from mainspring.engine.engine import Engine
     from mainspring.engine.execution import Execution
     from mainspring.engine.flows import Begun
     from mainspring.model.records import NewRun
@@ -96,43 +93,36 @@ class Starting:
         self, prepared: list[tuple[Call[Any], str]], scope: StepScope | None
     ) -> list[Handle[Any]]:
         connection = await self._runtime.connected()
-        news: list[NewRun] = []
-        for call, text in prepared:
-            detached = call.options.detached
-            run_id = call.options.id or (scope.next_start(detached=detached) if scope is not None else None)
-            news.append(new_run(self._runtime, call, text, run_id, scope.execution if scope is not None else None))
-        asker = scope.execution.id if scope is not None else None
-        answers = await connection.committer.commit_all([Start(new, asker) for new in news], patient=False)
+        engine = self._runtime.engine
+        ex = scope.execution if scope is not None else None
+        here = engine is not None and engine.on_loop
+        ids = [
+            call.options.id or (scope.next_start(detached=call.options.detached) if scope is not None else None)
+            for call, _ in prepared
+        ]
+        runs = new_runs(
+            self._runtime,
+            (
+                partial(new_run, self._runtime, call, text, run_id, ex, here=here)
+                for (call, text), run_id in zip(prepared, ids, strict=True)
+            ),
+        )
+        asker = ex.id if ex is not None else None
+        committed = connection.committer.commit_all([Start(run, asker) for run in runs], patient=False)
+        local = engine is not None and any(run.owner is not None for run in runs)
+        answers = await (engine.local_starts.follow(runs, committed) if local and engine is not None else committed)
         handles: list[Handle[Any]] = []
         failure: BaseException | None = None
-        for (call, _), new, answer in zip(prepared, news, answers, strict=True):
+        for (call, _), run, answer in zip(prepared, runs, answers, strict=True):
             try:
-                created = _started(new, answer)
+                created = _started(run, answer)
             except MainspringError as error:
                 failure = failure or error
                 created = False
-            engine = self._runtime.engine
-            if engine is not None:
-                stopped = not isinstance(answer, BaseException) and answer.state is State.CANCELLED
-                engine.begin(new, created=created and not stopped)
-            if new.owner is not None and isinstance(answer, StoreError):
-                self._hand_back(connection, new, engine)
-            handles.append(self._handle(call, new.id, created=created))
+            handles.append(self._handle(call, run.id, created=created))
         if failure is not None:
             raise failure
         return handles
-
-    def _hand_back(self, connection: Connection, new: NewRun, engine: Engine | None) -> None:
-        """Whether it was stored is not known, only that it does not begin here: if it is there, anybody may take it."""
-        expected = engine.expected if engine is not None else set[str]()
-        expected.add(new.id)
-
-        def answered(done: asyncio.Future[Any]) -> None:
-            expected.discard(new.id)
-            if not done.cancelled():
-                done.exception()  # nobody waits for it
-
-        connection.committer.commit(Release(new.owner or "", new.id, 1)).add_done_callback(answered)
 
     @ours
     async def _store_later(self, call: Call[R], new: NewRun, step: StepScope | None) -> Handle[R]:
@@ -161,10 +151,13 @@ class Starting:
         ]
 
         def make() -> list[NewRun]:
-            return [
-                new_run(self._runtime, call, text, run_id, ex)
-                for (call, text), run_id in zip(prepared, ids, strict=True)
-            ]
+            return new_runs(
+                self._runtime,
+                (
+                    partial(new_run, self._runtime, call, text, run_id, ex)
+                    for (call, text), run_id in zip(prepared, ids, strict=True)
+                ),
+            )
 
         begun: Begun = await drive(ex, flows.start(ex, position, "start_many", make))
         return [self._begun(call, begun, number) for number, (call, _) in enumerate(prepared)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
 from mainspring.app.functions import as_call
 from mainspring.engine import undoing
 from mainspring.engine.context import Line, StepScope, here
-from mainspring.engine.drivers import drive, drive_blocking
+from mainspring.engine.drivers import drive, drive_blocking, was_closed
 from mainspring.engine.signals import Halt
 from mainspring.errors import InvalidInput, NotInRun
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mainspring.app.functions import Call
+    from mainspring.engine.execution import Execution
     from mainspring.engine.recording import Flow
 
 
@@ -81,12 +83,12 @@ class Undo:
         ex.scopes -= 1
         if ex.dry:
             return
-        unwinding = ex.unwinding is not None and ex.unwound
-        if (error is None and not unwinding) or ex.halted is not None or ex.disagreement is not None:
+        stopped = ex.undoing is not None and ex.unwound
+        if (error is None and not stopped) or ex.signal is not None or ex.disagreement is not None:
             return
-        if isinstance(error, GeneratorExit):  # the process is done with the run; whoever takes it over undoes
-            return
-        if isinstance(error, Halt) and not unwinding:
+        if ex.function.is_async and error is not None and was_closed(error) and not _in_own_task(ex):
+            return  # the loop is gone, and the run with it; the worker that takes it over undoes
+        if isinstance(error, Halt) and not stopped:
             return
         until = ex.engine.clock.now() + undoing.BUDGET
         for number, call in reversed(list(enumerate(self._calls))):
@@ -103,3 +105,7 @@ class Undo:
         self._line.execution.complaints += (text,)
         if error is not None:
             error.add_note(text)
+
+
+def _in_own_task(ex: Execution) -> bool:
+    return asyncio.current_task() in {ex.root, *ex.tasks}

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import threading
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -44,6 +45,17 @@ _DYING = 10.0
 """More than it takes until runs that hold on to something are cancelled."""
 
 
+class WorkerState(Enum):
+    """What a worker is doing. Each part that could begin something asks."""
+
+    JOINING = "joining"
+    """It enters the fleet, for the first time or after it was declared dead."""
+    WORKING = "working"
+    STOPPING = "stopping"
+    """It hands its runs back. It does not enter the fleet again, whatever happens meanwhile."""
+    LEFT = "left"
+
+
 class Worker:
     """A worker on the running loop. After it was declared dead by another one it begins anew under a new id."""
 
@@ -53,7 +65,8 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._tasks: list[asyncio.Task[None]] = []
-        self._rebirth: asyncio.Task[None] | None = None
+        self._rejoining: asyncio.Task[None] | None = None
+        self._state = WorkerState.JOINING
         self.paused = False
         self._review_at = runtime.clock.monotonic() + _REVIEW
         self.tally = Tally(runtime.clock)
@@ -68,6 +81,7 @@ class Worker:
         self._connection.on_signal(self._hear)
         self._connection.endings.told_here = lambda run_id: run_id in self.engine.executions
         await self._begin()
+        self._joined()
 
     def _make(self) -> None:
         """Everything that belongs to one life of the worker, not yet at work."""
@@ -92,7 +106,7 @@ class Worker:
             clock, settings.poll, store=store, engine=self.engine, compatible=settings.continue_on == "compatible"
         )
         self._claimer.queues = settings.queues
-        self._claimer.paused = self.engine.places.paused = self.paused
+        self._claimer.paused = self.engine.slots.paused = self.paused
         self._attendant = Attendant(clock, settings.poll, store=store, engine=self.engine)
         kept = settings.tick_retention
         self._scheduler = Scheduler(
@@ -175,7 +189,7 @@ class Worker:
     def pause(self, *, paused: bool) -> None:
         """Stop or resume claiming. From any thread."""
         self.paused = paused
-        self._claimer.paused = self._scheduler.paused = self.engine.places.paused = paused
+        self._claimer.paused = self._scheduler.paused = self.engine.slots.paused = paused
         self._call_soon(self._claimer.kick)
 
     async def drained(self) -> None:
@@ -183,20 +197,17 @@ class Worker:
         others stays.
         """
         while True:
-            before = self.engine.launches
-            if self.engine.at_rest:
+            engine, before = self.engine, self.engine.launches
+            if self._state is WorkerState.WORKING and engine.at_rest:
                 for service in (self._attendant, self._scheduler, self._claimer):
                     await service.one_more_round()
-                if self.engine.at_rest and self.engine.launches == before:
+                if engine is self.engine and engine.at_rest and engine.launches == before:
                     return
             await asyncio.sleep(_LOOK)
 
     async def stop(self) -> None:
         """Hand everything back and leave the fleet."""
-        if self._rebirth is not None:
-            self._rebirth.cancel()
-            await asyncio.gather(self._rebirth, return_exceptions=True)
-        self._connection.off_signal(self._hear)
+        await self._begin_to_stop()
         try:
             await self._stop_services()
             await self.engine.stop(self._runtime.settings.grace)
@@ -205,20 +216,24 @@ class Worker:
             await asyncio.to_thread(self._leave)
         except BaseException:  # also when nobody waits for the end of this: who shows no life does no work
             self._heartbeat.cease()
-            self.engine.accepting = False
             self.engine.abandon()
             raise
+        finally:
+            self._state = WorkerState.LEFT
+
+    async def _begin_to_stop(self) -> None:
+        self._state = WorkerState.STOPPING
+        if self._rejoining is not None:
+            self._rejoining.cancel()
+            await asyncio.gather(self._rejoining, return_exceptions=True)
+        self._connection.off_signal(self._hear)
 
     async def vanish(self) -> None:
-        """Let go of everything without a word to the database, as a process that dies does. For tests."""
-        if self._rebirth is not None:
-            self._rebirth.cancel()
-            await asyncio.gather(self._rebirth, return_exceptions=True)
-        self._connection.off_signal(self._hear)
+        """Release everything without telling the database, as a process that dies does. For tests."""
+        await self._begin_to_stop()
         await self._stop_services()
         self._runtime.engine = None
         self._heartbeat.cease()
-        self.engine.accepting = False
         self.engine.abandon()
         await asyncio.to_thread(self._runtime.disconnect)
         await self.engine.wait_until_empty(_DYING)
@@ -308,14 +323,18 @@ class Worker:
             )
 
     def _lost(self) -> None:
-        self._rebirth = self._loop.create_task(self._begin_anew())
+        """Another worker has declared this one dead. One that stops anyway has nothing left to hand back."""
+        if self._state is WorkerState.WORKING:
+            self._state = WorkerState.JOINING
+            self._rejoining = self._loop.create_task(self._begin_anew())
+        else:
+            self.engine.abandon()
 
     async def _begin_anew(self) -> None:
         """Everything in hand belongs to others now: let go of it and enter the fleet again, as soon as the database lets us."""
         await self._stop_services()
         await self._end_logs()
         self._runtime.engine = None
-        self.engine.accepting = False
         self.engine.abandon()
         self.engine.close()
         while True:
@@ -329,7 +348,13 @@ class Worker:
                 await asyncio.sleep(_PAUSE)
             else:
                 break
-        self._rebirth = None
+        self._rejoining = None
+        self._joined()
+
+    def _joined(self) -> None:
+        self._state = WorkerState.WORKING
+        if self.engine.draining:  # declared dead before it had begun
+            self._lost()
 
     def _call_soon(self, work: object, *args: object) -> None:
         if threading.get_ident() == self._thread:

@@ -98,8 +98,8 @@ def _refuse(ex: Execution, name: str, number: int, error: Exception) -> Flow:
     reply = Reply(ex.id, number, name, None, encode_exception(error), now, refused=True)
     answer = yield Commit(Tell(ex.id, [reply], ex.engine.worker_id, ex.epoch))
     if answer.verdict is Verdict.FENCED:
-        ex.engine.stopping.halt(ex, Lost())
-        raise ex.halted or Lost()
+        ex.engine.halting.halt(ex, Lost())
+        raise ex.signal or Lost()
 
 
 def answer(ex: Execution, position: str, name: str, number: int, *, text: str | None, error: str | None) -> Flow:

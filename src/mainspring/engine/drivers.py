@@ -7,11 +7,15 @@ import contextvars
 from concurrent.futures import TimeoutError as PoolTimeout
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from mainspring.engine import transactions
 from mainspring.engine.context import StepScope, current
-from mainspring.engine.recording import Commit, Consult, Forever, Hold, Invoke, Nap, Pause, Transact
+from mainspring.engine.recording import Commit, Consult, Forever, Hold, Invoke, Nap, Pause, Transact, stirring
+from mainspring.engine.signals import Halt
 from mainspring.engine.unused import own
 from mainspring.errors import StepTimedOut
+from mainspring.model.states import State
 from mainspring.store.ops import Void, Write
 
 if TYPE_CHECKING:
@@ -26,8 +30,8 @@ SECOND = 1_000_000
 
 
 async def drive(ex: Execution, flow: Flow) -> Any:
-    """Perform an operation on the run's loop. Counted as outstanding by whoever called it, from the call on."""
-    ex.active += 1
+    """Perform an operation on the run's loop. Counted as outstanding by its caller, from the call on."""
+    ex.acting += 1
     try:
         effect = next(flow)
         while True:
@@ -40,27 +44,33 @@ async def drive(ex: Execution, flow: Flow) -> Any:
                 answer = None  # it may be a long time until the next one
     except StopIteration as done:
         return done.value
+    except Halt:
+        while (quiet := ex.quiet()) is not None:  # a step of another branch would be cut off as the code unwinds
+            await quiet
+        raise
     finally:
-        ex.active -= 1
+        ex.acting -= 1
         ex.outstanding -= 1
+        if ex.engine.draining:
+            ex.engine.halting.hand_back_if_idle(ex)
 
 
 def drive_blocking(ex: Execution, flow: Flow) -> Any:
     """Perform an operation on the thread of a `def` run: steps and commits right here, waits on the loop."""
-    ex.active += 1
+    ex.acting += 1
     try:
         effect = next(flow)
         while True:
             try:
                 if type(effect) is Commit:
-                    answer = ex.engine.committer.commit_sync(effect.op)
+                    answer = _commit_blocking(ex, effect)
                 elif type(effect) is Invoke:
                     answer = _invoke_blocking(ex, effect)
                 elif type(effect) is Transact and not effect.call.is_async:
                     transactions.make(ex, effect)
                     answer = None
                 else:
-                    answer = on_loop(ex, _performed(ex, effect))
+                    answer = on_loop(ex, performed(ex, effect))
             except BaseException as error:  # noqa: BLE001
                 effect = flow.throw(error)
             else:
@@ -68,7 +78,7 @@ def drive_blocking(ex: Execution, flow: Flow) -> Any:
     except StopIteration as done:
         return done.value
     finally:
-        ex.active -= 1
+        ex.acting -= 1
         ex.outstanding -= 1
 
 
@@ -77,7 +87,7 @@ def perform(ex: Execution, effect: Effect) -> Awaitable[Any]:
     return PERFORMERS[type(effect)](ex, effect)
 
 
-async def _performed(ex: Execution, effect: Effect) -> Any:
+async def performed(ex: Execution, effect: Effect) -> Any:
     return await perform(ex, effect)
 
 
@@ -88,11 +98,30 @@ def on_loop(ex: Execution, work: Coroutine[Any, Any, Any]) -> Any:
 
 # -- awaiting ----------------------------------------------------------------------------------------------------------
 async def _commit(ex: Execution, effect: Commit) -> Any:
+    op = effect.op
+    answer = ex.engine.committer.commit(op)
+    if isinstance(op, Write) and op.starts:
+        answer = ex.engine.local_starts.follow(op.starts, answer)
     try:
-        return await ex.engine.committer.commit(effect.op)
+        return await answer
     except asyncio.CancelledError:
         await _void(ex, effect.final)
+        if effect.begins is not None and ex.signal is None:
+            _abandon(ex, effect.begins, stored_as_waiting=isinstance(op, Write) and op.mood is State.WAITING)
         raise
+
+
+def _commit_blocking(ex: Execution, effect: Commit) -> Any:
+    op = effect.op
+    if not isinstance(op, Write) or not op.starts:
+        return ex.engine.committer.commit_sync(op)
+    try:
+        answer = ex.engine.committer.commit_sync(op)
+    except BaseException as error:
+        ex.engine.local_starts.begin_if_stored(op.starts, [error] * len(op.starts))
+        raise
+    ex.engine.local_starts.begin_if_stored(op.starts, [answer] * len(op.starts))
+    return answer
 
 
 def _hold(ex: Execution, effect: Hold) -> Awaitable[Any]:
@@ -109,7 +138,7 @@ async def _hold_outcome(ex: Execution, effect: Hold) -> Any:
 
 async def _void(ex: Execution, outcome: Step | None) -> None:
     """The workflow's own code cancelled an operation whose outcome is already on its way: record that it never saw it."""
-    if outcome is None or ex.halted is not None or outcome.seq is None:
+    if outcome is None or ex.signal is not None or outcome.seq is None:
         return
     ex.delivery.skip(outcome.seq)
     written = ex.engine.committer.commit(Void(ex.engine.worker_id, ex.id, ex.epoch, outcome.position))
@@ -121,26 +150,34 @@ async def _void(ex: Execution, outcome: Step | None) -> None:
 
 
 async def _pause(ex: Execution, effect: Pause) -> Any:
-    ex.active -= 1
-    ex.engine.parking.waiting(ex)
+    wait = effect.wait
+    if wait.future.done():  # it was over before its beginning was committed
+        ex.woken(wait)
+        return wait.future.result()
+    ex.acting -= 1
+    ex.engine.residency.begin_wait(ex)
     try:
-        return await effect.wait.future
+        return await wait.future
     except asyncio.CancelledError:
-        if ex.halted is None:
-            _abandon(ex, effect)
+        if ex.signal is None:
+            _abandon(ex, effect.record)
         raise
     finally:
-        ex.woken(effect.wait)
-        ex.active += 1
-        ex.engine.parking.going_on(ex)
+        ex.woken(wait)
+        ex.acting += 1
+        ex.engine.residency.end_wait(ex)
 
 
-def _abandon(ex: Execution, effect: Pause) -> None:
-    """The workflow's own code no longer waits for this: a replay is not to take it for a wait that goes on."""
-    record = effect.record
-    record.completed, record.seq, record.output, record.error = ex.engine.clock.now(), None, None, None
-    written = ex.engine.committer.commit(Write(ex.engine.worker_id, record))
-    written.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
+def _abandon(ex: Execution, begun: Step, *, stored_as_waiting: bool = False) -> None:
+    """The workflow's own code no longer waits for this: a replay is not to take it for a wait that goes on.
+
+    `stored_as_waiting`: by a write that is under way, and whose answer the operation does not wait for any more.
+    """
+    now = ex.engine.clock.now()
+    write = stirring(ex, structs.replace(begun, completed=now, seq=None, output=None, error=None))
+    if stored_as_waiting:
+        write.mood, write.due = State.RUNNING, now
+    ex.write_unconfirmed(write)
 
 
 async def _forever(ex: Execution, _: Effect) -> None:
@@ -157,6 +194,10 @@ async def _transact(ex: Execution, effect: Transact) -> None:
     clock.busy()
     ex.invoking += 1
     try:
+        if ex.unconfirmed is not None and not ex.unconfirmed.done():
+            await asyncio.wait(
+                {ex.unconfirmed}
+            )  # a transaction does not go through the committer, and must not overtake it
         if effect.call.is_async:
             work: asyncio.Future[None] = ex.engine.loop.create_task(transactions.make_async(ex, effect))
         else:
@@ -176,7 +217,7 @@ async def _transact(ex: Execution, effect: Transact) -> None:
                 await _void(ex, effect.record)
             raise
     finally:
-        ex.invoking -= 1
+        ex.invoked()
         clock.idle()
 
 
@@ -209,8 +250,12 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
             if limit.expired():
                 raise _timed_out(effect) from None
             raise
+    except GeneratorExit as error:
+        if was_closed(error):
+            raise
+        raise RuntimeError(f"step {call.name!r} raised GeneratorExit") from error
     finally:
-        ex.invoking -= 1
+        ex.invoked()
         clock.idle()
         try:  # noqa: SIM105  (suppress() costs as much as all the rest here)
             current.reset(token)
@@ -218,6 +263,12 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
             pass
         if leave is not None:
             leave()
+
+
+def was_closed(error: BaseException) -> bool:
+    """Whether a coroutine of ours was closed, as the collector does with one whose loop is gone: nothing below it has raised this."""
+    trace = error.__traceback__
+    return isinstance(error, GeneratorExit) and (trace is None or trace.tb_next is None)
 
 
 async def _interruptible(ex: Execution, work: Coroutine[Any, Any, Any]) -> Any:
@@ -228,8 +279,8 @@ async def _interruptible(ex: Execution, work: Coroutine[Any, Any, Any]) -> Any:
     try:
         return await task
     except BaseException:
-        if ex.halted is not None:
-            raise ex.halted from None
+        if ex.signal is not None:
+            raise ex.signal from None
         raise
     finally:
         ex.interruptible.pop(task, None)

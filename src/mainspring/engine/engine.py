@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.codec import encode_exception, in_a_line
 from mainspring.engine.execution import Execution
-from mainspring.engine.parking import Parking
-from mainspring.engine.places import Places
+from mainspring.engine.halting import Halting
+from mainspring.engine.local_starts import LocalStarts
+from mainspring.engine.phases import Phase
+from mainspring.engine.residency import Residency
 from mainspring.engine.runner import run_async, run_blocking
-from mainspring.engine.signals import HandedBack, Lost, Stopped
-from mainspring.engine.stopping import Stopping
+from mainspring.engine.signals import Lost, Stopped
+from mainspring.engine.slots import Slots
 from mainspring.engine.timers import Timers
 from mainspring.engine.waits import Waits
 from mainspring.errors import StoreError, StoreUnavailable, TooLarge
@@ -92,79 +94,83 @@ class Engine:
         self._thread = threading.get_ident()
         self.timers = Timers(clock, self.loop)
         self.executions: dict[str, Execution] = {}
+        self.moving = threading.Lock()
+        """Held while a run changes its phase."""
         self.accepting = True
-        self.expected: set[str] = set()
-        """Runs that may be in this worker's hand by the store's account and are about to be, or rightly are not, among the executions."""
+        """Whether runs are claimed and begun."""
+        self.draining = False
+        """Whether the worker stops: nothing begins any more, and what is under way comes to its end or is handed back."""
+        self.drained_at: float | None = None
+        """When the grace of that is over, by the loop's time."""
+        self.given_up: set[str] = set()
+        """Runs that the store has as this worker's and that are not to be started a second time."""
         self._run_pool = ThreadPoolExecutor(settings.threads, "mainspring-run")
         self.step_pool = ThreadPoolExecutor(settings.threads, "mainspring-step")
         self._store_pool = ThreadPoolExecutor(4, "mainspring-store")
         self.waits = Waits(self)
-        self.parking = Parking(self)
-        self.places = Places(self)
-        self.stopping = Stopping(self)
+        self.residency = Residency(self)
+        self.slots = Slots(self)
+        self.local_starts = LocalStarts(self)
+        self.halting = Halting(self)
         self._tasks: set[asyncio.Task[None]] = set()
         self.launches = 0
-        """How often a run was set off here."""
+        """How often a run was begun or continued here."""
 
-    # -- setting off ---------------------------------------------------------------------------------------------------
-    def begin(self, new: NewRun, *, created: bool, schedule: str | None = None, tick: str | None = None) -> None:
-        """Set off a run that was stored as being in this worker's hand, if it was. From any thread."""
-        if new.owner != self.worker_id:
-            return
-        self.places.give_back(self.registry.get(new.workflow))
-        if not created:
-            self.expected.discard(new.id)
-            return
+    # -- beginning -----------------------------------------------------------------------------------------------------
+    def begin(self, new: NewRun, schedule: str | None, tick: str | None) -> None:
+        """Execute a run that was stored as this worker's. On the loop; `LocalStarts` calls it."""
         run = Run(
-            new.id,
-            new.uid,
-            new.workflow,
-            new.kind,
-            State.RUNNING,
-            None,
-            new.input,
-            None,
-            None,
-            new.due,
-            new.created,
-            new.created,
-            None,
-            new.timeout,
-            new.deadline,
-            new.owner,
-            1,
-            0,
-            new.version,
-            new.fingerprint,
-            new.parent,
-            new.scheduled_by,
-            new.attributes,
-            None,
-            schedule,
-            tick,
+            id=new.id,
+            uid=new.uid,
+            workflow=new.workflow,
+            kind=new.kind,
+            state=State.RUNNING,
+            reason=None,
+            input=new.input,
+            output=None,
+            error=None,
+            due=new.due,
+            created=new.created,
+            started=new.created,
+            completed=None,
+            timeout=new.timeout,
+            deadline=new.deadline,
+            owner=new.owner,
+            epoch=1,
+            recoveries=0,
+            version=new.version,
+            fingerprint=new.fingerprint,
+            parent=new.parent,
+            scheduled_by=new.scheduled_by,
+            attributes=new.attributes,
+            stranded=None,
+            schedule=schedule,
+            tick=tick,
             priority=new.priority,
             retry=new.retry,
         )
-        self.here(self.launch, Execution(self, run, self.registry.get(run.workflow), []))
+        self.launch(Execution(self, run, self.registry.get(run.workflow), []))
 
     def take(self, claims: Iterable[Claim]) -> None:
-        """Set off runs that were claimed."""
+        """Execute runs that were claimed. A worker that stops gives them back."""
         for claim in claims:
-            self.launch(Execution(self, claim.run, self.registry.get(claim.run.workflow), claim.steps))
+            if self.draining:
+                self.local_starts.release(claim.run.id, claim.run.uid, claim.run.epoch)
+            else:
+                self.launch(Execution(self, claim.run, self.registry.get(claim.run.workflow), claim.steps))
 
     def launch(self, ex: Execution) -> None:
-        """Execute a run that is in this worker's hand."""
+        """Execute a run that this worker owns."""
         self.executions[ex.id] = ex
         self.launches += 1
-        self.expected.discard(ex.id)
-        self.places.count_queued(ex, 1)
+        self.slots.count_queued(ex, 1)
         self.changed(ex, "run.started" if ex.epoch == 1 else "run.resumed")
-        if ex.unwinding is not None:
-            self.stopping.press_on_later(ex)
+        if ex.undoing is not None:
+            self.halting.press_on_later(ex)
         elif ex.run.deadline is not None:
-            ex.deadline = self.timers.at(ex.run.deadline, lambda: self.stopping.out_of_time(ex))
+            ex.deadline = self.timers.at(ex.run.deadline, lambda: self.halting.out_of_time(ex))
         if not ex.function.is_async:
-            self.places.count_thread(1)
+            self.slots.count_thread(1)
             self.clock.busy()
         ex.root = self._create(self._run(ex), f"mainspring {ex.id}")
 
@@ -180,27 +186,21 @@ class Engine:
 
     @property
     def at_rest(self) -> bool:
-        """Whether all runs in hand wait for something that this process has no part in, and none is just being concluded."""
-        return len(self._tasks) == len(self.executions) and all(ex.resting for ex in self.executions.values())
+        """Whether all runs of this worker wait for something that this process has no part in, and none is just being concluded."""
+        return (
+            len(self._tasks) == len(self.executions)
+            and not self.local_starts.ids
+            and all(ex.suspended for ex in self.executions.values())
+        )
 
     async def _run(self, ex: Execution) -> None:
-        ending: Ending | None = None
         try:
             try:
-                ending = await (run_async(ex) if ex.function.is_async else self._run_on_thread(ex))
-            except StoreError as error:
-                log.warning(
-                    "run %s of %s could not be concluded, others will go on with it: %s", ex.id, ex.function.name, error
-                )
-                if ex.function.at_most_once:
-                    self.expected.add(ex.id)  # not to be taken up again
-            except Exception as defect:
-                log.exception("run %s of %s could not be concluded", ex.id, ex.function.name)
-                ending = await self._give_up(ex, defect)
+                ending = await self._executed(ex)
+                if isinstance(ex.signal, Stopped) and ex.undoable and ex.move(Phase.UNDOING):
+                    await self.halting.undo(ex)
             finally:
                 self._forget(ex)
-            if isinstance(ex.halted, Stopped) and ex.undoable:
-                await self.stopping.unwind(ex)
             if ending is not None:
                 await self._conclude(ex, ending)
             else:
@@ -209,12 +209,26 @@ class Engine:
             if ex.root is not None:
                 self._tasks.discard(ex.root)
 
+    async def _executed(self, ex: Execution) -> Ending | None:
+        try:
+            return await (run_async(ex) if ex.function.is_async else self._run_on_thread(ex))
+        except StoreError as error:
+            log.warning(
+                "run %s of %s could not be concluded, others will go on with it: %s", ex.id, ex.function.name, error
+            )
+            if ex.function.at_most_once:
+                self.given_up.add(ex.id)
+        except Exception as defect:
+            log.exception("run %s of %s could not be concluded", ex.id, ex.function.name)
+            return await self._give_up(ex, defect)
+        return None
+
     async def _run_on_thread(self, ex: Execution) -> Ending | None:
         context = contextvars.Context()
         try:
             return await self.loop.run_in_executor(self._run_pool, lambda: context.run(run_blocking, ex))
         finally:
-            self.places.count_thread(-1)
+            self.slots.count_thread(-1)
             self.clock.idle()
 
     async def _conclude(self, ex: Execution, ending: Ending) -> None:
@@ -247,17 +261,18 @@ class Engine:
         return None
 
     def _forget(self, ex: Execution) -> None:
-        ex.set_resting(resting=False)
+        ex.leave()
         for wait in list(ex.waits):
             ex.woken(wait)
-        if ex.deadline is not None:
-            ex.deadline.cancel()
+        for timer in (ex.deadline, ex.park_timer):
+            if timer is not None:
+                timer.cancel()
         if self.executions.get(ex.id) is ex:
             del self.executions[ex.id]
-        self.places.count_queued(ex, -1)
-        if ex.halted is not None:
+        self.slots.count_queued(ex, -1)
+        if ex.signal is not None:
             # It holds every frame of the run, and they hold it: memory that only a rare, full garbage collection would find.
-            ex.halted.__traceback__ = ex.halted.__context__ = None
+            ex.signal.__traceback__ = ex.signal.__context__ = None
         self.on_room()
 
     def settle(self, ending: Ending) -> None:
@@ -267,16 +282,16 @@ class Engine:
 
     # -- from outside --------------------------------------------------------------------------------------------------
     async def attend(self, pokes: list[Poke]) -> None:
-        """React to what happened to runs in hand."""
+        """React to what happened to runs of this worker."""
         curious: list[Execution] = []
         for poke in pokes:
             ex = self.executions.get(poke.run)
             if ex is None:
                 continue
             if poke.epoch != ex.epoch or poke.state.ended:
-                self.stopping.halt(ex, Lost())
+                self.halting.halt(ex, Lost())
             elif poke.state is State.CANCELLING:
-                self.stopping.halt(ex, Stopped(poke.reason))
+                self.halting.halt(ex, Stopped(poke.reason))
             else:
                 curious.append(ex)
         await self._look_around(curious)
@@ -291,48 +306,66 @@ class Engine:
         for ex in curious:
             for wait in [wait for wait in ex.waits if wait.hears is not None]:
                 wait.resolve()
-            self.parking.reconsider(ex)
+            self.residency.reconsider(ex)
 
     # -- the end -------------------------------------------------------------------------------------------------------
     async def stop(self, grace: float) -> None:
-        """Hand every run back. Steps in flight may finish, for as long as the grace lasts."""
-        self.accepting = False
+        """Hand every run back. Steps that are under way may finish, and runs that need no further one end, while the grace lasts."""
+        self.accepting, self.draining = False, True
+        self.drained_at = self.loop.time() + grace
         for ex in list(self.executions.values()):
-            self.stopping.halt(ex, HandedBack())
-        left = [ex.root for ex in self.executions.values() if ex.root is not None]
-        if left:
-            await asyncio.wait(left, timeout=grace)
+            self.halting.hand_back_if_idle(ex)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(self.drained_at):
+                await self._drained()
         for ex in list(self.executions.values()):
             log.warning(
                 "run %s of %s is in a step that does not end; it is left to be taken over", ex.id, ex.function.name
             )
+            self.halting.halt(ex, Lost())
             if ex.root is not None and ex.function.is_async:
-                ex.halted = Lost()
                 ex.root.cancel()
-        await self.wait_until_empty(_LAST_WAIT)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WAIT):
+                await self._drained()
         self.close()
 
+    async def _drained(self) -> None:
+        """Wait until nothing is executed any more, and nothing is about to be."""
+        while self._tasks or self.local_starts.ids:
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            await self.local_starts.settled()
+
+    def abandon(self) -> None:
+        """This worker was declared dead: no run is its own any more."""
+        self.accepting, self.draining = False, True
+        for ex in list(self.executions.values()):
+            self.halting.halt(ex, Lost())
+
     async def wait_until_empty(self, timeout: float) -> None:
-        """Wait until nothing is in hand any more, for so long at most."""
+        """Wait until nothing is executed any more, for so long at most."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout)
 
-    def abandon(self) -> None:
-        """This worker was declared dead: nothing it has in hand is its own any more."""
-        for ex in list(self.executions.values()):
-            self.stopping.halt(ex, Lost())
-
     def close(self) -> None:
+        self.accepting, self.draining = False, True
         self.timers.close()
         self._run_pool.shutdown(wait=False, cancel_futures=True)
         self.step_pool.shutdown(wait=False, cancel_futures=True)
         self._store_pool.shutdown(wait=False)
 
+    @property
+    def on_loop(self) -> bool:
+        """Whether this is the thread of the engine's loop."""
+        return threading.get_ident() == self._thread
+
     def here(self, work: Callable[..., None], *args: Any) -> None:
         """Do something on the loop: now if this is its thread, else as soon as it can."""
         if threading.get_ident() == self._thread:
             work(*args)
-        else:
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it with it
             self.loop.call_soon_threadsafe(work, *args)
 
     # -- helpers -------------------------------------------------------------------------------------------------------
@@ -344,8 +377,8 @@ class Engine:
             except StoreUnavailable as error:
                 log.warning("run %s waits for the database: %s", ex.id, error)
                 await asyncio.sleep(self.patience)
-                if ex.halted is not None:
-                    raise ex.halted from None
+                if ex.signal is not None:
+                    raise ex.signal from None
 
     async def in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
         """Do something blocking on a thread, with civil time standing still meanwhile."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.engine.context import Quota
 from mainspring.engine.delivery import Delivery
+from mainspring.engine.phases import IN_CODE, LEGAL, STORED_AS_WAITING, Phase
 from mainspring.engine.recording import MARK
-from mainspring.engine.signals import Stopped
+from mainspring.engine.signals import Lost, Parked, Stopped
 from mainspring.engine.unused import UNUSED, own
 from mainspring.errors import NonDeterminism
 from mainspring.model.ids import LONGEST_ID
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Wait:
-    """Something a run waits for: a time, the end of another run, something that is said, or whichever comes first."""
+    """Something a run waits for: a time, the end of another run, a message, or whichever comes first."""
 
     __slots__ = ("_execution", "child", "future", "hears", "timer", "until")
 
@@ -43,31 +44,33 @@ class Wait:
 
     def register(self) -> None:
         """Count among what the run waits for; if the run was halted meanwhile, the wait is over at once."""
-        if self._execution.halted is None:
+        if self._execution.signal is None:
             self._execution.waits[self] = None
         elif not self.future.done():
-            self.future.set_exception(self._execution.halted)
+            self.future.set_exception(self._execution.signal)
             self.future.exception()
 
     def resolve(self, value: Any = None) -> None:
-        """It has happened. While the run is being parked this has to wait for how that ends."""
-        if self._execution.parking is not None:
-            self._execution.parking.append((self, value))
+        """It has happened. While the store is asked to suspend the run, this is held until it has answered."""
+        if self._execution.held_wakes is not None:
+            self._execution.held_wakes.append((self, value))
         elif not self.future.done():
             self._execution.woken(self)
             self.future.set_result(value)
 
 
 class Execution:
-    """One run, from a claim to its end or until it is let go.
+    """One run in memory, from a claim to its end or until it is released.
 
-    What is mostly empty is a dictionary or a tuple, never a set or a list: as long as they are empty the garbage collector does not
-    have to visit them, and there may be thousands of runs.
+    `phase` says what it is doing, and changes only by `move`. What is mostly empty is a dictionary or a tuple, never a set or a
+    list: as long as they are empty the garbage collector does not have to visit them, and there may be thousands of runs.
     """
 
     __slots__ = (
+        "_answered",
+        "_quiet",
         "_seqs",
-        "active",
+        "acting",
         "ahead",
         "complaints",
         "deadline",
@@ -77,7 +80,8 @@ class Execution:
         "engine",
         "epoch",
         "function",
-        "halted",
+        "held_back",
+        "held_wakes",
         "id",
         "interruptible",
         "invoking",
@@ -86,21 +90,22 @@ class Execution:
         "let_go",
         "outcome",
         "outstanding",
-        "over",
-        "parking",
+        "park_timer",
         "patches",
+        "phase",
+        "process_timers",
         "quota",
         "reserved",
-        "rest_due",
-        "resting",
         "root",
         "run",
         "scopes",
         "servants",
         "settled",
+        "signal",
         "tasks",
+        "unconfirmed",
         "undoable",
-        "unwinding",
+        "undoing",
         "unwound",
         "waits",
     )
@@ -118,57 +123,141 @@ class Execution:
         self._seqs = itertools.count(self.delivery.recorded)
         begun = run.since if run.attempts and run.since is not None else run.started
         self.last_time = begun if begun is not None else run.created
-        self.halted: Halt | None = None
-        self.undoable = bool(steps) and any(step.kind == "undo" for step in steps)
-        """It has entered a scope, so there may be something to undo when it is stopped."""
-        self.scopes = 0
-        """Scopes that it is in."""
-        self.unwinding: Stopped | None = Stopped(run.stopping or None) if run.stopping is not None else None
-        """It was stopped, and is executed only to undo what it did."""
-        self.unwound = False
-        """An operation was stopped for that."""
-        self.dry = False
-        """It is only compared with its record: nothing is undone."""
-        self.outcome: tuple[Any, BaseException | None] = (None, None)
-        """What came out of its code."""
-        self.settled = False
-        """Its schedule has taken note of its end."""
-        self.complaints: tuple[str, ...] = ()
-        """What could not be undone."""
-        self.ahead: Ahead | None = None
-        """The commit of an outcome that the code has had already; no operation begins before it is over."""
-        self.patches: dict[str, bool] = UNUSED
-        """Which patches the run's code has asked for, and what it was told."""
-        self.disagreement: NonDeterminism | None = None
-        self.quota = Quota()
-        """What the workflow's body has scheduled."""
-        self.active = 0
+        # -- what it is doing
+        self.phase = Phase.RUNNING
+        self.signal: Halt | None = None
+        """Why it was taken from its code."""
+        self.acting = 0
         """Operations that are doing something, not waiting."""
         self.invoking = 0
         """Steps whose function is being executed."""
-        self.interruptible: dict[asyncio.Task[Any], None] = UNUSED
-        """Those of them that may be cut off in the middle."""
         self.outstanding = 0
         """Operations that were called and are not over."""
-        self.over = False
-        """The function has come to its end; what is left to do is the library's own and must not be cut off."""
         self.waits: dict[Wait, None] = {}
+        self.held_wakes: list[tuple[Wait, Any]] | None = None
+        """While the store is asked to suspend or park it: what has happened since."""
+        self._answered: tuple[asyncio.Future[None], ...] = ()
+        """Operations that begin once it has answered."""
+        self.held_back: dict[asyncio.Future[None], None] = UNUSED
+        """Operations that do not begin, because the worker stops."""
+        self._quiet: tuple[asyncio.Future[None], ...] = ()
+        """Branches that a signal is to pass through once no step is cut off by that."""
+        self.park_timer: Timer | None = None
+        self.deadline: Timer | None = None
+        self.process_timers: dict[asyncio.TimerHandle, None] = UNUSED
+        """Timers that its code has set on the event loop. They are not durable."""
+        self.root: asyncio.Task[Any] | None = None
         self.tasks: dict[asyncio.Future[Any], str] = UNUSED
         """Tasks that the workflow created, with the place that did."""
         self.servants: dict[asyncio.Future[Any], str] = UNUSED
         """Those of them that answer questions for as long as the run lasts, with where their operations stand."""
-        self.root: asyncio.Task[Any] | None = None
-        self.resting = False
-        """Recorded as waiting in the store."""
-        self.rest_due = FAR
-        """When it is to be woken: as the store was asked last, or as it was when the run was halted."""
-        self.parking: list[tuple[Wait, Any]] | None = None
-        """While a request to park is under way: what has happened since."""
+        self.interruptible: dict[asyncio.Task[Any], None] = UNUSED
+        """Steps that may be cut off in the middle."""
+        # -- what it has recorded, and is to record
+        self.ahead: Ahead | None = None
+        """The commit of an outcome that the code has had already; no operation begins before it is over."""
+        self.unconfirmed: asyncio.Future[Any] | None = None
+        """The last write that nothing waits for. A transaction, which does not go through the committer, has to."""
+        self.patches: dict[str, bool] = UNUSED
+        """Which patches the run's code has asked for, and what it was told."""
         self.reserved: dict[int, None] = UNUSED
         """Messages that a branch is about to receive: no other one may."""
         self.let_go = 0
         """How often one of them was received, or given up."""
-        self.deadline: Timer | None = None
+        self.quota = Quota()
+        """What the workflow's body has scheduled."""
+        self.disagreement: NonDeterminism | None = None
+        self.dry = False
+        """It is only compared with its record: nothing is undone."""
+        # -- undoing
+        self.undoable = bool(steps) and any(step.kind == "undo" for step in steps)
+        """It has entered a scope, so there may be something to undo when it is stopped."""
+        self.scopes = 0
+        """Scopes that it is in."""
+        self.undoing: Stopped | None = Stopped(run.stopping or None) if run.stopping is not None else None
+        """It was stopped, and is executed only to undo what it did."""
+        self.unwound = False
+        """An operation was stopped for that."""
+        self.complaints: tuple[str, ...] = ()
+        """What could not be undone."""
+        # -- its end
+        self.outcome: tuple[Any, BaseException | None] = (None, None)
+        """What came out of its code."""
+        self.settled = False
+        """Its schedule has taken note of its end."""
+
+    # -- what it is doing ----------------------------------------------------------------------------------------------
+    def move(self, phase: Phase) -> bool:
+        """Go into another phase; False, and no change, if that does not follow the one it is in. From any thread of the run's own."""
+        with self.engine.moving:
+            return self._move(phase)
+
+    def _move(self, phase: Phase) -> bool:
+        if phase not in LEGAL[self.phase]:
+            return False
+        before, self.phase = self.phase, phase
+        if (before in STORED_AS_WAITING) is not (phase in STORED_AS_WAITING):
+            self.engine.residency.count(1 if phase in STORED_AS_WAITING else -1)
+        return True
+
+    def leave(self) -> None:
+        """It is no longer in memory, whatever it was doing."""
+        with self.engine.moving:
+            if self.phase in STORED_AS_WAITING:
+                self.engine.residency.count(-1)
+            self.phase = Phase.LEFT
+
+    def take_away(self, signal: Halt) -> bool:
+        """Take the run from its code, unless it is over already or was taken by a stronger signal. From any thread.
+
+        `Halting` then tells the code; whoever calls this from an operation of the run raises the signal.
+        """
+        with self.engine.moving:
+            if self.phase not in IN_CODE and self.phase is not Phase.HALTED:
+                return False
+            if self.undoing is not None and isinstance(signal, Stopped):
+                return False  # it is being stopped
+            if self.signal is not None and signal.rank <= self.signal.rank:
+                return False
+            self.signal = signal
+            if self.phase is not Phase.HALTED:
+                self._move(Phase.HALTED)
+            return True
+
+    def request_answered(self) -> asyncio.Future[None]:
+        """What to await before an operation may begin, while the store is asked to suspend or park the run."""
+        future = self.engine.loop.create_future()
+        self._answered += (future,)
+        return future
+
+    def release_wakes(self) -> list[tuple[Wait, Any]]:
+        """The store has answered. What has happened meanwhile; operations that waited for the answer begin."""
+        happened, self.held_wakes = self.held_wakes or [], None
+        waiting, self._answered = self._answered, ()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+        return happened
+
+    @property
+    def in_code(self) -> bool:
+        """Whether its code has a say in what happens next."""
+        return self.phase in IN_CODE
+
+    @property
+    def stored_as_waiting(self) -> bool:
+        """Whether the store has it as waiting, so that its next write has to say that it goes on."""
+        return self.phase in STORED_AS_WAITING
+
+    @property
+    def suspended(self) -> bool:
+        """Whether it waits in memory, and nothing of it is at work."""
+        return self.phase is Phase.WAITING and self.acting == 0
+
+    @property
+    def must_finish(self) -> int:
+        """Steps that are being executed and must not be cut off."""
+        return self.invoking - len(self.interruptible)
 
     @property
     def alone(self) -> bool:
@@ -178,8 +267,8 @@ class Execution:
     # -- the record ----------------------------------------------------------------------------------------------------
     def recall(self, position: str, kind: str, name: str) -> Step | None:
         """What is recorded at a position; a `NonDeterminism` if that was something else."""
-        if self.halted is not None:
-            raise self.halted
+        if self.signal is not None:
+            raise self.signal
         if self.disagreement is not None:
             raise self.disagreement
         step = self.journal.pop(position, None)
@@ -191,9 +280,11 @@ class Execution:
         return step
 
     def patched(self, name: str) -> bool:
-        """Whether the run is to take the path of a patch: a new one does, one that has been past here without it does not."""
-        if self.halted is not None:
-            raise self.halted
+        """Whether the run is to take the path of a patch: a new one does, one that has been past here without it does not.
+
+        A run that is taken from its code is told, too, and nothing is recorded: raising here, where nothing can be awaited, would cut
+        off the steps of other branches.
+        """
         told = self.patches.get(name)
         if told is None:
             self.patches = own(self.patches)
@@ -208,14 +299,19 @@ class Execution:
             not step.position.startswith(("p:", "c:", MARK)) for step in self.journal.values()
         ):
             return False
-        if self.unwinding is None:
+        if self.undoing is None and self.signal is None:
             write = Write(self.engine.worker_id, self.new_mark(position, value=True, kind="patch", name=name))
-            if self.function.is_async:  # it is stored before whatever this run writes next; nobody has to wait for it
-                stored = self.engine.committer.commit(write)
-                stored.add_done_callback(lambda done: done.cancelled() or done.exception())
+            if self.function.is_async:
+                self.write_unconfirmed(write)
             else:
                 self.engine.committer.commit_sync(write)
         return True
+
+    def write_unconfirmed(self, write: Write) -> None:
+        """Record something that nothing waits for: the committer stores it before whatever this run writes next."""
+        written = self.engine.committer.commit(write)
+        written.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self.unconfirmed = written
 
     def mark(self, position: str) -> Any:
         """What was noted beside the operations, at a place of its own; None if nothing was."""
@@ -278,14 +374,6 @@ class Execution:
         self.waits.pop(wait, None)
         self.engine.waits.unwatch(wait)
 
-    def set_resting(self, *, resting: bool) -> None:
-        """Note whether the store has this run as waiting."""
-        if self.resting != resting:
-            self.resting = resting
-            self.engine.parking.count(1 if resting else -1)
-            if resting:
-                self.engine.changed(self, "run.waiting")
-
     def adopt(self, task: asyncio.Future[Any], site: str) -> None:
         """A task that the workflow created at `site` is part of the run until it is done."""
         self.tasks = own(self.tasks)
@@ -300,13 +388,26 @@ class Execution:
     def _disown(self, task: asyncio.Future[Any]) -> None:
         self.tasks.pop(task, None)
 
-    # -- ending --------------------------------------------------------------------------------------------------------
-    def halt(self, signal: Halt) -> None:
-        """Take the run away from its code: every wait ends with the signal and no operation acts from now on."""
-        if self.halted is not None:
-            return
-        self.halted = signal
-        self.rest_due = self.next_due()
+    # -- process time --------------------------------------------------------------------------------------------------
+    def watch_timer(self, timer: asyncio.TimerHandle) -> None:
+        """The run's code has set a timer on the event loop."""
+        self.process_timers = own(self.process_timers)
+        self.process_timers[timer] = None
+
+    def process_time(self) -> float | None:
+        """Seconds until the first timer that the run's code has set on the event loop; None: there is none."""
+        if not self.process_timers:
+            return None
+        now = self.engine.loop.time()
+        for timer in [timer for timer in self.process_timers if timer.cancelled() or timer.when() <= now]:
+            del self.process_timers[timer]
+        return min((timer.when() - now for timer in self.process_timers), default=None)
+
+    # -- being taken from its code -------------------------------------------------------------------------------------
+    def interrupt(self) -> None:
+        """Tell the code of a run that was taken away: every wait ends with the signal. On the loop."""
+        signal = self.signal
+        assert signal is not None  # noqa: S101
         self.delivery.fail(signal)
         for task in self.interruptible:
             task.cancel()
@@ -314,7 +415,40 @@ class Execution:
             self.woken(wait)
             if not wait.future.done():
                 wait.future.set_exception(signal)
-                wait.future.exception()  # whoever waits gets it; if nobody does any more, that is fine
+                wait.future.exception()  # an operation gets it; if none waits any more, that is fine
+        for held in list(self.held_back):
+            if not held.done():
+                held.set_exception(signal)
+        if isinstance(signal, Lost):
+            self._release_quiet()
+
+    def invoked(self) -> None:
+        """The function of a step is over."""
+        self.invoking -= 1
+        if self._quiet and self.must_finish == 0:
+            self._release_quiet()
+
+    def quiet(self) -> asyncio.Future[None] | None:
+        """What to await before the signal may pass through a branch: no step of another branch is cut off by it. None: nothing."""
+        if self.must_finish == 0 or isinstance(self.signal, (Lost, Parked)):
+            return None
+        future = self.engine.loop.create_future()
+        self._quiet += (future,)
+        return future
+
+    def _release_quiet(self) -> None:
+        waiting, self._quiet = self._quiet, ()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def hold_back(self) -> asyncio.Future[None]:
+        """What an operation awaits that is not to begin: the signal."""
+        future = self.engine.loop.create_future()
+        self.held_back = own(self.held_back)
+        self.held_back[future] = None
+        future.add_done_callback(lambda done: self.held_back.pop(done, None))
+        return future
 
 
 def _recorded(steps: list[Step]) -> tuple[int, set[int]]:

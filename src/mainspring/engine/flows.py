@@ -95,7 +95,7 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
         began = ex.engine.clock.now()
     while True:
         record.due = None
-        if call.at_most_once or ex.resting:
+        if call.at_most_once or ex.stored_as_waiting:
             yield from keep(ex, stirring(ex, record))
         record.attempts += 1  # once it is over: an attempt that a crash cuts off does not count
         try:
@@ -120,7 +120,7 @@ def _back_off(ex: Execution, record: Step) -> Flow:
     if record.due is None:
         return
     wait = ex.wait(until=record.due)
-    yield from keep(ex, waiting(ex, record, record.due))
+    yield from keep(ex, waiting(ex, record))
     if record.due > ex.engine.clock.now():
         yield Pause(wait, record)
     else:
@@ -165,7 +165,7 @@ def sleep(ex: Execution, position: str, until: int) -> Flow:
     due = record.due if record.due is not None else until
     if due > now:
         wait = ex.wait(until=due)
-        yield from keep(ex, waiting(ex, record, due))
+        yield from keep(ex, waiting(ex, record))
         yield Pause(wait, record)
     return (yield from conclude(ex, record, None, output="null"))
 
@@ -221,7 +221,7 @@ def _ending(ex: Execution, record: Step, *, starts: list[NewRun]) -> Flow:
     """How a run ended, once it has; or the exception that says why there is no waiting for it, or no longer."""
     record.epoch = ex.epoch
     wait = ex.wait(until=record.due, child=record.child)
-    write = waiting(ex, record, record.due)
+    write = waiting(ex, record)
     write.starts, write.watch = starts, record.child
     answer = yield from _begin(ex, write)
     ending: Ending | None = answer.ending
@@ -278,15 +278,8 @@ def start(ex: Execution, position: str, name: str, make: Make) -> Flow:
 
 
 def _begin(ex: Execution, write: Write, final: Step | None = None) -> Flow:
-    """Record an operation that starts runs, and set off those that begin here. A place held for one that does not is freed."""
-    created: set[str] = set()
-    try:
-        answer = yield from committed(ex, write, final)
-        if answer.verdict is Verdict.DONE:
-            created = {run.id for run in write.starts} - set(answer.taken) - set(answer.became)
-    finally:
-        for run in write.starts:
-            ex.engine.begin(run, created=run.id in created)
+    """Record an operation that starts runs. Those that begin in this worker are begun when that is committed (`LocalStarts`)."""
+    answer = yield from committed(ex, write, final)
     heed(ex, answer)
     return answer
 

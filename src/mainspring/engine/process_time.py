@@ -1,55 +1,150 @@
-"""Telling a workflow that the time it waits for is the process's own.
+"""Time of this process, and other things that a workflow's code waits for and that are not durable.
 
-`asyncio.sleep` and `asyncio.timeout` in the body of a workflow begin anew in every process, and cannot be parked. Nothing is lost by
-them, but a sleep of an hour may take days of restarts. So whoever uses them is told, once for each place.
+`asyncio.sleep`, `asyncio.timeout` and any other awaitable that is no operation begin anew in every process. A run that waits for one
+beside its operations is not parked, and is stored as waiting only for a short while: so a restart, however it comes, has it
+executed again soon. The user is warned of timers, once for each place.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import sys
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from mainspring.engine.context import Line, current
+from mainspring.model.clock import SECOND
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from contextvars import Context
     from types import FrameType
+
+    from mainspring.engine.execution import Execution
 
 log = logging.getLogger("mainspring.engine")
 
 _MARK = "_mainspring_process_time"
-_LIBRARIES = ("asyncio", "anyio")
+_LIBRARIES = ("asyncio", "anyio", "uvloop")
+_WHILE = 60 * SECOND
+"""How long at most a run is stored as waiting while its code waits for something of this process whose time is not known."""
+_LONGER = 600 * SECOND
+"""The same where its code waits for an event, lock or queue of asyncio's: of another branch, more often than not."""
+_BETWEEN_BRANCHES = {"asyncio.locks", "asyncio.queues"}
+_TASK_GROUPS = {"asyncio.taskgroups", "anyio._backends._asyncio"}
+_DEEPEST = 50
 
 
+class Limit(Struct, frozen=True):
+    """Until when a run may be stored as waiting, at most."""
+
+    time: int
+    parkable: bool
+
+
+class _On(IntEnum):
+    """What a task of a run waits for, the most durable first."""
+
+    OPERATION = 0
+    BRANCH = 1
+    FOREIGN = 2
+
+
+def not_durable_until(ex: Execution) -> Limit | None:
+    """Until when a run all of whose operations wait may be stored as waiting; None: until one of them is over."""
+    if not ex.function.is_async:
+        return None  # its thread is in an operation
+    now = ex.engine.clock.now()
+    timer = ex.process_time()
+    if timer is not None:
+        return Limit(now + min(round(timer * SECOND), _WHILE), parkable=False)
+    if not ex.tasks or ex.root is None:
+        return None
+    ours = {wait.future for wait in ex.waits}
+    found = max(_awaited(task, ours, 0) for task in (ex.root, *ex.tasks))
+    if found is _On.OPERATION:
+        return None
+    return Limit(now + (_LONGER if found is _On.BRANCH else _WHILE), parkable=found is _On.BRANCH)
+
+
+def _awaited(future: Any, ours: set[asyncio.Future[Any]], depth: int) -> _On:
+    """What stands behind a future that is awaited: an operation of the run, or something that no record knows."""
+    if future in ours or future.done():
+        return _On.OPERATION
+    if depth == _DEEPEST:
+        return _On.FOREIGN
+    behind: Iterable[Any] | None = getattr(future, "_children", None)  # of `gather`
+    if behind is None and isinstance(future, asyncio.Task):
+        waiter = getattr(future, "_fut_waiter", None)
+        if waiter is None:
+            return _On.FOREIGN
+        frame = _innermost(future)
+        module, where = _where(frame)
+        if module in _BETWEEN_BRANCHES:
+            return _On.BRANCH
+        behind = (waiter,)
+        if frame is not None and where == "__aexit__" and module in _TASK_GROUPS:
+            behind = list(frame.f_locals["self"]._tasks)  # noqa: SLF001  (it does not tell in any other way)
+        elif frame is not None and (module, where) == ("asyncio.tasks", "_wait"):
+            behind = list(frame.f_locals["fs"])
+    return max((_awaited(each, ours, depth + 1) for each in behind), default=_On.FOREIGN) if behind else _On.FOREIGN
+
+
+def _innermost(task: asyncio.Task[Any]) -> FrameType | None:
+    """The frame in which a task waits."""
+    coro: Any = task.get_coro()
+    found: FrameType | None = None
+    while coro is not None:
+        found = getattr(coro, "cr_frame", None) or getattr(coro, "gi_frame", None) or found
+        coro = getattr(coro, "cr_await", None) or getattr(coro, "gi_yieldfrom", None)
+    return found
+
+
+def _where(frame: FrameType | None) -> tuple[str, str]:
+    return (frame.f_globals.get("__name__", ""), frame.f_code.co_name) if frame is not None else ("", "")
+
+
+# -- timers ------------------------------------------------------------------------------------------------------------
 def install(loop: asyncio.AbstractEventLoop) -> None:
     """Watch the timers of a loop. Doing so twice is once; loops that cannot be watched are left alone."""
-    original = loop.call_at
-    if getattr(original, _MARK, False):
+    if getattr(loop.call_at, _MARK, False):
         return
     told: set[tuple[str, int]] = set()
+    with contextlib.suppress(AttributeError, TypeError):
+        loop.call_at = _watched(loop.call_at, told)  # type: ignore[method-assign]
+        if not isinstance(loop, asyncio.BaseEventLoop):  # there it is made of the other one
+            loop.call_later = _watched(loop.call_later, told)  # type: ignore[method-assign]
 
-    def call_at(
+
+def _watched(original: Callable[..., asyncio.TimerHandle], told: set[tuple[str, int]]) -> Any:
+    def call(
         when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
+        timer = original(when, callback, *args, context=context)
         where = current.get()
         if isinstance(where, Line):
-            _perhaps_tell(where, sys._getframe(1), told)  # noqa: SLF001  (there is no other way to ask who sets a timer)
-        return original(when, callback, *args, context=context)
+            frame = _users(sys._getframe(1))  # noqa: SLF001  (there is no other way to ask who sets a timer)
+            if frame is not None:
+                where.execution.watch_timer(timer)
+                _warn(where, frame, told)
+        return timer
 
-    setattr(call_at, _MARK, True)
-    with contextlib.suppress(AttributeError, TypeError):
-        loop.call_at = call_at  # type: ignore[method-assign, assignment]
+    setattr(call, _MARK, True)
+    return call
 
 
-def _perhaps_tell(line: Line, frame: FrameType | None, told: set[tuple[str, int]]) -> None:
+def _users(frame: FrameType | None) -> FrameType | None:
+    """The frame of the workflow's own code that sets a timer; None: it is the library's."""
     while frame is not None and _package(frame) in _LIBRARIES:
         frame = frame.f_back
-    if frame is None or _package(frame) == "mainspring":
-        return
+    return None if frame is None or _package(frame) == "mainspring" else frame
+
+
+def _warn(line: Line, frame: FrameType, told: set[tuple[str, int]]) -> None:
     place = (frame.f_code.co_filename, frame.f_lineno)
     if place not in told:
         told.add(place)

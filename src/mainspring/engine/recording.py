@@ -13,7 +13,9 @@ from msgspec import Struct
 
 from mainspring.codec import decode_exception, encode_exception
 from mainspring.engine.ahead import Ahead, tell
-from mainspring.engine.signals import Lost, Stopped
+from mainspring.engine.phases import Phase
+from mainspring.engine.process_time import not_durable_until
+from mainspring.engine.signals import HandedBack, Lost, Stopped
 from mainspring.engine.stuck import watch_for_disagreement
 from mainspring.errors import Conflict, MainspringError, NotSerializable, RemoteError, RunCancelled, RunTimedOut
 from mainspring.model.states import State
@@ -35,6 +37,8 @@ class Commit(Struct):
 
     op: Op
     final: Step | None = None
+    begins: Step | None = None
+    """The wait whose beginning this records: if the code cancels it meanwhile, it is over."""
 
 
 class Invoke(Struct):
@@ -94,7 +98,8 @@ Flow = Generator[Effect, Any, Any]
 def frontier(ex: Execution, position: str, *, together: bool = False) -> Flow:
     """Hold an operation without a recorded outcome back until the record is used up.
 
-    A `def` run makes one operation after the other, except those that are made `together`.
+    A `def` run makes one operation after the other, except those that are made `together`. No operation begins while the store
+    is asked to suspend the run, nor when the worker stops.
     """
     if ex.ahead is not None:
         # The code has gone ahead of a commit. Every step comes by here, so this is no flow of its own.
@@ -107,25 +112,43 @@ def frontier(ex: Execution, position: str, *, together: bool = False) -> Flow:
         ex.ahead = None
         _obey(ex, answer)
         heed(ex, answer)
-    if position.startswith(MARK):
-        return
+    while ex.held_wakes is not None:
+        yield Hold(ex.request_answered())
+    beside = position.startswith(MARK)  # compensations are beside the order of the other operations
+    if not beside:
+        yield from _end_of_record(ex, position, together=together)
+    if ex.engine.draining and not ex.function.at_most_once and ex.signal is None:
+        yield from _hold_back(ex)
+    if ex.signal is not None:
+        raise ex.signal
+    if ex.undoing is not None and not beside:
+        ex.unwound = True
+        raise ex.undoing
+
+
+def _end_of_record(ex: Execution, position: str, *, together: bool) -> Flow:
     hold = ex.delivery.frontier() if ex.function.is_async or together else None
     if hold is not None:
         watch_for_disagreement(ex, position)
         yield Hold(hold)
     elif ex.delivery.replaying:
         raise ex.disagree(f"position {position} is new, but the record goes on")
-    if ex.halted is not None:
-        raise ex.halted
-    if ex.unwinding is not None:
-        ex.unwound = True
-        raise ex.unwinding
+
+
+def _hold_back(ex: Execution) -> Flow:
+    """The worker stops, so this operation does not begin: the run is handed back when nothing else of it is under way."""
+    if ex.function.is_async:
+        held = ex.hold_back()
+        ex.engine.halting.hand_back_if_idle(ex)
+        yield Hold(held)
+    ex.engine.halting.halt(ex, HandedBack())
+    raise ex.signal or HandedBack()
 
 
 def turn(ex: Execution, record: Step, final: Step | None = None) -> Flow:
     """Wait until an outcome may be handed over. Compensations are beside the order of the others."""
-    if ex.halted is not None:
-        raise ex.halted
+    if ex.signal is not None:
+        raise ex.signal
     assert record.seq is not None  # noqa: S101
     if record.position.startswith(MARK):
         ex.delivery.skip(record.seq)
@@ -207,21 +230,22 @@ def _go_ahead(ex: Execution, write: Write) -> None:
 
 
 def stirring(ex: Execution, record: Step) -> Write:
-    """A write that records the beginning of an attempt, and that a run which rested goes on."""
+    """A write that records the beginning of an attempt or an outcome, and that a run which waited goes on."""
     write = Write(ex.engine.worker_id, record)
-    if ex.resting:
+    if ex.stored_as_waiting or ex.phase is Phase.SUSPENDING:
         write.mood, write.due = State.RUNNING, ex.engine.clock.now()
-        ex.set_resting(resting=False)
+        ex.move(Phase.RUNNING)
     return write
 
 
-def waiting(ex: Execution, record: Step, due: int | None) -> Write:
+def waiting(ex: Execution, record: Step) -> Write:
     """A write that records the beginning of a wait. If nothing else goes on in the run, the run itself is waiting."""
     write = Write(ex.engine.worker_id, record)
     if ex.alone:
         write.mood = State.WAITING
-        if due is not None:
-            write.due = due
+        limit = not_durable_until(ex) if ex.process_timers else None
+        if limit is not None:
+            write.due = limit.time
     return write
 
 
@@ -235,14 +259,14 @@ def keep(ex: Execution, write: Write, final: Step | None = None) -> Flow:
 def committed(ex: Execution, write: Write, final: Step | None = None) -> Flow:
     """Record something, and stop here if that was refused. Whether the run goes on is for `heed` to say."""
     try:
-        answer = yield Commit(write, final)
+        answer = yield Commit(write, final, write.step if write.step.completed is None else None)
     except MainspringError:
         raise
     except Exception as error:
         raise _refused(ex, f"{write.step.kind} {write.step.name!r}", error) from error
     _obey(ex, answer)
-    if write.mood is State.WAITING and answer.ending is None:
-        ex.set_resting(resting=True)
+    if write.mood is State.WAITING and answer.ending is None and ex.phase is Phase.RUNNING and ex.move(Phase.WAITING):
+        ex.engine.changed(ex, "run.waiting")
     return answer
 
 
@@ -253,21 +277,21 @@ def _refused(ex: Execution, what: str, error: Exception) -> NotSerializable:
 def _obey(ex: Execution, answer: Written) -> None:
     """Stop here if what was written was refused: the run is no longer ours, or was asked to stop."""
     if answer.verdict is Verdict.FENCED:
-        ex.engine.stopping.halt(ex, Lost())
-        raise ex.halted or Lost()
+        ex.engine.halting.halt(ex, Lost())
+        raise ex.signal or Lost()
     if answer.verdict is Verdict.STOPPING:
         _stop(ex)
 
 
 def heed(ex: Execution, answer: Written | Transact) -> None:
     """Stop here if the run was asked to stop: what it did last is recorded, and nothing more begins."""
-    if answer.stopping and ex.unwinding is None:
+    if answer.stopping and ex.undoing is None:
         _stop(ex)
 
 
 def _stop(ex: Execution) -> NoReturn:
-    ex.engine.stopping.halt(ex, Stopped())
-    raise ex.halted or Stopped()
+    ex.engine.halting.halt(ex, Stopped())
+    raise ex.signal or Stopped()
 
 
 def error_text(ending: Ending) -> str:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.codec import encode_exception, in_a_line
 from mainspring.engine.context import Line, current
-from mainspring.engine.drivers import drive, drive_blocking, perform
+from mainspring.engine.drivers import drive, drive_blocking, perform, was_closed
 from mainspring.engine.flows import StepCall, step
+from mainspring.engine.phases import Phase
 from mainspring.engine.recording import Commit
 from mainspring.engine.registry import Bound
 from mainspring.engine.retry import Retry, pause_of
-from mainspring.engine.signals import Continued, HandedBack, Lost, Parked, Stopped
+from mainspring.engine.signals import Continued, Halt, HandedBack, Lost, Parked, Stopped
 from mainspring.engine.ticks import times_of
 from mainspring.engine.transactions import TransactionCall, transaction
 from mainspring.errors import Interrupted, MainspringError, NonDeterminism, NotSerializable
@@ -41,13 +42,14 @@ async def run_async(ex: Execution) -> Ending | None:
         args, kwargs = _arguments(ex)
         current.set(Line(ex, _prefix(ex)))
         value = await _body(ex, args, kwargs)
-    except GeneratorExit:
-        raise  # the loop itself is gone
-    except BaseException as caught:  # noqa: BLE001  (a signal, a cancellation or the user's own: the flags decide)
+    except BaseException as caught:
+        if was_closed(caught):
+            raise
         error = caught
-    ex.over = True
+    ex.outcome = value, _come_to_its_end(ex, error)
     current.set(None)
     await _clear_tasks(ex)
+    value, error = ex.outcome
     ex.outcome = value, error or _refusal(ex)
     flow = _conclude(ex, *ex.outcome)
     try:
@@ -82,8 +84,8 @@ def run_blocking(ex: Execution) -> Ending | None:
     except BaseException as caught:  # noqa: BLE001
         error = caught
     current.set(None)
-    ex.outcome = value, error
-    flow = _conclude(ex, value, error)
+    ex.outcome = value, _come_to_its_end(ex, error)
+    flow = _conclude(ex, *ex.outcome)
     try:
         effect = next(flow)
         while True:
@@ -97,13 +99,24 @@ def run_blocking(ex: Execution) -> Ending | None:
         return done.value  # type: ignore[no-any-return]
 
 
+def _come_to_its_end(ex: Execution, error: BaseException | None) -> BaseException | None:
+    """The code is over: from now on its end is committed, or its release if it was taken from its code. Its error, if that counts.
+
+    A signal in flight was given by an operation of the run before the loop could: it is why the run was taken.
+    """
+    if isinstance(error, Halt):
+        ex.take_away(error)
+    ex.move(Phase.ENDING)
+    return None if ex.signal is not None else error
+
+
 def _prefix(ex: Execution) -> str:
     """How the positions of a run that has begun anew begin: its children and keys are not those of the time before."""
     return f"g{ex.run.generation}." if ex.run.generation else ""
 
 
 def _arguments(ex: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if ex.function.at_most_once and ex.epoch > 1:
+    if ex.function.at_most_once and ex.epoch > 1 and not _has_outcome(ex):
         raise Interrupted(
             f"run {ex.id} was cut off in the middle, and {ex.function.name!r} is not to be started a second time"
         )
@@ -114,6 +127,12 @@ def _arguments(ex: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if ex.function.bound is not Bound.NOT:
         args = (ex.engine.receiver(ex.function, args[0]), *args[1:])
     return args, kwargs
+
+
+def _has_outcome(ex: Execution) -> bool:
+    """Whether what a function came to that is not to be started a second time is recorded: then it only has to be handed over."""
+    recorded = ex.journal.get("0") if ex.function.kind != "workflow" else None
+    return recorded is not None and recorded.completed is not None
 
 
 def _body(ex: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -131,7 +150,7 @@ def _body(ex: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 async def _clear_tasks(ex: Execution) -> None:
     """Tasks that the function left behind are cancelled and awaited: nothing of a run is done after its end."""
-    if ex.halted is None:
+    if ex.signal is None:
         for site in [site for task, site in ex.tasks.items() if task not in ex.servants]:
             log.warning(
                 "run %s of %s ended while a task created at %s was unfinished; it is cancelled. Await what you start.",
@@ -139,6 +158,8 @@ async def _clear_tasks(ex: Execution) -> None:
                 ex.function.name,
                 site,
             )
+    elif (quiet := ex.quiet()) is not None:
+        await quiet  # a step that is under way is recorded first
     for _ in range(3):
         left = list(ex.tasks)
         if not left:
@@ -157,14 +178,14 @@ async def _clear_tasks(ex: Execution) -> None:
 
 def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
     """Record how the run ended. Where the run was taken from its code, what came out of the code does not count."""
-    if ex.halted is None and ex.disagreement is None:
+    if ex.signal is None and ex.disagreement is None and not isinstance(error, Interrupted):
         unused = ex.unused()
         if unused is not None:
             what = f"{unused.kind} {unused.name!r} at position {unused.position}"
             ex.disagree(f"the function came to its end, but the record goes on with {what}")
-    if ex.halted is not None:
-        return (yield from _let_go(ex))
-    if ex.unwinding is not None:
+    if ex.signal is not None:
+        return (yield from _let_go(ex, ex.signal))
+    if ex.undoing is not None:
         return (yield from _finish_unwound(ex))
     if ex.disagreement is not None:
         if ex.run.fingerprint != ex.function.fingerprint:
@@ -248,8 +269,8 @@ def _finish(ex: Execution, finish: Finish, *, once_more: bool = True) -> Flow:
 
 def _finish_unwound(ex: Execution) -> Flow:
     """The end of a run that was stopped, and has undone what it could."""
-    assert ex.unwinding is not None  # noqa: S101
-    reason = ex.unwinding.args[0] if ex.unwinding.args else None
+    assert ex.undoing is not None  # noqa: S101
+    reason = ex.undoing.args[0] if ex.undoing.args else None
     if ex.disagreement is not None:
         ex.complaints += (str(ex.disagreement),)
     if ex.complaints and not ex.dry:
@@ -259,26 +280,25 @@ def _finish_unwound(ex: Execution) -> Flow:
     return (yield from _cancelled(ex, reason))
 
 
-def _let_go(ex: Execution) -> Flow:
-    signal = ex.halted
+def _let_go(ex: Execution, signal: Halt) -> Flow:
+    """Commit what becomes of a run that was taken from its code."""
     owner = ex.engine.worker_id
-    if isinstance(signal, Stopped) and ex.undoable:
-        return None  # the engine has it unwound
-    if isinstance(signal, Continued):
-        verdict = yield Commit(Continue(owner, ex.id, ex.epoch, input=signal.args[0]))
-        return (yield from _cancelled(ex, None)) if verdict is Verdict.STOPPING else None
-    if isinstance(signal, HandedBack) and ex.unwinding is not None:
-        reason = ex.unwinding.args[0] if ex.unwinding.args else None
-        yield Commit(Unwind(owner, ex.id, ex.epoch, stopping=reason or ""))
+    if isinstance(signal, (Parked, Lost)):
         return None
     if isinstance(signal, Stopped):
-        return (yield from _cancelled(ex, signal.args[0] if signal.args else None))
-    if isinstance(signal, HandedBack):
-        due = ex.rest_due if ex.resting else None
-        verdict = yield Commit(Release(owner, ex.id, ex.epoch, due=due))
-        return (yield from _cancelled(ex, None)) if verdict is Verdict.STOPPING else None
-    assert isinstance(signal, (Parked, Lost))  # noqa: S101
-    return None
+        return None if ex.undoable else (yield from _cancelled(ex, signal.args[0] if signal.args else None))
+    if isinstance(signal, Continued):
+        verdict = yield Commit(Continue(owner, ex.id, ex.epoch, input=signal.args[0]))
+        if verdict is Verdict.STOPPING and ex.undoable:
+            ex.signal = Stopped()  # cancelled first: what it has done is to be undone
+            return None
+    elif ex.undoing is not None:
+        reason = ex.undoing.args[0] if ex.undoing.args else None
+        verdict = yield Commit(Unwind(owner, ex.id, ex.epoch, stopping=reason or ""))
+    else:
+        assert isinstance(signal, HandedBack)  # noqa: S101
+        verdict = yield Commit(Release(owner, ex.id, ex.epoch))
+    return (yield from _cancelled(ex, None)) if verdict is Verdict.STOPPING else None
 
 
 def _cancelled(ex: Execution, reason: str | None) -> Flow:

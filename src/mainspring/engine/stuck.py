@@ -31,7 +31,7 @@ def _look_later(ex: Execution, position: str, *, suspicious: bool) -> None:
 
 
 def _perhaps_stuck(ex: Execution, position: str, cursor: int, suspicious: bool) -> None:  # noqa: FBT001  (called by a timer)
-    if ex.halted is not None or not ex.delivery.stuck:
+    if ex.signal is not None or not ex.delivery.stuck:
         return
     if ex.delivery.cursor != cursor or _in_process_time(ex):
         _look_later(ex, position, suspicious=False)

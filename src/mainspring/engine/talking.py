@@ -158,7 +158,7 @@ def await_(
     while True:
         wait = ex.wait(until=record.due, child=record.child if record.child != ex.id else None, hears=hears)
         if not registered:
-            write = waiting(ex, record, record.due)
+            write = waiting(ex, record)
             write.watch = record.child if record.child != ex.id else None
             answer = yield from keep(ex, write if says is None else speaking(write, says))
             if answer.verdict is Verdict.UNKNOWN:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from mainspring.engine.ahead import tell
 from mainspring.engine.context import StepScope, TransactionScope, current
+from mainspring.engine.phases import Phase
 from mainspring.engine.recording import Consult, Nap, Transact, conclude, frontier, heed, outcome, replayed, turn
 from mainspring.engine.registry import Bound
 from mainspring.engine.retry import Retry
@@ -103,13 +104,13 @@ def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
     while (made := (yield from _attempt(ex, effect))) is False:
         failed += 1
         yield Nap(pause(failed, f"{ex.engine.worker_id}/{ex.id}/{record.position}"))
-        if ex.halted is not None:
-            raise ex.halted
+        if ex.signal is not None:
+            raise ex.signal
     if made is not True:
         _give_back_seq(ex, record)
         return (yield from conclude(ex, record, call.result, error=made))
-    if ex.resting:
-        ex.set_resting(resting=False)
+    if ex.stored_as_waiting:
+        ex.move(Phase.RUNNING)
     assert record.seq is not None  # noqa: S101
     tell(ex, record)
     heed(ex, effect)
@@ -149,8 +150,8 @@ def _looked_up(ex: Execution, record: Step, refused: Exception) -> Flow:
         run: Run | None = yield Consult(lambda: store.run(record.run))
         if run is not None and (run.owner, run.epoch) == (ex.engine.worker_id, ex.epoch):
             return InTransaction(_OWN_RUN.format(name=record.name, run=record.run))
-        ex.engine.stopping.halt(ex, Lost())
-        raise ex.halted or Lost()
+        ex.engine.halting.halt(ex, Lost())
+        raise ex.signal or Lost()
     log.warning("run %s: transaction %s is made again: %s", ex.id, record.name, refused)
     return False  # the number of its outcome stays reserved for it: it may yet turn out to have been committed
 
@@ -316,6 +317,6 @@ def _record(ex: Execution, effect: Transact, text: str) -> tuple[Write, int]:
     if record.seq is None:
         record.seq = ex.take_seq()
     write = Write(ex.engine.worker_id, record)
-    if ex.resting:
+    if ex.stored_as_waiting:
         write.mood, write.due = State.RUNNING, now
     return write, now

@@ -79,9 +79,8 @@ class _Bounded:
 
 def continue_as(ex: Execution, position: str, text: str) -> Flow:
     """Come to an end here and begin anew with another input. Never comes back."""
-    if ex.halted is not None:
-        raise ex.halted
+    if ex.signal is not None:
+        raise ex.signal
     yield from frontier(ex, position)
-    signal = ex.halted = Continued(text)
-    ex.engine.stopping.halt(ex, signal)
-    raise signal
+    ex.engine.halting.halt(ex, Continued(text))
+    raise ex.signal or Continued(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainspring.engine.phases import Phase
 from mainspring.model.states import State
 from mainspring.services.service import Service
 from mainspring.store.protocol import Poke
@@ -70,17 +71,18 @@ class Attendant(Service):
         return found
 
     async def _everything(self) -> list[Poke]:
-        """How everything in hand stands, as if all of it had been poked. What rests is no longer in hand if it is not found.
+        """How all runs of this worker stand, as if something had happened to all of them. One that is suspended and is not found is
+        no longer this worker's.
 
-        What does not rest finds that out by itself, with its next write.
+        One that is not suspended finds that out by itself, with its next write.
         """
         engine = self._engine
-        resting = [ex for ex in engine.executions.values() if ex.resting]
+        suspended = [ex for ex in engine.executions.values() if ex.phase is Phase.WAITING]
         owned: list[Poke] = await engine.in_thread(self._store.in_hand, engine.worker_id)
         there = {poke.run for poke in owned}
         gone = [
             Poke(ex.id, -1, State.CANCELLED, None)
-            for ex in resting
-            if ex.id not in there and ex.resting and ex.parking is None and engine.executions.get(ex.id) is ex
+            for ex in suspended
+            if ex.id not in there and ex.phase is Phase.WAITING
         ]
         return owned + gone

@@ -92,6 +92,8 @@ class Claimer(Service):
         more = True
         if with_threads:
             self._left_out = self._room(blocking=True) <= 0
+            if self._left_out and self._engine.slots.free() > 0:
+                self._engine.residency.free_a_thread()
             if not self._left_out:
                 claimed = await self._take(others | with_threads, now, blocking=True)
                 more = claimed.more
@@ -126,8 +128,8 @@ class Claimer(Service):
 
     def _room(self, *, blocking: bool) -> int:
         """How many runs to ask for: `def` runs take a thread each, others only a place."""
-        room = min(self._engine.places.free(), _LARGEST_BATCH)
-        return min(room, self._engine.places.threads()) if blocking else room
+        room = min(self._engine.slots.free(), _LARGEST_BATCH)
+        return min(room, self._engine.slots.threads()) if blocking else room
 
     async def _take(self, functions: dict[str, str], now: int, *, blocking: bool) -> Claimed:
         engine, room = self._engine, self._room(blocking=blocking)
@@ -140,10 +142,10 @@ class Claimer(Service):
             compatible=self._compatible,
             queues=self.queues,
             kinds=self._kinds(functions),
-            mine={queue: dict(partitions) for queue, partitions in engine.places.queued.items()},
+            mine={queue: dict(partitions) for queue, partitions in engine.slots.queued.items()},
             admit=admit,
         )
-        with engine.places.held(room, blocking=blocking):
+        with engine.slots.reserved(room, blocking=blocking):
             claimed = await self._claim(request)
         engine.take(claimed.claims)
         if claimed.more and self._room(blocking=blocking) > 0:

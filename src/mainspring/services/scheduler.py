@@ -73,7 +73,7 @@ class Scheduler(Service):
         try:
             passed = self._store.schedules.fire(now, _AT_ONCE, _Decider(now, self._ids, births))
         except BaseException:
-            births.doubt()
+            births.hand_back()
             raise
         births.begin(passed.in_hand)
         return passed
@@ -92,7 +92,7 @@ class _Decider:
 
         try:
             made = plan(situation, self._now, self._ids.new)
-            self._births.take_in_hand(made)
+            self._births.reserve(made)
             return made
         except Exception as error:
             log.exception("schedule %s cannot be planned; trying again in a minute", situation.schedule.id)

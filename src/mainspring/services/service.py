@@ -34,6 +34,7 @@ class Service(ABC):
         self.rounds = 0
         self._at_work = False
         self._turned = asyncio.Condition()
+        self._stopped = False
 
     @abstractmethod
     async def run_once(self, now: int) -> int | None:
@@ -44,16 +45,24 @@ class Service(ABC):
         self._kicked.set()
 
     async def one_more_round(self) -> None:
-        """Have it look once more, and wait until a round that began after this has come to its end."""
+        """Have it look once more, and wait until a round that began after this has come to its end, or the service has."""
         wanted = self.rounds + (2 if self._at_work else 1)
-        while self.rounds < wanted:
+        while self.rounds < wanted and not self._stopped:
             self.kick()
             async with self._turned:
-                if self.rounds < wanted:
+                if self.rounds < wanted and not self._stopped:
                     await self._turned.wait()
 
     async def run(self) -> None:
         """Work until cancelled."""
+        try:
+            await self._run()
+        finally:
+            self._stopped = True
+            async with self._turned:
+                self._turned.notify_all()
+
+    async def _run(self) -> None:
         pause = _FIRST_PAUSE
         while True:
             self._kicked.clear()

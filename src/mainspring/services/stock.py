@@ -52,7 +52,7 @@ class Stock:
         self._next = self._clock.monotonic() + _EVERY
 
     def _known(self) -> set[str]:
-        return {*self._engine.executions, *self._engine.expected}
+        return {*self._engine.executions, *self._engine.local_starts.ids, *self._engine.given_up}
 
     def _claims(self, strays: list[Poke]) -> list[Claim]:
         """The runs with what they have recorded, as far as they are still this worker's."""

@@ -67,7 +67,8 @@ class Write(Struct, gc=False):
     """Record the beginning or the outcome of an operation of a run, and with it what the operation brings about.
 
     `starts` are runs that begin if, and only if, this is recorded. `mood` is the state that the run itself goes into
-    (running or waiting) and `due` when it is to be woken. A step already completed is never changed.
+    (running or waiting). When a waiting run is to be woken is derived from its open steps; `due` can only make that
+    earlier. A step already completed is never changed.
     """
 
     owner: str
@@ -127,27 +128,32 @@ class Void(Struct):
 
 
 class Rest(Struct):
-    """All of a run waits: record it as waiting until `due`. With `park`, its owner lets go of it as well.
+    """All branches of a run wait: record it as waiting. With `park`, its owner releases it as well.
 
-    Refused as POKED when something has happened meanwhile that the run waits for.
+    When it is to be woken is derived from its open steps; `no_later_than` can only make that earlier. Refused as POKED when
+    something has happened meanwhile that the run waits for, or when it waits for nothing that is recorded.
     """
 
     owner: str
     run: str
     epoch: int
-    due: int
     park: bool
+    no_later_than: int = FAR
 
 
 class Release(Struct):
-    """Hand a run back, so that any worker may take it: an orderly stop, or a replay this version cannot follow."""
+    """Hand a run back, so that any worker may take it: an orderly stop, or a replay this version cannot follow.
+
+    A run that is recorded as waiting stays so, as long as an open step can wake it; any other is queued. One that is being
+    cancelled is queued to make its compensations, if it may have any, and refused as STOPPING otherwise.
+    """
 
     owner: str
     run: str
     epoch: int
-    due: int | None = None
-    """Set while the run rests: it is handed back as waiting until then."""
     stranded: str | None = None
+    unbegun: str | None = None
+    """Its uid, if nothing of it was executed under this claim: then it is as if never claimed, and the claim's number is free again."""
 
 
 class Continue(Release):

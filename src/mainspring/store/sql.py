@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.model.records import Ending, NewRun, Run, Step, Worker
 from mainspring.model.states import State
+from mainspring.store.ops import FAR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +69,24 @@ CONTINUE = (
 )
 """A run begins anew: what it recorded is forgotten, what it said last stays, and so does an answer that somebody may be waiting for."""
 LONG_AGO = 3_600_000_000
+
+
+def next_wake(run: str, except_at: str | None = None) -> str:
+    """When a waiting run is to be woken: the earliest due time of its open steps. `run` is what its row is called in the statement.
+
+    It is derived from what is recorded and never carried in memory: a due time that memory gets wrong is a run that nothing wakes.
+    `except_at` leaves out the step at a position, for a statement that writes it.
+    """
+    besides = f" AND o.position <> {except_at}" if except_at else ""
+    return f"coalesce((SELECT min(o.due) FROM steps o WHERE o.run = {run}.id AND o.completed IS NULL{besides}), {FAR})"
+
+
+def has_wait(run: str) -> str:
+    """A condition: the run has an open step that a time, a message or another run can complete. Without one it must not wait."""
+    return f"""EXISTS (
+    SELECT 1 FROM steps o WHERE o.run = {run}.id AND o.completed IS NULL AND (o.due IS NOT NULL OR o.child IS NOT NULL))"""
+
+
 UNWIND = """
   UPDATE runs SET owner = NULL, poked = :no, state = 'queued', due = :now, stopping = :stopping WHERE id = :run
 """

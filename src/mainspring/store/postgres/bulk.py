@@ -8,7 +8,14 @@ from mainspring.store import sql
 from mainspring.store.ops import Finish, Release, Rest, Speak, Start, Started, Tell, Verdict, Void, Write, Written
 from mainspring.store.postgres import bulk_statements as text
 from mainspring.store.postgres.bulk_talk import Talk, watched_by, write_row
-from mainspring.store.postgres.statements import LOCK, RELEASE_AND_TELL, REST, REST_AND_TELL
+from mainspring.store.postgres.statements import (
+    LOCK,
+    RELEASE_AND_TELL,
+    REST,
+    REST_AND_TELL,
+    release_row,
+    rest_row,
+)
 from mainspring.store.postgres.wire import array, to_json
 
 if TYPE_CHECKING:
@@ -176,13 +183,14 @@ class Bulk:
         releases: list[dict[str, Any]] = []
         for number, op in clean:
             if isinstance(op, Rest):
-                rests.append({"n": number, "run": op.run, "due": op.due, "park": op.park})
+                rests.append(rest_row(number, op))
             else:
-                releases.append({"n": number, "run": op.run, "due": op.due, "stranded": op.stranded})
+                releases.append(release_row(number, op))
         ready = bool(releases) or any(row["park"] for row in rests)
         if rests:
             statement = REST_AND_TELL if ready else REST
-            self._add(statement, {"ops": to_json(rests)}, lambda rows: self._done(ops, rows))
+            rested: dict[str, Value] = {"ops": to_json(rests), "now": self._now}
+            self._add(statement, rested, lambda rows: self._done(ops, rows))
         if releases:
             values: dict[str, Value] = {"ops": to_json(releases), "now": self._now}
             self._add(RELEASE_AND_TELL, values, lambda rows: self._done(ops, rows))

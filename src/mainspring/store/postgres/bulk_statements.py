@@ -127,7 +127,7 @@ def write(*, lone: bool, starts: bool, mood: bool, watch: bool, tell: bool) -> s
         f"""written AS (
     INSERT INTO steps ({STEP}) SELECT {values(sql.STEP_COLUMNS, "clean")} FROM clean {ON_STEP} RETURNING run, position)""",
         """done AS MATERIALIZED (
-    SELECT n, run, mood, wake, watch FROM clean WHERE ((run, position) IN (SELECT run, position FROM written)) IS TRUE)""",
+    SELECT n, run, position, due, mood, wake, watch FROM clean WHERE ((run, position) IN (SELECT run, position FROM written)) IS TRUE)""",
     ]
     if starts:
         # Without ON CONFLICT: an id that was taken a moment ago fails the statement, and each write is then made alone.
@@ -140,7 +140,9 @@ def write(*, lone: bool, starts: bool, mood: bool, watch: bool, tell: bool) -> s
         over = f"AND (d.watch IN (SELECT id FROM watched WHERE state IN {ENDED})) IS NOT TRUE" if watch else ""
         parts.append(
             f"""moved AS (
-    UPDATE runs r SET state = d.mood, due = d.wake FROM done d
+    UPDATE runs r SET state = d.mood, due = CASE WHEN d.mood = 'waiting'
+        THEN least(d.wake, d.due, {sql.next_wake("r", "d.position")}) ELSE d.wake END
+    FROM done d
     WHERE r.id = d.run AND d.mood IS NOT NULL AND r.state IN ('running', 'waiting') {over})"""
         )
     told = f"{NOTIFY}::text" if tell else "NULL"

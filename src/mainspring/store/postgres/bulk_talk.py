@@ -54,9 +54,11 @@ _WRITE = f"""
   written AS (
     INSERT INTO steps ({STEP}) SELECT {values(sql.STEP_COLUMNS, "mine")} FROM mine {ON_STEP} RETURNING run, position),
   done AS MATERIALIZED (
-    SELECT n, run, mood, wake, watch FROM mine WHERE ((run, position) IN (SELECT run, position FROM written)) IS TRUE),
+    SELECT n, run, position, due, mood, wake, watch FROM mine WHERE ((run, position) IN (SELECT run, position FROM written)) IS TRUE),
   moved AS (
-    UPDATE runs r SET state = d.mood, due = d.wake FROM done d
+    UPDATE runs r SET state = d.mood, due = CASE WHEN d.mood = 'waiting'
+        THEN least(d.wake, d.due, {sql.next_wake("r", "d.position")}) ELSE d.wake END
+    FROM done d
     WHERE r.id = d.run AND d.mood IS NOT NULL AND r.state IN ('running', 'waiting')
       AND NOT EXISTS (SELECT 1 FROM runs w WHERE w.id = d.watch AND w.state IN {ENDED}))
   SELECT set_config('{CLEAN}', coalesce(string_agg(n::text, ','), ''), true) FROM clean

@@ -272,7 +272,7 @@ class One:
         if verdict is not Verdict.DONE:
             return verdict
         # In a statement of its own, after the lock: `UNBLOCK` says why a child's end cannot slip in between.
-        if not self._all(text.REST, ops=to_json([{"n": 0, "run": op.run, "due": op.due, "park": op.park}])):
+        if not self._all(text.REST, ops=to_json([text.rest_row(0, op)]), now=self._now):
             return Verdict.POKED
         self._news.ready = self._news.ready or op.park
         return Verdict.DONE
@@ -280,10 +280,10 @@ class One:
     def _release(self, op: Release) -> Verdict:
         row = self._locked([op.run], text.LOCK).get(op.run)
         verdict = self._fence(row, op.owner, op.epoch)
-        if verdict is not Verdict.DONE:
-            return self._let_go_before(row, op.epoch) if verdict is Verdict.FENCED else verdict
-        row_of = {"n": 0, "run": op.run, "due": op.due, "stranded": op.stranded}
-        self._all(text.RELEASE, ops=to_json([row_of]), now=self._now)
+        if verdict is Verdict.FENCED:
+            return self._let_go_before(row, op.epoch - (op.unbegun is not None))
+        if not self._all(text.RELEASE, ops=to_json([text.release_row(0, op)]), now=self._now):
+            return verdict
         self._news.ready = True
         return Verdict.DONE
 

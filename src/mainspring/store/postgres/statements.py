@@ -7,8 +7,13 @@ the run's epoch and the commit of the step. FOR NO KEY UPDATE is what an update 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from mainspring.store import sql
 from mainspring.store.message_sql import heard
+
+if TYPE_CHECKING:
+    from mainspring.store.ops import Release, Rest
 
 PATIENCE = "100ms"
 """How long a transaction that holds something waits for somebody else's row."""
@@ -73,8 +78,9 @@ WRITE_ONE = f"""
   VALUES ({", ".join(f":{column}::{cast(column)}" for column in sql.STEP_COLUMNS)})
   {ON_STEP} RETURNING run
 """
-MOOD_ONE = """
-  UPDATE runs SET state = :mood, due = :due WHERE id = :run AND state IN ('running', 'waiting') RETURNING id
+MOOD_ONE = f"""
+  UPDATE runs r SET state = :mood, due = CASE WHEN :mood = 'waiting' THEN least(:due, {sql.next_wake("r")}) ELSE :due END
+  WHERE id = :run AND state IN ('running', 'waiting') RETURNING id
 """
 VOID_ONE = "UPDATE steps SET output = NULL, error = NULL WHERE run = :run AND position = :position RETURNING run"
 
@@ -87,20 +93,30 @@ AWAITED = f"({CHILD_ENDED} OR {heard('r')})"
 NOTIFY = "(SELECT pg_notify(:channel, :payload))"
 """Not correlated with anything, so it is called once, and only if there is a row to return."""
 REST = f"""
-  UPDATE runs r SET state = 'waiting', due = a.due, owner = CASE WHEN a.park THEN NULL ELSE r.owner END
-  FROM json_to_recordset(:ops::json) AS a (n integer, run text, due bigint, park boolean)
-  WHERE r.id = a.run AND NOT r.poked AND NOT {CHILD_ENDED} AND NOT (a.park AND {heard("r")})
+  UPDATE runs r SET state = 'waiting', due = least(a.no_later_than, {sql.next_wake("r")}),
+    owner = CASE WHEN a.park THEN NULL ELSE r.owner END
+  FROM json_to_recordset(:ops::json) AS a (n integer, run text, no_later_than bigint, park boolean)
+  WHERE r.id = a.run AND NOT r.poked AND {sql.has_wait("r")} AND NOT {CHILD_ENDED}
+    AND NOT (a.park AND ({heard("r")} OR least(a.no_later_than, {sql.next_wake("r")}) <= :now))
   RETURNING a.n
 """
 """A poke may have been taken note of a moment ago without the run having looked yet, and once it is parked it will not: so nobody
-is parked for whom there is something to hear."""
+is parked for whom there is something to hear, or whose time has come."""
+STAYS_WAITING = f"r.state = 'waiting' AND NOT r.poked AND NOT {AWAITED} AND {sql.has_wait('r')}"
+"""Whether a run that loses its owner goes on waiting: it is recorded so, and an open step can wake it."""
+UNDOABLE = "EXISTS (SELECT 1 FROM steps u WHERE u.run = r.id AND u.kind = 'undo')"
+"""Whether a run may have something to undo when it is stopped: then it is stopped by whoever takes it next."""
 REST_AND_TELL = f"{REST}, {NOTIFY}"
 RELEASE = f"""
   UPDATE runs r SET owner = NULL, poked = false, stranded = a.stranded::json,
-    state = CASE WHEN a.due IS NULL OR r.poked OR {AWAITED} THEN 'queued' ELSE 'waiting' END,
-    due = CASE WHEN a.due IS NULL OR r.poked OR {AWAITED} THEN least(r.due, :now) ELSE a.due END
-  FROM json_to_recordset(:ops::json) AS a (n integer, run text, due bigint, stranded text)
-  WHERE r.id = a.run
+    state = CASE WHEN a.stranded IS NULL AND {STAYS_WAITING} THEN 'waiting' ELSE 'queued' END,
+    due = least(r.due, CASE WHEN a.stranded IS NULL AND {STAYS_WAITING} THEN {sql.next_wake("r")} ELSE :now END),
+    stopping = CASE WHEN r.state = 'cancelling' THEN coalesce(r.reason, '') ELSE r.stopping END,
+    epoch = r.epoch - (a.unbegun IS NOT NULL)::integer,
+    started = CASE WHEN a.unbegun IS NULL OR r.epoch > 1 THEN r.started END,
+    since = CASE WHEN a.unbegun IS NULL OR r.epoch > 1 THEN r.since END
+  FROM json_to_recordset(:ops::json) AS a (n integer, run text, unbegun text, stranded text)
+  WHERE r.id = a.run AND (a.unbegun IS NULL OR r.uid = a.unbegun) AND (r.state <> 'cancelling' OR {UNDOABLE})
   RETURNING a.n
 """
 RELEASE_AND_TELL = f"{RELEASE}, {NOTIFY}"
@@ -129,3 +145,13 @@ WAKE = """
 """
 RENAME = "UPDATE steps SET output = :output::json, child = :child WHERE run = :run AND position = :position"
 ENDINGS = "SELECT id, state, reason, output, error FROM runs WHERE id = ANY(:ids)"
+
+
+def rest_row(number: int, op: Rest) -> dict[str, Any]:
+    """A row of what `REST` is given."""
+    return {"n": number, "run": op.run, "no_later_than": op.no_later_than, "park": op.park}
+
+
+def release_row(number: int, op: Release) -> dict[str, Any]:
+    """A row of what `RELEASE` is given."""
+    return {"n": number, "run": op.run, "unbegun": op.unbegun, "stranded": op.stranded}

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from mainspring.store.postgres.statements import AWAITED
-
-UNDOABLE = "EXISTS (SELECT 1 FROM steps u WHERE u.run = r.id AND u.kind = 'undo')"
-"""Whether a run may have something to undo when it is stopped: then it is stopped by whoever takes it next."""
+from mainspring.store import sql
+from mainspring.store.postgres.statements import STAYS_WAITING, UNDOABLE
 
 RETIRE_FIND = "SELECT id FROM runs WHERE owner = :worker"
 RETIRE = f"""
   UPDATE runs r SET owner = NULL, poked = false,
     state = CASE state
       WHEN 'running' THEN CASE WHEN recoveries >= :most THEN 'failed' ELSE 'queued' END
-      WHEN 'waiting' THEN CASE WHEN poked OR {AWAITED} THEN 'queued' ELSE 'waiting' END
+      WHEN 'waiting' THEN CASE WHEN {STAYS_WAITING} THEN 'waiting' ELSE 'queued' END
       WHEN 'cancelling' THEN CASE WHEN {UNDOABLE} THEN 'queued' ELSE 'cancelled' END ELSE state END,
     stopping = CASE WHEN state = 'cancelling' AND {UNDOABLE} THEN coalesce(reason, '') ELSE stopping END,
-    due = CASE WHEN state = 'running' OR (state = 'waiting' AND (poked OR {AWAITED})) THEN least(due, :now) ELSE due END,
+    due = CASE WHEN state = 'running' THEN least(due, :now)
+               WHEN state = 'waiting' THEN least(due, CASE WHEN {STAYS_WAITING} THEN {sql.next_wake("r")} ELSE :now END)
+               ELSE due END,
     reason = CASE WHEN state = 'running' AND recoveries >= :most THEN 'recovery exhausted' ELSE reason END,
     error = CASE WHEN state = 'running' AND recoveries >= :most THEN :exhausted::json ELSE error END,
     completed = CASE WHEN (state = 'cancelling' AND NOT {UNDOABLE}) OR (state = 'running' AND recoveries >= :most) THEN :now ELSE completed END,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.model.states import State
 from mainspring.store import sql
 from mainspring.store.attempts import try_again
-from mainspring.store.ops import Continue, Unwind, Verdict
+from mainspring.store.ops import Continue, Release, Unwind, Verdict
 from mainspring.store.sqlite.doing import Doing
 from mainspring.store.sqlite.settling import settle
 from mainspring.store.sqlite.statements import FINISH_RUNS, FORGET_CHILDREN, RELEASE, REST, finish_values, rest_values
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
 
-    from mainspring.store.ops import Again, Finish, Release, Rest, Result
+    from mainspring.store.ops import Again, Finish, Rest, Result
 
 
 class RunWrites(Doing):
     """What becomes of runs as a whole."""
 
     def rests(self, ops: list[Rest]) -> Sequence[Result] | None:
-        if REST.run(self._db, [rest_values(op) for op in ops]) != len(ops):
+        if REST.run(self._db, [rest_values(op, self._now) for op in ops]) != len(ops):
             return None
         self.ready = self.ready or any(op.park for op in ops)
         return [Verdict.DONE] * len(ops)
 
     def rest(self, op: Rest) -> Verdict:
-        if REST.run(self._db, [rest_values(op)]):
+        if REST.run(self._db, [rest_values(op, self._now)]):
             self.ready = self.ready or op.park
             return Verdict.DONE
         verdict = self._fence(op.run, op.owner, op.epoch)
@@ -40,7 +40,7 @@ class RunWrites(Doing):
     def release(self, op: Release) -> Verdict:
         values = {
             "stranded": op.stranded,
-            "due": op.due,
+            "unbegun": op.unbegun,
             "now": self._now,
             "run": op.run,
             "owner": op.owner,
@@ -77,7 +77,8 @@ class RunWrites(Doing):
         """DONE when nobody has had the run in hand since: this had been written, and the acknowledgement was lost."""
         verdict = self._fence(op.run, op.owner, op.epoch)
         row = self._db.execute("SELECT owner, epoch, state FROM runs WHERE id = ?", (op.run,)).fetchone()
-        if verdict is Verdict.FENCED and row and row[:2] == (None, op.epoch) and not State(row[2]).ended:
+        epoch = op.epoch - (isinstance(op, Release) and op.unbegun is not None)
+        if verdict is Verdict.FENCED and row and row[:2] == (None, epoch) and not State(row[2]).ended:
             self.ready = True
             return Verdict.DONE
         return verdict

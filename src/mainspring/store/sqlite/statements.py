@@ -52,9 +52,11 @@ UPSERT_STEPS = Bulk(
 )
 MOOD = Bulk(
     """
-  UPDATE runs SET state = v.column1, due = v.column2 FROM (VALUES {rows}) v
+  UPDATE runs SET state = v.column1,
+    due = CASE WHEN v.column1 = 'waiting' THEN min(v.column2, {next_wake}) ELSE v.column2 END
+  FROM (VALUES {rows}) v
   WHERE id = v.column3 AND owner = v.column4 AND epoch = v.column5 AND state IN ('running', 'waiting')
-""",
+""".replace("{next_wake}", sql.next_wake("runs")),
     5,
 )
 VOID_STEP = f"""
@@ -63,20 +65,31 @@ VOID_STEP = f"""
 """
 REST = Bulk(
     f"""
-  UPDATE runs SET state = 'waiting', due = v.column1, owner = CASE WHEN v.column2 THEN NULL ELSE owner END
+  UPDATE runs SET state = 'waiting', due = min(v.column1, {sql.next_wake("runs")}),
+    owner = CASE WHEN v.column2 THEN NULL ELSE owner END
   FROM (VALUES {{rows}}) v
   WHERE id = v.column3 AND owner = v.column4 AND epoch = v.column5
-    AND state IN ('running', 'waiting') AND poked = 0 AND NOT {AWAITED_END} AND NOT (v.column2 AND {heard("runs")})
+    AND state IN ('running', 'waiting') AND poked = 0 AND {sql.has_wait("runs")} AND NOT {AWAITED_END}
+    AND NOT (v.column2 AND ({heard("runs")} OR min(v.column1, {sql.next_wake("runs")}) <= v.column6))
 """,
-    5,
+    6,
 )
 """A poke may have been taken note of a moment ago without the run having looked yet, and once it is parked it will not: so nobody
-is parked for whom there is something to hear."""
+is parked for whom there is something to hear, or whose time has come."""
+STAYS_WAITING = f"state = 'waiting' AND poked = 0 AND NOT {AWAITED} AND {sql.has_wait('runs')}"
+"""Whether a run that loses its owner goes on waiting: it is recorded so, and an open step can wake it."""
+UNDOABLE = "EXISTS (SELECT 1 FROM steps u WHERE u.run = runs.id AND u.kind = 'undo')"
+"""Whether a run may have something to undo when it is stopped: then it is stopped by whoever takes it next."""
 RELEASE = f"""
   UPDATE runs SET owner = NULL, poked = 0, stranded = :stranded,
-    state = CASE WHEN :due IS NULL OR poked = 1 OR {AWAITED} THEN 'queued' ELSE 'waiting' END,
-    due   = CASE WHEN :due IS NULL OR poked = 1 OR {AWAITED} THEN min(due, :now) ELSE :due END
-  WHERE id = :run AND owner = :owner AND epoch = :epoch AND state IN ('running', 'waiting')
+    state = CASE WHEN :stranded IS NULL AND {STAYS_WAITING} THEN 'waiting' ELSE 'queued' END,
+    due   = CASE WHEN :stranded IS NULL AND {STAYS_WAITING} THEN min(due, {sql.next_wake("runs")}) ELSE min(due, :now) END,
+    stopping = CASE WHEN state = 'cancelling' THEN coalesce(reason, '') ELSE stopping END,
+    epoch = epoch - (:unbegun IS NOT NULL),
+    started = CASE WHEN :unbegun IS NULL OR epoch > 1 THEN started END,
+    since = CASE WHEN :unbegun IS NULL OR epoch > 1 THEN since END
+  WHERE id = :run AND owner = :owner AND epoch = :epoch AND (:unbegun IS NULL OR uid = :unbegun)
+    AND (state IN ('running', 'waiting') OR (state = 'cancelling' AND {UNDOABLE}))
 """
 FINISH_RUNS = Bulk(
     """
@@ -118,8 +131,8 @@ def mood_values(op: Write) -> tuple[Any, ...]:
     return (op.mood, op.due, op.step.run, op.owner, op.step.epoch)
 
 
-def rest_values(op: Rest) -> tuple[Any, ...]:
-    return (op.due, op.park, op.run, op.owner, op.epoch)
+def rest_values(op: Rest, now: int) -> tuple[Any, ...]:
+    return (op.no_later_than, op.park, op.run, op.owner, op.epoch, now)
 
 
 def finish_values(op: Finish) -> tuple[Any, ...]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from mainspring.store.sqlite.statements import AWAITED
-
-UNDOABLE = "EXISTS (SELECT 1 FROM steps u WHERE u.run = runs.id AND u.kind = 'undo')"
-"""Whether a run may have something to undo when it is stopped: then it is stopped by whoever takes it next."""
+from mainspring.store import sql
+from mainspring.store.sqlite.statements import STAYS_WAITING, UNDOABLE
 
 RETIRE = f"""
   UPDATE runs SET owner = NULL, poked = 0,
     state = CASE state
       WHEN 'running' THEN CASE WHEN recoveries >= :most THEN 'failed' ELSE 'queued' END
-      WHEN 'waiting' THEN CASE WHEN poked OR {AWAITED} THEN 'queued' ELSE 'waiting' END
+      WHEN 'waiting' THEN CASE WHEN {STAYS_WAITING} THEN 'waiting' ELSE 'queued' END
       WHEN 'cancelling' THEN CASE WHEN {UNDOABLE} THEN 'queued' ELSE 'cancelled' END ELSE state END,
     stopping = CASE WHEN state = 'cancelling' AND {UNDOABLE} THEN coalesce(reason, '') ELSE stopping END,
-    due = CASE WHEN state = 'running' OR (state = 'waiting' AND (poked OR {AWAITED})) THEN min(due, :now) ELSE due END,
+    due = CASE WHEN state = 'running' THEN min(due, :now)
+               WHEN state = 'waiting' THEN min(due, CASE WHEN {STAYS_WAITING} THEN {sql.next_wake("runs")} ELSE :now END)
+               ELSE due END,
     reason = CASE WHEN state = 'running' AND recoveries >= :most THEN 'recovery exhausted' ELSE reason END,
     error = CASE WHEN state = 'running' AND recoveries >= :most THEN :exhausted ELSE error END,
     completed = CASE WHEN (state = 'cancelling' AND NOT {UNDOABLE}) OR (state = 'running' AND recoveries >= :most) THEN :now ELSE completed END,
