@@ -10,7 +10,7 @@ from mainspring.engine.context import Quota
 from mainspring.engine.delivery import Delivery
 from mainspring.engine.phases import IN_CODE, LEGAL, STORED_AS_WAITING, Phase
 from mainspring.engine.recording import MARK
-from mainspring.engine.signals import Lost, Parked, Stopped
+from mainspring.engine.signals import Halt, Lost, Parked, Stopped
 from mainspring.engine.unused import UNUSED, own
 from mainspring.errors import NonDeterminism
 from mainspring.model.ids import LONGEST_ID
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from mainspring.engine.ahead import Ahead
     from mainspring.engine.engine import Engine
     from mainspring.engine.registry import Function
-    from mainspring.engine.signals import Halt
     from mainspring.engine.timers import Timer
     from mainspring.model.records import Run
     from mainspring.store.messages import Heard
@@ -387,6 +386,8 @@ class Execution:
 
     def _disown(self, task: asyncio.Future[Any]) -> None:
         self.tasks.pop(task, None)
+        if isinstance(getattr(task, "_exception", None), Halt):
+            task.exception()  # that the run was taken from its code is no news to anyone, whether or not the code awaits the task
 
     # -- process time --------------------------------------------------------------------------------------------------
     def watch_timer(self, timer: asyncio.TimerHandle) -> None:

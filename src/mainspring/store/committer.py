@@ -169,7 +169,7 @@ class Committer:
     def _serve_all(self, pause: float) -> float:
         """Commit until the line is empty. Seconds until the next try, if the database does not take writes."""
         while tickets := self._take():
-            error = self._commit(tickets)
+            error = self._serve(tickets, wait=True)
             if error is None:
                 pause = 0.0
                 continue
@@ -188,7 +188,7 @@ class Committer:
         """Commit a batch on the thread of a caller, which has the turn. The rest, and what fails, is the thread's."""
         try:
             if tickets := self._take():
-                self._commit(tickets)
+                self._serve(tickets, wait=False)
         finally:
             self._turn.release()
         if self._pending:
@@ -203,11 +203,16 @@ class Committer:
         """Back to the front of the line: nothing that was handed over later may commit first."""
         self._pending.extendleft(reversed(tickets))
 
-    def _commit(self, tickets: list[Ticket]) -> StoreError | None:
-        """Commit a batch and answer it. If the database does not take it, patient writes go back to the line; the error says why."""
+    def _serve(self, tickets: list[Ticket], *, wait: bool) -> StoreError | None:
+        """Commit a batch and answer it. If the database does not take it, patient writes go back to the line; the error says why.
+
+        A caller that does not `wait` leaves them to the thread, at once.
+        """
         error = self._try(tickets)
         if isinstance(error, StoreError):
             self._retry_later(tickets, error)
+            if not wait:
+                self._wake_thread()
             return error
         if error is None:
             return None
