@@ -14,9 +14,10 @@ from mainspring.operations.runs import Runs
 from mainspring.store.ops import Start, Started, Write, Written
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from mainspring import App, AsyncFn, RunInfo, StepInfo, SyncFn
+    from mainspring.store.ops import Op, Result
     from mainspring.store.protocol import Store
     from mainspring.testing import World
 
@@ -101,6 +102,31 @@ def _with(record: T, **changes: Any) -> T:
     for name, value in changes.items():
         setattr(record, name, value)
     return record
+
+
+async def until(condition: Callable[[], object], pause: float = 0) -> None:
+    """Until something holds in this process; a test that waits in vain fails."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110  (what is looked at has no event to wait for)
+            await asyncio.sleep(pause)
+
+
+def engine_of(app: App) -> Engine:
+    engine = app.runtime.engine
+    assert engine is not None
+    return engine
+
+
+def before_commits(app: App, look: Callable[[Sequence[Op]], None]) -> None:
+    """Have a look at every batch before it is committed."""
+    committer = app.runtime.connection().committer
+    apply = committer._apply
+
+    def looked_at(ops: Sequence[Op], now: int) -> list[Result | Exception]:
+        look(ops)
+        return apply(ops, now)
+
+    committer._apply = looked_at
 
 
 async def until_halted(app: App, run_id: str) -> None:

@@ -14,27 +14,14 @@ from mainspring.engine.phases import Phase
 from mainspring.errors import NotSerializable, RunCancelled
 from mainspring.store.ops import Write, is_checkpoint
 from mainspring.testing import world
-from tests.engine.lives import info, store_of
+from tests.engine.lives import before_commits, info, store_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from mainspring.store.ops import Op, Result
+    from mainspring.store.ops import Op
 
 ROUNDS = 100
-
-
-def before_commits(app: App, look: Callable[[Sequence[Op]], None]) -> None:
-    """Have a look at every batch before it is committed."""
-    engine = app.runtime.engine
-    assert engine is not None
-    committer, apply = engine.committer, engine.committer._apply
-
-    def looked_at(ops: Sequence[Op], now: int) -> list[Result | Exception]:
-        look(ops)
-        return apply(ops, now)
-
-    committer._apply = looked_at
 
 
 class Two:

@@ -157,7 +157,7 @@ async def test_a_run_that_rests_stops_although_the_word_to_stop_was_not_heard(st
 
     async with app:
         handle = await endless.start()
-        await _until(lambda: any(ex.resting for ex in _engine(app).executions.values()))
+        await _until(lambda: any(ex.suspended for ex in _engine(app).executions.values()))
         await (handle.cancel() if how == "cancel" else handle.terminate())
         await _until(lambda: not _engine(app).executions)
         assert deaf.missed

@@ -31,6 +31,11 @@ class Ahead:
         """Whether it is known what became of it."""
         return self.answer is not None or self.error is not None
 
+    @property
+    def refused(self) -> bool:
+        """Whether the store did not take it, because the run was no longer this worker's."""
+        return self.answer is not None and self.answer.verdict is Verdict.FENCED
+
     def set_result(self, answer: Written, /) -> None:
         """It was committed, or refused because the run is no longer this worker's."""
         self.answer = answer

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from mainspring.model.states import State
 from mainspring.store.ops import Finish, Release, Started, Verdict, Written
@@ -69,7 +69,8 @@ class LocalStarts:
     def _answered(self, runs: Sequence[NewRun], future: asyncio.Future[Any]) -> None:
         found: Any = future.exception() if not future.cancelled() else asyncio.CancelledError()
         found = future.result() if found is None else found
-        self.begin_if_stored(runs, found if isinstance(found, list) else [found] * len(runs))
+        answers = cast("list[Any]", found) if isinstance(found, list) else [found] * len(runs)
+        self.begin_if_stored(runs, answers)
 
     # -- begin or hand back --------------------------------------------------------------------------------------------
     def begin_if_stored(self, runs: Iterable[NewRun], answers: Iterable[Answer]) -> None:

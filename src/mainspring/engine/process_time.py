@@ -12,7 +12,7 @@ import contextlib
 import logging
 import sys
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
@@ -79,10 +79,11 @@ def _awaited(future: Any, ours: set[asyncio.Future[Any]], depth: int) -> _On:
         return _On.FOREIGN
     behind: Iterable[Any] | None = getattr(future, "_children", None)  # of `gather`
     if behind is None and isinstance(future, asyncio.Task):
-        waiter = getattr(future, "_fut_waiter", None)
+        task = cast("asyncio.Task[Any]", future)
+        waiter = getattr(task, "_fut_waiter", None)
         if waiter is None:
             return _On.FOREIGN
-        frame = _innermost(future)
+        frame = _innermost(task)
         module, where = _where(frame)
         if module in _BETWEEN_BRANCHES:
             return _On.BRANCH

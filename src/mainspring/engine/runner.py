@@ -263,6 +263,10 @@ def _finish(ex: Execution, finish: Finish, *, once_more: bool = True) -> Flow:
         verdict = yield Commit(finish)
     if verdict is not Verdict.DONE:
         return None
+    if ex.ahead is not None and ex.ahead.refused:
+        log.error(
+            "run %s of %s has ended, and the outcome of its last step was refused after that", ex.id, ex.function.name
+        )
     ex.settled = finish.settled
     return Ending(ex.id, finish.state, finish.reason, finish.output, finish.error)
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainspring.model.states import legal
+from mainspring.engine.phases import STORED_AS_WAITING, Phase
+from mainspring.model.states import State, legal
+from mainspring.store.ops import FAR
 from mainspring.store.protocol import RunFilter
 
 if TYPE_CHECKING:
+    from mainspring.engine.engine import Engine
+    from mainspring.engine.execution import Execution
     from mainspring.model.records import Run, Step
     from mainspring.store.sqlite.store import SqliteStore
 
@@ -50,8 +54,10 @@ class Auditor:
             raise Broken(f"run {now.id} went from {before.state} to {now.state}")
         if before.state.ended and (before.state, before.output, before.error) != (now.state, now.output, now.error):
             raise Broken(f"run {now.id} had ended as {before.state} and was changed afterwards")
-        if now.epoch < before.epoch:
+        if now.epoch < before.epoch and not self._was_unbegun(before, now):
             raise Broken(f"run {now.id} went back from epoch {before.epoch} to {now.epoch}")
+        if now.state is State.WAITING and now.owner is None:
+            self._check_wakes(now)
         if (
             before.owner is not None
             and now.owner is not None
@@ -60,6 +66,48 @@ class Auditor:
         ):
             raise Broken(f"run {now.id} changed hands within epoch {now.epoch}")
         self._compare_steps(now.id)
+
+    def _was_unbegun(self, before: Run, now: Run) -> bool:
+        """Whether a claim was given back under which nothing was recorded."""
+        written = any(step.epoch == before.epoch for step in self._store.steps(now.id))
+        return now.owner is None and now.epoch == before.epoch - 1 and not written
+
+    def _check_wakes(self, run: Run) -> None:
+        """A run that waits, and that no worker has in memory, is woken by a time, a message or the end of another run."""
+        waits = [step for step in self._store.steps(run.id) if step.completed is None]
+        due = min((step.due for step in waits if step.due is not None), default=FAR)
+        if run.due > due:
+            raise Broken(f"run {run.id} waits until {run.due}, though one of its waits is over at {due}")
+        if run.due >= FAR and not any(step.child is not None for step in waits):
+            raise Broken(f"run {run.id} waits for nothing that is recorded: nothing will wake it")
+
+    def check_engine(self, engine: Engine) -> None:
+        """Compare what the runs of a worker are doing with its counters, and with the database."""
+        waiting = sum(ex.phase in STORED_AS_WAITING for ex in engine.executions.values())
+        if engine.residency.waiting != waiting:
+            raise Broken(f"{engine.worker_id} counts {engine.residency.waiting} waiting runs and has {waiting}")
+        for ex in engine.executions.values():
+            self._check_execution(ex)
+
+    def _check_execution(self, ex: Execution) -> None:
+        def broken(what: str) -> Broken:
+            return Broken(f"run {ex.id} is {ex.phase.value}, and {what}")
+
+        if ex.phase in {Phase.SUSPENDING, Phase.PARKING} and ex.held_wakes is None:
+            raise broken("wake-ups are not held")
+        if ex.phase is Phase.WAITING and ex.held_wakes is not None:
+            raise broken("wake-ups are held")
+        if ex.phase is Phase.HALTED and ex.signal is None:
+            raise broken("there is no signal that halted it")
+        if ex.suspended and not ex.waits:
+            raise broken("it is suspended without waiting for anything")
+        if ex.acting < 0 or ex.invoking < 0 or ex.outstanding < 0:
+            raise broken("it has counted more ends than beginnings")
+        run = self._runs.get(ex.id)
+        if run is None or (run.owner, run.epoch) != (ex.engine.worker_id, ex.epoch):
+            return  # taken over; it will learn of it
+        if ex.suspended and run.state not in {State.WAITING, State.CANCELLING}:
+            raise broken(f"the database has it as {run.state}")
 
     def _compare_steps(self, run_id: str) -> None:
         for step in self._store.steps(run_id):

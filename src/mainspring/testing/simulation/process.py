@@ -279,6 +279,8 @@ class Process:
         self.alive = True
         self.frozen = False
         self.death = asyncio.Event()
+        self.stop = asyncio.Event()
+        """Set when it is to leave in an orderly way."""
         self.clock = SimulatedClock(stage)
         self.hear: Callable[[Signal], None] = lambda _: None
         self.app = App("sqlite://", settings=settings, version="simulated")

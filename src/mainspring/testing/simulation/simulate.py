@@ -103,15 +103,20 @@ class _World:
         self._workers = workers
         self._calls = calls
         self._cancel = cancel
-        self._settings = Settings(lease=300, poll=120, grace=1)
         self.store = SqliteStore("", url="sqlite://")
         self.store.open()
         self.store.hear_only_self(self._broadcast)
         self.auditor = Auditor(self.store)
-        stage.on_action = self.auditor.check
+        stage.on_action = self._check
         self._functions = [self._watched(function) for function in app.runtime.registry]
         self._lives: set[asyncio.Task[None]] = set()
         self.replaced = 0
+
+    def _check(self) -> None:
+        self.auditor.check()
+        for process in self._stage.processes:
+            if process.alive and process.app.runtime.engine is not None:
+                self.auditor.check_engine(process.app.runtime.engine)
 
     def _watched(self, function: Function) -> Function:
         """The same function; where it is a step, the auditor learns of each execution."""
@@ -164,7 +169,9 @@ class _World:
         generation = 0
         while True:
             generation += 1
-            process = Process(self._stage, f"{name}.{generation}", self.store, self._functions, self._settings)
+            resident = self._stage.chance.choice((0, 1, 10_000))
+            settings = Settings(lease=300, poll=120, grace=1, resident=resident)
+            process = Process(self._stage, f"{name}.{generation}", self.store, self._functions, settings)
             self._stage.processes.append(process)
             try:
                 await self._until_death(process)
@@ -177,9 +184,23 @@ class _World:
             await asyncio.sleep(self._stage.chance.uniform(0.1, 30))
 
     async def _until_death(self, process: Process) -> None:
+        """Until a process dies, or has left in an orderly way: it may die of that as well."""
         with contextlib.suppress(StoreError):
             await process.app.__aenter__()
-            await process.death.wait()
+            death, stop = (asyncio.ensure_future(event.wait()) for event in (process.death, process.stop))
+            try:
+                await asyncio.wait({death, stop}, return_when=asyncio.FIRST_COMPLETED)
+                if process.alive:
+                    leaving = asyncio.ensure_future(process.app.__aexit__())
+                    await asyncio.wait({leaving, death}, return_when=asyncio.FIRST_COMPLETED)
+                    if leaving.done():
+                        leaving.result()
+                    else:
+                        leaving.cancel()
+                        await asyncio.wait({leaving})
+            finally:
+                death.cancel()
+                stop.cancel()
 
     async def _order(self, client: Process, call: Call[Any]) -> None:
         """Start a run as a client does: again, under the same id, until it is acknowledged."""

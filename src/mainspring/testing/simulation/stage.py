@@ -31,10 +31,12 @@ class Faults:
     """The civil clock of a process is set, by up to an hour, either way."""
     lost_signal: float = 0.1
     """A wake-up does not arrive."""
+    stop: float = 0.004
+    """A process stops in an orderly way, and another one takes its place."""
 
     @classmethod
     def none(cls) -> Faults:
-        return cls(0, 0, 0, 0, 0, 0)
+        return cls(0, 0, 0, 0, 0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -125,5 +127,7 @@ class Stage:
         process = self.chance.choice(living)
         if self.happens("freeze"):
             process.freeze()
+        if self.happens("stop"):
+            process.stop.set()
         if self.happens("clock_jump"):
             process.clock.offset += int(self.chance.uniform(-3_600, 3_600) * 1e6)

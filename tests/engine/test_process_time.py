@@ -1,0 +1,151 @@
+"""Time of the process, and other awaitables that are no operations: they begin anew, and never keep a run from going on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from mainspring import App, Settings, run
+from mainspring.engine.phases import Phase
+from mainspring.model.clock import SECOND
+from tests.engine.lives import engine_of, free_the_dead, store_of, until
+
+HOW = ["stop", "kill", "park"]
+
+
+async def suspended(app: App, run_id: str) -> None:
+    """Until the store has a run as waiting, and nothing of it is at work."""
+    executions = engine_of(app).executions
+    await until(lambda: run_id in executions and executions[run_id].suspended)
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("shape", ["timeout", "sleep", "event", "thread", "call_later"])
+async def test_a_body_that_waits_for_the_process_beside_an_operation_goes_on(
+    store_url: str, how: str, shape: str
+) -> None:
+    app = App(store_url, settings=Settings(resident=0 if how == "park" else 10_000))
+
+    @app.workflow
+    async def timeout() -> str:
+        try:
+            async with asyncio.timeout(0.3):
+                await run.receive("news")
+        except TimeoutError:
+            return "went on"
+        return "received"
+
+    @app.workflow
+    async def sleep() -> str:
+        listening = asyncio.create_task(run.receive("news"))
+        await asyncio.sleep(0.3)
+        listening.cancel()
+        return "went on"
+
+    @app.workflow
+    async def event() -> str:
+        listening = asyncio.create_task(run.receive("news"))
+        rings = asyncio.Event()
+        timer = asyncio.get_running_loop().call_later(0.3, rings.set)
+        await rings.wait()
+        timer.cancel()
+        listening.cancel()
+        return "went on"
+
+    @app.workflow
+    async def thread() -> str:
+        listening = asyncio.create_task(run.receive("news"))
+        await asyncio.to_thread(time.sleep, 0.3)
+        listening.cancel()
+        return "went on"
+
+    @app.workflow
+    async def call_later() -> str:
+        rung = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_later(0.3, rung.set_result, None)
+        listening = asyncio.create_task(run.receive("news"))
+        await asyncio.wait({rung, listening}, return_when=asyncio.FIRST_COMPLETED)
+        listening.cancel()
+        return "went on"
+
+    shapes: dict[str, Any] = {each.name: each for each in (timeout, sleep, event, thread, call_later)}
+    async with app:
+        handle = await shapes[shape].options(id="a").start()
+        if how == "park":
+            assert await handle.result(timeout=30) == "went on"
+            return
+        await suspended(app, "a")
+        row = store_of(app).run("a")
+        assert row is not None
+        assert row.due <= app.runtime.clock.now() + 60 * SECOND
+        if how == "kill":
+            await app.vanish()
+    if shape == "thread":
+        return  # when that is over is not known: it is executed again within a minute
+    async with app:
+        free_the_dead(app)
+        assert await app.handle("a").result(timeout=30) == "went on"
+
+
+async def test_branches_that_wait_for_each_other_can_be_parked(store_url: str) -> None:
+    """One branch waits for a queue that another one fills when its message comes."""
+    app = App(store_url, settings=Settings(resident=0))
+    bodies: list[str] = []
+
+    @app.workflow
+    async def pipeline() -> str:
+        bodies.append("pipeline")
+        line: asyncio.Queue[str] = asyncio.Queue()
+
+        async def produce() -> None:
+            line.put_nowait(await run.receive("news"))
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(produce())
+            consumed = tasks.create_task(line.get())
+        return consumed.result()
+
+    async with app:
+        handle = await pipeline.options(id="a").start()
+        await until(lambda: bodies)
+        await until(lambda: "a" not in engine_of(app).executions)
+        await app.send("a", "news", "hello")
+        assert await handle.result(timeout=30) == "hello"
+        assert len(bodies) > 1
+
+
+async def test_a_task_group_of_operations_is_parked_until_one_of_them_is_over(store_url: str) -> None:
+    app = App(store_url, settings=Settings(resident=0))
+
+    @app.workflow
+    async def naps() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(run.sleep("3d"))
+            tasks.create_task(run.sleep("2d"))
+
+    async with app:
+        await naps.options(id="a").start()
+        await until(lambda: "a" not in engine_of(app).executions)
+        found = store_of(app).run("a")
+        assert found is not None
+        days = (found.due - found.created) / 86_400e6
+        assert 1.99 < days < 2.01
+
+
+async def test_a_run_with_a_timer_of_the_process_is_not_parked(store_url: str) -> None:
+    app = App(store_url, settings=Settings(resident=0))
+
+    @app.workflow
+    async def limited() -> str:
+        async with asyncio.timeout(60):
+            return str(await run.receive("news"))
+
+    async with app:
+        handle = await limited.options(id="a").start()
+        await suspended(app, "a")
+        assert engine_of(app).executions["a"].phase is Phase.WAITING
+        await app.send("a", "news", "hello")
+        assert await handle.result(timeout=30) == "hello"
