@@ -101,7 +101,7 @@ async def _commit(ex: Execution, effect: Commit) -> Any:
     op = effect.op
     answer = ex.engine.committer.commit(op)
     if isinstance(op, Write) and op.starts:
-        answer = ex.engine.local_starts.follow(op.starts, answer)
+        answer = ex.engine.local_starts.follow_write(op.starts, answer)
     try:
         return await answer
     except asyncio.CancelledError:

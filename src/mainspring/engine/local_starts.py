@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from mainspring.model.states import State
 from mainspring.store.ops import Finish, Release, Started, Verdict, Written
@@ -61,16 +61,17 @@ class LocalStarts:
         return self._engine.on_loop
 
     # -- store ---------------------------------------------------------------------------------------------------------
-    def follow(self, runs: Sequence[NewRun], answers: asyncio.Future[Any]) -> asyncio.Future[Any]:
-        """Begin the runs when their answers are there. Cancelling what comes back does not touch that."""
-        answers.add_done_callback(partial(self._answered, runs))
+    def follow(self, runs: Sequence[NewRun], answers: asyncio.Future[list[Any]]) -> asyncio.Future[list[Any]]:
+        """Begin the runs when the answers to their starts are there. Cancelling what comes back does not touch that."""
+        answers.add_done_callback(
+            lambda done: self.begin_if_stored(runs, _result(done) or [_failure(done)] * len(runs))
+        )
         return asyncio.shield(answers)
 
-    def _answered(self, runs: Sequence[NewRun], future: asyncio.Future[Any]) -> None:
-        found: Any = future.exception() if not future.cancelled() else asyncio.CancelledError()
-        found = future.result() if found is None else found
-        answers = cast("list[Any]", found) if isinstance(found, list) else [found] * len(runs)
-        self.begin_if_stored(runs, answers)
+    def follow_write(self, runs: Sequence[NewRun], answer: asyncio.Future[Any]) -> asyncio.Future[Any]:
+        """The same for runs that one write starts."""
+        answer.add_done_callback(lambda done: self.begin_if_stored(runs, [_result(done) or _failure(done)] * len(runs)))
+        return asyncio.shield(answer)
 
     # -- begin or hand back --------------------------------------------------------------------------------------------
     def begin_if_stored(self, runs: Iterable[NewRun], answers: Iterable[Answer]) -> None:
@@ -140,6 +141,14 @@ class LocalStarts:
         while self._reserved or self._returning:
             self._empty.clear()
             await self._empty.wait()
+
+
+def _result(done: asyncio.Future[Any]) -> Any:
+    return None if done.cancelled() or done.exception() is not None else done.result()
+
+
+def _failure(done: asyncio.Future[Any]) -> BaseException:
+    return (None if done.cancelled() else done.exception()) or asyncio.CancelledError()
 
 
 def _is_stored(run: NewRun, answer: Started | Written) -> bool:

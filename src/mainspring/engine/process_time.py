@@ -12,7 +12,7 @@ import contextlib
 import logging
 import sys
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -78,12 +78,9 @@ def _awaited(future: Any, ours: set[asyncio.Future[Any]], depth: int) -> _On:
     if depth == _DEEPEST:
         return _On.FOREIGN
     behind: Iterable[Any] | None = getattr(future, "_children", None)  # of `gather`
-    if behind is None and isinstance(future, asyncio.Task):
-        task = cast("asyncio.Task[Any]", future)
-        waiter = getattr(task, "_fut_waiter", None)
-        if waiter is None:
-            return _On.FOREIGN
-        frame = _innermost(task)
+    waiter: Any = getattr(future, "_fut_waiter", None)  # of a task
+    if behind is None and waiter is not None:
+        frame = _innermost(future)
         module, where = _where(frame)
         if module in _BETWEEN_BRANCHES:
             return _On.BRANCH
