@@ -14,7 +14,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from tests.interleavings.scheduler import Finding, Scheduler
+from tests.interleavings.scheduler import Carriers, Finding, Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -156,9 +156,14 @@ class Priorities:
 
 
 # -- running -------------------------------------------------------------------------------------------------------------
-def run_once(case: Case, policy: Given | Walk | Priorities, *, record: bool = False) -> Scheduler:
+def run_once(
+    case: Case, policy: Given | Walk | Priorities, carriers: Carriers | None = None, *, record: bool = False
+) -> Scheduler:
     """Run one schedule. The garbage collector stands still: finalizers would run at other moments each time."""
-    scheduler = Scheduler(policy, horizon=case.horizon, lines=case.lines, calm=case.calm, record=record)
+    if carriers is None:
+        with Carriers() as carriers:
+            return run_once(case, policy, carriers, record=record)
+    scheduler = Scheduler(policy, carriers, horizon=case.horizon, lines=case.lines, calm=case.calm, record=record)
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -192,17 +197,18 @@ def exhaust(
     report = Report(case.name)
     begun = time.monotonic()
     waiting: list[deque[Departures]] = [deque([()]), *(deque[Departures]() for _ in range(preemptions))]
-    for cost, queue in enumerate(waiting):
-        while queue:
-            if report.schedules >= most or time.monotonic() - begun > seconds:
-                report.complete = False
-                return report
-            departures = queue.popleft()
-            scheduler = _one(case, Given(departures), report, begun)
-            report.by_cost[cost] += 1
-            for alternative, more in _alternatives(scheduler.choices, departures, bound):
-                if cost + more <= preemptions:
-                    waiting[cost + more].append(alternative)
+    with Carriers() as carriers:
+        for cost, queue in enumerate(waiting):
+            while queue:
+                if report.schedules >= most or time.monotonic() - begun > seconds:
+                    report.complete = False
+                    return report
+                departures = queue.popleft()
+                scheduler = _one(case, Given(departures), carriers, report, begun)
+                report.by_cost[cost] += 1
+                for alternative, more in _alternatives(scheduler.choices, departures, bound):
+                    if cost + more <= preemptions:
+                        waiting[cost + more].append(alternative)
     return report
 
 
@@ -229,19 +235,22 @@ def walk(
     report = Report(case.name)
     begun = time.monotonic()
     length = 0
-    for seed in seeds:
-        if time.monotonic() - begun > seconds:
-            report.complete = False
-            break
-        if length == 0:
-            length = len(_one(case, Given(()), report, begun).choices)
-        policy = Priorities(seed, length) if by == "priorities" or (by == "both" and seed % 2) else Walk(seed)
-        _one(case, policy, report, begun)
+    with Carriers() as carriers:
+        for seed in seeds:
+            if time.monotonic() - begun > seconds:
+                report.complete = False
+                break
+            if length == 0:
+                length = len(_one(case, Given(()), carriers, report, begun).choices)
+            policy = Priorities(seed, length) if by == "priorities" or (by == "both" and seed % 2) else Walk(seed)
+            _one(case, policy, carriers, report, begun)
     return report
 
 
-def _one(case: Case, policy: Given | Walk | Priorities, report: Report, begun: float) -> Scheduler:
-    scheduler = run_once(case, policy)
+def _one(
+    case: Case, policy: Given | Walk | Priorities, carriers: Carriers, report: Report, begun: float
+) -> Scheduler:
+    scheduler = run_once(case, policy, carriers)
     report.schedules += 1
     report.points += scheduler.points
     report.decisions = max(report.decisions, len(scheduler.choices))

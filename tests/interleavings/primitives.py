@@ -326,7 +326,7 @@ class Thread(_Primitive):
 
     @property
     def ident(self) -> int | None:
-        return None if self._controlled is None or self._controlled.real is None else self._controlled.real.ident
+        return None if self._controlled is None else self._controlled.carrier.ident
 
     def start(self) -> None:
         self._scheduler.point("start", self)

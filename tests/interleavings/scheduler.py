@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import sys
 import threading
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -63,12 +64,70 @@ class Policy(Protocol):
     def choose(self, number: int, choice: Choice, threads: list[int]) -> int: ...
 
 
+class Carrier:
+    """An operating system thread that lives one controlled thread after the other: making one takes longer than a short schedule."""
+
+    def __init__(self, carriers: Carriers) -> None:
+        self._carriers = carriers
+        self._go = threading.Lock()
+        self._go.acquire()
+        self._over = threading.Event()
+        self._life: Callable[[], None] | None = None
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    @property
+    def ident(self) -> int | None:
+        return self._thread.ident
+
+    def carry(self, name: str, life: Callable[[], None]) -> None:
+        self._thread.name = name
+        self._life = life
+        self._over.clear()
+        self._go.release()
+
+    def join(self, timeout: float) -> None:
+        """Wait for the end of the controlled thread."""
+        self._over.wait(timeout)
+
+    def end(self) -> None:
+        self._life = None
+        self._go.release()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while True:
+            self._go.acquire()
+            if self._life is None:
+                return
+            contextvars.Context().run(self._life)  # as a new thread has it: empty
+            self._carriers.idle.append(self)
+            self._over.set()
+
+
+class Carriers:
+    """The threads of a search."""
+
+    def __init__(self) -> None:
+        self.idle: list[Carrier] = []
+
+    def take(self) -> Carrier:
+        return self.idle.pop() if self.idle else Carrier(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        while self.idle:
+            self.idle.pop().end()
+
+
 class Controlled:
     """One controlled thread."""
 
-    __slots__ = ("alive", "deadline", "expired", "gate", "name", "number", "ready", "real", "thing", "verb", "work")
+    __slots__ = ("alive", "carrier", "deadline", "expired", "gate", "name", "number", "ready", "thing", "verb", "work")
 
-    def __init__(self, number: int, name: str, work: Callable[[], object]) -> None:
+    def __init__(self, number: int, name: str, work: Callable[[], object], carrier: Carrier) -> None:
         self.number = number
         self.name = name
         self.work = work
@@ -80,7 +139,7 @@ class Controlled:
         self.expired = False
         self.verb: str = "starts"
         self.thing: object = ""
-        self.real: threading.Thread | None = None
+        self.carrier = carrier
 
     def __str__(self) -> str:
         return f"{self.name} ({self.number})"
@@ -108,6 +167,7 @@ class Scheduler:
     def __init__(
         self,
         policy: Policy,
+        carriers: Carriers,
         *,
         horizon: float = 600.0,
         lines: Iterable[str] = (),
@@ -116,6 +176,7 @@ class Scheduler:
     ) -> None:
         """`lines` are the files whose every line is a switch point. `calm`: decide nothing until `exploring` is entered."""
         self._policy = policy
+        self._carriers = carriers
         self._horizon = START + horizon
         self._files = frozenset(lines)
         self._record = record
@@ -169,9 +230,8 @@ class Scheduler:
         """Start a controlled thread. It begins when it is given the baton."""
         if self._aborting:
             raise Abort
-        thread = Controlled(len(self._threads), name, work)
-        thread.real = threading.Thread(target=self._live, args=(thread,), name=name, daemon=True)
-        thread.real.start()
+        thread = Controlled(len(self._threads), name, work, self._carriers.take())
+        thread.carrier.carry(name, lambda: self._live(thread))
         self._threads.append(thread)
         return thread
 
@@ -215,8 +275,7 @@ class Scheduler:
         for thread in [self._running, *self._threads]:
             if thread is not self._running and thread.alive:
                 thread.gate.release()
-            if thread.real is not None:
-                thread.real.join(_STUCK)
+            thread.carrier.join(_STUCK)
 
     # -- switching -------------------------------------------------------------------------------------------------------
     def _switch(self, verb: str, thing: object, ready: Callable[[], bool] | None, deadline: float | None) -> bool:
@@ -348,8 +407,7 @@ class Scheduler:
     def _stack(self, thread: Controlled) -> str:
         until = "" if thread.deadline is None else f", {thread.deadline - self.time:g} s left"
         head = f"thread {thread}: {thread.activity}{until}"
-        ident = thread.real.ident if thread.real is not None else None
-        frame = sys._current_frames().get(ident or 0)
+        frame = sys._current_frames().get(thread.carrier.ident or 0)
         return "\n".join([head, *(f"    {line}" for line in _lines_of(frame))])
 
 

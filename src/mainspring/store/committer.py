@@ -95,8 +95,8 @@ class Committer:
         with at_once() as free:
             if free and not self._failing and self._turn.acquire(blocking=False):
                 self._serve_inline()
-                return
-        self._wake_thread()
+        # Not before `at_once` is left: this may wait for a holder of the turn, who may wait for the database.
+        self._leave_rest_to_thread()
 
     def commit_all(self, ops: Sequence[Op], *, patient: bool = True) -> asyncio.Future[list[Any]]:
         """Hand over many writes; the future has all their answers, exceptions among them, in order."""
@@ -115,8 +115,7 @@ class Committer:
         self._pending.append(ticket)
         if not self._failing and self._turn.acquire(blocking=False):
             self._serve_inline()
-        else:
-            self._wake_thread()
+        self._leave_rest_to_thread()
         return ticket.wait()
 
     def close(self) -> None:
@@ -185,12 +184,15 @@ class Committer:
         return 0.0
 
     def _serve_inline(self) -> None:
-        """Commit a batch on the thread of a caller, which has the turn. The rest, and what fails, is the thread's."""
+        """Commit a batch on the thread of a caller, which has the turn and gives it back."""
         try:
             if tickets := self._take():
                 self._commit(tickets)
         finally:
             self._turn.release()
+
+    def _leave_rest_to_thread(self) -> None:
+        """Wake the thread for what is in the line: writes that failed, that did not fit, or that came meanwhile."""
         if self._pending:
             self._wake_thread()
 

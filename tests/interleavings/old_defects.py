@@ -1,0 +1,87 @@
+"""Defects that the library once had, put back into it: proof that the explorer sees what it is for."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from mainspring.store.committer import Committer
+from mainspring.store.lane import SlowLane
+from mainspring.store.tickets import answer
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from mainspring.errors import StoreError
+    from mainspring.store.tickets import Ticket
+
+
+def _work_before_turn(self: Any) -> None:
+    """The committer's thread took writes from the line before it had the turn: a caller could commit later ones first."""
+    pause = 0.0
+    while True:
+        self._rest(pause)
+        self._awake = False
+        tickets = self._take()
+        with self._turn:
+            if tickets:
+                self._commit(tickets)
+            pause = self._serve_all(pause)
+        if self._closing.is_set() and not pause and not self._pending:
+            return
+
+
+def _retry_at_the_end(self: Any, tickets: list[Ticket], error: StoreError) -> None:
+    """Writes that had failed went to the end of the line, behind later ones of the same run."""
+    self._pending.extend(ticket for ticket in tickets if ticket.patient)
+    impatient = [ticket for ticket in tickets if not ticket.patient]
+    answer(self._clock, impatient, [error] * len(impatient))
+
+
+def _wake_inside(self: Any, loop: Any, at_once: Any) -> None:
+    """A loop that committed inline waited for the turn while it had the database, and a thread the other way round."""
+    self._planned.discard(loop)
+    with at_once() as free:
+        if free and not self._failing and self._turn.acquire(blocking=False):
+            self._serve_inline()
+        self._leave_rest_to_thread()
+
+
+def _join_unstarted(self: Any) -> None:
+    """The end of the slow lane met a thread of it that was made and not yet started."""
+    self._closing.set()
+    if self._thread is not None:
+        self._thread.join()
+
+
+DEFECTS = {
+    "the thread takes writes before it has the turn": (Committer, "_work", _work_before_turn, "a loop and a thread"),
+    "failed writes go to the end of the line": (
+        Committer,
+        "_retry_later",
+        _retry_at_the_end,
+        "a loop and a thread, a call fails",
+    ),
+    "the turn is awaited with the database in hand": (
+        Committer,
+        "_commit_here",
+        _wake_inside,
+        "close in the middle, inline",
+    ),
+    "the slow lane's thread is joined before it starts": (
+        SlowLane,
+        "close",
+        _join_unstarted,
+        "close while a thread's run is held up",
+    ),
+}
+"""Each with where it goes, and the case that shows it."""
+
+
+@contextlib.contextmanager
+def put_back(name: str) -> Generator[str]:
+    """The library with one of them; the name of the case that shows it."""
+    owner, method, defect, case = DEFECTS[name]
+    with mock.patch.object(owner, method, defect):
+        yield f"committer: {case}"
