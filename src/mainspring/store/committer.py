@@ -144,10 +144,13 @@ class Committer:
         pause = 0.0
         while True:
             self._rest(pause)
-            self._awake = False  # before the line is looked at: who appends from now on sends another wake-up
+            # Both before the line is looked at: a write that is appended from now on sends another wake-up, and every write that
+            # was handed over before `close` is in the line. `close` refuses the rest, so this must not wait for it.
+            self._awake = False
+            closing = self._closing.is_set()
             with self._turn:
                 pause = self._serve_all(pause)
-            if self._closing.is_set() and not pause and not self._pending:
+            if closing and not pause:
                 return
 
     def _rest(self, pause: float) -> None:
@@ -207,6 +210,9 @@ class Committer:
 
     def _commit(self, tickets: list[Ticket]) -> StoreError | None:
         """Commit a batch and answer it. If the database does not take it, patient writes go back to the line; the error says why."""
+        tickets = self._lane.divert(tickets)  # those that stay there are no longer in this batch, whatever becomes of it
+        if not tickets:
+            return None
         error = self._try(tickets)
         if isinstance(error, StoreError):
             self._retry_later(tickets, error)
@@ -214,6 +220,8 @@ class Committer:
         if error is None:
             return None
         for number, ticket in enumerate(tickets):
+            if not self._lane.divert([ticket]):  # an earlier one of its run was held up just now
+                continue
             alone = self._try([ticket])
             if isinstance(alone, StoreError):
                 self._retry_later(tickets[number:], alone)
@@ -227,9 +235,6 @@ class Committer:
 
     def _try(self, tickets: list[Ticket]) -> Exception | None:
         """Apply writes and answer them; the exception if none of them was applied."""
-        tickets = self._lane.divert(tickets)
-        if not tickets:
-            return None
         try:
             answers = self._apply([ticket.op for ticket in tickets], self._clock.now())
         except Exception as error:  # noqa: BLE001  (what it means is the caller's to say)
