@@ -7,8 +7,10 @@ left out is the default, so the empty schedule is a program without preemptions.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import random
+import sys
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from tests.interleavings.scheduler import Carriers, Finding, Scheduler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
     from tests.interleavings.scheduler import Choice
 
@@ -156,21 +158,36 @@ class Priorities:
 
 
 # -- running -------------------------------------------------------------------------------------------------------------
-def run_once(
-    case: Case, policy: Given | Walk | Priorities, carriers: Carriers | None = None, *, record: bool = False
-) -> Scheduler:
-    """Run one schedule. The garbage collector stands still: finalizers would run at other moments each time."""
-    if carriers is None:
-        with Carriers() as carriers:
-            return run_once(case, policy, carriers, record=record)
-    scheduler = Scheduler(policy, carriers, horizon=case.horizon, lines=case.lines, calm=case.calm, record=record)
+@contextlib.contextmanager
+def searching() -> Generator[Carriers]:
+    """The threads for many schedules, and quiet for them.
+
+    The garbage collector stands still, because finalizers would run at another moment each time; and what finalizers complain of
+    when a schedule was cut off in the middle is of no interest.
+    """
+    carriers = Carriers()
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     enabled = gc.isenabled()
     gc.disable()
     try:
-        scheduler.run(lambda: case.run(scheduler))
+        yield carriers
     finally:
+        carriers.end()
+        gc.collect()
+        sys.unraisablehook = hook
         if enabled:
             gc.enable()
+
+
+def run_once(
+    case: Case, policy: Given | Walk | Priorities, carriers: Carriers | None = None, *, record: bool = False
+) -> Scheduler:
+    """Run one schedule."""
+    if carriers is None:
+        with searching() as carriers:
+            return run_once(case, policy, carriers, record=record)
+    scheduler = Scheduler(policy, carriers, horizon=case.horizon, lines=case.lines, calm=case.calm, record=record)
+    scheduler.run(lambda: case.run(scheduler))
     if scheduler.finding is None and scheduler.left:
         scheduler.finding = Finding("left behind", "threads that never end: " + "; ".join(scheduler.left))
     return scheduler
@@ -197,7 +214,7 @@ def exhaust(
     report = Report(case.name)
     begun = time.monotonic()
     waiting: list[deque[Departures]] = [deque([()]), *(deque[Departures]() for _ in range(preemptions))]
-    with Carriers() as carriers:
+    with searching() as carriers:
         for cost, queue in enumerate(waiting):
             while queue:
                 if report.schedules >= most or time.monotonic() - begun > seconds:
@@ -235,7 +252,7 @@ def walk(
     report = Report(case.name)
     begun = time.monotonic()
     length = 0
-    with Carriers() as carriers:
+    with searching() as carriers:
         for seed in seeds:
             if time.monotonic() - begun > seconds:
                 report.complete = False
@@ -255,24 +272,26 @@ def _one(
     report.points += scheduler.points
     report.decisions = max(report.decisions, len(scheduler.choices))
     report.seconds = time.monotonic() - begun
-    if report.schedules % 500 == 0:
+    if report.schedules % 200 == 0:
         gc.collect()
     if scheduler.finding is not None:
-        raise _broken(case, scheduler, report)
+        raise _broken(case, scheduler, carriers, report)
     return scheduler
 
 
-def _broken(case: Case, scheduler: Scheduler, report: Report) -> Broken:
+def _broken(case: Case, scheduler: Scheduler, carriers: Carriers, report: Report) -> Broken:
     assert scheduler.finding is not None
-    departures = _shrunk(case, departures_of(scheduler), scheduler.finding.kind)
-    again = run_once(case, Given(departures), record=True)
+    departures = _shrunk(case, departures_of(scheduler), scheduler.finding.kind, carriers)
+    again = run_once(case, Given(departures), carriers, record=True)
     finding = again.finding or Finding(
         "not repeatable", f"this was found once, and its schedule does not show it again:\n{scheduler.finding}"
     )
     return Broken(case.name, finding, departures, report, again.trace)
 
 
-def _shrunk(case: Case, departures: Departures, kind: str, seconds: float = 5.0) -> Departures:
+def _shrunk(
+    case: Case, departures: Departures, kind: str, carriers: Carriers, seconds: float = 5.0
+) -> Departures:
     """A schedule with fewer departures that ends with a finding of the same kind."""
     until = time.monotonic() + seconds
     size = len(departures)
@@ -282,7 +301,7 @@ def _shrunk(case: Case, departures: Departures, kind: str, seconds: float = 5.0)
             if time.monotonic() > until:
                 return departures
             fewer = departures[:at] + departures[at + size :]
-            found = run_once(case, Given(fewer)).finding
+            found = run_once(case, Given(fewer), carriers).finding
             if found is not None and found.kind == kind:
                 departures = fewer
             else:

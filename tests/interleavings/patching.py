@@ -135,7 +135,7 @@ def _modules(package: str) -> dict[str, ModuleType]:
 def patched(package: str = "mainspring") -> Generator[None]:
     """Patch the modules of `package` that are loaded, and the futures of the standard library.
 
-    A module that is loaded in the block would have the real things, so that is an error: import it before.
+    A module that is loaded in the block has the real things. If it uses them that is an error: import it before.
     """
     stand_ins = _stand_ins()
     undo: list[tuple[ModuleType, str, Any]] = []
@@ -152,6 +152,10 @@ def patched(package: str = "mainspring") -> Generator[None]:
     finally:
         for module, name, value in undo:
             setattr(module, name, value)
-    late = sorted(_modules(package).keys() - modules.keys())
+    late = [
+        name
+        for name, module in _modules(package).items()
+        if name not in modules and any(id(value) in stand_ins for value in vars(module).values())
+    ]
     if late:
         raise AssertionError(f"loaded while patched, and so not patched: {', '.join(late)}; import them first")

@@ -18,7 +18,7 @@ import sys
 import threading
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -114,10 +114,7 @@ class Carriers:
     def take(self) -> Carrier:
         return self.idle.pop() if self.idle else Carrier(self)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
+    def end(self) -> None:
         while self.idle:
             self.idle.pop().end()
 
@@ -297,7 +294,7 @@ class Scheduler:
             if self._aborting:
                 raise Abort
         me.ready = me.deadline = None
-        if self._record and (verb != "line" or chosen is not me):
+        if self._record and not self._calm and (verb != "line" or chosen is not me):
             self.trace.append(f"{me.name:>22}  {me.activity}{' (timed out)' if me.expired else ''}")
         return not me.expired
 
@@ -319,8 +316,11 @@ class Scheduler:
         choice = Choice(options, 0, preempts=stays, clock=clock, fault=False)
         taken = self._decide(choice, [thread.number for thread in enabled])
         if taken == len(enabled):
+            before = self.time
+            first = self._let_time_pass()
             self.early += 1
-            return self._let_time_pass()
+            self._horizon += self.time - before
+            return first
         return enabled[taken]
 
     def _decide(self, choice: Choice, threads: list[int]) -> int:
