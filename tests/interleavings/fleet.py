@@ -20,7 +20,7 @@ import mainspring.operations.declared
 import mainspring.services.heartbeat
 import mainspring.store.committer
 import mainspring.store.sqlite.store  # noqa: F401  (all five: loaded late by the library, and to be patched)
-from mainspring import App, Settings, Topic, run
+from mainspring import App, Retry, Settings, Topic, run
 from mainspring.app.backstage import Backstage
 from mainspring.errors import MainspringError, StoreUnavailable
 from mainspring.model.ids import IdMaker
@@ -189,6 +189,49 @@ class Member:
         return parent_blocking
 
     @cached_property
+    def sleeper(self) -> AsyncFn[[str], str]:
+        """A workflow that sleeps twice, shortly."""
+        note = self.note
+
+        @self.app.workflow
+        async def sleeper(what: str) -> str:
+            for _ in range(2):
+                await run.sleep(0.02)
+            return await note(what)
+
+        return sleeper
+
+    @cached_property
+    def stubborn(self) -> AsyncFn[[str], str]:
+        """A workflow whose step fails once."""
+        ledger = self._ledger
+
+        @self.app.step(retry=Retry(3, first=0.1))
+        async def second_try(what: str) -> str:
+            if run.attempt == 1:
+                await asyncio.sleep(0.01)
+                raise ConnectionError("not yet")
+            return ledger.execute(what)
+
+        @self.app.workflow
+        async def stubborn(what: str) -> str:
+            return await second_try(what)
+
+        return stubborn
+
+    @cached_property
+    def patient_listener(self) -> AsyncFn[[str], str]:
+        """A workflow that waits for a message, and goes on without one after a while."""
+        note = self.note
+
+        @self.app.workflow
+        async def patient_listener(what: str) -> str:
+            await run.receive(_NEWS, timeout=0.1)
+            return await note(what)
+
+        return patient_listener
+
+    @cached_property
     def listener(self) -> AsyncFn[[str], str]:
         """A workflow that waits for a message."""
         note = self.note
@@ -238,12 +281,14 @@ class Process:
         self._loop = Loop(fleet.scheduler)
         self._ready = Event(fleet.scheduler)
         self._leaving = asyncio.Event()
+        self._asked = False
         self._thread = Thread(fleet.scheduler, self._live, f"process {fleet.members}")
         self._thread.start()
 
     def _live(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._work())
+        self.member.app.close()  # a call that came after it was left has connected it again
 
     async def _work(self) -> None:
         async with self.member.app:
@@ -256,14 +301,31 @@ class Process:
         return self
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Have the process do something; its result is for later."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Have the process do something; its result is for later. RuntimeError if it has left."""
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:
+            work.close()
+            raise
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Have the process do something, and wait for it."""
         return self.begin(work).result()
 
+    def drop(self, function: AsyncFn[..., Any], *args: Any, **options: Any) -> None:
+        """Have a run started by a caller who goes away meanwhile, as a web request does."""
+        self.do(_dropped(function.options(**options), args))
+
+    def retire(self) -> None:
+        """Declare this process's worker dead, as another worker does."""
+        engine = self.member.app.runtime.engine
+        assert engine is not None
+        engine.store.retire(engine.worker_id, engine.clock.now(), None)
+
     def ask_to_leave(self) -> None:
+        if self._asked:
+            return
+        self._asked = True
         self._loop.call_soon_threadsafe(self._leaving.set)
 
     def leave(self) -> None:
@@ -277,7 +339,7 @@ class Process:
 
     def outcome(self, run_id: str) -> str:
         """How a run ended: its result, or the name of the exception. A run that never ends is a stall."""
-        return self.do(_outcome(self.member.app.handle(run_id)))
+        return self.do(outcome_of(self.member.app.handle(run_id)))
 
     def runs(self) -> dict[str, str]:
         """All runs, and their states."""
@@ -291,7 +353,8 @@ class Process:
         for run_id, state in self.runs().items():
             wanted = states.get(run_id.replace(" ", "_"), "succeeded").split("|")
             assert state in wanted, f"run {run_id!r} is {state}, not {' or '.join(wanted)}"
-        twice = {what: count for what, count in self.member.fleet.ledger.executed.items() if count > 1}
+        executed = self.member.fleet.ledger.executed
+        twice = {what: count for what, count in executed.items() if count > self.member.fleet.executions}
         assert not twice, f"executed more than once: {twice}"
 
 
@@ -299,7 +362,15 @@ async def _started(function: AsyncFn[..., Any] | SyncFn[..., Any], args: tuple[A
     return await function.start(*args)
 
 
-async def _outcome(handle: Handle[Any]) -> str:
+async def _dropped(function: AsyncFn[..., Any], args: tuple[Any, ...]) -> None:
+    starting = asyncio.ensure_future(_started(function, args))
+    await asyncio.sleep(0)
+    starting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await starting
+
+
+async def outcome_of(handle: Handle[Any]) -> str:
     try:
         return str(await handle.result())
     except MainspringError as error:
@@ -314,6 +385,8 @@ class Fleet:
         self.url = url
         self.ledger = Ledger(scheduler)
         self.members = 0
+        self.executions = 1
+        """How often a step may be executed: once, unless a worker is declared dead in the middle of it."""
 
     def process(self, *knows: str, faults: dict[str, int] | None = None, **settings: Any) -> Process:
         """A process that is entering the fleet; `faults` are verbs of the store and how often each may fail."""

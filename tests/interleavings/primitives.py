@@ -466,6 +466,19 @@ class Loop(asyncio.SelectorEventLoop):
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
         return super().run_in_executor(executor or self._pool, func, *args)
 
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """As asyncio's own: the loop goes on until what its threads do is done."""
+        over = self.create_future()
+
+        def end() -> None:
+            self._pool.shutdown(wait=True)
+            self.call_soon_threadsafe(over.set_result, None)
+
+        thread = Thread(self._scheduler, end, "end of asyncio's threads")
+        thread.start()
+        await over
+        thread.join()
+
     def close(self) -> None:
         if not self.is_closed():
             self._pool.shutdown(wait=False)

@@ -101,8 +101,8 @@ class Carrier:
             if self._life is None:
                 return
             contextvars.Context().run(self._life)  # as a new thread has it: empty
-            self._carriers.idle.append(self)
             self._over.set()
+            self._carriers.idle.append(self)
 
 
 class Carriers:
@@ -270,9 +270,12 @@ class Scheduler:
         """End what is left, one thread after the other."""
         self._aborting = True
         for thread in [self._running, *self._threads]:
-            if thread is not self._running and thread.alive:
-                thread.gate.release()
-            thread.carrier.join(_STUCK)
+            if thread.alive:
+                if thread is not self._running:
+                    thread.gate.release()
+                thread.carrier.join(_STUCK)
+        self.loops.clear()
+        self._threads.clear()  # with everything that they hold
 
     # -- switching -------------------------------------------------------------------------------------------------------
     def _switch(self, verb: str, thing: object, ready: Callable[[], bool] | None, deadline: float | None) -> bool:

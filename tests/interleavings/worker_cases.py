@@ -19,7 +19,7 @@ from mainspring.errors import MainspringError
 from mainspring.services import claimer, service, stock
 from mainspring.store import committer
 from tests.interleavings.explore import Case
-from tests.interleavings.fleet import HORIZON, fleet
+from tests.interleavings.fleet import HORIZON, fleet, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +65,48 @@ def _waiting_against_stop(fleet: Fleet, function: str, queue: str | None, **sett
     with fleet.scheduler.exploring():
         process.start(getattr(process.member, function), "a", queue, id="a")
         process.leave()
+    _second_life(fleet, function)
+
+
+def _simple_against_stop(fleet: Fleet, function: str, **settings: Any) -> None:
+    process = fleet.process(function, **settings).ready()
+    with fleet.scheduler.exploring():
+        process.start(getattr(process.member, function), "a", id="a")
+        process.leave()
+    _second_life(fleet, function)
+
+
+def _wait_against_stop(fleet: Fleet) -> None:
+    """Somebody begins to wait for a result while the process leaves."""
+    process = fleet.process().ready()
+    with fleet.scheduler.exploring():
+        process.ask_to_leave()
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            process.begin(outcome_of(process.member.app.handle("nobody")))
+        process.leave()
+
+
+def _dropped_start(fleet: Fleet, **options: Any) -> None:
+    """A caller that goes away in the middle of starting a run leaves it started and executed, or not stored."""
+    process = fleet.process("order", concurrency=2).ready()
+    with fleet.scheduler.exploring():
+        process.drop(process.member.order, "a", id="a", **options)
+        process.start(process.member.order, "b", id="b")
+        process.check_all_ended()
+    process.leave()
+
+
+def _declared_dead(fleet: Fleet, function: str) -> None:
+    """A worker that is declared dead begins anew under another name; what it had is executed by it or by others."""
+    fleet.executions = 2
+    process = fleet.process(function, lease=3.0).ready()
+    with fleet.scheduler.exploring():
+        for what in ("a", "b"):
+            process.start(getattr(process.member, function), what, id=what, queue="wide")
+        process.retire()
+        for what in ("a", "b"):
+            assert process.outcome(what) == f"did {what}"
+    process.leave()
     _second_life(fleet, function)
 
 
@@ -146,6 +188,34 @@ def _failing_calls(fleet: Fleet, function: str, **faults: int) -> None:
     process.leave()
 
 
+def _starter_and_worker(fleet: Fleet, function: str) -> None:
+    """One process starts runs, another one executes them, and a third cancels one."""
+    starter, worker = fleet.process(function, work=False), fleet.process(function)
+    starter.ready()
+    worker.ready()
+    with fleet.scheduler.exploring():
+        for what in ("a", "b"):
+            starter.start(getattr(starter.member, function), what, id=what)
+        starter.do(starter.member.app.handle("a").cancel())
+        for what in ("a", "b"):
+            starter.outcome(what)
+        worker.check_all_ended(a="succeeded|cancelled")
+    for process in (starter, worker):
+        process.leave()
+
+
+def _pause(fleet: Fleet, function: str) -> None:
+    """A worker that is paused and goes on finds what came meanwhile."""
+    process = fleet.process(function).ready()
+    with fleet.scheduler.exploring():
+        process.member.app.pause()
+        process.start(getattr(process.member, function), "a", id="a", queue="wide")
+        process.member.app.resume()
+        process.start(getattr(process.member, function), "b", id="b", queue="wide")
+        process.check_all_ended()
+    process.leave()
+
+
 # -- waiting ---------------------------------------------------------------------------------------------------------------
 def _child(fleet: Fleet, function: str, queue: str | None, **settings: Any) -> None:
     """A child that ends while its parent is being suspended wakes it."""
@@ -153,6 +223,15 @@ def _child(fleet: Fleet, function: str, queue: str | None, **settings: Any) -> N
     with fleet.scheduler.exploring():
         process.start(getattr(process.member, function), "a", queue, id="a")
         assert process.outcome("a") == "did a"
+        process.check_all_ended()
+    process.leave()
+
+
+def _plain(fleet: Fleet, function: str, **settings: Any) -> None:
+    process = fleet.process(function, **settings).ready()
+    with fleet.scheduler.exploring():
+        for what in ("a", "b"):
+            process.start(getattr(process.member, function), what, id=what)
         process.check_all_ended()
     process.leave()
 
@@ -196,8 +275,6 @@ CASES = [
     _case("claim against stop", _claim_against_stop, "order"),
     _case("claim against stop, def", _claim_against_stop, "order_blocking"),
     _case("claim against stop, one slot", _claim_against_stop, "order", concurrency=1),
-    _case("start against stop", _start_against_stop, "order"),
-    _case("start against stop, def", _start_against_stop, "order_blocking"),
     _case("waiting for a child against stop", _waiting_against_stop, "parent", "wide"),
     _case("parked against stop", _waiting_against_stop, "parent", "wide", **PARKED),
     _case("waiting for a child against stop, def", _waiting_against_stop, "parent_blocking", "wide"),
@@ -234,7 +311,35 @@ CASES = [
     _case("a message comes, the run is parked", _message, **PARKED),
     _case("kicks", _kicks, "order"),
     _case("kicks, def", _kicks, "order_blocking"),
+    _case("sleeps", _plain, "sleeper"),
+    _case("a step is retried", _plain, "stubborn"),
+    _case("a receive times out", _plain, "patient_listener"),
+    _case("sleep against stop", _simple_against_stop, "sleeper"),
+    _case("a starter and a worker", _starter_and_worker, "order"),
+    _case("a starter and a worker, def", _starter_and_worker, "order_blocking"),
+    _case("waiting for a result against stop", _wait_against_stop),
+    _case("pause and resume", _pause, "order"),
+    _case("declared dead", _declared_dead, "order"),
+    _case("declared dead, def", _declared_dead, "order_blocking"),
+    _case("claim against cancel, in memory", _claim_against_end, "order", "cancel", queue="wide", memory=True),
+    _case("claim against terminate, in memory, def", _claim_against_end, "order_blocking", "terminate", queue="wide", memory=True),
+    _case("four runs for one slot, in memory", _many_for_few_slots, ("order",), "wide", concurrency=1, memory=True),
+    _case("commits fail, in memory", _failing_calls, "order", apply=2, memory=True),
+    _case("claims fail, in memory, def", _failing_calls, "order_blocking", claim=2, memory=True),
+    _case("a queued child ends, its parent is parked, in memory", _child, "parent", "wide", memory=True, **PARKED),
+    _case("a message comes, the run is parked, in memory", _message, memory=True, **PARKED),
+    _case("kicks, in memory", _kicks, "order", memory=True),
 ]
+
+LISTED = [
+    _case("start against stop", _start_against_stop, "order"),
+    _case("start against stop, def", _start_against_stop, "order_blocking"),
+    _case("a caller goes away while starting", _dropped_start),
+    _case("sleeps, parked", _plain, "sleeper", **PARKED),
+    _case("a receive times out against stop", _simple_against_stop, "patient_listener"),
+    _case("a step is retried against stop", _simple_against_stop, "stubborn"),
+]
+"""Cases of defects that are known (E1, E2, E3, E6 and the lost retry). To be moved to `CASES` with their mends."""
 
 
 def with_lines(case: Case) -> Case:

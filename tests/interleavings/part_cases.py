@@ -1,0 +1,87 @@
+"""Programs around small parts of a process that have a thread of their own. Small enough to be searched for everything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainspring.app import endings
+from mainspring.app.endings import Endings
+from mainspring.model.records import Ending
+from mainspring.model.states import State
+from tests.interleavings.explore import Case
+from tests.interleavings.primitives import Thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tests.interleavings.scheduler import Scheduler
+
+_NEVER = 1_000_000.0
+_END = Ending("a", State.SUCCEEDED, None, None, None)
+
+
+class _Waiters:
+    """Those who wait for the end of run `a`, and the store that knows of it."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._ended = False
+        self.endings = Endings(self._ask, _NEVER)
+        self.told: list[Ending | None] = []
+
+    def _ask(self, ids: Iterable[str]) -> dict[str, Ending | None]:
+        self._scheduler.point("ask", "the store")
+        found = {run_id: _END if self._ended else None for run_id in ids}
+        self._scheduler.point("answer of", "the store")
+        return found
+
+    def wait(self) -> None:
+        """As a result is waited for: first have oneself told, then look whether it is too late for that."""
+        self.endings.watch("a", self.told.append)
+        if self._ask(["a"])["a"] is not None:
+            self.endings.unwatch("a", self.told.append)
+            self.told.append(_END)
+
+    def end(self) -> None:
+        """The run ends, and the store says that something has."""
+        self._ended = True
+        self.endings.look(frozenset({"a"}))
+
+    def settle(self) -> None:
+        """The run ends in this process."""
+        self._ended = True
+        self.endings.settle("a", _END)
+
+
+def _together(scheduler: Scheduler, *work: Callable[[], None]) -> None:
+    threads = [Thread(scheduler, one, one.__name__) for one in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _everybody_is_told(scheduler: Scheduler, end: str) -> None:
+    waiters = _Waiters(scheduler)
+    _together(scheduler, waiters.wait, waiters.wait, getattr(waiters, end))
+    scheduler.wait("wait for", "the end of the run", lambda: len(waiters.told) >= 2)
+    waiters.endings.close()
+    assert set(waiters.told) == {_END}
+
+
+def _close_while_somebody_begins_to_wait(scheduler: Scheduler) -> None:
+    waiters = _Waiters(scheduler)
+    _together(scheduler, waiters.wait, waiters.endings.close)
+
+
+def _case(name: str, run: Callable[[Scheduler], None]) -> list[Case]:
+    assert endings.__file__
+    return [Case(f"part: {name}", run), Case(f"part: {name} (lines)", run, lines=(endings.__file__,))]
+
+
+CASES = [
+    *_case("the end of a run is told to all who wait", lambda scheduler: _everybody_is_told(scheduler, "end")),
+    *_case("an end in this process is told to all who wait", lambda scheduler: _everybody_is_told(scheduler, "settle")),
+]
+LISTED = [*_case("waiting for an end against close", _close_while_somebody_begins_to_wait)]
+"""Cases of defects that are known (E14). To be moved to `CASES` with their mends."""
