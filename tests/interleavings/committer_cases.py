@@ -13,22 +13,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import logging
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.clock import SystemClock
-from mainspring.model.states import State
 from mainspring.store import committer, lane, tickets
 from mainspring.store.committer import Committer
 from mainspring.store.open import open_store
-import mainspring.store.sqlite.store  # noqa: F401  (to be patched with the rest)
-from mainspring.store.ops import Finish, Start, Verdict, Void, Write, Written, run_of
-from tests.interleavings.explore import Case
+from mainspring.store.ops import Start, Verdict, Void, Write, Written, run_of
+from tests.interleavings.explore import Case, files_of
 from tests.interleavings.primitives import Lock, Loop, Thread
-from tests.store.build import StoreSettings, in_hand, step
+from tests.store.build import StoreSettings, finish, in_hand, step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from mainspring.store.ops import Op, Result
     from tests.interleavings.scheduler import Scheduler
 
-LINES = tuple(module.__file__ for module in (committer, lane, tickets))
+LINES = files_of(committer, lane, tickets)
 """With these every line of the committer is a switch point."""
 _FAULTS = ("none", "before", "after")
 
@@ -100,6 +98,7 @@ class Recorder:
                 self._turn.release()
 
     def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
+        del now
         if self._taken_by is self._scheduler.me:
             return self._apply(ops)
         with self._turn:
@@ -395,8 +394,7 @@ def _case(
 ) -> Case:
     def run(scheduler: Scheduler) -> None:
         with _silence(), mock.patch.object(committer, "_LARGEST_BATCH", batch):
-            copied = {key: dict(value) if isinstance(value, dict) else value for key, value in store.items()}
-            trial = make(scheduler, **copied)
+            trial = make(scheduler, **copy.deepcopy(store))
             close(trial)
         trial.check()
         for check in more:
@@ -406,33 +404,37 @@ def _case(
 
 
 # -- the real store ------------------------------------------------------------------------------------------------------
-def _sqlite(scheduler: Scheduler, *, url: str, outage: bool) -> None:
-    """A step's outcome goes before the end of its run: in the other order the store refuses it, in silence."""
-    store = open_store(url, StoreSettings())
-    store.open()
-    store.apply([Start(in_hand(run)) for run in ("a", "b")], 1)
-    faults = Counter(left=1 if outage else 0)
+class _Sqlite:
+    """A real store with two runs under way, whose calls may fail."""
 
-    def apply(ops: Sequence[Op], now: int) -> list[Result | Exception]:
-        fault = _FAULTS[scheduler.choose("apply fails", len(_FAULTS))] if faults["left"] else "none"
-        faults["left"] -= fault != "none"
+    def __init__(self, scheduler: Scheduler, url: str, *, faults: int) -> None:
+        self._scheduler = scheduler
+        self._faults = faults
+        self.store = open_store(url, StoreSettings())
+        self.store.open()
+        self.store.apply([Start(in_hand(run)) for run in ("a", "b")], 1)
+
+    def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
+        fault = _FAULTS[self._scheduler.choose("apply fails", len(_FAULTS))] if self._faults else "none"
+        self._faults -= fault != "none"
         if fault == "before":
             raise StoreUnavailable("the database did not hear this")
-        answers = store.apply(ops, now)
+        answers = self.store.apply(ops, now)
         if fault == "after":
             raise StoreUnavailable("the answer was lost")
         return answers
 
-    answers: dict[str, Any] = {}
-    made = Committer(apply, SystemClock(), store.at_once)
 
-    def end(run: str) -> Finish:
-        return Finish("w1", run, 1, State.SUCCEEDED, 3)
+def _outcomes_before_ends(scheduler: Scheduler, *, url: str, faults: int) -> None:
+    """A step's outcome goes before the end of its run: in the other order the store refuses it, in silence."""
+    sqlite = _Sqlite(scheduler, url, faults=faults)
+    made = Committer(sqlite.apply, SystemClock(), sqlite.store.at_once)
+    answers: dict[str, Any] = {}
 
     async def ahead() -> None:
         first = made.commit(Write("w1", step("a")))
         await asyncio.sleep(0)
-        answers["end of a"], answers["outcome of a"] = await made.commit(end("a")), await first
+        answers["end of a"], answers["outcome of a"] = await made.commit(finish("a")), await first
 
     def on_loop() -> None:
         with Loop(scheduler) as loop:
@@ -440,7 +442,7 @@ def _sqlite(scheduler: Scheduler, *, url: str, outage: bool) -> None:
 
     def blocking() -> None:
         answers["outcome of b"] = made.commit_sync(Write("w1", step("b")))
-        answers["end of b"] = made.commit_sync(end("b"))
+        answers["end of b"] = made.commit_sync(finish("b"))
 
     with _silence():
         threads = [Thread(scheduler, on_loop, "loop"), Thread(scheduler, blocking, "def")]
@@ -449,17 +451,17 @@ def _sqlite(scheduler: Scheduler, *, url: str, outage: bool) -> None:
         for thread in threads:
             thread.join()
         made.close()
-    recorded = {run: len(store.steps(run)) for run in ("a", "b")}
-    store.close()
-    assert recorded == {"a": 1, "b": 1}, f"an outcome was refused: {recorded}, {answers}"
-    if not outage:  # a write whose answer was lost finds itself there already, or the run ended
-        verdicts = {what: getattr(answer, "verdict", answer) for what, answer in answers.items()}
-        assert set(verdicts.values()) == {Verdict.DONE}, verdicts
-    assert all(isinstance(answer, (Written, Verdict)) for answer in answers.values())
+    recorded = [len(sqlite.store.steps(run)) for run in ("a", "b")]
+    sqlite.store.close()
+    assert recorded == [1, 1], f"an outcome was refused: {recorded}, {answers}"
+    assert all(isinstance(answer, (Written, Verdict)) for answer in answers.values()), answers
+    if not faults:  # else a write whose answer was lost may find itself there already
+        verdicts = {getattr(answer, "verdict", answer) for answer in answers.values()}
+        assert verdicts == {Verdict.DONE}, answers
 
 
-def _sqlite_case(name: str, *, url: str, outage: bool) -> Case:
-    return Case(f"committer: {name}", lambda scheduler: _sqlite(scheduler, url=url, outage=outage))
+def _sqlite_case(name: str, **options: Any) -> Case:
+    return Case(f"committer: {name}", lambda scheduler: _outcomes_before_ends(scheduler, **options))
 
 
 _HELD = {"a": 2}
@@ -483,13 +485,22 @@ LARGE = [
     _case("inline, two threads, calls fail", _two_threads, Trial.check_all_applied, prompt=True, faults=3),
     _case("a group inline, calls fail", _together, Trial.check_all_applied, prompt=True, faults=2),
     _case("held up, calls fail", _together, Trial.check_all_applied, faults=2, held={"a": 2, "c": 1}),
-    _case("held up inline, calls fail", _together, Trial.check_all_applied, faults=2, held={"a": 2, "c": 1}, prompt=True),
+    _case(
+        "held up inline, calls fail", _together, Trial.check_all_applied, faults=2, held={"a": 2, "c": 1}, prompt=True
+    ),
     _case("a bad write, calls fail", _with_a_bad_one, faults=2),
     _case("a bad write inline, calls fail, close", _with_a_bad_one, faults=2, prompt=True, close=Trial.close_now),
     _case("close, calls fail", _two_threads, faults=2, close=Trial.close_now),
     _case("close, calls fail, inline", _two_threads, faults=2, close=Trial.close_now, prompt=True),
     _case("close, held up, calls fail", _together, faults=2, held={"a": 3, "c": 2}, close=Trial.close_now),
-    _case("close, held up, calls fail, inline", _together, faults=2, held={"a": 3, "c": 2}, close=Trial.close_now, prompt=True),
+    _case(
+        "close, held up, calls fail, inline",
+        _together,
+        faults=2,
+        held={"a": 3, "c": 2},
+        close=Trial.close_now,
+        prompt=True,
+    ),
     _case("impatient inline", _impatient, Trial.check_all_applied, Trial.check_nobody_impatient_waited, prompt=True),
     _case("impatient, close", _impatient, close=Trial.close_now),
     _case("impatient, held up", _impatient, Trial.check_all_applied, held={"a": 2, "b": 1, "c": 2, "d": 1}),
@@ -499,8 +510,8 @@ LARGE = [
     _case("batches of one, calls fail", _together, Trial.check_all_applied, faults=2, batch=1),
     _case("batches of two inline, calls fail", _two_threads, Trial.check_all_applied, faults=2, prompt=True, batch=2),
     _case("batches of two, held up, close", _together, faults=1, held={"a": 2, "c": 1}, close=Trial.close_now, batch=2),
-    _sqlite_case("SQLite in memory", url="sqlite://", outage=False),
-    _sqlite_case("SQLite in memory, a call fails", url="sqlite://", outage=True),
+    _sqlite_case("SQLite in memory", url="sqlite://", faults=0),
+    _sqlite_case("SQLite in memory, a call fails", url="sqlite://", faults=1),
 ]
 """Walked through at random."""
 

@@ -20,6 +20,7 @@ from tests.interleavings.scheduler import Carriers, Finding, Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
+    from types import ModuleType
 
     from tests.interleavings.scheduler import Choice
 
@@ -84,6 +85,11 @@ class Broken(AssertionError):
         )
 
 
+def files_of(*modules: ModuleType) -> tuple[str, ...]:
+    """For `Case.lines`."""
+    return tuple(str(module.__file__) for module in modules)
+
+
 def written(departures: Departures) -> str:
     return " ".join(f"{number}:{option}" for number, option in departures)
 
@@ -101,6 +107,7 @@ class Given:
         self._departures = dict(departures)
 
     def choose(self, number: int, choice: Choice, threads: list[int]) -> int:
+        del threads
         option = self._departures.get(number, 0)
         return option if option < choice.options else 0
 
@@ -116,6 +123,7 @@ class Walk:
         self._early = 3
 
     def choose(self, number: int, choice: Choice, threads: list[int]) -> int:
+        del number
         chance = self._chance
         if choice.fault:
             return chance.randrange(1, choice.options) if chance.random() < self._faulty else 0
@@ -158,6 +166,10 @@ class Priorities:
 
 
 # -- running -------------------------------------------------------------------------------------------------------------
+def _ignore(_: object) -> None:
+    pass
+
+
 @contextlib.contextmanager
 def searching() -> Generator[Carriers]:
     """The threads for many schedules, and quiet for them.
@@ -166,7 +178,7 @@ def searching() -> Generator[Carriers]:
     when a schedule was cut off in the middle is of no interest.
     """
     carriers = Carriers()
-    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    hook, sys.unraisablehook = sys.unraisablehook, _ignore
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -184,8 +196,8 @@ def run_once(
 ) -> Scheduler:
     """Run one schedule."""
     if carriers is None:
-        with searching() as carriers:
-            return run_once(case, policy, carriers, record=record)
+        with searching() as made:
+            return run_once(case, policy, made, record=record)
     scheduler = Scheduler(policy, carriers, horizon=case.horizon, lines=case.lines, calm=case.calm, record=record)
     scheduler.run(lambda: case.run(scheduler))
     if scheduler.finding is None and scheduler.left:
@@ -246,7 +258,11 @@ def _cost(choice: Choice, option: int, bound: Bound) -> int:
 
 
 def walk(
-    case: Case, seeds: Iterable[int], *, seconds: float = float("inf"), by: Literal["walk", "priorities", "both"] = "both"
+    case: Case,
+    seeds: Iterable[int],
+    *,
+    seconds: float = float("inf"),
+    by: Literal["walk", "priorities", "both"] = "both",
 ) -> Report:
     """Run a random schedule for each seed. Raises `Broken` at the first that fails."""
     report = Report(case.name)
@@ -264,9 +280,7 @@ def walk(
     return report
 
 
-def _one(
-    case: Case, policy: Given | Walk | Priorities, carriers: Carriers, report: Report, begun: float
-) -> Scheduler:
+def _one(case: Case, policy: Given | Walk | Priorities, carriers: Carriers, report: Report, begun: float) -> Scheduler:
     scheduler = run_once(case, policy, carriers)
     report.schedules += 1
     report.points += scheduler.points
@@ -289,9 +303,7 @@ def _broken(case: Case, scheduler: Scheduler, carriers: Carriers, report: Report
     return Broken(case.name, finding, departures, report, again.trace)
 
 
-def _shrunk(
-    case: Case, departures: Departures, kind: str, carriers: Carriers, seconds: float = 5.0
-) -> Departures:
+def _shrunk(case: Case, departures: Departures, kind: str, carriers: Carriers, seconds: float = 5.0) -> Departures:
     """A schedule with fewer departures that ends with a finding of the same kind."""
     until = time.monotonic() + seconds
     size = len(departures)

@@ -1,7 +1,7 @@
 """Real apps on a real SQLite file, as members of a fleet whose every thread and every call to the store the scheduler decides on.
 
-This is the one place that knows of the library's inside: how to put a store of one's own behind an app, where an engine
-keeps its slots, and which modules have to be loaded before they are patched.
+This is the one place that knows of the library's inside: how to put a store of one's own behind an app, and where an engine
+keeps its slots.
 """
 
 from __future__ import annotations
@@ -15,11 +15,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import mainspring.app.worker
-import mainspring.operations.declared
-import mainspring.services.heartbeat
-import mainspring.store.committer
-import mainspring.store.sqlite.store  # noqa: F401  (all five: loaded late by the library, and to be patched)
 from mainspring import App, Retry, Settings, Topic, run
 from mainspring.app.backstage import Backstage
 from mainspring.errors import MainspringError, StoreUnavailable
@@ -111,7 +106,14 @@ class Member:
     ) -> None:
         self.fleet = fleet
         self._ledger = fleet.ledger
-        defaults = {"poll": NEVER, "lease": NEVER, "grace": 5.0, "synchronous": "OFF", "concurrency": 4, "threads": 2}
+        defaults: dict[str, Any] = {
+            "poll": NEVER,
+            "lease": NEVER,
+            "grace": 5.0,
+            "synchronous": "OFF",
+            "concurrency": 4,
+            "threads": 2,
+        }
         self.app = app = App(fleet.url, settings=Settings(**{**defaults, **settings}), version="explored")
         runtime = app.runtime
         runtime.ids = IdMaker(runtime.clock, seed=number)
@@ -123,7 +125,7 @@ class Member:
             getattr(self, name)
 
     @cached_property
-    def note(self) -> AsyncFn[[str], str]:
+    def note(self) -> Any:
         ledger = self._ledger
 
         @self.app.step
@@ -133,7 +135,7 @@ class Member:
         return note
 
     @cached_property
-    def note_blocking(self) -> SyncFn[[str], str]:
+    def note_blocking(self) -> Any:
         ledger = self._ledger
 
         @self.app.step
@@ -143,9 +145,9 @@ class Member:
         return note_blocking
 
     @cached_property
-    def order(self) -> AsyncFn[[str], str]:
+    def order(self) -> Any:
         """A workflow of one step."""
-        note = self.note
+        note: AsyncFn[[str], str] = self.note
 
         @self.app.workflow
         async def order(what: str) -> str:
@@ -154,8 +156,8 @@ class Member:
         return order
 
     @cached_property
-    def order_blocking(self) -> SyncFn[[str], str]:
-        note = self.note_blocking
+    def order_blocking(self) -> Any:
+        note: SyncFn[[str], str] = self.note_blocking
 
         @self.app.workflow
         def order_blocking(what: str) -> str:
@@ -164,34 +166,38 @@ class Member:
         return order_blocking
 
     @cached_property
-    def parent(self) -> AsyncFn[[str], str]:
+    def parent(self) -> Any:
         """A workflow that waits for a child, which begins at once or comes through a queue."""
-        note, order = self.note, self.order
+        note: AsyncFn[[str], str] = self.note
+        order: AsyncFn[[str], str] = self.order
 
         @self.app.workflow
         async def parent(what: str, queue: str | None = None) -> str:
             await note(f"{what} before")
-            handle = await order.options(id=f"{what} child", **({"queue": queue} if queue else {})).start(what)
+            child = order.options(id=f"{what} child")
+            handle = await (child.options(queue=queue) if queue else child).start(what)
             return await handle.result()
 
         return parent
 
     @cached_property
-    def parent_blocking(self) -> SyncFn[[str], str]:
-        note, order = self.note_blocking, self.order
+    def parent_blocking(self) -> Any:
+        note: SyncFn[[str], str] = self.note_blocking
+        order: AsyncFn[[str], str] = self.order
 
         @self.app.workflow
         def parent_blocking(what: str, queue: str | None = None) -> str:
             note(f"{what} before")
-            handle = order.options(id=f"{what} child", **({"queue": queue} if queue else {})).start.sync(what)
+            child = order.options(id=f"{what} child")
+            handle = (child.options(queue=queue) if queue else child).start.sync(what)
             return handle.result.sync()
 
         return parent_blocking
 
     @cached_property
-    def sleeper(self) -> AsyncFn[[str], str]:
+    def sleeper(self) -> Any:
         """A workflow that sleeps twice, shortly."""
-        note = self.note
+        note: AsyncFn[[str], str] = self.note
 
         @self.app.workflow
         async def sleeper(what: str) -> str:
@@ -202,7 +208,7 @@ class Member:
         return sleeper
 
     @cached_property
-    def stubborn(self) -> AsyncFn[[str], str]:
+    def stubborn(self) -> Any:
         """A workflow whose step fails once."""
         ledger = self._ledger
 
@@ -220,9 +226,9 @@ class Member:
         return stubborn
 
     @cached_property
-    def patient_listener(self) -> AsyncFn[[str], str]:
+    def patient_listener(self) -> Any:
         """A workflow that waits for a message, and goes on without one after a while."""
-        note = self.note
+        note: AsyncFn[[str], str] = self.note
 
         @self.app.workflow
         async def patient_listener(what: str) -> str:
@@ -232,9 +238,9 @@ class Member:
         return patient_listener
 
     @cached_property
-    def listener(self) -> AsyncFn[[str], str]:
+    def listener(self) -> Any:
         """A workflow that waits for a message."""
-        note = self.note
+        note: AsyncFn[[str], str] = self.note
 
         @self.app.workflow
         async def listener(what: str) -> str:
@@ -246,6 +252,7 @@ class Member:
     async def check_idle(self) -> None:
         """When there is nothing left to do, every slot is free, and the store agrees that nothing is owned."""
         self._faults.clear()
+        problem: str | None = None
         for _ in range(100):
             problem = await self._problem()
             if problem is None:

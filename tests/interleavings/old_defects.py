@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from mainspring.errors import StoreError
 from mainspring.store.committer import Committer
 from mainspring.store.lane import SlowLane
 from mainspring.store.tickets import answer
@@ -13,7 +14,6 @@ from mainspring.store.tickets import answer
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from mainspring.errors import StoreError
     from mainspring.store.tickets import Ticket
 
 
@@ -55,6 +55,27 @@ def _join_unstarted(self: Any) -> None:
         self._thread.join()
 
 
+def _work_until_the_line_is_empty(self: Any) -> None:
+    """At close the thread waited to be woken for a write that its own caller then committed: `close` never returned."""
+    pause = 0.0
+    while True:
+        self._rest(pause)
+        self._awake = False
+        with self._turn:
+            pause = self._serve_all(pause)
+        if self._closing.is_set() and not pause and not self._pending:
+            return
+
+
+def _commit_and_keep_diverted(self: Any, tickets: list[Ticket]) -> Exception | None:
+    """Writes that went to the slow lane also went back to the line when their batch failed: applied and answered twice."""
+    free = self._lane.divert(tickets)
+    error: Exception | None = self._try(free) if free else None
+    if isinstance(error, StoreError):
+        self._retry_later(tickets, error)
+    return error
+
+
 DEFECTS = {
     "the thread takes writes before it has the turn": (Committer, "_work", _work_before_turn, "a loop and a thread"),
     "failed writes go to the end of the line": (
@@ -62,6 +83,18 @@ DEFECTS = {
         "_retry_later",
         _retry_at_the_end,
         "a loop and a thread, a call fails",
+    ),
+    "close waits for a wake-up that does not come": (
+        Committer,
+        "_work",
+        _work_until_the_line_is_empty,
+        "close in the middle, inline",
+    ),
+    "diverted writes also go back to the line": (
+        Committer,
+        "_commit",
+        _commit_and_keep_diverted,
+        "held up, calls fail",
     ),
     "the turn is awaited with the database in hand": (
         Committer,

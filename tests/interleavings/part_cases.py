@@ -8,7 +8,7 @@ from mainspring.app import endings
 from mainspring.app.endings import Endings
 from mainspring.model.records import Ending
 from mainspring.model.states import State
-from tests.interleavings.explore import Case
+from tests.interleavings.explore import Case, files_of
 from tests.interleavings.primitives import Thread
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ class _Waiters:
 
     def _ask(self, ids: Iterable[str]) -> dict[str, Ending | None]:
         self._scheduler.point("ask", "the store")
-        found = {run_id: _END if self._ended else None for run_id in ids}
+        found: dict[str, Ending | None] = {}
+        found.update(dict.fromkeys(ids, _END if self._ended else None))
         self._scheduler.point("answer of", "the store")
         return found
 
@@ -75,8 +76,7 @@ def _close_while_somebody_begins_to_wait(scheduler: Scheduler) -> None:
 
 
 def _case(name: str, run: Callable[[Scheduler], None]) -> list[Case]:
-    assert endings.__file__
-    return [Case(f"part: {name}", run), Case(f"part: {name} (lines)", run, lines=(endings.__file__,))]
+    return [Case(f"part: {name}", run), Case(f"part: {name} (lines)", run, lines=files_of(endings))]
 
 
 CASES = [

@@ -11,6 +11,7 @@ import concurrent.futures
 import concurrent.futures._base as futures
 import contextlib
 import fcntl
+import importlib
 import os
 import queue
 import sys
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from types import ModuleType
 
+_LOADED_LATE = (
+    "mainspring.app.worker",
+    "mainspring.operations.declared",
+    "mainspring.services.heartbeat",
+    "mainspring.store.committer",
+    "mainspring.store.sqlite.store",
+)
+"""Modules that the library loads when it needs them. A module that is loaded after the patching would have the real things."""
 _EPOCH = 1_767_225_600_000_000_000  # 2026-01-01, in nanoseconds
 
 
@@ -135,8 +144,10 @@ def _modules(package: str) -> dict[str, ModuleType]:
 def patched(package: str = "mainspring") -> Generator[None]:
     """Patch the modules of `package` that are loaded, and the futures of the standard library.
 
-    A module that is loaded in the block has the real things. If it uses them that is an error: import it before.
+    A module that is loaded in the block and uses any of these is an error: it belongs to `_LOADED_LATE`.
     """
+    for name in _LOADED_LATE:
+        importlib.import_module(name)
     stand_ins = _stand_ins()
     undo: list[tuple[ModuleType, str, Any]] = []
     modules = _modules(package)
@@ -146,7 +157,7 @@ def patched(package: str = "mainspring") -> Generator[None]:
                 undo.append((module, name, value))
                 setattr(module, name, stand_ins[id(value)])
     undo.append((futures, "threading", futures.threading))  # type: ignore[attr-defined]
-    futures.threading = _StandIn(threading, Condition=_quiet_condition)  # type: ignore[attr-defined]
+    futures.threading = _StandIn(threading, Condition=_quiet_condition)  # type: ignore[attr-defined,assignment]
     try:
         yield
     finally:
@@ -158,4 +169,4 @@ def patched(package: str = "mainspring") -> Generator[None]:
         if name not in modules and any(id(value) in stand_ins for value in vars(module).values())
     ]
     if late:
-        raise AssertionError(f"loaded while patched, and so not patched: {', '.join(late)}; import them first")
+        raise AssertionError(f"loaded while patched, and so not patched: {', '.join(late)}; add them to _LOADED_LATE")

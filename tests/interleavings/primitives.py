@@ -243,6 +243,7 @@ class SimpleQueue(_Primitive, Generic[T]):
         return bool(self._items)
 
     def put(self, item: T, block: bool = True, timeout: float | None = None) -> None:
+        del block, timeout  # there is always room
         self._scheduler.point("put into", self)
         self._items.append(item)
 
@@ -459,15 +460,16 @@ class Loop(asyncio.SelectorEventLoop):
     def _write_to_self(self) -> None:
         self._select.woken = True
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
         self._scheduler.point("call into", "the loop")
         return super().call_soon_threadsafe(callback, *args, context=context)
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         return super().run_in_executor(executor or self._pool, func, *args)
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """As asyncio's own: the loop goes on until what its threads do is done."""
+        del timeout
         over = self.create_future()
 
         def end() -> None:

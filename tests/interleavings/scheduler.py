@@ -434,7 +434,9 @@ def _lines_of(frame: FrameType | None) -> list[str]:
         return []
     own = {str(_HERE / "scheduler.py"), str(_HERE / "primitives.py"), threading.__file__}
     found = traceback.extract_stack(frame)
-    return [f"{Path(one.filename).name}:{one.lineno} {one.name}: {one.line}" for one in found if one.filename not in own]
+    return [
+        f"{Path(one.filename).name}:{one.lineno} {one.name}: {one.line}" for one in found if one.filename not in own
+    ]
 
 
 def _tasks(loop: asyncio.AbstractEventLoop) -> list[asyncio.Task[Any]]:
@@ -445,10 +447,18 @@ def _stack_of_task(task: asyncio.Task[Any]) -> str:
     lines = [f"task {task.get_name()}"]
     waiting: Any = task.get_coro()
     while waiting is not None:
-        frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "ag_frame", None) or getattr(waiting, "gi_frame", None)
+        frame = (
+            getattr(waiting, "cr_frame", None)
+            or getattr(waiting, "ag_frame", None)
+            or getattr(waiting, "gi_frame", None)
+        )
         if frame is None:
             lines.append(f"    {waiting!r:.150}")
             break
         lines.append(f"    {Path(frame.f_code.co_filename).name}:{frame.f_lineno} {frame.f_code.co_name}")
-        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "ag_await", None) or getattr(waiting, "gi_yieldfrom", None)
+        waiting = (
+            getattr(waiting, "cr_await", None)
+            or getattr(waiting, "ag_await", None)
+            or getattr(waiting, "gi_yieldfrom", None)
+        )
     return "\n".join(lines)

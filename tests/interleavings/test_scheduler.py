@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.interleavings.explore import Broken, Case, exhaust, replay, run_once, walk, Given, Walk, departures_of, written
+from tests.interleavings.explore import (
+    Broken,
+    Case,
+    Given,
+    Walk,
+    departures_of,
+    exhaust,
+    replay,
+    run_once,
+    walk,
+    written,
+)
 from tests.interleavings.primitives import Condition, Event, Lock, Loop, Queue, SimpleQueue, Thread, ThreadPool
 
 if TYPE_CHECKING:
@@ -169,7 +180,7 @@ def test_queues_conditions_and_pools_work_in_every_order() -> None:
 
 def test_a_loop_a_thread_and_a_timer_work_in_every_order() -> None:
     def program(scheduler: Scheduler) -> None:
-        async def main() -> list[object]:
+        async def main() -> tuple[int, str]:
             loop = asyncio.get_running_loop()
             woken = asyncio.Event()
             Thread(scheduler, lambda: loop.call_soon_threadsafe(woken.set), "wakes").start()

@@ -18,16 +18,16 @@ from mainspring.engine import engine, places
 from mainspring.errors import MainspringError
 from mainspring.services import claimer, service, stock
 from mainspring.store import committer
-from tests.interleavings.explore import Case
+from tests.interleavings.explore import Case, files_of
 from tests.interleavings.fleet import HORIZON, fleet, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.interleavings.fleet import Fleet, Process
+    from tests.interleavings.fleet import Fleet
     from tests.interleavings.scheduler import Scheduler
 
-LINES = tuple(module.__file__ for module in (claimer, stock, service, places, engine, worker, committer))
+LINES = files_of(claimer, stock, service, places, engine, worker, committer)
 
 
 def _second_life(fleet: Fleet, *knows: str) -> None:
@@ -269,8 +269,8 @@ def _case(name: str, program: Callable[..., None], *args: Any, memory: bool = Fa
     return Case(f"worker: {name}", run, calm=True, horizon=HORIZON)
 
 
-PARKED = {"resident": 0}
-PARKED_BLOCKING = {"park_after": 0}
+PARKED: dict[str, Any] = {"resident": 0}
+PARKED_BLOCKING: dict[str, Any] = {"park_after": 0}
 CASES = [
     _case("claim against stop", _claim_against_stop, "order"),
     _case("claim against stop, def", _claim_against_stop, "order_blocking"),
@@ -290,7 +290,12 @@ CASES = [
     _case("four runs for one slot", _many_for_few_slots, ("order",), "wide", concurrency=1),
     _case("four runs for two threads", _many_for_few_slots, ("order_blocking",), "wide", threads=1),
     _case(
-        "four runs for a slot and a thread", _many_for_few_slots, ("order_blocking", "order"), "wide", threads=1, concurrency=2
+        "four runs for a slot and a thread",
+        _many_for_few_slots,
+        ("order_blocking", "order"),
+        "wide",
+        threads=1,
+        concurrency=2,
     ),
     _case("four runs of a serial queue", _many_for_few_slots, ("order",), "serial"),
     _case("two workers, one at a time", _two_workers, "order"),
@@ -322,7 +327,14 @@ CASES = [
     _case("declared dead", _declared_dead, "order"),
     _case("declared dead, def", _declared_dead, "order_blocking"),
     _case("claim against cancel, in memory", _claim_against_end, "order", "cancel", queue="wide", memory=True),
-    _case("claim against terminate, in memory, def", _claim_against_end, "order_blocking", "terminate", queue="wide", memory=True),
+    _case(
+        "claim against terminate, in memory, def",
+        _claim_against_end,
+        "order_blocking",
+        "terminate",
+        queue="wide",
+        memory=True,
+    ),
     _case("four runs for one slot, in memory", _many_for_few_slots, ("order",), "wide", concurrency=1, memory=True),
     _case("commits fail, in memory", _failing_calls, "order", apply=2, memory=True),
     _case("claims fail, in memory, def", _failing_calls, "order_blocking", claim=2, memory=True),

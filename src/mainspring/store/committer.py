@@ -210,7 +210,9 @@ class Committer:
 
     def _commit(self, tickets: list[Ticket]) -> StoreError | None:
         """Commit a batch and answer it. If the database does not take it, patient writes go back to the line; the error says why."""
-        tickets = self._lane.divert(tickets)  # those that stay there are no longer in this batch, whatever becomes of it
+        tickets = self._lane.divert(
+            tickets
+        )  # those that stay there are no longer in this batch, whatever becomes of it
         if not tickets:
             return None
         error = self._try(tickets)
