@@ -15,12 +15,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mainspring import App, Retry, Settings, Topic, run
+from mainspring import App, Event, Retry, Settings, Topic, Tx, run
 from mainspring.app.backstage import Backstage
 from mainspring.errors import MainspringError, StoreUnavailable
 from mainspring.model.ids import IdMaker
 from mainspring.store.open import open_store
-from tests.interleavings.primitives import Event, Loop, Thread
+from tests.interleavings import primitives
 from tests.store.build import StoreSettings
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ NEVER = 1_000_000.0
 """Seconds, beyond every horizon: what only a poll would find is not found."""
 HORIZON = 30.0
 _NEWS = Topic("news", str)
+_PROGRESS = Event("progress", str)
 _FAULTS = ("none", "before", "after")
 
 
@@ -195,6 +196,53 @@ class Member:
         return parent_blocking
 
     @cached_property
+    def payment(self) -> Any:
+        """A workflow of one transaction, which starts a run of its own, and one step."""
+        note: AsyncFn[[str], str] = self.note
+        ledger, order = self._ledger, self.order
+
+        @self.app.transaction
+        def pay(tx: Tx, what: str) -> None:
+            tx.execute("CREATE TABLE IF NOT EXISTS payments (what TEXT)")
+            tx.execute("INSERT INTO payments VALUES (?)", (what,))
+            order.options(id=f"{what} thanks").start.sync(f"{what} thanks")
+            ledger.execute(f"{what} paid")
+
+        @self.app.workflow
+        async def payment(what: str) -> str:
+            await pay.aio(what)
+            return await note(what)
+
+        return payment
+
+    @cached_property
+    def reporter(self) -> Any:
+        """A workflow that tells how far it is."""
+        note: AsyncFn[[str], str] = self.note
+
+        @self.app.workflow
+        async def reporter(what: str) -> str:
+            await run.set_event(_PROGRESS, "half")
+            return await note(what)
+
+        return reporter
+
+    @cached_property
+    def slow(self) -> Any:
+        """A workflow whose `def` step has no time."""
+        ledger = self._ledger
+
+        @self.app.step(timeout=1)
+        def slow_step(what: str) -> str:
+            return ledger.execute(what)
+
+        @self.app.workflow
+        async def slow(what: str) -> str:
+            return await slow_step.aio(what)
+
+        return slow
+
+    @cached_property
     def sleeper(self) -> Any:
         """A workflow that sleeps twice, shortly."""
         note: AsyncFn[[str], str] = self.note
@@ -285,11 +333,11 @@ class Process:
     def __init__(self, fleet: Fleet, member: Member) -> None:
         self._scheduler = fleet.scheduler
         self.member = member
-        self._loop = Loop(fleet.scheduler)
-        self._ready = Event(fleet.scheduler)
+        self._loop = primitives.Loop(fleet.scheduler)
+        self._ready = primitives.Event(fleet.scheduler)
         self._leaving = asyncio.Event()
         self._asked = False
-        self._thread = Thread(fleet.scheduler, self._live, f"process {fleet.members}")
+        self._thread = primitives.Thread(fleet.scheduler, self._live, f"process {fleet.members}")
         self._thread.start()
 
     def _live(self) -> None:

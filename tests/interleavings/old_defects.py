@@ -1,4 +1,7 @@
-"""Defects that the library once had, put back into it: proof that the explorer sees what it is for."""
+"""Defects that the library once had, put back into it: proof that the explorer sees what it is for.
+
+The last two are made up: what a service and the claimer would do without the line that prevents it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from mainspring.errors import StoreError
+from mainspring.services.service import Service
+from mainspring.services.stock import Stock
 from mainspring.store.committer import Committer
 from mainspring.store.lane import SlowLane
 from mainspring.store.tickets import answer
@@ -76,38 +81,56 @@ def _commit_and_keep_diverted(self: Any, tickets: list[Ticket]) -> Exception | N
     return error
 
 
+async def _rest_without_looking(self: Any, next_due: int | None) -> None:
+    """A service that goes to sleep although it was kicked while it worked."""
+    self._kicked.clear()
+    await _REST(self, next_due)
+
+
+def _doubt_nothing(self: Any) -> None:
+    """A claim whose answer was lost is taken for one that did not happen."""
+
+
+_REST = Service._rest
 DEFECTS = {
-    "the thread takes writes before it has the turn": (Committer, "_work", _work_before_turn, "a loop and a thread"),
+    "the thread takes writes before it has the turn": (
+        Committer,
+        "_work",
+        _work_before_turn,
+        "committer: a loop and a thread",
+    ),
     "failed writes go to the end of the line": (
         Committer,
         "_retry_later",
         _retry_at_the_end,
-        "a loop and a thread, a call fails",
+        "committer: a loop and a thread, a call fails",
     ),
     "close waits for a wake-up that does not come": (
         Committer,
         "_work",
         _work_until_the_line_is_empty,
-        "close in the middle, inline",
+        "committer: close in the middle, inline",
     ),
     "diverted writes also go back to the line": (
         Committer,
         "_commit",
         _commit_and_keep_diverted,
-        "held up, calls fail",
+        "committer: held up, calls fail",
     ),
     "the turn is awaited with the database in hand": (
         Committer,
         "_commit_here",
         _wake_inside,
-        "close in the middle, inline",
+        "committer: close in the middle, inline",
     ),
     "the slow lane's thread is joined before it starts": (
         SlowLane,
         "close",
         _join_unstarted,
-        "close while a thread's run is held up",
+        "committer: close while a thread's run is held up",
     ),
+    "a kick is lost": (Service, "_rest", _rest_without_looking, "worker: four runs of a serial queue"),
+    "a lost answer of a claim is forgotten": (Stock, "doubt", _doubt_nothing, "worker: a claim fails"),
 }
 """Each with where it goes, and the case that shows it."""
 
@@ -117,4 +140,4 @@ def put_back(name: str) -> Generator[str]:
     """The library with one of them; the name of the case that shows it."""
     owner, method, defect, case = DEFECTS[name]
     with mock.patch.object(owner, method, defect):
-        yield f"committer: {case}"
+        yield case

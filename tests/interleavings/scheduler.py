@@ -141,9 +141,17 @@ class Controlled:
     def __str__(self) -> str:
         return f"{self.name} ({self.number})"
 
+    def forget(self) -> None:
+        """Let go of the program: whoever keeps the scheduler does not keep all that it ran."""
+        self.work, self.ready, self.thing = _nothing, None, str(self.thing)
+
     @property
     def activity(self) -> str:
         return f"{self.verb} {self.thing}".rstrip()
+
+
+def _nothing() -> None:
+    pass
 
 
 class _Here(threading.local):
@@ -274,8 +282,9 @@ class Scheduler:
                 if thread is not self._running:
                     thread.gate.release()
                 thread.carrier.join(_STUCK)
+        for thread in self._threads:
+            thread.forget()
         self.loops.clear()
-        self._threads.clear()  # with everything that they hold
 
     # -- switching -------------------------------------------------------------------------------------------------------
     def _switch(self, verb: str, thing: object, ready: Callable[[], bool] | None, deadline: float | None) -> bool:

@@ -247,6 +247,64 @@ def _message(fleet: Fleet, **settings: Any) -> None:
     process.leave()
 
 
+def _event(fleet: Fleet, **settings: Any) -> None:
+    """Somebody waits for an event that is set at that moment."""
+    process = fleet.process("reporter", **settings).ready()
+    with fleet.scheduler.exploring():
+        process.start(process.member.reporter, "a", id="a")
+        assert process.do(process.member.app.get_event("a", "progress")) == "half"
+        process.check_all_ended()
+    process.leave()
+
+
+def _deadline(fleet: Fleet, function: str, **options: Any) -> None:
+    """A run ends at about the time at which its time is over."""
+    process = fleet.process(function).ready()
+    with fleet.scheduler.exploring():
+        for what in ("a", "b"):
+            process.start(getattr(process.member, function), what, id=what, timeout=1, **options)
+        process.check_all_ended(a="succeeded|cancelled", b="succeeded|cancelled")
+    process.leave()
+
+
+def _slow_step(fleet: Fleet) -> None:
+    """A step's time is over at about the time at which it ends."""
+    process = fleet.process("slow").ready()
+    with fleet.scheduler.exploring():
+        for what in ("a", "b"):
+            process.start(process.member.slow, what, id=what)
+        process.check_all_ended(a="succeeded|failed", b="succeeded|failed")
+    process.leave()
+
+
+def _same_id(fleet: Fleet) -> None:
+    """Two processes start a run with one id."""
+    processes = [fleet.process("order") for _ in range(2)]
+    for process in processes:
+        process.ready()
+    with fleet.scheduler.exploring():
+        starts = [process.begin(process.member.order.options(id="a").start("a")) for process in processes]
+        assert [start.result().id for start in starts] == ["a", "a"]
+        for process in processes:
+            assert process.outcome("a") == "did a"
+            process.check_all_ended()
+    for process in processes:
+        process.leave()
+
+
+def _drain(fleet: Fleet, function: str) -> None:
+    """`drain` returns when everything is done, and not before."""
+    process = fleet.process(function, concurrency=2).ready()
+    names = ("a", "b", "c")
+    with fleet.scheduler.exploring():
+        bound = getattr(process.member, function)
+        process.do(process.member.app.start_many([bound.options(id=name, queue="wide").bind(name) for name in names]))
+        process.do(process.member.app.drain())
+        assert fleet.ledger.executed.keys() == set(names), "drained too early"
+        process.check_all_ended()
+    process.leave()
+
+
 def _kicks(fleet: Fleet, function: str) -> None:
     """Runs that become ready one by one, while the claimer is about to go to sleep."""
     process = fleet.process(function).ready()
@@ -322,6 +380,19 @@ CASES = [
     _case("sleep against stop", _simple_against_stop, "sleeper"),
     _case("a starter and a worker", _starter_and_worker, "order"),
     _case("a starter and a worker, def", _starter_and_worker, "order_blocking"),
+    _case("transactions", _plain, "payment"),
+    _case("transactions, in memory", _plain, "payment", memory=True),
+    _case("transactions against stop", _simple_against_stop, "payment"),
+    _case("transactions and failing commits", _failing_calls, "payment", apply=1, transact=1),
+    _case("an event is set", _event),
+    _case("an event is set, in memory", _event, memory=True),
+    _case("ends at its deadline", _deadline, "order"),
+    _case("ends at its deadline, def", _deadline, "order_blocking"),
+    _case("ends at its deadline, from a queue", _deadline, "order", queue="wide"),
+    _case("a step ends at its timeout", _slow_step),
+    _case("two starts with one id", _same_id),
+    _case("drain", _drain, "order"),
+    _case("drain, def", _drain, "order_blocking"),
     _case("waiting for a result against stop", _wait_against_stop),
     _case("pause and resume", _pause, "order"),
     _case("declared dead", _declared_dead, "order"),
