@@ -3,6 +3,7 @@
 After each of them the following must hold:
 
 - The writes of a run were applied in the order in which the run handed them over.
+- A write that was refused has none behind it that was applied.
 - Every write was answered, once: with what the store said of it if it was applied and its answer arrived.
 - No write was applied twice, unless the answer to it was lost.
 - During an outage a write that is not patient was answered without waiting for anything.
@@ -50,12 +51,14 @@ class Entry:
         self.op = op
         self.handed_over = at
         self.patient = patient
+        self.in_line = False
+        """The call that hands it over has returned."""
         self.answers: list[Any] = []
         self.answered = 0.0
         self.applied: list[int] = []
         """The numbers of its applications, in the order of all."""
         self.lost = 0
-        """How many of these the committer was not told of."""
+        """How many of their answers were lost."""
 
     def __repr__(self) -> str:
         return f"<{run_of(self.op)}.{getattr(self.op, 'position', '?')} applied {self.applied} answers {self.answers}>"
@@ -115,7 +118,7 @@ class Recorder:
             fault = _FAULTS[self._scheduler.choose("apply fails", len(_FAULTS))]
             self._faults -= fault != "none"
         if fault == "before":
-            raise StoreUnavailable("the database did not hear this")
+            raise StoreUnavailable("the database did not receive this")
         if any(run_of(op) == "bad" for op in ops):
             if len(ops) > 1:
                 raise Refused("one of them is bad")
@@ -158,6 +161,7 @@ class Trial:
         self.committer = Committer(store.apply, SystemClock(), store.at_once)
         self.by_run: dict[str, list[Entry]] = {}
         self._threads: list[Thread] = []
+        self._before_close: list[Entry] = []
         self._on_loop: dict[asyncio.AbstractEventLoop, tuple[list[Entry], asyncio.Event]] = {}
 
     def _entry(self, run: str, *, patient: bool) -> Entry:
@@ -192,20 +196,25 @@ class Trial:
             came.set()
 
         self.committer.hand_over(entry.op, loop, _Reply(take), patient=patient)
+        entry.in_line = True
 
     async def commit(self, run: str, *, patient: bool = True) -> None:
         """On a loop, waiting for the answer."""
         entry = self._entry(run, patient=patient)
+        answer = self.committer.commit(entry.op, patient=patient)
+        entry.in_line = True
         try:
-            self._answered(entry, await self.committer.commit(entry.op, patient=patient))
+            self._answered(entry, await answer)
         except Exception as error:  # noqa: BLE001
             self._answered(entry, error)
 
     async def commit_all(self, *runs: str, patient: bool = True) -> None:
         """On a loop, together."""
         entries = [self._entry(run, patient=patient) for run in runs]
-        answers = await self.committer.commit_all([entry.op for entry in entries], patient=patient)
-        for entry, answer in zip(entries, answers, strict=True):
+        future = self.committer.commit_all([entry.op for entry in entries], patient=patient)
+        for entry in entries:
+            entry.in_line = True
+        for entry, answer in zip(entries, await future, strict=True):
             self._answered(entry, answer)
 
     # -- threads ---------------------------------------------------------------------------------------------------------
@@ -241,6 +250,7 @@ class Trial:
 
     def close_now(self) -> None:
         """Close while the threads are at work: what comes too late is refused."""
+        self._before_close = [entry for entries in self.by_run.values() for entry in entries if entry.in_line]
         self.committer.close()
         self._store.closed = True
         for thread in self._threads:
@@ -258,18 +268,27 @@ class Trial:
             for entry in entries:
                 self._check_one(entry)
             first = [entry.applied[0] for entry in entries if entry.applied]
-            # Who was told of a lost answer is not applied again, when those before it are.
+            # An impatient write whose answer was lost is not retried, but those before it may be.
             last = [entry.applied[-1] for entry in entries if entry.answers == [Verdict.DONE]]
             in_order = first == sorted(first) and last == sorted(last)
             assert in_order, f"the writes of run {run} were applied in another order: {entries}"
+            if all(entry.patient for entry in entries):
+                self._check_no_gap(run, entries)
+
+    def _check_no_gap(self, run: str, entries: list[Entry]) -> None:
+        """A write that was refused at close leaves none behind it that is applied: the end of a run without its last outcome."""
+        applied = [bool(entry.applied) for entry in entries]
+        assert applied == sorted(applied, reverse=True), (
+            f"a write of run {run} was refused, a later one applied: {entries}"
+        )
 
     def _check_one(self, entry: Entry) -> None:
         assert len(entry.answers) == 1, f"answered {len(entry.answers)} times: {entry}"
         assert len(entry.applied) <= 1 + entry.lost, f"applied again though its answer had arrived: {entry}"
         if len(entry.applied) > entry.lost:
-            assert entry.answers == [Verdict.DONE], f"applied, and its writer was told otherwise: {entry}"
+            assert entry.answers == [Verdict.DONE], f"applied, and its writer got another answer: {entry}"
         else:
-            assert isinstance(entry.answers[0], Exception), f"not applied, and its writer was told otherwise: {entry}"
+            assert isinstance(entry.answers[0], Exception), f"not applied, and its writer got another answer: {entry}"
 
     def check_all_applied(self) -> None:
         """Where nothing refuses for good, every patient write is applied in the end."""
@@ -277,7 +296,12 @@ class Trial:
             for entry in entries:
                 assert not entry.patient or entry.applied, f"never applied: {entry}"
 
-    def check_nobody_impatient_waited(self) -> None:
+    def check_all_before_close_applied(self) -> None:
+        """Where the store takes everything, what was handed over before `close` is committed."""
+        for entry in self._before_close:
+            assert entry.applied, f"handed over before close, and refused: {entry}"
+
+    def check_impatient_did_not_wait(self) -> None:
         """Time passes only when nothing can run, as long as the scheduler lets no timeout end early."""
         if self._scheduler.early:
             return
@@ -353,7 +377,7 @@ def _with_a_bad_one(scheduler: Scheduler, **store: Any) -> Trial:
 
 
 def _impatient(scheduler: Scheduler, **store: Any) -> Trial:
-    """While the database is away, those who would rather know than wait are told at once, in whatever way they come."""
+    """While the database is away, impatient writes are refused at once, however they are handed over."""
     trial = Trial(scheduler, Recorder(scheduler, down_until=scheduler.time + 5.0, **store))
 
     async def main() -> None:
@@ -418,7 +442,7 @@ class _Sqlite:
         fault = _FAULTS[self._scheduler.choose("apply fails", len(_FAULTS))] if self._faults else "none"
         self._faults -= fault != "none"
         if fault == "before":
-            raise StoreUnavailable("the database did not hear this")
+            raise StoreUnavailable("the database did not receive this")
         answers = self.store.apply(ops, now)
         if fault == "after":
             raise StoreUnavailable("the answer was lost")
@@ -472,10 +496,16 @@ SMALL = [
     _case("inline, a call fails", _loop_and_thread, Trial.check_all_applied, prompt=True, faults=1),
     _case("a run is held up", _loop_and_thread, Trial.check_all_applied, held=_HELD),
     _case("one write is bad", _with_a_bad_one),
-    _case("close in the middle", _loop_and_thread, close=Trial.close_now),
-    _case("close in the middle, inline", _loop_and_thread, close=Trial.close_now, prompt=True),
+    _case("close in the middle", _loop_and_thread, Trial.check_all_before_close_applied, close=Trial.close_now),
+    _case(
+        "close in the middle, inline",
+        _loop_and_thread,
+        Trial.check_all_before_close_applied,
+        close=Trial.close_now,
+        prompt=True,
+    ),
     _case("close while a thread's run is held up", _loop_and_thread, close=Trial.close_now, held={"b": 3}),
-    _case("impatient writes in an outage", _impatient, Trial.check_all_applied, Trial.check_nobody_impatient_waited),
+    _case("impatient writes in an outage", _impatient, Trial.check_all_applied, Trial.check_impatient_did_not_wait),
 ]
 """Small enough to be searched for every interleaving with a preemption or two."""
 
@@ -490,6 +520,7 @@ LARGE = [
     ),
     _case("a bad write, calls fail", _with_a_bad_one, faults=2),
     _case("a bad write inline, calls fail, close", _with_a_bad_one, faults=2, prompt=True, close=Trial.close_now),
+    _case("close, a group", _together, Trial.check_all_before_close_applied, close=Trial.close_now),
     _case("close, calls fail", _two_threads, faults=2, close=Trial.close_now),
     _case("close, calls fail, inline", _two_threads, faults=2, close=Trial.close_now, prompt=True),
     _case("close, held up, calls fail", _together, faults=2, held={"a": 3, "c": 2}, close=Trial.close_now),
@@ -501,7 +532,7 @@ LARGE = [
         close=Trial.close_now,
         prompt=True,
     ),
-    _case("impatient inline", _impatient, Trial.check_all_applied, Trial.check_nobody_impatient_waited, prompt=True),
+    _case("impatient inline", _impatient, Trial.check_all_applied, Trial.check_impatient_did_not_wait, prompt=True),
     _case("impatient, close", _impatient, close=Trial.close_now),
     _case("impatient, held up", _impatient, Trial.check_all_applied, held={"a": 2, "b": 1, "c": 2, "d": 1}),
     _case("two loops, calls fail", _two_loops, Trial.check_all_applied, faults=2),

@@ -61,7 +61,7 @@ class WatchedStore:
                 fault = _FAULTS[self._scheduler.choose(f"store.{name} fails", len(_FAULTS))]
                 self._faults[name] -= fault != "none"
             if fault == "before":
-                raise StoreUnavailable(f"{name}: the database did not hear this")
+                raise StoreUnavailable(f"{name}: the database did not receive this")
             answer = found(*args, **kwargs)
             self._scheduler.point("return from", f"store.{name}")
             if fault == "after":
@@ -81,7 +81,7 @@ class _Backstage(Backstage):
 
 
 class Ledger:
-    """What was executed, by everyone in the fleet."""
+    """What all processes of the fleet have executed."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -100,7 +100,7 @@ class Ledger:
 
 
 class Member:
-    """One app of the fleet. It knows the functions that it is told to know: registering all of them takes a while."""
+    """One app of the fleet. It registers only the functions that are named: registering all of them takes a while."""
 
     def __init__(
         self, fleet: Fleet, number: int, knows: tuple[str, ...], faults: dict[str, int] | None, **settings: Any
@@ -292,8 +292,8 @@ class Member:
 
         @self.app.workflow
         async def listener(what: str) -> str:
-            heard = await run.receive(_NEWS)
-            return heard + await note(what)
+            message = await run.receive(_NEWS)
+            return message + await note(what)
 
         return listener
 
@@ -453,7 +453,7 @@ _template: Path | None = None
 
 
 def _made_template() -> Path:
-    """A file with its tables made: making them anew would take longer than most schedules."""
+    """A file with its tables. Creating them for each schedule would take longer than most schedules."""
     global _template  # noqa: PLW0603
     if _template is None or not _template.exists():
         _template = Path(tempfile.mkdtemp(prefix="interleavings-"), "template.db")

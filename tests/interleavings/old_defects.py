@@ -13,7 +13,6 @@ from mainspring.errors import StoreError
 from mainspring.services.service import Service
 from mainspring.services.stock import Stock
 from mainspring.store.committer import Committer
-from mainspring.store.lane import SlowLane
 from mainspring.store.tickets import answer
 
 if TYPE_CHECKING:
@@ -24,17 +23,16 @@ if TYPE_CHECKING:
 
 def _work_before_turn(self: Any) -> None:
     """The committer's thread took writes from the line before it had the turn: a caller could commit later ones first."""
-    pause = 0.0
-    while True:
+    pause, last = 0.0, False
+    while not last:
         self._rest(pause)
         self._awake = False
+        last = self._closing.is_set()
         tickets = self._take()
         with self._turn:
             if tickets:
                 self._commit(tickets)
-            pause = self._serve_all(pause)
-        if self._closing.is_set() and not pause and not self._pending:
-            return
+            pause = self._serve_all(pause, last=last)
 
 
 def _retry_at_the_end(self: Any, tickets: list[Ticket], error: StoreError) -> None:
@@ -44,32 +42,25 @@ def _retry_at_the_end(self: Any, tickets: list[Ticket], error: StoreError) -> No
     answer(self._clock, impatient, [error] * len(impatient))
 
 
-def _wake_inside(self: Any, loop: Any, at_once: Any) -> None:
-    """A loop that committed inline waited for the turn while it had the database, and a thread the other way round."""
-    self._planned.discard(loop)
-    with at_once() as free:
-        if free and not self._failing and self._turn.acquire(blocking=False):
-            self._serve_inline()
-        self._leave_rest_to_thread()
-
-
-def _join_unstarted(self: Any) -> None:
-    """The end of the slow lane met a thread of it that was made and not yet started."""
-    self._closing.set()
-    if self._thread is not None:
-        self._thread.join()
-
-
 def _work_until_the_line_is_empty(self: Any) -> None:
-    """At close the thread waited to be woken for a write that its own caller then committed: `close` never returned."""
+    """At close the thread waited for a wake-up when a write was in the line that its caller then committed: a hang."""
     pause = 0.0
     while True:
         self._rest(pause)
         self._awake = False
         with self._turn:
-            pause = self._serve_all(pause)
+            pause = self._serve_all(pause, last=self._closing.is_set())
         if self._closing.is_set() and not pause and not self._pending:
             return
+
+
+def _serve_inline_at_close(self: Any) -> None:
+    """A caller committed inline while `close` refused: an outcome was refused, and the end of its run committed."""
+    try:
+        if tickets := self._take():
+            self._commit(tickets)
+    finally:
+        self._turn.release()
 
 
 def _commit_and_keep_diverted(self: Any, tickets: list[Ticket]) -> Exception | None:
@@ -92,52 +83,41 @@ def _doubt_nothing(self: Any) -> None:
 
 
 _REST = Service._rest
-DEFECTS = {
+DEFECTS: dict[str, tuple[type[Any], dict[str, Any], str]] = {
     "the thread takes writes before it has the turn": (
         Committer,
-        "_work",
-        _work_before_turn,
+        {"_work": _work_before_turn},
         "committer: a loop and a thread",
     ),
     "failed writes go to the end of the line": (
         Committer,
-        "_retry_later",
-        _retry_at_the_end,
+        {"_retry_later": _retry_at_the_end},
         "committer: a loop and a thread, a call fails",
-    ),
-    "close waits for a wake-up that does not come": (
-        Committer,
-        "_work",
-        _work_until_the_line_is_empty,
-        "committer: close in the middle, inline",
     ),
     "diverted writes also go back to the line": (
         Committer,
-        "_commit",
-        _commit_and_keep_diverted,
+        {"_commit": _commit_and_keep_diverted},
         "committer: held up, calls fail",
     ),
-    "the turn is awaited with the database in hand": (
+    "a caller commits inline while close refuses": (
         Committer,
-        "_commit_here",
-        _wake_inside,
+        {"_serve_inline": _serve_inline_at_close},
+        "committer: close, calls fail, inline",
+    ),
+    "close waits for a wake-up that does not come": (
+        Committer,
+        {"_serve_inline": _serve_inline_at_close, "_work": _work_until_the_line_is_empty},
         "committer: close in the middle, inline",
     ),
-    "the slow lane's thread is joined before it starts": (
-        SlowLane,
-        "close",
-        _join_unstarted,
-        "committer: close while a thread's run is held up",
-    ),
-    "a kick is lost": (Service, "_rest", _rest_without_looking, "worker: four runs of a serial queue"),
-    "a lost answer of a claim is forgotten": (Stock, "doubt", _doubt_nothing, "worker: a claim fails"),
+    "a kick is lost": (Service, {"_rest": _rest_without_looking}, "worker: four runs of a serial queue"),
+    "a lost answer of a claim is forgotten": (Stock, {"doubt": _doubt_nothing}, "worker: a claim fails"),
 }
-"""Each with where it goes, and the case that shows it."""
+"""Each with the class it goes into, its methods, and the case that shows it."""
 
 
 @contextlib.contextmanager
 def put_back(name: str) -> Generator[str]:
     """The library with one of them; the name of the case that shows it."""
-    owner, method, defect, case = DEFECTS[name]
-    with mock.patch.object(owner, method, defect):
+    owner, methods, case = DEFECTS[name]
+    with mock.patch.multiple(owner, **methods):
         yield case

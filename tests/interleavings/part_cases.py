@@ -21,7 +21,7 @@ _END = Ending("a", State.SUCCEEDED, None, None, None)
 
 
 class _Waiters:
-    """Those who wait for the end of run `a`, and the store that knows of it."""
+    """Waiters for the end of run `a`, and the store that knows of it."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -37,14 +37,14 @@ class _Waiters:
         return found
 
     def wait(self) -> None:
-        """As a result is waited for: first have oneself told, then look whether it is too late for that."""
+        """As `result()` waits: first subscribe, then look whether the run has ended already."""
         self.endings.watch("a", self.told.append)
         if self._ask(["a"])["a"] is not None:
             self.endings.unwatch("a", self.told.append)
             self.told.append(_END)
 
     def end(self) -> None:
-        """The run ends, and the store says that something has."""
+        """The run ends, and the store sends a signal."""
         self._ended = True
         self.endings.look(frozenset({"a"}))
 
@@ -62,7 +62,7 @@ def _together(scheduler: Scheduler, *work: Callable[[], None]) -> None:
         thread.join()
 
 
-def _everybody_is_told(scheduler: Scheduler, end: str) -> None:
+def _all_are_notified(scheduler: Scheduler, end: str) -> None:
     waiters = _Waiters(scheduler)
     _together(scheduler, waiters.wait, waiters.wait, getattr(waiters, end))
     scheduler.wait("wait for", "the end of the run", lambda: len(waiters.told) >= 2)
@@ -70,7 +70,7 @@ def _everybody_is_told(scheduler: Scheduler, end: str) -> None:
     assert set(waiters.told) == {_END}
 
 
-def _close_while_somebody_begins_to_wait(scheduler: Scheduler) -> None:
+def _wait_against_close(scheduler: Scheduler) -> None:
     waiters = _Waiters(scheduler)
     _together(scheduler, waiters.wait, waiters.endings.close)
 
@@ -80,8 +80,8 @@ def _case(name: str, run: Callable[[Scheduler], None]) -> list[Case]:
 
 
 CASES = [
-    *_case("the end of a run is told to all who wait", lambda scheduler: _everybody_is_told(scheduler, "end")),
-    *_case("an end in this process is told to all who wait", lambda scheduler: _everybody_is_told(scheduler, "settle")),
+    *_case("the end of a run reaches all waiters", lambda scheduler: _all_are_notified(scheduler, "end")),
+    *_case("an end in this process reaches all waiters", lambda scheduler: _all_are_notified(scheduler, "settle")),
 ]
-LISTED = [*_case("waiting for an end against close", _close_while_somebody_begins_to_wait)]
+LISTED = [*_case("waiting for an end against close", _wait_against_close)]
 """Cases of defects that are known (E14). To be moved to `CASES` with their mends."""

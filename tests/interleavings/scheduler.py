@@ -142,7 +142,7 @@ class Controlled:
         return f"{self.name} ({self.number})"
 
     def forget(self) -> None:
-        """Let go of the program: whoever keeps the scheduler does not keep all that it ran."""
+        """Drop the program: a reference to the scheduler must not keep all that it ran."""
         self.work, self.ready, self.thing = _nothing, None, str(self.thing)
 
     @property
@@ -256,7 +256,7 @@ class Scheduler:
         self._aborting = True
         self._over.set()
 
-    # -- for whoever explores --------------------------------------------------------------------------------------------
+    # -- for the explorer --------------------------------------------------------------------------------------------
     def run(self, main: Callable[[], object]) -> None:
         """Run `main` and whatever it starts to the end. `finding` says what went wrong."""
         first = self._running = self.start("main", main)

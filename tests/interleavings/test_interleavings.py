@@ -30,7 +30,7 @@ def test_no_order_of_lines_breaks_a_promise_of_the_committer(case: Case) -> None
 
 
 @_each(part_cases.CASES)
-def test_everybody_who_waits_for_a_run_is_told_of_its_end(case: Case) -> None:
+def test_the_end_of_a_run_reaches_all_waiters(case: Case) -> None:
     exhaust(case, 1, most=300)
 
 

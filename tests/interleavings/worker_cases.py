@@ -77,12 +77,12 @@ def _simple_against_stop(fleet: Fleet, function: str, **settings: Any) -> None:
 
 
 def _wait_against_stop(fleet: Fleet) -> None:
-    """Somebody begins to wait for a result while the process leaves."""
+    """A caller begins to wait for a result while the process leaves."""
     process = fleet.process().ready()
     with fleet.scheduler.exploring():
         process.ask_to_leave()
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            process.begin(outcome_of(process.member.app.handle("nobody")))
+            process.begin(outcome_of(process.member.app.handle("unknown")))
         process.leave()
 
 
@@ -97,7 +97,7 @@ def _dropped_start(fleet: Fleet, **options: Any) -> None:
 
 
 def _declared_dead(fleet: Fleet, function: str) -> None:
-    """A worker that is declared dead begins anew under another name; what it had is executed by it or by others."""
+    """A worker that is declared dead enters the fleet under a new id, and its runs are executed."""
     fleet.executions = 2
     process = fleet.process(function, lease=3.0).ready()
     with fleet.scheduler.exploring():
@@ -241,14 +241,14 @@ def _message(fleet: Fleet, **settings: Any) -> None:
     process = fleet.process("listener", **settings).ready()
     with fleet.scheduler.exploring():
         process.start(process.member.listener, "a", id="a")
-        process.do(process.member.app.send("a", "news", "heard, "))
-        assert process.outcome("a") == "heard, did a"
+        process.do(process.member.app.send("a", "news", "received, "))
+        assert process.outcome("a") == "received, did a"
         process.check_all_ended()
     process.leave()
 
 
 def _event(fleet: Fleet, **settings: Any) -> None:
-    """Somebody waits for an event that is set at that moment."""
+    """A caller waits for an event that is set at that moment."""
     process = fleet.process("reporter", **settings).ready()
     with fleet.scheduler.exploring():
         process.start(process.member.reporter, "a", id="a")

@@ -136,22 +136,24 @@ class Committer:
     def _refuse_rest(self) -> None:
         """Answer what is handed over after the end."""
         with self._turn:
-            while late := self._take():
-                answer(self._clock, late, [StoreUnavailable("the connection to the database is closed")] * len(late))
+            self._refuse(StoreUnavailable("the connection to the database is closed"))
+
+    def _refuse(self, error: StoreError) -> None:
+        """Answer everything in the line. From then on nothing is committed: it could be the end of a run without its last outcome."""
+        while late := self._take():
+            answer(self._clock, late, [error] * len(late))
 
     # -- committing: only by the holder of the turn ----------------------------------------------------------------------
     def _work(self) -> None:
-        pause = 0.0
-        while True:
+        pause, last = 0.0, False
+        while not last:
             self._rest(pause)
             # Both before the line is looked at: a write that is appended from now on sends another wake-up, and every write that
-            # was handed over before `close` is in the line. `close` refuses the rest, so this must not wait for it.
+            # was handed over before `close` is in the line.
             self._awake = False
-            closing = self._closing.is_set()
+            last = self._closing.is_set()
             with self._turn:
-                pause = self._serve_all(pause)
-            if closing and not pause:
-                return
+                pause = self._serve_all(pause, last=last)
 
     def _rest(self, pause: float) -> None:
         """Wait for a wake-up; after a failure for so many seconds at most, and for those only, unless an impatient write comes."""
@@ -168,16 +170,15 @@ class Committer:
             if any(not ticket.patient for ticket in self._pending.copy()):
                 return
 
-    def _serve_all(self, pause: float) -> float:
+    def _serve_all(self, pause: float, *, last: bool) -> float:
         """Commit until the line is empty. Seconds until the next try, if the database does not take writes."""
         while tickets := self._take():
             error = self._commit(tickets)
             if error is None:
                 pause = 0.0
                 continue
-            if self._closing.is_set():
-                while left := self._take():
-                    answer(self._clock, left, [error] * len(left))
+            if last:
+                self._refuse(error)
                 return 0.0
             self._failing = True
             pause = min(pause * 2 or _FIRST_PAUSE, _LONGEST_PAUSE)
@@ -187,9 +188,9 @@ class Committer:
         return 0.0
 
     def _serve_inline(self) -> None:
-        """Commit a batch on the thread of a caller, which has the turn and gives it back."""
+        """Commit a batch on the thread of a caller, which has the turn and gives it back. Not once `close` has begun: see `_refuse`."""
         try:
-            if tickets := self._take():
+            if not self._closing.is_set() and (tickets := self._take()):
                 self._commit(tickets)
         finally:
             self._turn.release()
@@ -210,9 +211,7 @@ class Committer:
 
     def _commit(self, tickets: list[Ticket]) -> StoreError | None:
         """Commit a batch and answer it. If the database does not take it, patient writes go back to the line; the error says why."""
-        tickets = self._lane.divert(
-            tickets
-        )  # those that stay there are no longer in this batch, whatever becomes of it
+        tickets = self._lane.divert(tickets)  # writes that stay there have left this batch, whatever becomes of it
         if not tickets:
             return None
         error = self._try(tickets)

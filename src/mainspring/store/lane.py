@@ -61,8 +61,7 @@ class SlowLane:
     def close(self) -> None:
         """Try once more, then give up on what is still held up."""
         self._closing.set()
-        with self._lock:  # a thread that is about to be started cannot be joined yet
-            thread = self._thread
+        thread = self._thread
         if thread is not None:
             thread.join()
 
