@@ -73,7 +73,7 @@ def _search(names: list[str], minutes: float, first: int, preemptions: int | Non
                 if preemptions is None:
                     report = walk(BY_NAME[name], range(seeds[name], sys.maxsize), seconds=min(seconds, _ROUND))
                 else:
-                    report = exhaust(BY_NAME[name], preemptions, seconds=seconds)
+                    report = exhaust(BY_NAME[name], preemptions, seconds=seconds / len(left))
                     left.remove(name)
             except Broken as found:
                 click.echo(str(found))

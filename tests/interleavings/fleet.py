@@ -243,6 +243,37 @@ class Member:
         return slow
 
     @cached_property
+    def booking(self) -> Any:
+        """A workflow that undoes its first step when it is cancelled in its second, which takes a while."""
+        ledger, note = self._ledger, self.note
+
+        @self.app.step
+        async def hold(what: str) -> str:
+            await asyncio.sleep(1.0)
+            return ledger.execute(what)
+
+        @self.app.workflow
+        async def booking(what: str) -> str:
+            async with run.undo() as undo:
+                await note(f"{what} booked")
+                undo.push(note.bind(f"{what} undone"))
+                return await hold(what)
+
+        return booking
+
+    @cached_property
+    def once(self) -> Any:
+        """A workflow that is never started twice."""
+        ledger = self._ledger
+
+        @self.app.workflow(at_most_once=True)
+        async def once(what: str) -> str:
+            await asyncio.sleep(0.5)
+            return ledger.execute(what)
+
+        return once
+
+    @cached_property
     def sleeper(self) -> Any:
         """A workflow that sleeps twice, shortly."""
         note: AsyncFn[[str], str] = self.note

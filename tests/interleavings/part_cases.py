@@ -84,4 +84,4 @@ CASES = [
     *_case("an end in this process reaches all waiters", lambda scheduler: _all_are_notified(scheduler, "settle")),
 ]
 LISTED = [*_case("waiting for an end against close", _wait_against_close)]
-"""Cases of defects that are known (E14). To be moved to `CASES` with their mends."""
+"""A defect that is known: `close` joins a thread that is not started yet. To be moved to `CASES` when it is mended."""

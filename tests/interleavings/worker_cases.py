@@ -110,6 +110,45 @@ def _declared_dead(fleet: Fleet, function: str) -> None:
     _second_life(fleet, function)
 
 
+def _cancel_and_stop(fleet: Fleet) -> None:
+    """A run that is cancelled while its process stops is undone, here or elsewhere."""
+    process = fleet.process("booking").ready()
+    process.start(process.member.booking, "a", id="a")
+    with fleet.scheduler.exploring():
+        process.ask_to_leave()
+        with contextlib.suppress(MainspringError, RuntimeError):  # the process has left
+            process.do(process.member.app.handle("a").cancel())
+        process.leave()
+    second = fleet.process("booking").ready()
+    second.check_all_ended(a="succeeded|cancelled")
+    executed = fleet.ledger.executed
+    cancelled = second.outcome("a") == "RunCancelled"
+    second.leave()
+    assert executed["a undone"] == (executed["a booked"] if cancelled else 0), executed
+
+
+def _dead_while_stopping(fleet: Fleet) -> None:
+    """A worker that is declared dead during its grace leaves all the same, and nothing of it goes on."""
+    fleet.executions = 2
+    process = fleet.process("booking", lease=0.9).ready()
+    process.start(process.member.booking, "a", id="a")
+    with fleet.scheduler.exploring():
+        process.ask_to_leave()
+        process.retire()
+        process.leave()
+    _second_life(fleet, "booking")
+
+
+def _drain_when_declared_dead(fleet: Fleet) -> None:
+    fleet.executions = 2
+    process = fleet.process("order", lease=3.0).ready()
+    with fleet.scheduler.exploring():
+        process.start(process.member.order, "a", id="a", queue="wide")
+        process.retire()
+        process.do(process.member.app.drain())
+    process.leave()
+
+
 # -- cancel --------------------------------------------------------------------------------------------------------------
 def _claim_against_end(fleet: Fleet, function: str, verb: str, **options: Any) -> None:
     process = fleet.process(function, concurrency=2).ready()
@@ -421,8 +460,12 @@ LISTED = [
     _case("sleeps, parked", _plain, "sleeper", **PARKED),
     _case("a receive times out against stop", _simple_against_stop, "patient_listener"),
     _case("a step is retried against stop", _simple_against_stop, "stubborn"),
+    _case("cancel and stop, with compensation", _cancel_and_stop),
+    _case("at most once against stop", _simple_against_stop, "once"),
+    _case("declared dead while stopping", _dead_while_stopping),
+    _case("declared dead while draining", _drain_when_declared_dead),
 ]
-"""Cases of defects that are known (E1, E2, E3, E6 and the lost retry). To be moved to `CASES` with their mends."""
+"""Cases of defects that are known (starts that are cancelled or come late, parking, stops, and workers that are declared dead). To be moved to `CASES` when they are mended."""
 
 
 def with_lines(case: Case) -> Case:
