@@ -63,8 +63,9 @@ soak: $(DEV) ## kill workers and restart PostgreSQL at random for MINUTES=10, th
 bench: $(DEV) $(PEERS) ## measure against the bare databases and DBOS, as ratios; ARGS="--only sequential" picks
 	$(PY) -m bench.run --peer-python $(BENCH_VENV)/bin/python $(ARGS)
 
-simulate: $(DEV) ## simulate fleets in which everything goes wrong, under SEEDS=1000 seeds
+simulate: $(DEV) ## simulate fleets in which everything goes wrong, under SEEDS=1000 seeds; explore the orders of threads for MINUTES=10
 	$(PY) -m tests.simulation --seeds $(SEEDS) $(ARGS)
+	$(PY) -m tests.interleavings --minutes $(MINUTES)
 
 upgrade: ## pin the newest versions of everything in constraints.txt
 	rm -rf build/upgrade && mkdir -p build

@@ -95,8 +95,8 @@ class Committer:
         with at_once() as free:
             if free and not self._failing and self._turn.acquire(blocking=False):
                 self._serve_inline()
-                return
-        self._wake_thread()
+        # Not before `at_once` is left: this may wait for a holder of the turn, who may wait for the database.
+        self._leave_rest_to_thread()
 
     def commit_all(self, ops: Sequence[Op], *, patient: bool = True) -> asyncio.Future[list[Any]]:
         """Hand over many writes; the future has all their answers, exceptions among them, in order."""
@@ -115,8 +115,7 @@ class Committer:
         self._pending.append(ticket)
         if not self._failing and self._turn.acquire(blocking=False):
             self._serve_inline()
-        else:
-            self._wake_thread()
+        self._leave_rest_to_thread()
         return ticket.wait()
 
     def close(self) -> None:
@@ -137,19 +136,24 @@ class Committer:
     def _refuse_rest(self) -> None:
         """Answer what is handed over after the end."""
         with self._turn:
-            while late := self._take():
-                answer(self._clock, late, [StoreUnavailable("the connection to the database is closed")] * len(late))
+            self._refuse(StoreUnavailable("the connection to the database is closed"))
+
+    def _refuse(self, error: StoreError) -> None:
+        """Answer everything in the line. From then on nothing is committed: it could be the end of a run without its last outcome."""
+        while late := self._take():
+            answer(self._clock, late, [error] * len(late))
 
     # -- committing: only by the holder of the turn ----------------------------------------------------------------------
     def _work(self) -> None:
-        pause = 0.0
-        while True:
+        pause, last = 0.0, False
+        while not last:
             self._rest(pause)
-            self._awake = False  # before the line is looked at: who appends from now on sends another wake-up
+            # Both before the line is looked at: a write that is appended from now on sends another wake-up, and every write that
+            # was handed over before `close` is in the line.
+            self._awake = False
+            last = self._closing.is_set()
             with self._turn:
-                pause = self._serve_all(pause)
-            if self._closing.is_set() and not pause and not self._pending:
-                return
+                pause = self._serve_all(pause, last=last)
 
     def _rest(self, pause: float) -> None:
         """Wait for a wake-up; after a failure for so many seconds at most, and for those only, unless an impatient write comes."""
@@ -166,16 +170,15 @@ class Committer:
             if any(not ticket.patient for ticket in self._pending.copy()):
                 return
 
-    def _serve_all(self, pause: float) -> float:
+    def _serve_all(self, pause: float, *, last: bool) -> float:
         """Commit until the line is empty. Seconds until the next try, if the database does not take writes."""
         while tickets := self._take():
-            error = self._serve(tickets, wait=True)
+            error = self._serve(tickets)
             if error is None:
                 pause = 0.0
                 continue
-            if self._closing.is_set():
-                while left := self._take():
-                    answer(self._clock, left, [error] * len(left))
+            if last:
+                self._refuse(error)
                 return 0.0
             self._failing = True
             pause = min(pause * 2 or _FIRST_PAUSE, _LONGEST_PAUSE)
@@ -185,12 +188,15 @@ class Committer:
         return 0.0
 
     def _serve_inline(self) -> None:
-        """Commit a batch on the thread of a caller, which has the turn. The rest, and what fails, is the thread's."""
+        """Commit a batch on the thread of a caller, which has the turn and gives it back. Not once `close` has begun: see `_refuse`."""
         try:
-            if tickets := self._take():
-                self._serve(tickets, wait=False)
+            if not self._closing.is_set() and (tickets := self._take()):
+                self._serve(tickets)
         finally:
             self._turn.release()
+
+    def _leave_rest_to_thread(self) -> None:
+        """Wake the thread for what is in the line: writes that failed, that did not fit, or that came meanwhile."""
         if self._pending:
             self._wake_thread()
 
@@ -203,20 +209,20 @@ class Committer:
         """Back to the front of the line: nothing that was handed over later may commit first."""
         self._pending.extendleft(reversed(tickets))
 
-    def _serve(self, tickets: list[Ticket], *, wait: bool) -> StoreError | None:
-        """Commit a batch and answer it. If the database does not take it, patient writes go back to the line; the error says why.
-
-        A caller that does not `wait` leaves them to the thread, at once.
-        """
+    def _serve(self, tickets: list[Ticket]) -> StoreError | None:
+        """Commit a batch and answer it. If the database does not take it, patient writes go back to the line; the error says why."""
+        tickets = self._lane.divert(tickets)  # writes that stay there have left this batch, whatever becomes of it
+        if not tickets:
+            return None
         error = self._try(tickets)
         if isinstance(error, StoreError):
             self._retry_later(tickets, error)
-            if not wait:
-                self._wake_thread()
             return error
         if error is None:
             return None
         for number, ticket in enumerate(tickets):
+            if not self._lane.divert([ticket]):  # an earlier one of its run was held up just now
+                continue
             alone = self._try([ticket])
             if isinstance(alone, StoreError):
                 self._retry_later(tickets[number:], alone)
@@ -230,9 +236,6 @@ class Committer:
 
     def _try(self, tickets: list[Ticket]) -> Exception | None:
         """Apply writes and answer them; the exception if none of them was applied."""
-        tickets = self._lane.divert(tickets)
-        if not tickets:
-            return None
         try:
             answers = self._apply([ticket.op for ticket in tickets], self._clock.now())
         except Exception as error:  # noqa: BLE001  (what it means is the caller's to say)
