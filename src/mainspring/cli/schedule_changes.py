@@ -276,7 +276,10 @@ def skip(schedule: str, url: str, reason: str | None, when: str | None, *, undo:
 @url_option
 @reason_option
 def delete(schedules: tuple[str, ...], url: str, reason: str | None, *, yes: bool) -> None:
-    """Forget schedules and their ticks. Runs that they have started go on. An ID of - reads ids from stdin."""
+    """Forget schedules and their ticks. An ID of - reads ids from stdin.
+
+    Runs that they have started go on; those that wait for their turn are cancelled.
+    """
     ids = ids_from(schedules)
     if not yes:
         if "-" in schedules:

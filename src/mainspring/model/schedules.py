@@ -60,9 +60,9 @@ class Outcome(StrEnum):
     PAUSED = "paused"
     """The schedule was paused, stopped or out of actions."""
     DROPPED = "dropped"
-    """The buffer was full."""
+    """The buffer was full, or its backfill or its run was stopped while it waited."""
     REPLACED = "replaced"
-    """A later tick took its place."""
+    """A later tick took its place, or a backfill had taken its time before."""
     START_FAILED = "start_failed"
 
     @property
@@ -173,7 +173,7 @@ class Backfill(Struct):
     stopped: bool = False
     started: int = 0
     skipped: int = 0
-    """Times that had a run already."""
+    """Times that had a run already, or that were left to the clock."""
 
 
 class Hook(Struct, frozen=True):

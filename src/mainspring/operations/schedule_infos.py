@@ -68,7 +68,7 @@ class BackfillInfo:
     started: int
     """Ticks it has made so far."""
     skipped: int
-    """Times that had a run already."""
+    """Times that had a run already, or that were left to the clock."""
     reached: datetime
     """Everything up to here is done with."""
     created: datetime

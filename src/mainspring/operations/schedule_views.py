@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from mainspring.model.clock import Clock
-    from mainspring.model.schedules import Schedule
+    from mainspring.model.schedules import Backfill, Schedule
     from mainspring.operations.schedule_audit import ScheduleAudit
     from mainspring.operations.schedule_infos import BackfillInfo, ScheduleDescription, TickInfo
     from mainspring.store.schedules import ScheduleStore
@@ -71,10 +71,13 @@ class ScheduleViews:
         return [backfill_info(each) for each in self._store.backfills(schedule)]
 
     def get_backfill(self, backfill: str) -> BackfillInfo:
+        return backfill_info(self._backfill(backfill))
+
+    def _backfill(self, backfill: str) -> Backfill:
         found = self._store.backfill(backfill)
         if found is None:
             raise NotFound(f"there is no backfill {backfill!r}")
-        return backfill_info(found)
+        return found
 
     def audit(self, schedule: str, since: datetime, until: datetime | None = None) -> ScheduleAudit:
         """What became of all times of a schedule in a stretch of time, classified; and whether one is not accounted for."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +69,7 @@ class Schedules(ScheduleViews):
         ticks = [Tick(row.id, second, request, Source.TRIGGER, now, Outcome.PENDING)] if trigger else []
         how = _backfill_overlap(definition.policy)
         backfills = [
-            _new_backfill(f"{request}-{number}", row.id, (to_micros(start), to_micros(end)), how, now)
+            _new_backfill(f"{request}-{number}", row.id, (to_micros(start), to_micros(end)), how, now + number)
             for number, (start, end) in enumerate(backfill)
         ]
         if ticks or backfills:
@@ -166,7 +165,7 @@ class Schedules(ScheduleViews):
         return [row.id for row in rows if row.version is None and row.id not in kept]
 
     def delete(self, schedule: str) -> None:
-        """Forget a schedule and its ticks. Runs that it has started go on."""
+        """Forget a schedule and its ticks. Runs that it has started go on; those that wait for their turn are cancelled."""
         self._change(schedule, lambda control: control.delete())
 
     # -- steering ------------------------------------------------------------------------------------------------------
@@ -200,13 +199,9 @@ class Schedules(ScheduleViews):
         return self._skip(schedule, when, undo=True)
 
     def _skip(self, schedule: str, when: datetime | None, *, undo: bool) -> datetime:
-        before = set(json.loads(self._get(schedule).skips))
         moment = None if when is None else to_micros(when)
-        if moment is not None and not undo and moment in before:
-            return to_datetime(moment)
         plan = self._change(schedule, lambda control: control.skip(moment, undo=undo))
-        changed = before ^ set(json.loads(plan.schedule.skips))
-        return to_datetime(moment if moment is not None else (min if undo else max)(changed))
+        return to_datetime(plan.nominal)
 
     # -- backfills -----------------------------------------------------------------------------------------------------
     def backfill(
@@ -232,9 +227,9 @@ class Schedules(ScheduleViews):
 
     def stop_backfill(self, backfill: str) -> BackfillInfo:
         """Make no more ticks for it, and drop those that wait. Runs it has started go on."""
-        found = self.get_backfill(backfill)
-        if found.state == "running":
-            self._change(found.schedule, lambda control: control.stop_backfill(backfill))
+        found = self._backfill(backfill)
+        if not found.stopped:
+            self._change(found.schedule, lambda control: control.stop_backfill(found))
         return self.get_backfill(backfill)
 
     # -- ways to the store ---------------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from mainspring.errors import Conflict, InvalidInput
 from mainspring.model.clock import SECOND
 from mainspring.model.schedules import Outcome, Source, Tick
@@ -92,8 +94,10 @@ class Control:
     def skip(self, when: int | None, *, undo: bool = False) -> Decide:
         def change(planning: Planning) -> None:
             nominal = _to_unskip(planning, when) if undo else _to_skip(planning, when, self._now)
-            (planning.skips.discard if undo else planning.skips.add)(nominal)
-            planning.schedule.revision += 1
+            planning.plan.nominal = nominal
+            if undo or nominal not in planning.skips:
+                planning.skips ^= {nominal}
+                planning.schedule.revision += 1
 
         return self._after_now(change)
 
@@ -124,33 +128,41 @@ class Control:
         """Take note of a backfill. Its ticks are made by the passes that follow."""
 
         def change(planning: Planning) -> None:
-            planning.plan.backfills.append(new)
+            latest = max((each.created for each in planning.situation.backfills), default=new.created - 1)
+            planning.plan.backfills.append(structs.replace(new, created=max(new.created, latest + 1)))
             planning.more = True
 
         return self._after_now(change)
 
-    def stop_backfill(self, backfill: str) -> Decide:
+    def stop_backfill(self, backfill: Backfill) -> Decide:
+        """Make no more ticks for a backfill, and drop those that wait, also when it has made its last one."""
+
         def decide(situation: Situation) -> Plan:
-            stopped = [each for each in situation.backfills if each.id == backfill]
-            situation.backfills = [each for each in situation.backfills if each.id != backfill]
-            situation.waiting, dropped = (
-                [tick for tick in situation.waiting if tick.request != backfill],
-                [tick for tick in situation.waiting if tick.request == backfill],
+            active = [each for each in situation.backfills if each.id == backfill.id]
+            dropped = [tick for tick in situation.waiting if tick.request == backfill.id]
+            others = structs.replace(  # a plan may be made twice from one situation, which therefore stays as it is
+                situation,
+                backfills=[each for each in situation.backfills if each.id != backfill.id],
+                waiting=[tick for tick in situation.waiting if tick.request != backfill.id],
             )
-            plan = Planning(situation, self._now, self._new_uid).run()
-            for each in stopped:
-                each.completed, each.stopped = self._now, True
-                plan.backfills.append(each)
+            planning = Planning(others, self._now, self._new_uid)
+            planning.run()
             for tick in dropped:
-                tick.outcome, tick.reason, tick.acted = Outcome.DROPPED, "its backfill was stopped", self._now
-                plan.ticks.append(tick)
-            return plan
+                planning.drop(structs.replace(tick), "its backfill was stopped")
+            for each in active or ([backfill] if dropped else []):
+                ended = each.completed if each.completed is not None else self._now
+                planning.plan.backfills.append(structs.replace(each, completed=ended, stopped=True))
+            return planning.finished()
 
         return decide
 
     def delete(self) -> Decide:
+        """Forget the schedule. Runs that it has promised and not started would never begin: they are cancelled."""
+
         def decide(situation: Situation) -> Plan:
-            return Plan(situation.schedule, deleted=True)
+            reason = f"schedule {situation.schedule.id} was deleted before its turn came"
+            promised = {tick.run: reason for tick in situation.waiting if tick.run is not None}
+            return Plan(situation.schedule, cancels=promised, deleted=True)
 
         return decide
 
@@ -163,11 +175,10 @@ def redefine(planning: Planning, changed: dict[str, Any]) -> None:
         # What has come up by its nominal time, and waits for its jitter only, is not lost with the old definition.
         nominal = planning.times.next(schedule.cursor)
         if nominal is not None and nominal <= now:
-            held = Tick(schedule.id, nominal, "", Source.CLOCK, planning.times.act(nominal), Outcome.PENDING)
-            planning.held.append(held)
-            planning.plan.ticks.append(held)
+            planning.hold(nominal)
         schedule.cursor = max(schedule.cursor, now)
-        planning.skips = {nominal for nominal in planning.skips if spec_of(changed["spec"]).matches(nominal // SECOND)}
+        # Also a time that the new spec does not have stays skipped: the next change may bring it back.
+        planning.skips = {nominal for nominal in planning.skips if nominal > schedule.cursor}
     planning.more = planning.more or ("policy" in changed and bool(planning.buffered))  # they are decided on anew
     limit = policy_of(schedule.policy).limit
     for name, value in changed.items():

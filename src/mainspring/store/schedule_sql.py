@@ -46,11 +46,12 @@ PRUNABLE = """
 """By schedule, where the index says at once what is old: a long history costs nothing while there is nothing to forget. SQLite
 would read all ticks, if it were not told with CROSS JOIN where to begin."""
 HOOKS = f"SELECT {', '.join(HOOK)} FROM hooks ORDER BY app, event, function"
-PRESENT = """
-  SELECT EXISTS (SELECT 1 FROM ticks WHERE outcome IN ('pending', 'buffered')),
-    EXISTS (SELECT 1 FROM backfills WHERE completed IS NULL), EXISTS (SELECT 1 FROM hooks)
+REACHES_AHEAD = "EXISTS (SELECT 1 FROM backfills b WHERE b.schedule = s.id AND b.until > s.cursor)"
+"""Whether a backfill of schedule `s` may have taken times that the clock has yet to come to."""
+AHEAD = """
+  SELECT nominal, request FROM ticks WHERE schedule = :schedule AND nominal > :cursor AND nominal <= :now
+    AND source = 'backfill' AND (run IS NOT NULL OR outcome IN ('pending', 'buffered'))
 """
-"""Whether there is any of what most schedules have none of: one question instead of three."""
 HAS_QUEUE = "SELECT EXISTS (SELECT 1 FROM queues WHERE name = :name)"
 FUNCTIONS = "SELECT functions FROM workers"
 KEEP_HOOK = f"""
@@ -115,6 +116,14 @@ def became(plan: Plan, asked: str, run: str) -> None:
     for tick in plan.ticks:
         if run and tick.run == asked:
             tick.run = run
+
+
+def by_reason(runs: dict[str, str]) -> dict[str, list[str]]:
+    """Runs that are to be stopped, by the reason that they are given."""
+    found: dict[str, list[str]] = {}
+    for run, reason in runs.items():
+        found.setdefault(reason, []).append(run)
+    return found
 
 
 def to_schedule(row: Sequence[Any]) -> Schedule:

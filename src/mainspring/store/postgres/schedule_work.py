@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from mainspring.store.schedules import Decide, Plan
 
 
+class Taken(Exception):
+    """Another transaction has committed a run under an id that a plan starts one with."""
+
+
 class Work:
     """One transaction: reading what plans are made from, and applying them.
 
@@ -60,7 +64,7 @@ class Work:
         for row in runs:
             if row[-1] in found:
                 found[row[-1]].runs.append(sql.to_run_of(row[:-1]))
-        ticks, backfills, hooks = present[0]
+        ticks, backfills, hooks, ahead = present[0]
         for row in self._all(text.WAITING, ids=got) if ticks else ():
             found[row[0]].waiting.append(sql.to_tick(row))
         for row in self._all(text.BACKFILLS, ids=got) if backfills else ():
@@ -69,6 +73,9 @@ class Work:
             there.backfills.append(backfill)
             span = {"schedule": backfill.schedule, "after": backfill.cursor, "until": backfill.until}
             there.made[backfill.id] = [row[0] for row in self._all(text.MADE, **span, most=MOST_TAKEN)]
+        for each in (one for one in ahead if one in found):
+            values = {"schedule": each, "cursor": found[each].schedule.cursor, "now": self._now}
+            found[each].ahead = dict(self._all(sql.AHEAD, **values))
         if hooks:
             told = [Hook(*row) for row in self._all(sql.HOOKS)]
             for situation in found.values():
@@ -83,7 +90,7 @@ class Work:
         questions: tuple[tuple[str, dict[str, object]], ...] = (
             (lock, {"ids": ids}),
             (text.RUNS, {"ids": ids}),
-            (sql.PRESENT, {}),
+            (text.PRESENT, {"ids": ids}),
         )
         if self._together is nullcontext:
             return [self._all(statement, **values) for statement, values in questions]
@@ -125,13 +132,15 @@ class Work:
         ticks = tick_rows(tick for plan in plans for tick in plan.ticks)
         backfills = backfill_rows(each for plan in plans for each in plan.backfills)
         with self._together():
-            self._write(plans, starts, alerts, ticks, backfills)
+            started = self._db.execute(self._sql(text.START), {"rows": to_json(starts)}) if starts else None
+            self._write(plans, alerts, ticks, backfills)
+        if started is not None and len(started.fetchall()) < len(starts):
+            raise Taken
         self.news.ready = self.news.ready or sql.to_claim(plans)
 
     def _write(self, plans: Sequence[Plan], *rows_of: list[dict[str, Any]]) -> None:
-        starts, alerts, ticks, backfills = rows_of
+        alerts, ticks, backfills = rows_of
         for statement, rows in (
-            (text.START, starts),
             (text.ALERT, alerts),
             (text.TICKS, ticks),
             (text.KEEP_BACKFILLS, backfills),
@@ -166,11 +175,11 @@ class Work:
     def _stop(self, plan: Plan) -> None:
         if not plan.cancels and not plan.terminates:
             return
-        reason = f"by schedule {plan.schedule.id}, to make room for its next run"
         ended: set[str] = set()
-        for ids, verb in ((plan.cancels, self._cancel), (plan.terminates, self._terminate)):
-            if ids:
-                self._lock_trees(ids)
+        for runs, verb in ((plan.cancels, self._cancel), (plan.terminates, self._terminate)):
+            if runs:
+                self._lock_trees(list(runs))
+            for reason, ids in sql.by_reason(runs).items():
                 ended |= verb({"ids": ids, "reason": reason, "now": self._now})
         if ended:
             self.news.ended |= ended

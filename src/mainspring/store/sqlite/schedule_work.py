@@ -28,11 +28,11 @@ _LOOK = f"""
     EXISTS (SELECT 1 FROM runs INDEXED BY runs_unsettled WHERE unsettled = 1 AND schedule = s.id),
     EXISTS (SELECT 1 FROM ticks INDEXED BY ticks_waiting WHERE outcome IN ('pending', 'buffered') AND schedule = s.id),
     EXISTS (SELECT 1 FROM backfills WHERE completed IS NULL AND schedule = s.id),
-    EXISTS (SELECT 1 FROM hooks), {", ".join(f"s.{column}" for column in sql.SCHEDULE)}
+    EXISTS (SELECT 1 FROM hooks), {sql.REACHES_AHEAD}, {", ".join(f"s.{column}" for column in sql.SCHEDULE)}
   FROM schedules s
 """
-"""Schedules, and whether there is any of what most of them have none of: one question instead of five."""
-_ID = 4
+"""Schedules, and whether there is any of what most of them have none of: one question instead of six."""
+_ID = 5
 """Where in such a row the schedule begins."""
 _BY_ID = f"{_LOOK} WHERE s.id IN {LIST}"
 _DUE = f"{_LOOK} WHERE s.due <= :now ORDER BY s.due LIMIT :limit"
@@ -50,7 +50,8 @@ _WAITING = f"""
   ORDER BY due, nominal, request
 """
 _BACKFILLS = f"""
-  SELECT {", ".join(sql.BACKFILL)} FROM backfills WHERE completed IS NULL AND schedule IN {LIST} ORDER BY id
+  SELECT {", ".join(sql.BACKFILL)} FROM backfills WHERE completed IS NULL AND schedule IN {LIST}
+  ORDER BY created, id
 """
 _MADE = """
   SELECT DISTINCT nominal FROM ticks WHERE schedule = ? AND nominal > ? AND nominal <= ?
@@ -99,16 +100,16 @@ def due(db: sqlite3.Connection, now: int, limit: int, *, ended: bool) -> list[Si
         found = db.execute(_BY_ID, (json.dumps(sorted(with_ends)),)).fetchall()
         _forget_strays(db, with_ends - {row[_ID] for row in found})
         rows += found
-    return _situations(db, rows)
+    return _situations(db, rows, now)
 
 
-def situation(db: sqlite3.Connection, schedule: str) -> Situation | None:
+def situation(db: sqlite3.Connection, schedule: str, now: int = 0) -> Situation | None:
     """What a plan of one schedule is made from."""
-    found = _situations(db, db.execute(_BY_ID, (json.dumps([schedule]),)).fetchall())
+    found = _situations(db, db.execute(_BY_ID, (json.dumps([schedule]),)).fetchall(), now)
     return found[0] if found else None
 
 
-def _situations(db: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> list[Situation]:
+def _situations(db: sqlite3.Connection, rows: Sequence[Sequence[Any]], now: int) -> list[Situation]:
     """What plans are made from, for the schedules that `_LOOK` has found."""
     found = {row[_ID]: Situation(sql.to_schedule(row[_ID:])) for row in rows}
     if with_runs := [row[_ID] for row in rows if row[0]]:
@@ -124,6 +125,9 @@ def _situations(db: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> list[S
         there.backfills.append(backfill)
         span = (backfill.schedule, backfill.cursor, backfill.until, MOST_TAKEN)
         there.made[backfill.id] = [nominal for (nominal,) in db.execute(_MADE, span)]
+    for ahead in (found[row[_ID]] for row in rows if row[4]):
+        values = {"schedule": ahead.schedule.id, "cursor": ahead.schedule.cursor, "now": now}
+        ahead.ahead = dict(db.execute(sql.AHEAD, values).fetchall())
     if rows and rows[0][3]:
         told = [Hook(*row) for row in db.execute(sql.HOOKS)]
         for each in found.values():
@@ -210,14 +214,13 @@ def _begin_others(db: sqlite3.Connection, batch: Batch, plans: Sequence[Plan]) -
 
 
 def _stop(db: sqlite3.Connection, batch: Batch, plan: Plan, now: int) -> None:
-    reason = f"by schedule {plan.schedule.id}, to make room for its next run"
-    if plan.cancels:
-        values: dict[str, Any] = {"ids": json.dumps(plan.cancels), "reason": reason, "now": now}
+    for reason, ids in sql.by_reason(plan.cancels).items():
+        values: dict[str, Any] = {"ids": json.dumps(ids), "reason": reason, "now": now}
         batch.poked.update(row[1] for row in db.execute(stops.CANCEL_IN_HAND, values).fetchall())
         batch.ready = bool(db.execute(stops.CANCEL_UNDOABLE, values).fetchall()) or batch.ready
         batch.ended.update(row[0] for row in db.execute(stops.CANCEL_AT_ONCE, values).fetchall())
-    if plan.terminates:
-        values = {"ids": json.dumps(plan.terminates), "reason": reason, "now": now}
+    for reason, ids in sql.by_reason(plan.terminates).items():
+        values = {"ids": json.dumps(ids), "reason": reason, "now": now}
         for run, owner in db.execute(stops.TERMINATE, values).fetchall():
             batch.ended.add(run)
             if owner is not None:

@@ -126,6 +126,6 @@ def edit(scene: Scene, body: Editing) -> Done:
 
 @pages.action("/schedules/delete", _of)
 def delete(scene: Scene, body: OneSchedule) -> Done:
-    """Forget a schedule and its ticks. Runs that it has started go on."""
+    """Forget a schedule and its ticks. Runs that it has started go on; those that wait for their turn are cancelled."""
     scene.operations.schedules.delete(body.id)
     return Done(f"{body.id} is deleted; its runs go on", {})
