@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 _KEEP: Any = object()
 _CHANGING = frozenset(
-    {"create", "update", "delete", "pause", "resume", "trigger", "skip", "unskip", "backfill", "stop_backfill"}
+    {
+        *("create", "update", "reset", "delete", "pause", "resume", "trigger", "skip", "unskip"),
+        *("backfill", "stop_backfill"),
+    }
 )
 """Verbs that inside a run are one transaction with the record of their answer. `apply` may be large, and is one for each part."""
 
@@ -141,6 +144,13 @@ class AppSchedules:
         return self._ask(
             "update", ScheduleInfo, lambda schedules: schedules.update(schedule, values, revision=revision)
         )
+
+    @dual
+    def reset(self, /, schedule: str) -> Coroutine[Any, Any, ScheduleInfo]:
+        """Make a schedule what the code, or the crontab, declares: what was changed at run time is undone. A pause stays."""
+        from mainspring.operations.schedule_infos import ScheduleInfo  # noqa: PLC0415
+
+        return self._ask("reset", ScheduleInfo, lambda schedules: schedules.reset(schedule))
 
     @dual
     def apply(

@@ -57,7 +57,9 @@ class ScheduleViews:
         if situation is None:
             raise missing(schedule)
         recent = self._store.ticks(TickFilter(schedule, limit=MOST_SHOWN))
-        return describe(situation, recent, self._clock.now(), self._unknown(situation.schedule.workflow))
+        starts = self._store.ticks(TickFilter(schedule, outcomes=(Outcome.FIRED, Outcome.LATE), limit=MOST_SHOWN))
+        unknown = self._unknown(situation.schedule.workflow)
+        return describe(situation, recent, starts, self._clock.now(), unknown)
 
     def _unknown(self, workflow: str) -> str | None:
         """Why its runs will wait, if they will: workers are there, and none of them has the function."""
@@ -123,7 +125,7 @@ class ScheduleViews:
                 limit=limit,
             )
         )
-        return SchedulePage([ScheduleInfo(**schedule_values(each)) for each in page], more)
+        return SchedulePage([ScheduleInfo(**schedule_values(each, self._clock.now())) for each in page], more)
 
     def tick(self, schedule: str, request: str) -> TickInfo:
         """The latest tick that a trigger or backfill asked for."""

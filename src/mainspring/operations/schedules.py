@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime, to_micros
-from mainspring.model.schedules import Backfill, Outcome, Overlap, Source, Tick
+from mainspring.model.schedules import CRONTAB, Backfill, Outcome, Overlap, Source, Tick
 from mainspring.operations.pages import schedules_of
 from mainspring.operations.schedule_infos import ScheduleInfo, backfill_info, schedule_values, tick_info
 from mainspring.operations.schedule_views import ScheduleViews, missing, wanted_id
@@ -75,7 +75,7 @@ class Schedules(ScheduleViews):
         if ticks or backfills:
             row.due = now
         self._insert([row], ticks, backfills)
-        return ScheduleInfo(**schedule_values(self._get(definition.id)))
+        return ScheduleInfo(**schedule_values(self._get(definition.id), now))
 
     def create_many(self, definitions: Sequence[Definition]) -> int:
         """Store many schedules, a few hundred to a transaction; how many."""
@@ -109,7 +109,12 @@ class Schedules(ScheduleViews):
         if "action" in values:
             self._check_queue(schedule, action_of(values["action"]).queue)
         plan = self._change(schedule, lambda control: control.update(values, revision, over=False))
-        return ScheduleInfo(**schedule_values(plan.schedule))
+        return ScheduleInfo(**schedule_values(plan.schedule, self._clock.now()))
+
+    def reset(self, schedule: str) -> ScheduleInfo:
+        """Make a schedule what code or a crontab declares: what an operator has changed is undone. A pause stays."""
+        plan = self._change(schedule, lambda control: control.reset())
+        return ScheduleInfo(**schedule_values(plan.schedule, self._clock.now()))
 
     def apply(
         self, definitions: Sequence[Definition], *, prune: bool = False, group: str = "applied"
@@ -133,7 +138,7 @@ class Schedules(ScheduleViews):
 
     def _bring_in(self, definition: Definition, group: str) -> str:
         """Make a schedule that is there what the definition says; what became of it."""
-        values = {**definition.columns(), "app": group, "version": None}
+        values = {**definition.columns(), "app": group, "version": None, "declared": None}
         try:
             plan = self._change(definition.id, lambda control: control.update(values, None))
         except NotFound:  # somebody has deleted it in this moment
@@ -270,6 +275,8 @@ def parts_to_apply(
     """What `apply` does, in parts, each of which may be a transaction of its own. The first looks at all that is to come."""
     if not group.strip():
         raise InvalidInput("a group of schedules has a name")
+    if group == CRONTAB:
+        raise InvalidInput(f"the group {CRONTAB!r} belongs to crontab files; give this one another name")
     ids = [check_schedule_id(definition.id) for definition in definitions]
     if len(set(ids)) < len(ids):
         raise InvalidInput(f"two schedules are called {next(each for each in ids if ids.count(each) > 1)!r}")

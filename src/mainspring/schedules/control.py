@@ -14,6 +14,7 @@ from mainspring.errors import Conflict, InvalidInput
 from mainspring.model.clock import SECOND
 from mainspring.model.schedules import Outcome, Source, Tick
 from mainspring.schedules.actions import stamp
+from mainspring.schedules.declaration import declared_columns, declared_json, same_declaration
 from mainspring.schedules.elapsed import Times, spec_of
 from mainspring.schedules.plan import Planning
 from mainspring.schedules.policy import policy_of
@@ -22,8 +23,11 @@ from mainspring.store.schedules import Plan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainspring.model.schedules import Backfill, Overlap
+    from mainspring.model.schedules import Backfill, Overlap, Schedule
     from mainspring.store.schedules import Decide, Situation
+
+_DECLARED_BY = {"app", "version", "declared"}
+"""Columns that say where the definition comes from, and not what it is."""
 
 
 class Control:
@@ -48,7 +52,7 @@ class Control:
     def pause(self, note: str | None, until: int | None) -> Decide:
         def change(planning: Planning) -> None:
             schedule = planning.schedule
-            schedule.paused, schedule.resume_at, schedule.note = True, until, note
+            schedule.paused, schedule.resume_at, schedule.pause_note = True, until, note
             schedule.revision += 1
             for tick in planning.buffered:
                 if not tick.source.manual:
@@ -61,7 +65,7 @@ class Control:
     def resume(self, note: str | None) -> Decide:
         def change(planning: Planning) -> None:
             schedule = planning.schedule
-            schedule.paused, schedule.resume_at, schedule.note = False, None, note
+            schedule.paused, schedule.resume_at, schedule.pause_note = False, None, note
             schedule.revision += 1
 
         return self._after_now(change)
@@ -106,7 +110,7 @@ class Control:
 
         def change(planning: Planning) -> None:
             schedule = planning.schedule
-            changed = {name: value for name, value in values.items() if getattr(schedule, name) != value}
+            changed = _changed(schedule, values)
             if not changed:
                 return
             if revision is not None and revision != planning.before.revision:
@@ -121,6 +125,36 @@ class Control:
                     f"schedule {schedule.id!r} would have no time after {stamp(self._now)} ({spec.describe()}); pause it "
                     "first if that is meant, or delete it"
                 )
+
+        return self._after_now(change)
+
+    def declare(self, columns: dict[str, Any], values: dict[str, Any]) -> Decide:
+        """Make the definition what `columns` say, unless the same was declared last: what an operator changed since then stays.
+
+        `values` are columns beside the definition, which are set in any case.
+        """
+
+        def change(planning: Planning) -> None:
+            declared = declared_json(columns)
+            wanted = {**values, "declared": declared}
+            if not same_declaration(planning.before.declared, declared):
+                wanted |= columns
+            if changed := _changed(planning.schedule, wanted):
+                redefine(planning, changed)
+
+        return self._after_now(change)
+
+    def reset(self) -> Decide:
+        """Make the definition what was declared last."""
+
+        def change(planning: Planning) -> None:
+            schedule = planning.schedule
+            if schedule.declared is None:
+                raise InvalidInput(
+                    f"schedule {schedule.id!r} was made at run time: no code declares what it could go back to; update it"
+                )
+            if changed := _changed(schedule, declared_columns(schedule.declared)):
+                redefine(planning, changed)
 
         return self._after_now(change)
 
@@ -187,9 +221,14 @@ def redefine(planning: Planning, changed: dict[str, Any]) -> None:
         schedule.remaining = policy_of(schedule.policy).limit
     planning.times = Times(spec_of(schedule.spec), schedule.id)
     planning.policy = policy_of(schedule.policy)
-    schedule.updated = now
-    schedule.revision += 1
+    if changed.keys() - _DECLARED_BY:
+        schedule.updated = now
+        schedule.revision += 1
     planning.plan.redefined = True
+
+
+def _changed(schedule: Schedule, values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if getattr(schedule, name) != value}
 
 
 def _to_skip(planning: Planning, when: int | None, now: int) -> int:

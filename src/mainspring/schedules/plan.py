@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from mainspring.model.schedules import MOVED, Outcome, Overlap, Source, Tick
+from mainspring.model.schedules import MOVED, UNLISTED, Outcome, Overlap, Source, Tick
 from mainspring.model.states import State
 from mainspring.schedules import actions
 from mainspring.schedules.alerts import alerts
@@ -48,6 +48,10 @@ class Planning:
         self._new_uid = new_uid
         self.before = situation.schedule
         self.schedule: Schedule = structs.replace(situation.schedule)
+        if situation.listed and self.schedule.stopped == UNLISTED:
+            self.schedule.stopped = (
+                None  # what came up meanwhile is for the catch-up window, as where no worker was there
+            )
         self.policy = policy_of(self.schedule.policy)
         self.times = times_of(self.schedule.spec, self.schedule.id)
         self.plan = Plan(self.schedule)
@@ -107,12 +111,14 @@ class Planning:
                 self.schedule.resume_at = None
                 self.schedule.revision += 1
                 several = f" ({self.schedule.failures} in a row)" if allowed > 1 else ""
-                self.schedule.note = f"paused after failure{several}: run {run.id}: {run.reason or 'failed'}"
+                self.schedule.pause_note = f"paused after failure{several}: run {run.id}: {run.reason or 'failed'}"
                 self._paused_since, self._paused_by = run.completed or self.now, run.id
 
     # -- pauses --------------------------------------------------------------------------------------------------------
     def why_inactive(self, at: int) -> str | None:
         """Why a tick of the clock with this time to act has no effect, if it has none."""
+        if not self.situation.listed:
+            return UNLISTED
         if self.schedule.stopped is not None:
             return self.schedule.stopped
         if self.before.paused and (self.before.resume_at is None or at < self.before.resume_at):
@@ -123,20 +129,20 @@ class Planning:
 
     @staticmethod
     def _pause_reason(schedule: Schedule) -> str:
-        return f"the schedule was paused: {schedule.note}" if schedule.note else "the schedule was paused"
+        return f"the schedule was paused: {schedule.pause_note}" if schedule.pause_note else "the schedule was paused"
 
     def _wake_up(self) -> None:
         """End a pause whose time is over."""
         resume_at = self.schedule.resume_at
         if self.schedule.paused and resume_at is not None and resume_at <= self.now:
-            self.schedule.paused, self.schedule.resume_at = False, None
+            self.schedule.paused, self.schedule.resume_at, self.schedule.pause_note = False, None, None
             self.schedule.revision += 1
 
     @property
     def active(self) -> bool:
         """Whether the clock has any effect from now on."""
         schedule = self.schedule
-        return not schedule.paused and schedule.stopped is None and schedule.remaining != 0
+        return self.situation.listed and not schedule.paused and schedule.stopped is None and schedule.remaining != 0
 
     # -- ticks whose time has come -------------------------------------------------------------------------------------
     def _collect_waiting(self) -> None:
@@ -156,6 +162,8 @@ class Planning:
         self.plan.ticks.append(tick)
 
     def _collect_elapsed(self) -> None:
+        if not self.situation.listed:
+            return  # it is for a worker that lists it to say how far back is made up for
         left_out = Stretches(self.schedule.id, self.now)
         ripe: list[Tick] = []
         apart: set[int] = set()
@@ -350,10 +358,12 @@ class Planning:
     def look_ahead(self) -> None:
         schedule = self.schedule
         schedule.skips = json.dumps(sorted(self.skips)) if self.skips else "[]"
-        schedule.upcoming = self.times.next(schedule.cursor)
+        first = schedule.upcoming = self.times.next(schedule.cursor)
+        while schedule.upcoming in self.skips:
+            schedule.upcoming = self.times.next(schedule.upcoming)
         due = FAR
-        if self.active and schedule.upcoming is not None:
-            due = self.times.act(schedule.upcoming)
+        if self.active and first is not None:
+            due = self.times.act(first)
         elif schedule.paused and schedule.stopped is None and schedule.resume_at is not None:
             due = schedule.resume_at
         due = min([due, *(tick.due for tick in self.held)])

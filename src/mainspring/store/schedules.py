@@ -36,6 +36,8 @@ class Situation(Struct):
     """For each backfill, the first nominal times after its cursor that have a run or wait for one; at most MOST_TAKEN."""
     ahead: dict[int, str] = field(default_factory=dict[int, str])
     """Nominal times after the schedule's cursor, up to now, that have a run of a backfill or wait for one; with the backfill."""
+    listed: bool = True
+    """Whether a live worker lists it, if it is an entry of a crontab."""
     hooks: list[Hook] = field(default_factory=list["Hook"])
     """Who is to be told of what goes wrong."""
     taken: frozenset[str] = frozenset()

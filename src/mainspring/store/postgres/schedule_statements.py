@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _BOOLEANS = {"paused", "again", "unsettled"}
-_JSON = {"spec", "canonical", "action", "input", "policy", "skips", "last_result", "last_failure", "tick"}
+_JSON = {"spec", "canonical", "action", "input", "policy", "skips", "last_result", "last_failure", "tick", "declared"}
 _WORDS = {
     "id",
     "workflow",
     "note",
+    "pause_note",
     "stopped",
     "app",
     "version",
@@ -101,6 +102,9 @@ BACKFILLS = f"""
 MADE = """
   SELECT DISTINCT nominal FROM ticks WHERE schedule = :schedule AND nominal > :after AND nominal <= :until
     AND source <> 'trigger' AND (run IS NOT NULL OR outcome IN ('pending', 'buffered')) ORDER BY nominal LIMIT :most
+"""
+LISTED = """
+  SELECT DISTINCT entry FROM workers, json_object_keys(crontab::json) AS entry WHERE crontab <> '{}' AND entry = ANY(:ids)
 """
 FORGET = """
   UPDATE runs SET unsettled = false

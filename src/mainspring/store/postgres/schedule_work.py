@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from mainspring.model.schedules import MOVED, Hook
+from mainspring.model.schedules import MOVED, Hook, is_crontab_entry
 from mainspring.store import schedule_sql as sql
 from mainspring.store.ops import Start
 from mainspring.store.postgres import schedule_statements as text
@@ -67,20 +67,29 @@ class Work:
         ticks, backfills, hooks, ahead = present[0]
         for row in self._all(text.WAITING, ids=got) if ticks else ():
             found[row[0]].waiting.append(sql.to_tick(row))
-        for row in self._all(text.BACKFILLS, ids=got) if backfills else ():
-            backfill = sql.to_backfill(row)
-            there = found[backfill.schedule]
-            there.backfills.append(backfill)
-            span = {"schedule": backfill.schedule, "after": backfill.cursor, "until": backfill.until}
-            there.made[backfill.id] = [row[0] for row in self._all(text.MADE, **span, most=MOST_TAKEN)]
-        for each in (one for one in ahead if one in found):
-            values = {"schedule": each, "cursor": found[each].schedule.cursor, "now": self._now}
-            found[each].ahead = dict(self._all(sql.AHEAD, **values))
+        if backfills:
+            self._add_backfills(found)
+        self._add_ahead([found[each] for each in ahead if each in found])
+        if entries := [each for each in found.values() if is_crontab_entry(each.schedule)]:
+            sql.mark_listed(entries, self._all(text.LISTED, ids=[each.schedule.id for each in entries]))
         if hooks:
             told = [Hook(*row) for row in self._all(sql.HOOKS)]
             for situation in found.values():
                 situation.hooks = told
         return list(found.values())
+
+    def _add_backfills(self, found: dict[str, Situation]) -> None:
+        for row in self._all(text.BACKFILLS, ids=list(found)):
+            backfill = sql.to_backfill(row)
+            there = found[backfill.schedule]
+            there.backfills.append(backfill)
+            span = {"schedule": backfill.schedule, "after": backfill.cursor, "until": backfill.until}
+            there.made[backfill.id] = [row[0] for row in self._all(text.MADE, **span, most=MOST_TAKEN)]
+
+    def _add_ahead(self, reaching: list[Situation]) -> None:
+        for each in reaching:
+            values = {"schedule": each.schedule.id, "cursor": each.schedule.cursor, "now": self._now}
+            each.ahead = dict(self._all(sql.AHEAD, **values))
 
     def _look(self, ids: list[str], lock: str) -> list[list[tuple[Any, ...]]]:
         """The schedules, their runs, and what else is present.

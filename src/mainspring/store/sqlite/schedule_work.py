@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from mainspring.model.schedules import MOVED, Hook
+from mainspring.model.schedules import MOVED, Hook, is_crontab_entry
 from mainspring.store import schedule_sql as sql
 from mainspring.store.ops import Start
 from mainspring.store.schedules import MOST_TAKEN, Situation
@@ -57,6 +57,7 @@ _MADE = """
   SELECT DISTINCT nominal FROM ticks WHERE schedule = ? AND nominal > ? AND nominal <= ?
     AND source <> 'trigger' AND (run IS NOT NULL OR outcome IN ('pending', 'buffered')) ORDER BY nominal LIMIT ?
 """
+_LISTED = f"SELECT DISTINCT e.key FROM workers, json_each(workers.crontab) e WHERE e.key IN {LIST}"
 _THERE = f"SELECT id, uid FROM runs WHERE id IN {LIST}"
 _TAKE_BACK = f"DELETE FROM runs WHERE uid IN {LIST}"
 _OF_SCHEDULE = "UPDATE runs SET schedule = ?, tick = ?, unsettled = 1 WHERE id = ?"
@@ -118,21 +119,27 @@ def _situations(db: sqlite3.Connection, rows: Sequence[Sequence[Any]], now: int)
     if with_ticks := [row[_ID] for row in rows if row[1]]:
         for row in db.execute(_WAITING, (json.dumps(with_ticks),)):
             found[row[0]].waiting.append(sql.to_tick(row))
-    with_backfills = [row[_ID] for row in rows if row[2]]
-    for row in db.execute(_BACKFILLS, (json.dumps(with_backfills),)).fetchall() if with_backfills else ():
-        backfill = sql.to_backfill(row)
-        there = found[backfill.schedule]
-        there.backfills.append(backfill)
-        span = (backfill.schedule, backfill.cursor, backfill.until, MOST_TAKEN)
-        there.made[backfill.id] = [nominal for (nominal,) in db.execute(_MADE, span)]
+    if with_backfills := [row[_ID] for row in rows if row[2]]:
+        _add_backfills(db, with_backfills, found)
     for ahead in (found[row[_ID]] for row in rows if row[4]):
         values = {"schedule": ahead.schedule.id, "cursor": ahead.schedule.cursor, "now": now}
         ahead.ahead = dict(db.execute(sql.AHEAD, values).fetchall())
+    if entries := [each for each in found.values() if is_crontab_entry(each.schedule)]:
+        sql.mark_listed(entries, db.execute(_LISTED, (json.dumps([each.schedule.id for each in entries]),)))
     if rows and rows[0][3]:
         told = [Hook(*row) for row in db.execute(sql.HOOKS)]
         for each in found.values():
             each.hooks = told
     return list(found.values())
+
+
+def _add_backfills(db: sqlite3.Connection, schedules: list[str], found: dict[str, Situation]) -> None:
+    for row in db.execute(_BACKFILLS, (json.dumps(schedules),)).fetchall():
+        backfill = sql.to_backfill(row)
+        there = found[backfill.schedule]
+        there.backfills.append(backfill)
+        span = (backfill.schedule, backfill.cursor, backfill.until, MOST_TAKEN)
+        there.made[backfill.id] = [nominal for (nominal,) in db.execute(_MADE, span)]
 
 
 def _forget_strays(db: sqlite3.Connection, schedules: Iterable[str]) -> None:
