@@ -103,7 +103,7 @@ Decide: TypeAlias = "Callable[[Situation], Plan]"
 
 
 class Passed(Struct, frozen=True):
-    """What a pass over due schedules came to. `next_due` is when there will be more to do; `more` says that there is now."""
+    """What a pass over due schedules came to. `next_due` is when to look again; `more` says that there is more to do now."""
 
     planned: int
     next_due: int | None
@@ -176,8 +176,8 @@ class ScheduleStore(Protocol):
     def fire(self, now: int, limit: int, decide: Decide) -> Passed:
         """Plan the schedules that are due, about `limit` of them, and apply the plans, in one transaction.
 
-        Due is one whose `due` has come, and one with a run whose end it has not taken note of. One that somebody else is
-        planning at this moment is left to them.
+        Due is one whose `due` has come, and one with a run whose end it has not taken note of. One that another transaction
+        holds is left out; where only such are due, `next_due` is a moment from now, so that the caller does not spin.
         """
         ...
 
