@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mainspring import Retry, Spec
+from mainspring.app.declared import define
+from mainspring.operations.declared import Declared
 from tests.cli import shop
 from tests.support.processes import eventually
 
@@ -192,10 +194,33 @@ def test_a_schedule_is_paused_for_a_while_and_resumed(shell: Shell) -> None:
     shell("create", "nightly", *NIGHTLY)
     assert shell("pause", "nightly", "--reason", "release", "--until", "2h") == "nightly\tpaused\n"
     shown = shell.json("show", "nightly")
-    assert (shown["paused"], shown["note"], shown["upcoming"]) == (True, "release", [])
+    assert (shown["paused"], shown["pause_note"], len(shown["upcoming"])) == (True, "release", 10)
     assert shown["resume_at"] is not None
+    assert shown["upcoming"][0] >= shown["resume_at"]
+    assert "paused       release" in shell("show", "nightly")
     assert shell("resume", "-", stdin="nightly\n") == "nightly\tactive\n"
     shell("pause", "nightly", "--until", "2020-01-01T00:00:00Z", exits=2)
+
+
+def test_what_differs_from_the_code_is_said_and_goes_back(shell: Shell, client: App) -> None:
+    definition = define("declared", shop.ship.bind(1), Spec(intervals=["1h"]), None, note="for the office")
+    declared = Declared(
+        client.runtime.connection().store, client.runtime.clock, client.runtime.ids, app="shop", version="v1"
+    )
+    declared.apply([definition], alone=True)
+    assert shell("reset", "declared") == "declared\tas declared\n"
+    shell("update", "declared", "--interval", "2h")
+    shell("pause", "declared", "--reason", "holidays")
+    page = shell("show", "declared")
+    assert "note         for the office" in page
+    assert "paused       holidays" in page
+    assert "when resumed" in page
+    assert "from the code, in spec; `mainspring schedules reset declared` goes back" in page
+    assert shell("reset", "declared", "--reason", "enough") == "declared\tas declared again: spec\n"
+    assert shell.json("show", "declared")["spec"]["intervals"] == [{"every": "1h"}]
+    shell("create", "own", *NIGHTLY)
+    shell("reset", "own", exits=2)
+    assert "made at run time" in shell.stderr
 
 
 def test_the_next_tick_is_skipped_and_taken_back(shell: Shell) -> None:

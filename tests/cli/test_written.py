@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CHANGES = {
     "runs": ("cancel", "resume", "retry", "complete", "fail", "reschedule", "fork", "delete", "load"),
-    "schedules": ("create", "update", "apply", "pause", "resume", "trigger", "backfill", "skip", "delete"),
+    "schedules": ("create", "update", "reset", "apply", "pause", "resume", "trigger", "backfill", "skip", "delete"),
     "queues": ("set", "pause", "resume", "delete"),
     "versions": ("force",),
     "db": ("prune",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -12,8 +13,11 @@ import pytest
 
 from mainspring import App, Settings, run
 from mainspring.errors import InvalidCron, InvalidInput
+from mainspring.model.schedules import UNLISTED
 from mainspring.operations import pages
-from mainspring.recurrence import CronItem, CronOptions, parse_crontab
+from mainspring.operations.audit import Audit
+from mainspring.operations.crontabs import Crontabs
+from mainspring.recurrence import CronItem, CronOptions, Spec, parse_crontab
 from mainspring.testing import world
 
 if TYPE_CHECKING:
@@ -227,6 +231,76 @@ async def test_an_entry_that_no_live_worker_lists_is_stopped_and_goes_on_when_on
             assert (await second.app.schedules.describe("rollup")).stopped is None
 
 
+MINUTELY = "* * * * * rollup ?fill=1d"
+
+
+@pytest.mark.parametrize("left", ["", "* * * * * rollup ?id=renamed&fill=1d", "0 0 * * * email"])
+async def test_an_entry_that_was_taken_out_fires_nothing_and_makes_up_nothing_from_the_first_pass_on(
+    store_url: str, left: str
+) -> None:
+    async with at(store_url, MINUTELY, "00:00:30") as shop:
+        await shop.world.advance("1m")
+    assert shop.times == ["00:01"]
+    async with at(store_url, left, "05:00:30") as shop:
+        await shop.world.advance("90s")
+        assert "no live worker lists it" in str((await shop.app.schedules.describe("rollup")).stopped)
+        assert [tick.nominal.minute for tick in await shop.app.schedules.ticks("rollup")] == [1]
+        assert set(shop.times) <= {"05:01", "05:02"}  # of the one that was renamed
+        handle = await shop.app.schedules.trigger("rollup")  # what is asked for happens
+        assert handle is not None
+        await handle.result()
+
+
+async def test_an_entry_that_is_listed_again_is_made_up_for_within_its_fill(store_url: str) -> None:
+    """Workers that do not list it were there meanwhile: that is as if no worker had been there for it."""
+    hourly = "0 * * * * rollup ?fill=2h"
+    async with at(store_url, hourly, "00:30:00"):
+        pass
+    async with at(store_url, "", "04:30:00") as shop:
+        Crontabs(shop.app.runtime.connection().store, shop.world.clock, shop.app.runtime.ids)._declaring.update(
+            "rollup", {"stopped": UNLISTED}
+        )
+    async with at(store_url, hourly, "04:31:00") as shop:
+        await shop.world.settle()
+        outcomes = [str(tick.outcome) for tick in await shop.app.schedules.ticks("rollup")]
+    assert shop.times == ["03:00", "04:00"]
+    assert outcomes == ["late", "late", "missed", "missed"]
+
+
+async def test_an_entry_fires_late_when_the_only_worker_that_lists_it_was_away_for_a_moment(store_url: str) -> None:
+    first, second = Shop(store_url), Shop(store_url)
+    first.app.crontab(text="* * * * * rollup")
+    async with world(second.app, url=store_url, at="2021-01-01T00:00:30Z") as w:
+        first.app.runtime.clock = w.clock
+        async with first.app:
+            pass
+        await w.advance("40s")  # 00:01 has come, and nobody lists it
+        assert (first.times, second.times) == ([], [])
+        async with first.app:
+            await w.settle()
+            await w.advance("1m")
+    assert sorted([*first.times, *second.times]) == ["00:01", "00:02"]
+    assert not any(each["_cron"]["backfilled"] for each in (*first.seen, *second.seen))
+
+
+async def test_what_an_operator_changed_on_an_entry_stays_until_its_line_changes(store_url: str) -> None:
+    async with at(store_url, "* * * * * rollup", "00:00:30") as shop:
+        await shop.app.schedules.update("rollup", spec=Spec(cron=["*/5 * * * *"]))
+        worker: Any = shop.app._worker
+        worker._crontab.review(worker._me.id)
+    async with at(store_url, "* * * * * rollup", "00:02:00") as shop:
+        found = await shop.app.schedules.describe("rollup")
+        assert (found.spec["cron"], found.differs) == (["*/5 * * * *"], ["spec"])
+        assert (await shop.app.schedules.reset("rollup")).differs == []
+        await shop.app.schedules.update("rollup", spec=Spec(cron=["*/5 * * * *"]))
+    async with at(store_url, "*/2 * * * * rollup", "00:03:00") as shop:
+        found = await shop.app.schedules.describe("rollup")
+        assert ([each["cron"] for each in found.spec["cron"]], found.differs) == (["*/2 * * * *"], [])
+        store = shop.app.runtime.connection().store
+        (deed,) = (await asyncio.to_thread(Audit(store, shop.world.clock, shop.app.runtime.ids).list)).deeds
+    assert (deed.who, deed.action, deed.details["overridden"]) == ("crontab", "schedules.declare", ["spec"])
+
+
 async def test_a_review_looks_at_all_entries_however_many(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "AT_ONCE", 2)
     first, second = Shop(store_url), Shop(store_url)
@@ -257,9 +331,7 @@ async def test_what_workers_wrote_over_each_other_is_put_right_by_the_next_revie
             crontabs, store = worker._crontab._crontabs(), first.app.runtime.connection().store
             (alone,) = worker._crontab._definitions()
             crontabs._bring(alone)  # as it was before it heard of the other
-            crontabs._update(
-                "rollup", {"stopped": "no live worker lists it in its crontab"}
-            )  # and as somebody else saw it
+            crontabs._declaring.update("rollup", {"stopped": UNLISTED})  # and as somebody else saw it
             crontabs.review()
             row = store.schedules.get("rollup")
             assert row is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -11,12 +12,15 @@ import pytest
 
 from mainspring import App, Blueprint, Calendar, Cron, Overlap, Policy, Settings, Spec, run
 from mainspring.errors import AlreadyRegistered, InvalidInput
+from mainspring.operations.audit import Audit
+from mainspring.operations.declaring import Declaring
 from mainspring.testing import world
 from tests.schedules.conftest import BEGIN, at
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
+    from mainspring.operations.audit import Deed
     from mainspring.testing import World
 
 calls: list[Any] = []
@@ -199,6 +203,88 @@ async def test_a_pause_survives_a_deploy(store_url: str) -> None:
         await w.advance("10m")
         found = await w.app.schedules.describe("beat")
     assert (found.paused, found.note, calls) == (True, "holidays", [])
+
+
+# -- what an operator changed --------------------------------------------------------------------------------------------
+def spec_of(cron: str) -> Spec:
+    return Spec(cron=[Cron(cron, dialect="vixie")])
+
+
+async def deeds(w: World) -> list[Deed]:
+    store = w.app.runtime.connection().store
+    found = await asyncio.to_thread(Audit(store, w.clock, w.app.runtime.ids).list)
+    return found.deeds
+
+
+async def test_what_an_operator_changed_stays_while_the_declaration_stays_the_same(store_url: str) -> None:
+    declare = beats(note="by the code")
+    async with version(store_url, declare, name="one") as w:
+        changed = await w.app.schedules.update(
+            "beat", spec=spec_of("15 * * * *"), policy=Policy(Overlap.SKIP), note="by ada"
+        )
+        assert changed.differs == ["spec", "policy", "note"]
+    for number, name in enumerate(("one", "two")):  # the same worker once more, and a deploy that changes other things
+        async with version(store_url, declare, at(f"00:0{number + 1}"), name=name) as w:
+            found = await w.app.schedules.describe("beat")
+            assert (found.spec["cron"][0]["cron"], found.note) == ("15 * * * *", "by ada")
+            assert (found.declared_by, found.differs, found.revision) == (
+                name,
+                ["spec", "policy", "note"],
+                changed.revision,
+            )
+            assert await deeds(w) == []
+
+
+async def test_a_changed_declaration_overrides_what_an_operator_changed_and_is_written_down(store_url: str) -> None:
+    async with version(store_url, beats(), name="one") as w:
+        await w.app.schedules.update("beat", spec=spec_of("15 * * * *"), attributes={"by": "ada"})
+    async with version(store_url, beats("*/2 * * * *"), at("00:01"), name="two") as w:
+        found = await w.app.schedules.describe("beat")
+        (deed,) = await deeds(w)
+    assert (found.spec["cron"][0]["cron"], found.attributes, found.differs) == ("*/2 * * * *", {}, [])
+    assert (deed.who, deed.action, deed.subject) == ("version two", "schedules.declare", ["beat"])
+    assert (deed.details["overridden"], deed.outcome) == (["spec", "attributes"], True)
+    assert deed.details["before"]["spec"]["cron"][0]["cron"] == "15 * * * *"
+    assert list(deed.details["before"]) == ["spec"]  # attributes may be nobody else's business
+
+
+async def test_a_declaration_that_says_what_an_operator_said_before_overrides_nothing(store_url: str) -> None:
+    async with version(store_url, beats(), name="one") as w:
+        await w.app.schedules.update("beat", spec=Spec(cron=[Cron("*/2 * * * *", dialect="dbos")]))
+    async with version(store_url, beats("*/2 * * * *"), at("00:01"), name="two") as w:
+        assert (await w.app.schedules.describe("beat")).differs == []
+        assert await deeds(w) == []
+
+
+async def test_reset_goes_back_to_the_declaration_and_keeps_a_pause(store_url: str) -> None:
+    async with version(store_url, beats(note="by the code")) as w:
+        await w.app.schedules.update("beat", spec=spec_of("15 * * * *"), note=None, attributes={"a": 1})
+        await w.app.schedules.pause("beat", "later")
+        found = await w.app.schedules.reset("beat")
+        assert (found.spec["cron"][0]["cron"], found.note, found.attributes) == ("*/5 * * * *", "by the code", {})
+        assert (found.differs, found.paused, found.pause_note) == ([], True, "later")
+        await w.app.schedules.resume("beat")
+        await w.advance("6m")
+        await w.app.schedules.create("own", getattr(w.app, "plain").bind(), Spec())  # noqa: B009
+        with pytest.raises(InvalidInput, match="made at run time"):
+            await w.app.schedules.reset("own")
+    assert calls == [("00:05", "00:05")]
+
+
+async def test_a_note_that_changes_in_the_code_changes(store_url: str) -> None:
+    for note in ("first", "second", None):
+        async with version(store_url, beats(note=note)) as w:
+            assert (await w.app.schedules.describe("beat")).note == note
+
+
+async def test_one_that_no_declaration_is_known_of_becomes_what_the_code_says(store_url: str) -> None:
+    """As of tables that an older version of the library wrote."""
+    async with version(store_url, beats(), name="one") as w:
+        await w.app.schedules.update("beat", spec=spec_of("15 * * * *"))
+        Declaring(w.app.runtime.connection().store, w.clock, w.app.runtime.ids).update("beat", {"declared": None})
+    async with version(store_url, beats(), at("00:01"), name="one") as w:
+        found = await w.app.schedules.describe("beat")
+    assert (found.spec["cron"][0]["cron"], found.differs) == ("*/5 * * * *", [])
 
 
 async def test_a_schedule_that_is_over_does_not_keep_an_app_from_starting(store_url: str) -> None:

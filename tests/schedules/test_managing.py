@@ -346,7 +346,9 @@ async def test_a_client_manages_schedules_without_the_code(store_url: str) -> No
         async with Client(store_url, clock=bench.world.clock) as client:
             call = client.options(timeout="1h").bind(bench.act.name)
             await client.schedules.create("s", call, Spec(intervals=["5m"]))
-            await bench.app.schedules.update("s", note="seen")  # so that the worker has, too, before its clock moves
+            await bench.app.schedules.update(
+                "s", attributes={"seen": 1}
+            )  # so that the worker has, too, before its clock moves
             await bench.to("00:06")
             found = await client.schedules.describe("s")
             assert (found.starts, found.action["timeout"]) == (1, 3600)

@@ -162,12 +162,23 @@ async def test_two_stretches_of_three_are_six(bench: Bench) -> None:
     assert (await bench.describe()).paused
 
 
-async def test_the_note_is_replaced_and_seen_everywhere(bench: Bench) -> None:
+async def test_the_note_of_a_pause_is_beside_that_of_the_schedule_and_seen_everywhere(bench: Bench) -> None:
     await bench.create("5m", note="made")
-    for verb, note in (("pause", "stop"), ("pause", "still"), ("resume", "go")):
+    for verb, note in (("pause", "stop"), ("pause", "still"), ("resume", "go"), ("pause", "more"), ("resume", None)):
         await getattr(bench.app.schedules, verb)("s", note)
         (listed,) = (await bench.app.schedules.list()).schedules
-        assert (listed.note, (await bench.describe()).note, listed.paused) == (note, note, verb == "pause")
+        for seen in (listed, await bench.describe()):
+            assert (seen.note, seen.pause_note, seen.paused) == ("made", note, verb == "pause")
+
+
+async def test_a_pause_that_ends_by_itself_takes_its_note_with_it(bench: Bench) -> None:
+    await bench.create("5m")
+    await bench.app.schedules.pause("s", "holidays", until=at("00:12"))
+    assert (await bench.describe()).note == "holidays"
+    await bench.to("00:16")
+    found = await bench.describe()
+    assert (found.paused, found.note, found.pause_note) == (False, None, None)
+    assert [tick.reason for tick in await bench.ticks()] == ["the schedule was paused: holidays"] * 2 + [None]
 
 
 # -- going on ------------------------------------------------------------------------------------------------------------

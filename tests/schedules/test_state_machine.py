@@ -321,8 +321,16 @@ class ScheduleMachine(RuleBasedStateMachine):
         assert row.starts == count(Outcome.FIRED, Outcome.LATE)
         assert row.missed == count(Outcome.MISSED)
         assert row.skipped == count(Outcome.SKIPPED_OVERLAP)
+        assert row.dropped == count(Outcome.DROPPED)
         runs = [tick.run for tick in ticks if tick.outcome.started]
         assert len(set(runs)) == len(runs), "one run for two ticks"
+        again = {each.id for each in self.store.schedules.backfills(self.id) if each.again}
+        taken = [
+            tick.nominal
+            for tick in ticks
+            if tick.run is not None and tick.source is not Source.TRIGGER and tick.request not in again
+        ]
+        assert len(set(taken)) == len(taken), "one time has two runs"
         assert all(
             run is not None and self.store.run(run) is not None
             for run in random.Random(1).sample(runs, min(3, len(runs)))

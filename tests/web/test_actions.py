@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mainspring import Spec
+from mainspring.app.declared import define
+from mainspring.operations.declared import Declared
 from mainspring.web import User
 from mainspring.web.site import ACTIONS
 from tests.web.conftest import form
@@ -40,6 +43,26 @@ async def test_runs_are_cancelled_and_terminated_and_the_page_says_so(shop: Shop
     await shop.world.advance("1s")
     assert (await shop.app.runs.get("order-4")).reason == "by mistake"
     assert (await shop.app.runs.get("order-5")).state == "cancelled"
+
+
+async def test_what_differs_from_the_code_is_said_and_goes_back_by_a_click(shop: Shop) -> None:
+    definition = define("declared", shop.report.bind("eu"), Spec(intervals=["1h"]), None, note="for the office")
+    Declared(
+        shop.app.runtime.connection().store, shop.world.clock, shop.app.runtime.ids, app=shop.app.name, version="v1"
+    ).apply([definition], alone=True)
+    async with shop.asking() as asking:
+        assert "differs from the code" not in (await asking.get("/schedules")).text
+        await done(asking, "/schedules/edit", id="declared", spec='{"intervals": ["2h"]}')
+        await done(asking, "/schedules/pause", id="declared", reason="holidays")
+        assert "differs from the code" in (await asking.get("/schedules")).text
+        page = (await asking.get("/schedules/declared")).text
+        assert "It differs from the code, in spec" in page
+        assert "for the office" in page
+        assert "holidays" in page
+        assert "To come, once it is resumed" in page
+        assert "declared is as declared again" in await done(asking, "/schedules/reset", id="declared")
+        found = await shop.app.schedules.describe("declared")
+        assert (found.differs, found.spec["intervals"], found.paused) == ([], [{"every": "1h"}], True)
 
 
 async def test_runs_are_retried_resumed_forked_and_deleted(shop: Shop) -> None:

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 _KEEP: Any = object()
 _CHANGING = frozenset(
-    {"create", "update", "delete", "pause", "resume", "trigger", "skip", "unskip", "backfill", "stop_backfill"}
+    {
+        *("create", "update", "reset", "delete", "pause", "resume", "trigger", "skip", "unskip"),
+        *("backfill", "stop_backfill"),
+    }
 )
 """Verbs that inside a run are one transaction with the record of their answer. `apply` may be large, and is one for each part."""
 
@@ -143,6 +146,13 @@ class AppSchedules:
         )
 
     @dual
+    def reset(self, /, schedule: str) -> Coroutine[Any, Any, ScheduleInfo]:
+        """Make a schedule what the code, or the crontab, declares: what was changed at run time is undone. A pause stays."""
+        from mainspring.operations.schedule_infos import ScheduleInfo  # noqa: PLC0415
+
+        return self._ask("reset", ScheduleInfo, lambda schedules: schedules.reset(schedule))
+
+    @dual
     def apply(
         self, /, declarations: Iterable[Declaration], *, prune: bool = False, group: str = "applied"
     ) -> Coroutine[Any, Any, dict[str, str]]:
@@ -164,7 +174,7 @@ class AppSchedules:
 
     @dual
     def delete(self, /, schedule: str) -> Coroutine[Any, Any, None]:
-        """Forget a schedule and its ticks. Runs that it has started go on."""
+        """Forget a schedule and its ticks. Runs that it has started go on; those that wait for their turn are cancelled."""
         return self._ask("delete", None, lambda schedules: schedules.delete(schedule))
 
     # -- steering ------------------------------------------------------------------------------------------------------
@@ -225,7 +235,8 @@ class AppSchedules:
     ) -> Coroutine[Any, Any, BackfillInfo]:
         """Take all actions from `start` to `end`, both included, one after the other unless `allow_all` is asked for.
 
-        Times that have a run already are left out unless `again`. It happens in the background, a few at a time.
+        Times that have a run already are left out unless `again`, and so is a time that the clock is about to act on. It happens in
+        the background, a few at a time; several backfills of one schedule run in the order in which they were asked for.
         """
         from mainspring.operations.schedule_infos import BackfillInfo  # noqa: PLC0415
 
@@ -245,7 +256,7 @@ class AppSchedules:
 
     @dual
     def stop_backfill(self, /, backfill: str) -> Coroutine[Any, Any, BackfillInfo]:
-        """Make no more ticks for a backfill, and drop those that wait."""
+        """Make no more ticks for a backfill, and drop those that wait. Runs that it has started go on."""
         from mainspring.operations.schedule_infos import BackfillInfo  # noqa: PLC0415
 
         return self._ask("stop_backfill", BackfillInfo, lambda schedules: schedules.stop_backfill(backfill))

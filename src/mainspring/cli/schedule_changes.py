@@ -100,6 +100,23 @@ def update(
 
 
 @click.command(cls=Command)
+@click.argument("schedules", metavar="ID…", nargs=-1, required=True)
+@url_option
+@reason_option
+def reset(schedules: tuple[str, ...], url: str, reason: str | None) -> None:
+    """Make schedules what the code, or the crontab, declares: what was changed at run time is undone. A pause stays.
+
+    An ID of - reads ids from stdin.
+    """
+    with connect(url, Settings()) as operations:
+        for schedule in ids_from(schedules):
+            differs = operations.schedules.describe(schedule).differs
+            act = partial(operations.schedules.reset, schedule)
+            carry_out(operations, "schedules.reset", [schedule], act, reason=reason, differed=", ".join(differs))
+            click.echo(f"{schedule}\t{'as declared' if not differs else 'as declared again: ' + ', '.join(differs)}")
+
+
+@click.command(cls=Command)
 @click.argument("file", metavar="FILE")
 @click.option("--prune", is_flag=True, help="Delete those of the group that FILE does not name.")
 @click.option("--group", default="applied", show_default=True, metavar="NAME", help="The set that FILE describes.")
@@ -276,7 +293,10 @@ def skip(schedule: str, url: str, reason: str | None, when: str | None, *, undo:
 @url_option
 @reason_option
 def delete(schedules: tuple[str, ...], url: str, reason: str | None, *, yes: bool) -> None:
-    """Forget schedules and their ticks. Runs that they have started go on. An ID of - reads ids from stdin."""
+    """Forget schedules and their ticks. An ID of - reads ids from stdin.
+
+    Runs that they have started go on; those that wait for their turn are cancelled.
+    """
     ids = ids_from(schedules)
     if not yes:
         if "-" in schedules:
@@ -294,7 +314,7 @@ def delete(schedules: tuple[str, ...], url: str, reason: str | None, *, yes: boo
             click.echo(f"{schedule}\tdeleted")
 
 
-CHANGES = (create, update, apply, pause, resume, trigger, backfill, skip, delete)
+CHANGES = (create, update, reset, apply, pause, resume, trigger, backfill, skip, delete)
 
 
 def _stretch(text: str, operations: Operations) -> Any:

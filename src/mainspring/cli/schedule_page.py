@@ -32,7 +32,14 @@ def row(schedule: ScheduleInfo, now: datetime) -> tuple[str, ...]:
         str(schedule.starts),
         str(schedule.missed),
         schedule.description,
-        schedule.fault or schedule.note or "",
+        schedule.fault or _notes(schedule),
+    )
+
+
+def _notes(schedule: ScheduleInfo) -> str:
+    said = [schedule.note, schedule.pause_note if schedule.paused else None]
+    return "; ".join(
+        dict.fromkeys([each for each in said if each] + (["differs from the code"] if schedule.differs else []))
     )
 
 
@@ -64,11 +71,16 @@ def show(schedule: ScheduleDescription, now: datetime) -> None:
         click.echo(f"{click.style(f'{name:<13}', dim=True)}{text}")
     if schedule.upcoming:
         click.echo("")
+        first = "when resumed" if schedule.paused and schedule.resume_at is None else "next"
         for number, moment in enumerate(schedule.upcoming):
-            click.echo(f"{'next' if number == 0 else '':<13}{at(moment, now)}")
+            click.echo(f"{first if number == 0 else '':<13}{at(moment, now)}")
     if schedule.recent:
         click.echo("")
         display.table(TICK_HEAD, [tick_row(tick) for tick in schedule.recent])
+    older = [tick for tick in schedule.recent_starts if tick not in schedule.recent]
+    if older and len(older) == len(schedule.recent_starts):  # the latest starts are not among the latest ticks
+        click.echo("\nlatest starts")
+        display.table(TICK_HEAD, [tick_row(tick) for tick in older])
 
 
 def _facts(schedule: ScheduleDescription, now: datetime) -> Iterator[tuple[str, str]]:
@@ -79,7 +91,9 @@ def _facts(schedule: ScheduleDescription, now: datetime) -> Iterator[tuple[str, 
     yield "runs", compact(options)
     yield "policy", compact({key: value for key, value in schedule.policy.items() if value or key not in _QUIET})
     for name, text in (
-        ("note", schedule.note),
+        ("note", schedule.note if schedule.note != schedule.pause_note else None),
+        ("paused" if schedule.paused else "resumed", schedule.pause_note),
+        ("differs", _differs(schedule)),
         ("stopped", schedule.stopped),
         ("fault", schedule.fault),
         ("unknown", schedule.unknown),
@@ -95,6 +109,12 @@ def _facts(schedule: ScheduleDescription, now: datetime) -> Iterator[tuple[str, 
     yield "declared by", f"version {schedule.declared_by}" if schedule.declared_by else "nobody: made at run time"
     yield "revision", str(schedule.revision)
     yield from _progress(schedule)
+
+
+def _differs(schedule: ScheduleDescription) -> str | None:
+    if not schedule.differs:
+        return None
+    return f"from the code, in {', '.join(schedule.differs)}; `mainspring schedules reset {schedule.id}` goes back"
 
 
 def _progress(schedule: ScheduleDescription) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from mainspring.model.states import State
 
 
+CRONTAB = "crontab"
+"""The app of schedules that crontabs define: they belong to no version of the code, but to the workers that list them."""
+UNLISTED = "no live worker lists it in its crontab"
+"""Why such a schedule has no effect."""
+
+
 class Overlap(StrEnum):
     """What happens when it is time to start while as many runs as may be are unfinished."""
 
@@ -60,9 +66,9 @@ class Outcome(StrEnum):
     PAUSED = "paused"
     """The schedule was paused, stopped or out of actions."""
     DROPPED = "dropped"
-    """The buffer was full."""
+    """The buffer was full, or its backfill or its run was stopped while it waited."""
     REPLACED = "replaced"
-    """A later tick took its place."""
+    """A later tick took its place, or a backfill had taken its time before."""
     START_FAILED = "start_failed"
 
     @property
@@ -97,12 +103,16 @@ class Schedule(Struct):
     paused: bool = False
     resume_at: int | None = None
     note: str | None = None
+    pause_note: str | None = None
+    """What was said when it was last paused or resumed."""
     remaining: int | None = None
     stopped: str | None = None
     """Why it has no effect any more: it is no longer declared."""
     skips: str = "[]"
     app: str | None = None
     version: str | None = None
+    declared: str | None = None
+    """What code or a crontab declared last, as `schedules/definition.py` writes it; None: it was made at run time."""
     made_by: str | None = None
     starts: int = 0
     missed: int = 0
@@ -123,7 +133,7 @@ MOVED = (
     "upcoming",
     "paused",
     "resume_at",
-    "note",
+    "pause_note",
     "remaining",
     "stopped",
     "skips",
@@ -134,6 +144,10 @@ MOVED = (
     "fault",
 )
 """The fields of a schedule that acting on it changes: what is planned for it, and what is written back."""
+
+
+def is_crontab_entry(schedule: Schedule) -> bool:
+    return schedule.app == CRONTAB and schedule.version is None
 
 
 class Tick(Struct):
@@ -173,7 +187,7 @@ class Backfill(Struct):
     stopped: bool = False
     started: int = 0
     skipped: int = 0
-    """Times that had a run already."""
+    """Times that had a run already, or that were left to the clock."""
 
 
 class Hook(Struct, frozen=True):

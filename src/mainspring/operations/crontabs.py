@@ -1,7 +1,7 @@
 """Crontab entries as schedules that workers bring along.
 
 Each worker says in its own row which entries it lists, so that what it listed goes with it. An entry that several list with
-different patterns fires for all of them; one that no live worker has listed for a while is stopped, and says so.
+different patterns fires for all of them. One that no live worker lists is not planned (see `plan.py`); after a while it says so.
 """
 
 from __future__ import annotations
@@ -11,10 +11,15 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from mainspring.model.queues import Limits, Queue
+from mainspring.model.schedules import CRONTAB, UNLISTED, is_crontab_entry
+from mainspring.operations.declaring import Declaring
 from mainspring.operations.pages import schedules_of
 from mainspring.recurrence import Cron, Spec
-from mainspring.schedules.control import Control
+from mainspring.schedules.declaration import declared_columns, declared_json
+from mainspring.store.ops import FAR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,10 +32,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mainspring.operations")
 
-GROUP = "crontab"
-"""What such schedules have as their app: they belong to no version of the code."""
 _PATIENCE = 60.0
-_UNLISTED = "no live worker lists it in its crontab"
+_WHO = "crontab"
+"""Whose name stands in the audit log when a crontab overrides what an operator changed."""
 
 
 def listing(definitions: Sequence[Definition]) -> str:
@@ -45,6 +49,7 @@ class Crontabs:
         self._store = store
         self._clock = clock
         self._ids = ids
+        self._declaring = Declaring(store, clock, ids)
         self._unlisted: dict[str, float] = {}
 
     def bring(self, definitions: Sequence[Definition]) -> None:
@@ -59,25 +64,24 @@ class Crontabs:
         row = self._store.schedules.get(definition.id)
         if row is None:
             new = definition.row(self._clock.now())
-            new.app = GROUP
+            new.app, new.declared = CRONTAB, declared_json(definition.columns())
             if not self._store.schedules.create([new]):
                 return
             row = self._store.schedules.get(definition.id)
         if row is None:
             return
-        if row.app != GROUP:
+        if row.app != CRONTAB:
             log.warning("schedule %s was no crontab entry; from now on the crontab defines it", row.id)
-        values: dict[str, Any] = {**definition.columns(), "app": GROUP, "version": None, "stopped": None}
-        if any(getattr(row, name) != value for name, value in values.items()):
-            self._update(row.id, values)
+        values: dict[str, Any] = {"app": CRONTAB, "version": None, "stopped": None}
+        self._declaring.declare(row, definition.columns(), values, _WHO)
 
     def review(self) -> None:
-        """Stop entries that no live worker has listed for a minute; of the others, see to it that they are what live workers list.
+        """Mark entries that no live worker has listed for a minute; of the others, see to it that they are what live workers list.
 
         Workers that come, go and read their files at the same time may each have written what was so a moment before.
         """
         listed: Mapping[str, list[Any]] | None = None
-        for row in schedules_of(self._store.schedules, GROUP):
+        for row in filter(is_crontab_entry, schedules_of(self._store.schedules, CRONTAB)):
             if listed is None:  # where there are no entries, nobody is asked
                 listed = self._listed()
             if row.id in listed:
@@ -86,18 +90,18 @@ class Crontabs:
             elif row.stopped is None:
                 since = self._unlisted.setdefault(row.id, self._clock.monotonic())
                 if self._clock.monotonic() - since >= _PATIENCE:
-                    log.warning("crontab entry %s is stopped: %s", row.id, _UNLISTED)
-                    self._update(row.id, {"stopped": _UNLISTED})
+                    log.warning("crontab entry %s is stopped: %s", row.id, UNLISTED)
+                    self._declaring.update(row.id, {"stopped": UNLISTED})
 
     def _agree(self, row: Schedule, patterns: list[Any]) -> None:
-        there = json.loads(row.spec)["cron"]
-        values: dict[str, object] = {}
-        if sorted(there, key=json.dumps) != sorted(patterns, key=json.dumps):
-            values |= _spec_columns(_spec(sorted(patterns, key=json.dumps)))
-        if row.stopped == _UNLISTED:
-            values["stopped"] = None
-        if values:
-            self._update(row.id, values)
+        columns = declared_columns(row.declared or declared_json(asdict(row)))
+        there = json.loads(columns["spec"])["cron"]
+        other = sorted(there, key=json.dumps) != sorted(patterns, key=json.dumps)
+        if other:
+            columns |= _spec_columns(_spec(sorted(patterns, key=json.dumps)))
+        if other or row.stopped == UNLISTED or _rests(row):
+            stopped = None if row.stopped == UNLISTED else row.stopped
+            self._declaring.declare(row, columns, {"stopped": stopped}, _WHO)
 
     def _listed(self) -> Mapping[str, list[Any]]:
         """The patterns of each entry that a live worker lists."""
@@ -108,10 +112,10 @@ class Crontabs:
                 mine += [pattern for pattern in patterns if pattern not in mine]
         return found
 
-    def _update(self, schedule: str, values: dict[str, object]) -> None:
-        decide = Control(self._clock.now(), self._ids.new).update(values, None)
-        while (plan := self._store.schedules.change(schedule, decide, self._clock.now())) and plan.unfinished:
-            pass
+
+def _rests(row: Schedule) -> bool:
+    """Whether an entry was planned last while no worker listed it: nothing else keeps it from being due."""
+    return row.due >= FAR and row.upcoming is not None and not row.paused and row.remaining != 0
 
 
 def _union(entry: str, patterns: list[Any], own: Spec) -> Spec:

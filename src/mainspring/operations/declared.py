@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from mainspring.operations.declaring import Declaring
 from mainspring.operations.pages import schedules_of
 from mainspring.schedules.control import Control
+from mainspring.schedules.declaration import declared_json, differing, same_declaration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from mainspring.model.schedules import Hook, Schedule
     from mainspring.schedules.definition import Definition
     from mainspring.store.protocol import Store
-    from mainspring.store.schedules import Decide
 
 log = logging.getLogger("mainspring.operations")
 
@@ -27,13 +28,15 @@ class Declared:
     """What one version of an app declares, against what the database has.
 
     In a rolling deploy old and new processes start in any order. A version rewrites what another one declared only if it was
-    first seen later than that, or if no live worker has that other version any more: the deploy was taken back.
+    first seen later than that, or if no live worker has that other version any more: the deploy was taken back. What an operator
+    changed since stays as long as the declaration is the same.
     """
 
     def __init__(self, store: Store, clock: Clock, ids: IdMaker, *, app: str, version: str) -> None:
         self._store = store
         self._clock = clock
         self._ids = ids
+        self._declaring = Declaring(store, clock, ids)
         self._app = app
         self._version = version
 
@@ -50,7 +53,7 @@ class Declared:
             if row.id not in declared and row.stopped is None and rewrites(row):
                 reason = f"version {self._version} of the code does not declare it any more"
                 log.warning("schedule %s is stopped: %s", row.id, reason)
-                self._update(row.id, {"stopped": reason, "version": self._version})
+                self._declaring.update(row.id, {"stopped": reason, "version": self._version})
 
     def apply_hooks(self, hooks: Sequence[Hook]) -> None:
         """Make the database say whom to tell, unless a later version that is at work has said so."""
@@ -88,6 +91,7 @@ class Declared:
         if row is None:
             new = definition.row(self._clock.now(), over=True)
             new.app, new.version = self._app, self._version
+            new.declared = declared_json(definition.columns())
             if new.upcoming is None and not definition.spec.is_empty:
                 log.warning("schedule %s (%s) has no time any more", new.id, definition.spec.describe())
             if not self._store.schedules.create([new]):
@@ -98,21 +102,18 @@ class Declared:
         if row is None or not rewrites(row):
             return
         if definition.policy.when_active and alone:
-            self._change(definition.id, Control(self._clock.now(), self._ids.new).start_at_present())
-        values: dict[str, object] = {
-            **definition.columns(),
-            "app": self._app,
-            "version": self._version,
-            "stopped": None,
-        }
-        if any(getattr(row, name) != value for name, value in values.items()):
+            self._declaring.change(definition.id, Control(self._clock.now(), self._ids.new).start_at_present())
+        values: dict[str, object] = {"app": self._app, "version": self._version, "stopped": None}
+        columns = definition.columns()
+        same = same_declaration(row.declared, declared_json(columns))
+        if not same or any(getattr(row, name) != value for name, value in values.items()):
             if row.stopped is not None:
                 log.warning("schedule %s is declared again, and goes on", row.id)
-            self._update(definition.id, values)
-
-    def _update(self, schedule: str, values: dict[str, object]) -> None:
-        self._change(schedule, Control(self._clock.now(), self._ids.new).update(values, None))
-
-    def _change(self, schedule: str, decide: Decide) -> None:
-        while (plan := self._store.schedules.change(schedule, decide, self._clock.now())) and plan.unfinished:
-            pass
+            self._declaring.declare(row, columns, values, f"version {self._version}")
+        if differing(row) and same:
+            log.warning(
+                "schedule %s differs from the code, in %s: an operator changed it; `mainspring schedules reset %s` goes back",
+                row.id,
+                ", ".join(differing(row)),
+                row.id,
+            )

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003  (a run that asks records the answer, and reads it back by its annotations)
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from mainspring.model.clock import SECOND, to_datetime
-from mainspring.model.schedules import Outcome, Overlap, Source
+from mainspring.model.schedules import UNLISTED, Outcome, Overlap, Source
 from mainspring.operations.pages import Page
 from mainspring.schedules.actions import action_of
+from mainspring.schedules.declaration import differing
 from mainspring.schedules.elapsed import Times, spec_of
 
 if TYPE_CHECKING:
@@ -68,7 +71,7 @@ class BackfillInfo:
     started: int
     """Ticks it has made so far."""
     skipped: int
-    """Times that had a run already."""
+    """Times that had a run already, or that were left to the clock."""
     reached: datetime
     """Everything up to here is done with."""
     created: datetime
@@ -93,6 +96,7 @@ class ScheduleInfo:
     attributes: dict[str, Any]
     paused: bool
     note: str | None
+    """Its own note; where it has none, that of the last pause or resume."""
     resume_at: datetime | None
     remaining: int | None
     stopped: str | None
@@ -103,7 +107,7 @@ class ScheduleInfo:
     created: datetime
     updated: datetime
     next: datetime | None
-    """The next nominal time, if it is to act on it."""
+    """The next nominal time that it acts on; while it is paused, that it would act on."""
     starts: int
     missed: int
     skipped: int
@@ -112,6 +116,10 @@ class ScheduleInfo:
     """In a row."""
     last_result: Any
     last_failure: dict[str, Any] | None
+    pause_note: str | None = None
+    """What was said when it was last paused or resumed: why it is paused."""
+    differs: list[str] = field(default_factory=list[str])
+    """What of it differs from what the code or the crontab declares, because an operator changed it: `reset` goes back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +131,10 @@ class ScheduleDescription(ScheduleInfo):
     buffered: int = 0
     recent: list[TickInfo] = field(default_factory=list[TickInfo])
     """The latest ticks, newest first."""
+    recent_starts: list[TickInfo] = field(default_factory=list[TickInfo])
+    """The latest ticks that started a run, newest first."""
     upcoming: list[datetime] = field(default_factory=list["datetime"])
-    """The next nominal times; none while it is paused, no more than it has actions left."""
+    """The next nominal times, no more than it has actions left; while it is paused, those that come when the pause ends."""
     skips: list[datetime] = field(default_factory=list["datetime"])
     backfills: list[BackfillInfo] = field(default_factory=list[BackfillInfo])
     unknown: str | None = None
@@ -178,10 +188,9 @@ def backfill_info(backfill: Backfill) -> BackfillInfo:
     )
 
 
-def schedule_values(schedule: Schedule) -> dict[str, Any]:
+def schedule_values(schedule: Schedule, now: int) -> dict[str, Any]:
     """What a `ScheduleInfo` says of a row."""
     action = action_of(schedule.action)
-    active = not schedule.paused and schedule.stopped is None and schedule.remaining != 0
     return {
         "id": schedule.id,
         "workflow": schedule.workflow,
@@ -207,7 +216,9 @@ def schedule_values(schedule: Schedule) -> dict[str, Any]:
         },
         "attributes": json.loads(schedule.attributes),
         "paused": schedule.paused,
-        "note": schedule.note,
+        "note": schedule.note or schedule.pause_note,
+        "pause_note": schedule.pause_note,
+        "differs": differing(schedule),
         "resume_at": _time(schedule.resume_at),
         "remaining": schedule.remaining,
         "stopped": schedule.stopped,
@@ -216,7 +227,7 @@ def schedule_values(schedule: Schedule) -> dict[str, Any]:
         "revision": schedule.revision,
         "created": to_datetime(schedule.created),
         "updated": to_datetime(schedule.updated),
-        "next": _time(schedule.upcoming) if active else None,
+        "next": _next(schedule, now),
         "starts": schedule.starts,
         "missed": schedule.missed,
         "skipped": schedule.skipped,
@@ -227,10 +238,19 @@ def schedule_values(schedule: Schedule) -> dict[str, Any]:
     }
 
 
+def _next(schedule: Schedule, now: int) -> datetime | None:
+    """The next nominal time. Of one that is not looked at, because it is paused, the row does not know."""
+    if schedule.paused:
+        return next(iter(upcoming(schedule, now, 1)), None)
+    return _time(schedule.upcoming) if schedule.stopped is None and schedule.remaining != 0 else None
+
+
 def upcoming(schedule: Schedule, now: int, most: int = MOST_SHOWN) -> list[datetime]:
-    """The nominal times that a schedule will act on as things stand."""
-    if schedule.paused or schedule.stopped is not None:
+    """The nominal times that a schedule will act on as things stand, or once its pause has ended."""
+    if schedule.stopped is not None:
         return []
+    if schedule.paused and schedule.resume_at is not None:
+        now = max(now, schedule.resume_at - 1)
     if schedule.remaining is not None:
         most = min(most, schedule.remaining)
     skips = set(json.loads(schedule.skips))
@@ -245,14 +265,19 @@ def upcoming(schedule: Schedule, now: int, most: int = MOST_SHOWN) -> list[datet
     return found
 
 
-def describe(situation: Situation, recent: list[Tick], now: int, unknown: str | None) -> ScheduleDescription:
+def describe(
+    situation: Situation, recent: list[Tick], starts: list[Tick], now: int, unknown: str | None
+) -> ScheduleDescription:
     schedule = situation.schedule
+    if not situation.listed:
+        schedule = structs.replace(schedule, stopped=UNLISTED)
     promised = {tick.run for tick in situation.waiting}
     return ScheduleDescription(
-        **schedule_values(schedule),
+        **schedule_values(schedule, now),
         running=[run.id for run in situation.runs if not run.state.ended and run.id not in promised],
         buffered=sum(tick.outcome is Outcome.BUFFERED for tick in situation.waiting),
         recent=[tick_info(tick) for tick in recent],
+        recent_starts=[tick_info(tick) for tick in starts],
         upcoming=upcoming(schedule, now),
         skips=[to_datetime(nominal) for nominal in sorted(json.loads(schedule.skips))],
         backfills=[backfill_info(backfill) for backfill in situation.backfills],

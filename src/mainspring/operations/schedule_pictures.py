@@ -93,7 +93,7 @@ class Pictures:
 
     def _card(self, row: Schedule, last: Tick | None, days: list[Day]) -> ScheduleCard:
         return ScheduleCard(
-            ScheduleInfo(**schedule_values(row)),
+            ScheduleInfo(**schedule_values(row, self._clock.now())),
             spec_of(row.spec).timezone,
             upcoming(row, self._clock.now(), 5),
             tick_info(last) if last else None,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from mainspring.model.clock import Clock
-    from mainspring.model.schedules import Schedule
+    from mainspring.model.schedules import Backfill, Schedule
     from mainspring.operations.schedule_audit import ScheduleAudit
     from mainspring.operations.schedule_infos import BackfillInfo, ScheduleDescription, TickInfo
     from mainspring.store.schedules import ScheduleStore
@@ -57,7 +57,9 @@ class ScheduleViews:
         if situation is None:
             raise missing(schedule)
         recent = self._store.ticks(TickFilter(schedule, limit=MOST_SHOWN))
-        return describe(situation, recent, self._clock.now(), self._unknown(situation.schedule.workflow))
+        starts = self._store.ticks(TickFilter(schedule, outcomes=(Outcome.FIRED, Outcome.LATE), limit=MOST_SHOWN))
+        unknown = self._unknown(situation.schedule.workflow)
+        return describe(situation, recent, starts, self._clock.now(), unknown)
 
     def _unknown(self, workflow: str) -> str | None:
         """Why its runs will wait, if they will: workers are there, and none of them has the function."""
@@ -71,10 +73,13 @@ class ScheduleViews:
         return [backfill_info(each) for each in self._store.backfills(schedule)]
 
     def get_backfill(self, backfill: str) -> BackfillInfo:
+        return backfill_info(self._backfill(backfill))
+
+    def _backfill(self, backfill: str) -> Backfill:
         found = self._store.backfill(backfill)
         if found is None:
             raise NotFound(f"there is no backfill {backfill!r}")
-        return backfill_info(found)
+        return found
 
     def audit(self, schedule: str, since: datetime, until: datetime | None = None) -> ScheduleAudit:
         """What became of all times of a schedule in a stretch of time, classified; and whether one is not accounted for."""
@@ -120,7 +125,7 @@ class ScheduleViews:
                 limit=limit,
             )
         )
-        return SchedulePage([ScheduleInfo(**schedule_values(each)) for each in page], more)
+        return SchedulePage([ScheduleInfo(**schedule_values(each, self._clock.now())) for each in page], more)
 
     def tick(self, schedule: str, request: str) -> TickInfo:
         """The latest tick that a trigger or backfill asked for."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime, to_micros
-from mainspring.model.schedules import Backfill, Outcome, Overlap, Source, Tick
+from mainspring.model.schedules import CRONTAB, Backfill, Outcome, Overlap, Source, Tick
 from mainspring.operations.pages import schedules_of
 from mainspring.operations.schedule_infos import ScheduleInfo, backfill_info, schedule_values, tick_info
 from mainspring.operations.schedule_views import ScheduleViews, missing, wanted_id
@@ -70,13 +69,13 @@ class Schedules(ScheduleViews):
         ticks = [Tick(row.id, second, request, Source.TRIGGER, now, Outcome.PENDING)] if trigger else []
         how = _backfill_overlap(definition.policy)
         backfills = [
-            _new_backfill(f"{request}-{number}", row.id, (to_micros(start), to_micros(end)), how, now)
+            _new_backfill(f"{request}-{number}", row.id, (to_micros(start), to_micros(end)), how, now + number)
             for number, (start, end) in enumerate(backfill)
         ]
         if ticks or backfills:
             row.due = now
         self._insert([row], ticks, backfills)
-        return ScheduleInfo(**schedule_values(self._get(definition.id)))
+        return ScheduleInfo(**schedule_values(self._get(definition.id), now))
 
     def create_many(self, definitions: Sequence[Definition]) -> int:
         """Store many schedules, a few hundred to a transaction; how many."""
@@ -110,7 +109,12 @@ class Schedules(ScheduleViews):
         if "action" in values:
             self._check_queue(schedule, action_of(values["action"]).queue)
         plan = self._change(schedule, lambda control: control.update(values, revision, over=False))
-        return ScheduleInfo(**schedule_values(plan.schedule))
+        return ScheduleInfo(**schedule_values(plan.schedule, self._clock.now()))
+
+    def reset(self, schedule: str) -> ScheduleInfo:
+        """Make a schedule what code or a crontab declares: what an operator has changed is undone. A pause stays."""
+        plan = self._change(schedule, lambda control: control.reset())
+        return ScheduleInfo(**schedule_values(plan.schedule, self._clock.now()))
 
     def apply(
         self, definitions: Sequence[Definition], *, prune: bool = False, group: str = "applied"
@@ -134,7 +138,7 @@ class Schedules(ScheduleViews):
 
     def _bring_in(self, definition: Definition, group: str) -> str:
         """Make a schedule that is there what the definition says; what became of it."""
-        values = {**definition.columns(), "app": group, "version": None}
+        values = {**definition.columns(), "app": group, "version": None, "declared": None}
         try:
             plan = self._change(definition.id, lambda control: control.update(values, None))
         except NotFound:  # somebody has deleted it in this moment
@@ -166,7 +170,7 @@ class Schedules(ScheduleViews):
         return [row.id for row in rows if row.version is None and row.id not in kept]
 
     def delete(self, schedule: str) -> None:
-        """Forget a schedule and its ticks. Runs that it has started go on."""
+        """Forget a schedule and its ticks. Runs that it has started go on; those that wait for their turn are cancelled."""
         self._change(schedule, lambda control: control.delete())
 
     # -- steering ------------------------------------------------------------------------------------------------------
@@ -200,13 +204,9 @@ class Schedules(ScheduleViews):
         return self._skip(schedule, when, undo=True)
 
     def _skip(self, schedule: str, when: datetime | None, *, undo: bool) -> datetime:
-        before = set(json.loads(self._get(schedule).skips))
         moment = None if when is None else to_micros(when)
-        if moment is not None and not undo and moment in before:
-            return to_datetime(moment)
         plan = self._change(schedule, lambda control: control.skip(moment, undo=undo))
-        changed = before ^ set(json.loads(plan.schedule.skips))
-        return to_datetime(moment if moment is not None else (min if undo else max)(changed))
+        return to_datetime(plan.nominal)
 
     # -- backfills -----------------------------------------------------------------------------------------------------
     def backfill(
@@ -232,9 +232,9 @@ class Schedules(ScheduleViews):
 
     def stop_backfill(self, backfill: str) -> BackfillInfo:
         """Make no more ticks for it, and drop those that wait. Runs it has started go on."""
-        found = self.get_backfill(backfill)
-        if found.state == "running":
-            self._change(found.schedule, lambda control: control.stop_backfill(backfill))
+        found = self._backfill(backfill)
+        if not found.stopped:
+            self._change(found.schedule, lambda control: control.stop_backfill(found))
         return self.get_backfill(backfill)
 
     # -- ways to the store ---------------------------------------------------------------------------------------------
@@ -275,6 +275,8 @@ def parts_to_apply(
     """What `apply` does, in parts, each of which may be a transaction of its own. The first looks at all that is to come."""
     if not group.strip():
         raise InvalidInput("a group of schedules has a name")
+    if group == CRONTAB:
+        raise InvalidInput(f"the group {CRONTAB!r} belongs to crontab files; give this one another name")
     ids = [check_schedule_id(definition.id) for definition in definitions]
     if len(set(ids)) < len(ids):
         raise InvalidInput(f"two schedules are called {next(each for each in ids if ids.count(each) > 1)!r}")

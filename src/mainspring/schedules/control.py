@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from mainspring.errors import Conflict, InvalidInput
 from mainspring.model.clock import SECOND
 from mainspring.model.schedules import Outcome, Source, Tick
 from mainspring.schedules.actions import stamp
+from mainspring.schedules.declaration import declared_columns, declared_json, same_declaration
 from mainspring.schedules.elapsed import Times, spec_of
 from mainspring.schedules.plan import Planning
 from mainspring.schedules.policy import policy_of
@@ -20,8 +23,11 @@ from mainspring.store.schedules import Plan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainspring.model.schedules import Backfill, Overlap
+    from mainspring.model.schedules import Backfill, Overlap, Schedule
     from mainspring.store.schedules import Decide, Situation
+
+_DECLARED_BY = {"app", "version", "declared"}
+"""Columns that say where the definition comes from, and not what it is."""
 
 
 class Control:
@@ -46,7 +52,7 @@ class Control:
     def pause(self, note: str | None, until: int | None) -> Decide:
         def change(planning: Planning) -> None:
             schedule = planning.schedule
-            schedule.paused, schedule.resume_at, schedule.note = True, until, note
+            schedule.paused, schedule.resume_at, schedule.pause_note = True, until, note
             schedule.revision += 1
             for tick in planning.buffered:
                 if not tick.source.manual:
@@ -59,7 +65,7 @@ class Control:
     def resume(self, note: str | None) -> Decide:
         def change(planning: Planning) -> None:
             schedule = planning.schedule
-            schedule.paused, schedule.resume_at, schedule.note = False, None, note
+            schedule.paused, schedule.resume_at, schedule.pause_note = False, None, note
             schedule.revision += 1
 
         return self._after_now(change)
@@ -92,8 +98,10 @@ class Control:
     def skip(self, when: int | None, *, undo: bool = False) -> Decide:
         def change(planning: Planning) -> None:
             nominal = _to_unskip(planning, when) if undo else _to_skip(planning, when, self._now)
-            (planning.skips.discard if undo else planning.skips.add)(nominal)
-            planning.schedule.revision += 1
+            planning.plan.nominal = nominal
+            if undo or nominal not in planning.skips:
+                planning.skips ^= {nominal}
+                planning.schedule.revision += 1
 
         return self._after_now(change)
 
@@ -102,7 +110,7 @@ class Control:
 
         def change(planning: Planning) -> None:
             schedule = planning.schedule
-            changed = {name: value for name, value in values.items() if getattr(schedule, name) != value}
+            changed = _changed(schedule, values)
             if not changed:
                 return
             if revision is not None and revision != planning.before.revision:
@@ -120,37 +128,75 @@ class Control:
 
         return self._after_now(change)
 
+    def declare(self, columns: dict[str, Any], values: dict[str, Any]) -> Decide:
+        """Make the definition what `columns` say, unless the same was declared last: what an operator changed since then stays.
+
+        `values` are columns beside the definition, which are set in any case.
+        """
+
+        def change(planning: Planning) -> None:
+            declared = declared_json(columns)
+            wanted = {**values, "declared": declared}
+            if not same_declaration(planning.before.declared, declared):
+                wanted |= columns
+            if changed := _changed(planning.schedule, wanted):
+                redefine(planning, changed)
+
+        return self._after_now(change)
+
+    def reset(self) -> Decide:
+        """Make the definition what was declared last."""
+
+        def change(planning: Planning) -> None:
+            schedule = planning.schedule
+            if schedule.declared is None:
+                raise InvalidInput(
+                    f"schedule {schedule.id!r} was made at run time: no code declares what it could go back to; update it"
+                )
+            if changed := _changed(schedule, declared_columns(schedule.declared)):
+                redefine(planning, changed)
+
+        return self._after_now(change)
+
     def backfill(self, new: Backfill) -> Decide:
         """Take note of a backfill. Its ticks are made by the passes that follow."""
 
         def change(planning: Planning) -> None:
-            planning.plan.backfills.append(new)
+            latest = max((each.created for each in planning.situation.backfills), default=new.created - 1)
+            planning.plan.backfills.append(structs.replace(new, created=max(new.created, latest + 1)))
             planning.more = True
 
         return self._after_now(change)
 
-    def stop_backfill(self, backfill: str) -> Decide:
+    def stop_backfill(self, backfill: Backfill) -> Decide:
+        """Make no more ticks for a backfill, and drop those that wait, also when it has made its last one."""
+
         def decide(situation: Situation) -> Plan:
-            stopped = [each for each in situation.backfills if each.id == backfill]
-            situation.backfills = [each for each in situation.backfills if each.id != backfill]
-            situation.waiting, dropped = (
-                [tick for tick in situation.waiting if tick.request != backfill],
-                [tick for tick in situation.waiting if tick.request == backfill],
+            active = [each for each in situation.backfills if each.id == backfill.id]
+            dropped = [tick for tick in situation.waiting if tick.request == backfill.id]
+            others = structs.replace(  # a plan may be made twice from one situation, which therefore stays as it is
+                situation,
+                backfills=[each for each in situation.backfills if each.id != backfill.id],
+                waiting=[tick for tick in situation.waiting if tick.request != backfill.id],
             )
-            plan = Planning(situation, self._now, self._new_uid).run()
-            for each in stopped:
-                each.completed, each.stopped = self._now, True
-                plan.backfills.append(each)
+            planning = Planning(others, self._now, self._new_uid)
+            planning.run()
             for tick in dropped:
-                tick.outcome, tick.reason, tick.acted = Outcome.DROPPED, "its backfill was stopped", self._now
-                plan.ticks.append(tick)
-            return plan
+                planning.drop(structs.replace(tick), "its backfill was stopped")
+            for each in active or ([backfill] if dropped else []):
+                ended = each.completed if each.completed is not None else self._now
+                planning.plan.backfills.append(structs.replace(each, completed=ended, stopped=True))
+            return planning.finished()
 
         return decide
 
     def delete(self) -> Decide:
+        """Forget the schedule. Runs that it has promised and not started would never begin: they are cancelled."""
+
         def decide(situation: Situation) -> Plan:
-            return Plan(situation.schedule, deleted=True)
+            reason = f"schedule {situation.schedule.id} was deleted before its turn came"
+            promised = {tick.run: reason for tick in situation.waiting if tick.run is not None}
+            return Plan(situation.schedule, cancels=promised, deleted=True)
 
         return decide
 
@@ -163,11 +209,10 @@ def redefine(planning: Planning, changed: dict[str, Any]) -> None:
         # What has come up by its nominal time, and waits for its jitter only, is not lost with the old definition.
         nominal = planning.times.next(schedule.cursor)
         if nominal is not None and nominal <= now:
-            held = Tick(schedule.id, nominal, "", Source.CLOCK, planning.times.act(nominal), Outcome.PENDING)
-            planning.held.append(held)
-            planning.plan.ticks.append(held)
+            planning.hold(nominal)
         schedule.cursor = max(schedule.cursor, now)
-        planning.skips = {nominal for nominal in planning.skips if spec_of(changed["spec"]).matches(nominal // SECOND)}
+        # Also a time that the new spec does not have stays skipped: the next change may bring it back.
+        planning.skips = {nominal for nominal in planning.skips if nominal > schedule.cursor}
     planning.more = planning.more or ("policy" in changed and bool(planning.buffered))  # they are decided on anew
     limit = policy_of(schedule.policy).limit
     for name, value in changed.items():
@@ -176,9 +221,14 @@ def redefine(planning: Planning, changed: dict[str, Any]) -> None:
         schedule.remaining = policy_of(schedule.policy).limit
     planning.times = Times(spec_of(schedule.spec), schedule.id)
     planning.policy = policy_of(schedule.policy)
-    schedule.updated = now
-    schedule.revision += 1
+    if changed.keys() - _DECLARED_BY:
+        schedule.updated = now
+        schedule.revision += 1
     planning.plan.redefined = True
+
+
+def _changed(schedule: Schedule, values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if getattr(schedule, name) != value}
 
 
 def _to_skip(planning: Planning, when: int | None, now: int) -> int:

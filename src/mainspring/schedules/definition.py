@@ -77,6 +77,7 @@ class Definition:
             "input": self.input,
             "policy": json.dumps(self.policy.to_dict()),
             "attributes": attributes_json(self.attributes, "attributes"),
+            "note": self.note,
         }
 
     def row(self, now: int, *, paused: bool = False, made_by: str | None = None, over: bool = False) -> Schedule:
@@ -102,7 +103,6 @@ class Definition:
             due=FAR if upcoming is None or paused or self.policy.limit == 0 else times.act(upcoming),
             upcoming=upcoming,
             paused=paused,
-            note=self.note,
             remaining=self.policy.limit,
             made_by=made_by,
         )

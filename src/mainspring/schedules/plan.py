@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from mainspring.model.schedules import MOVED, Outcome, Overlap, Source, Tick
+from mainspring.model.schedules import MOVED, UNLISTED, Outcome, Overlap, Source, Tick
 from mainspring.model.states import State
 from mainspring.schedules import actions
 from mainspring.schedules.alerts import alerts
-from mainspring.schedules.backfill import advance
+from mainspring.schedules.backfill import Reach, advance
 from mainspring.schedules.elapsed import LATE, MOST_AT_ONCE, MOST_PASSED_BY, Stretches, times_of
 from mainspring.schedules.memory import remember
 from mainspring.schedules.policies import OUT_OF_ACTIONS, STOPPING, Desk, decide
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from mainspring.model.schedules import Schedule
     from mainspring.store.schedules import Situation
+
+BY_REQUEST = "somebody asked for it"
 
 
 def plan(situation: Situation, now: int, new_uid: Callable[[], str], extra: Tick | None = None) -> Plan:
@@ -46,6 +48,10 @@ class Planning:
         self._new_uid = new_uid
         self.before = situation.schedule
         self.schedule: Schedule = structs.replace(situation.schedule)
+        if situation.listed and self.schedule.stopped == UNLISTED:
+            self.schedule.stopped = (
+                None  # what came up meanwhile is for the catch-up window, as where no worker was there
+            )
         self.policy = policy_of(self.schedule.policy)
         self.times = times_of(self.schedule.spec, self.schedule.id)
         self.plan = Plan(self.schedule)
@@ -69,9 +75,10 @@ class Planning:
         self._collect_waiting()
         self._collect_elapsed()
         self._wake_up()
-        if extra is not None:
-            self._ripe.append(extra)
-        self._backfill()
+        if not self.plan.unfinished:  # else this is left for the plan that brings the schedule up to now
+            if extra is not None:
+                self._ripe.append(extra)
+            self._backfill()
         self._decide()
         self.look_ahead()
         return self.finished()
@@ -79,7 +86,10 @@ class Planning:
     def finished(self) -> Plan:
         """The plan, which knows what of the schedule has changed, and whom to tell."""
         plan, before, after = self.plan, self.before, self.schedule
-        plan.moved = any(getattr(before, name) != getattr(after, name) for name in MOVED)
+        # A transaction with an older snapshot must not plan from it: it fails on a row that was written.
+        plan.moved = bool(plan.ticks or plan.backfills) or any(
+            getattr(before, name) != getattr(after, name) for name in MOVED
+        )
         if self.situation.hooks:
             plan.alerts = alerts(plan, self.situation.hooks, self.now, self._new_uid, paused_by=self._paused_by)
         return plan
@@ -101,12 +111,14 @@ class Planning:
                 self.schedule.resume_at = None
                 self.schedule.revision += 1
                 several = f" ({self.schedule.failures} in a row)" if allowed > 1 else ""
-                self.schedule.note = f"paused after failure{several}: run {run.id}: {run.reason or 'failed'}"
+                self.schedule.pause_note = f"paused after failure{several}: run {run.id}: {run.reason or 'failed'}"
                 self._paused_since, self._paused_by = run.completed or self.now, run.id
 
     # -- pauses --------------------------------------------------------------------------------------------------------
     def why_inactive(self, at: int) -> str | None:
         """Why a tick of the clock with this time to act has no effect, if it has none."""
+        if not self.situation.listed:
+            return UNLISTED
         if self.schedule.stopped is not None:
             return self.schedule.stopped
         if self.before.paused and (self.before.resume_at is None or at < self.before.resume_at):
@@ -117,38 +129,41 @@ class Planning:
 
     @staticmethod
     def _pause_reason(schedule: Schedule) -> str:
-        return f"the schedule was paused: {schedule.note}" if schedule.note else "the schedule was paused"
+        return f"the schedule was paused: {schedule.pause_note}" if schedule.pause_note else "the schedule was paused"
 
     def _wake_up(self) -> None:
         """End a pause whose time is over."""
         resume_at = self.schedule.resume_at
         if self.schedule.paused and resume_at is not None and resume_at <= self.now:
-            self.schedule.paused, self.schedule.resume_at = False, None
+            self.schedule.paused, self.schedule.resume_at, self.schedule.pause_note = False, None, None
             self.schedule.revision += 1
 
     @property
     def active(self) -> bool:
         """Whether the clock has any effect from now on."""
         schedule = self.schedule
-        return not schedule.paused and schedule.stopped is None and schedule.remaining != 0
+        return self.situation.listed and not schedule.paused and schedule.stopped is None and schedule.remaining != 0
 
     # -- ticks whose time has come -------------------------------------------------------------------------------------
     def _collect_waiting(self) -> None:
         for tick in self.situation.waiting:
             tick = structs.replace(tick)  # noqa: PLW2901  (a plan may be made twice from one situation)
             if tick.run is not None and tick.run in self.plan.settled:
-                tick.outcome, tick.reason, tick.acted = (
-                    Outcome.DROPPED,
-                    "its run was cancelled while it waited",
-                    self.now,
-                )
-                self.plan.ticks.append(tick)
+                self.drop(tick, "its run was cancelled while it waited")
             elif tick.outcome is Outcome.PENDING and tick.due > self.now:
                 self.held.append(tick)
             else:
                 self._ripe.append(tick)
 
+    def drop(self, tick: Tick, reason: str) -> None:
+        """Let a tick that waits start nothing."""
+        tick.outcome, tick.reason, tick.acted = Outcome.DROPPED, reason, self.now
+        self.schedule.dropped += 1
+        self.plan.ticks.append(tick)
+
     def _collect_elapsed(self) -> None:
+        if not self.situation.listed:
+            return  # it is for a worker that lists it to say how far back is made up for
         left_out = Stretches(self.schedule.id, self.now)
         ripe: list[Tick] = []
         apart: set[int] = set()
@@ -203,11 +218,13 @@ class Planning:
     def _fate(self, nominal: int, act: int) -> tuple[Outcome, str, int] | None:
         """Why a tick of the clock is left out, and until when that holds for those after it; None: it is not."""
         if nominal in self.skips:
-            return Outcome.SKIPPED_BY_REQUEST, "somebody asked for it", act
+            return Outcome.SKIPPED_BY_REQUEST, BY_REQUEST, act
         inactive = self.why_inactive(act)
         if inactive is not None:
             resume_at = self.before.resume_at if self.before.paused else None
             return Outcome.PAUSED, inactive, self.now if resume_at is None else resume_at - 1
+        if nominal in self.situation.ahead:
+            return Outcome.REPLACED, self._taken_by_backfill(nominal), act
         if self.present:
             return Outcome.MISSED, "no worker was active", self.now
         window = self.policy.window
@@ -215,13 +232,36 @@ class Planning:
             return Outcome.MISSED, "no worker was there before its catch-up window closed", self.now - window - 1
         return None
 
+    def _taken_by_backfill(self, nominal: int) -> str:
+        return f"backfill {self.situation.ahead[nominal]} has taken it"
+
+    def hold(self, nominal: int) -> None:
+        """Keep the clock's tick of a nominal time that has passed, whose time to act has not come, whatever the spec becomes."""
+        tick = Tick(self.schedule.id, nominal, "", Source.CLOCK, self.times.act(nominal), Outcome.PENDING)
+        if nominal in self.skips:
+            tick.outcome, tick.reason, tick.acted = Outcome.SKIPPED_BY_REQUEST, BY_REQUEST, self.now
+        elif nominal in self.situation.ahead:
+            tick.outcome, tick.reason, tick.acted = Outcome.REPLACED, self._taken_by_backfill(nominal), self.now
+        else:
+            self.held.append(tick)
+        self.plan.ticks.append(tick)
+
+    # -- backfills -----------------------------------------------------------------------------------------------------
     def _backfill(self) -> None:
-        for backfill in self.situation.backfills:
-            made, progress = advance(backfill, self.situation, self.times, self.policy, self.now)
-            if progress is not None:
-                self.plan.backfills.append(progress)
-                self.more = self.more or progress.completed is None
-            self._ripe += made
+        undecided = [tick.nominal for tick in self._ripe if tick.outcome is Outcome.PENDING and not tick.source.manual]
+        made, progress = advance(
+            self.situation,
+            Reach(self.times, self.now, len(self._ripe) + len(self.held), min(undecided, default=None)),
+            self.policy.buffer_limit,
+            self._is_the_clocks,
+        )
+        self.plan.backfills += progress
+        self.more = self.more or any(each.completed is None for each in progress)
+        self._ripe += made
+
+    def _is_the_clocks(self, nominal: int) -> bool:
+        """Whether the clock is about to act on a nominal time, which waits for its jitter only."""
+        return self.active and self.schedule.cursor < nominal <= self.now and nominal not in self.skips
 
     # -- deciding ------------------------------------------------------------------------------------------------------
     def _decide(self) -> None:
@@ -275,13 +315,14 @@ class Planning:
         for tick in desk.left:
             tick.acted = self.now
             if tick.run is not None:
-                plan.cancels.append(tick.run)
+                plan.cancels[tick.run] = f"by schedule {schedule.id}: {tick.reason}"
                 tick.run = None
             schedule.skipped += tick.outcome is Outcome.SKIPPED_OVERLAP
             schedule.dropped += tick.outcome is Outcome.DROPPED
             plan.ticks.append(tick)
-        plan.cancels += [run.id for run in desk.cancels]
-        plan.terminates += [run.id for run in desk.terminates]
+        reason = f"by schedule {schedule.id}, to make room for its next run"
+        plan.cancels |= {run.id: reason for run in desk.cancels}
+        plan.terminates |= {run.id: reason for run in desk.terminates}
         plan.settled += [run.id for run in desk.terminates]
 
     def _promise(self, tick: Tick) -> None:
@@ -297,11 +338,15 @@ class Planning:
         tick.acted = self.now
         self.plan.ticks.append(tick)
         begin = actions.beginning(schedule, tick, self.times, self.now, self._new_uid)
-        if begin.run.id in self.situation.taken:
+        if tick.run is not None:
+            begin.run.id = tick.run  # as it was promised, whatever runs are called by now
+            self.plan.releases.append(begin)
+        elif begin.run.id in self.situation.taken:
             tick.outcome, tick.reason = Outcome.START_FAILED, f"there is a run {begin.run.id} already"
             return
+        else:
+            self.plan.starts.append(begin)
         waited = self.now - tick.due
-        (self.plan.starts if tick.run is None else self.plan.releases).append(begin)
         tick.run = begin.run.id
         tick.outcome = Outcome.LATE if waited > LATE else Outcome.FIRED
         tick.reason = _why_late(tick, waited) if waited > LATE else None
@@ -313,10 +358,12 @@ class Planning:
     def look_ahead(self) -> None:
         schedule = self.schedule
         schedule.skips = json.dumps(sorted(self.skips)) if self.skips else "[]"
-        schedule.upcoming = self.times.next(schedule.cursor)
+        first = schedule.upcoming = self.times.next(schedule.cursor)
+        while schedule.upcoming in self.skips:
+            schedule.upcoming = self.times.next(schedule.upcoming)
         due = FAR
-        if self.active and schedule.upcoming is not None:
-            due = self.times.act(schedule.upcoming)
+        if self.active and first is not None:
+            due = self.times.act(first)
         elif schedule.paused and schedule.stopped is None and schedule.resume_at is not None:
             due = schedule.resume_at
         due = min([due, *(tick.due for tick in self.held)])

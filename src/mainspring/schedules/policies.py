@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainspring.model.schedules import Outcome, Overlap, Source
+from mainspring.model.schedules import Outcome, Overlap
 from mainspring.model.states import State
 from mainspring.schedules.actions import stamp
 
@@ -109,7 +109,7 @@ def buffer_all(desk: Desk, tick: Tick) -> None:
     limit = desk.buffer_limit
     if desk.free(Overlap.BUFFER_ALL):
         desk.start(tick)
-    elif limit is not None and tick.source is not Source.BACKFILL and len(desk.kept) >= limit:
+    elif limit is not None and not tick.source.manual and len(desk.kept) >= limit:
         desk.leave(tick, Outcome.DROPPED, f"{desk.someone()} was unfinished, and {limit} ticks waited already")
     else:
         desk.keep(tick)

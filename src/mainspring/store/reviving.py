@@ -8,6 +8,7 @@ from mainspring.errors import Conflict
 from mainspring.model.forgetting import forgotten_from, undone_from
 from mainspring.model.states import LIVE, State
 from mainspring.store.desk import children, find, steps_of
+from mainspring.store.ops import FAR
 
 if TYPE_CHECKING:
     from mainspring.model.records import Run, Step
@@ -63,7 +64,7 @@ def _again(desk: Desk, run: Run, now: int, *, as_it_was: bool) -> None:
         raise Conflict(
             f"run {run.id!r} has the key {run.key!r}, which run {taken[0][0]!r} has now; wait for its end, or cancel it"
         )
-    later = as_it_was and run.started is None and run.due > now
+    later = as_it_was and run.started is None and now < run.due < FAR  # FAR: its schedule promised it, and does no more
     state = State.SCHEDULED if later else State.QUEUED
     desk.rows(_AGAIN, id=run.id, state=str(state), due=run.due if later else now, now=now, no=False)
     desk.ready()

@@ -9,9 +9,9 @@ from mainspring.model.states import State
 from mainspring.store.sql import NEW_RUN_COLUMNS, run_values
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from mainspring.store.schedules import Beginning, Plan, ScheduleFilter, TickFilter
+    from mainspring.store.schedules import Beginning, Plan, ScheduleFilter, Situation, TickFilter
 
 SCHEDULE = Schedule.__struct_fields__
 TICK = Tick.__struct_fields__
@@ -28,9 +28,11 @@ REDEFINED = (
     "input",
     "policy",
     "attributes",
+    "note",
     "updated",
     "app",
     "version",
+    "declared",
 )
 
 GET = f"SELECT {', '.join(SCHEDULE)} FROM schedules WHERE id = :id"
@@ -46,11 +48,12 @@ PRUNABLE = """
 """By schedule, where the index says at once what is old: a long history costs nothing while there is nothing to forget. SQLite
 would read all ticks, if it were not told with CROSS JOIN where to begin."""
 HOOKS = f"SELECT {', '.join(HOOK)} FROM hooks ORDER BY app, event, function"
-PRESENT = """
-  SELECT EXISTS (SELECT 1 FROM ticks WHERE outcome IN ('pending', 'buffered')),
-    EXISTS (SELECT 1 FROM backfills WHERE completed IS NULL), EXISTS (SELECT 1 FROM hooks)
+REACHES_AHEAD = "EXISTS (SELECT 1 FROM backfills b WHERE b.schedule = s.id AND b.until > s.cursor)"
+"""Whether a backfill of schedule `s` may have taken times that the clock has yet to come to."""
+AHEAD = """
+  SELECT nominal, request FROM ticks WHERE schedule = :schedule AND nominal > :cursor AND nominal <= :now
+    AND source = 'backfill' AND (run IS NOT NULL OR outcome IN ('pending', 'buffered'))
 """
-"""Whether there is any of what most schedules have none of: one question instead of three."""
 HAS_QUEUE = "SELECT EXISTS (SELECT 1 FROM queues WHERE name = :name)"
 FUNCTIONS = "SELECT functions FROM workers"
 KEEP_HOOK = f"""
@@ -117,6 +120,21 @@ def became(plan: Plan, asked: str, run: str) -> None:
             tick.run = run
 
 
+def mark_listed(entries: Iterable[Situation], listed: Iterable[Sequence[Any]]) -> None:
+    """Say of crontab entries whether they are among the ids that live workers list."""
+    ids = {row[0] for row in listed}
+    for entry in entries:
+        entry.listed = entry.schedule.id in ids
+
+
+def by_reason(runs: dict[str, str]) -> dict[str, list[str]]:
+    """Runs that are to be stopped, by the reason that they are given."""
+    found: dict[str, list[str]] = {}
+    for run, reason in runs.items():
+        found.setdefault(reason, []).append(run)
+    return found
+
+
 def to_schedule(row: Sequence[Any]) -> Schedule:
     made = Schedule(*row)
     made.paused = bool(made.paused)
@@ -172,7 +190,7 @@ def schedules_page(wanted: ScheduleFilter, has: str) -> tuple[str, dict[str, Any
         where.append(has)
         values["attributes"] = wanted.attributes
     if wanted.due_before is not None:
-        where.append("upcoming < :due_before")
+        where.append("upcoming < :due_before AND NOT paused AND stopped IS NULL AND coalesce(remaining, 1) > 0")
         values["due_before"] = wanted.due_before
     if wanted.app is not None:
         where.append("app = :app")

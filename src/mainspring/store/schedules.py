@@ -31,9 +31,13 @@ class Situation(Struct):
     waiting: list[Tick] = field(default_factory=list["Tick"])
     """Ticks that are pending or buffered, in the order in which they wait."""
     backfills: list[Backfill] = field(default_factory=list["Backfill"])
-    """Those not completed, oldest first."""
+    """Those not completed, in the order in which they were asked for."""
     made: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     """For each backfill, the first nominal times after its cursor that have a run or wait for one; at most MOST_TAKEN."""
+    ahead: dict[int, str] = field(default_factory=dict[int, str])
+    """Nominal times after the schedule's cursor, up to now, that have a run of a backfill or wait for one; with the backfill."""
+    listed: bool = True
+    """Whether a live worker lists it, if it is an entry of a crontab."""
     hooks: list[Hook] = field(default_factory=list["Hook"])
     """Who is to be told of what goes wrong."""
     taken: frozenset[str] = frozenset()
@@ -56,8 +60,10 @@ class Plan(Struct):
     starts: list[Beginning] = field(default_factory=list["Beginning"])
     releases: list[Beginning] = field(default_factory=list[Beginning])
     """Runs that were made to wait, due at no time, and whose time has come."""
-    cancels: list[str] = field(default_factory=list[str])
-    terminates: list[str] = field(default_factory=list[str])
+    cancels: dict[str, str] = field(default_factory=dict[str, str])
+    """Runs to cancel, each with the reason."""
+    terminates: dict[str, str] = field(default_factory=dict[str, str])
+    """Runs to end at once, each with the reason."""
     settled: list[str] = field(default_factory=list[str])
     """Ended runs that have been taken note of."""
     backfills: list[Backfill] = field(default_factory=list["Backfill"])
@@ -71,6 +77,8 @@ class Plan(Struct):
     redefined: bool = False
     """So has its definition."""
     deleted: bool = False
+    nominal: int = 0
+    """The nominal time that a skip is about, if it is a plan of one."""
     unfinished: bool = False
     """More ticks had come up than one plan decides on: what somebody asked for beyond that is left for the next."""
 
@@ -95,7 +103,7 @@ Decide: TypeAlias = "Callable[[Situation], Plan]"
 
 
 class Passed(Struct, frozen=True):
-    """What a pass over due schedules came to. `next_due` is when there will be more to do; `more` says that there is now."""
+    """What a pass over due schedules came to. `next_due` is when to look again; `more` says that there is more to do now."""
 
     planned: int
     next_due: int | None
@@ -168,8 +176,8 @@ class ScheduleStore(Protocol):
     def fire(self, now: int, limit: int, decide: Decide) -> Passed:
         """Plan the schedules that are due, about `limit` of them, and apply the plans, in one transaction.
 
-        Due is one whose `due` has come, and one with a run whose end it has not taken note of. One that somebody else is
-        planning at this moment is left to them.
+        Due is one whose `due` has come, and one with a run whose end it has not taken note of. One that another transaction
+        holds is left out; where only such are due, `next_due` is a moment from now, so that the caller does not spin.
         """
         ...
 

@@ -25,6 +25,7 @@ from mainspring.store.keyed import HOLDER, KeyTexts
 from mainspring.store.postgres import messages, news, stops
 from mainspring.store.postgres.one import Held
 from mainspring.store.postgres.queues import PostgresQueues
+from mainspring.store.postgres.schedule_work import Taken
 from mainspring.store.postgres.schedules import PostgresSchedules
 from mainspring.store.postgres.statements import MOOD_ONE, ON_STEP, ON_STEP_OR_FAIL, cast
 from mainspring.store.run_filters import POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE, Filters
@@ -209,7 +210,13 @@ class _Unspoken:
 
 
 class JoinedSchedules(PostgresSchedules):
-    """The schedules, seen and changed inside an open transaction."""
+    """The schedules, seen and changed inside an open transaction.
+
+    A deadlock or a serialization failure is for the owner of the transaction: its locks and its snapshot stay what they are, so
+    only the whole transaction can be retried.
+    """
+
+    _retried = (Held, Taken)
 
     def _wait(self, db: Connection, held: Exception) -> None:
         """Wait for the rows while holding others, as everything does here."""

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _BOOLEANS = {"paused", "again", "unsettled"}
-_JSON = {"spec", "canonical", "action", "input", "policy", "skips", "last_result", "last_failure", "tick"}
+_JSON = {"spec", "canonical", "action", "input", "policy", "skips", "last_result", "last_failure", "tick", "declared"}
 _WORDS = {
     "id",
     "workflow",
     "note",
+    "pause_note",
     "stopped",
     "app",
     "version",
@@ -66,14 +67,22 @@ def _update(columns: Sequence[str]) -> str:
 
 DUE = f"""
   SELECT id FROM (
-    (SELECT id, due FROM schedules WHERE due <= :now ORDER BY due LIMIT :limit)
+    (SELECT id, due FROM schedules WHERE due <= :now AND NOT id = ANY(:held) ORDER BY due LIMIT :limit)
     UNION ALL
-    (SELECT schedule, completed FROM runs WHERE unsettled AND state IN {sql.ENDED} ORDER BY completed LIMIT :limit)) found
+    (SELECT schedule, completed FROM runs WHERE unsettled AND state IN {sql.ENDED} AND NOT schedule = ANY(:held)
+     ORDER BY completed LIMIT :limit)) found
   GROUP BY id ORDER BY min(due) LIMIT :limit
 """
 NEXT = f"""
-  SELECT (SELECT min(due) FROM schedules), EXISTS (SELECT 1 FROM runs WHERE unsettled AND state IN {sql.ENDED})
+  SELECT (SELECT min(due) FROM schedules), (SELECT min(due) FROM schedules WHERE due > :now),
+    EXISTS (SELECT 1 FROM runs WHERE unsettled AND state IN {sql.ENDED})
 """
+PRESENT = f"""
+  SELECT EXISTS (SELECT 1 FROM ticks WHERE outcome IN ('pending', 'buffered')),
+    EXISTS (SELECT 1 FROM backfills WHERE completed IS NULL), EXISTS (SELECT 1 FROM hooks),
+    ARRAY(SELECT s.id FROM schedules s WHERE s.id = ANY(:ids) AND {sql.REACHES_AHEAD})
+"""
+"""Whether there is any of what most schedules have none of: one question instead of four."""
 LOOK = f"SELECT {', '.join(sql.SCHEDULE)} FROM schedules WHERE id = ANY(:ids) ORDER BY id"
 LOCK_FREE = f"{LOOK} FOR NO KEY UPDATE SKIP LOCKED"
 LOCK_AND_WAIT = f"{LOOK} FOR NO KEY UPDATE"
@@ -87,11 +96,15 @@ WAITING = f"""
   ORDER BY due, nominal, request
 """
 BACKFILLS = f"""
-  SELECT {", ".join(sql.BACKFILL)} FROM backfills WHERE completed IS NULL AND schedule = ANY(:ids) ORDER BY id
+  SELECT {", ".join(sql.BACKFILL)} FROM backfills WHERE completed IS NULL AND schedule = ANY(:ids)
+  ORDER BY created, id
 """
 MADE = """
   SELECT DISTINCT nominal FROM ticks WHERE schedule = :schedule AND nominal > :after AND nominal <= :until
     AND source <> 'trigger' AND (run IS NOT NULL OR outcome IN ('pending', 'buffered')) ORDER BY nominal LIMIT :most
+"""
+LISTED = """
+  SELECT DISTINCT entry FROM workers, json_object_keys(crontab::json) AS entry WHERE crontab <> '{}' AND entry = ANY(:ids)
 """
 FORGET = """
   UPDATE runs SET unsettled = false
@@ -101,7 +114,7 @@ FORGET = """
 CREATE = f"{_insert(sql.SCHEDULE, 'schedules')} ON CONFLICT (id) DO NOTHING RETURNING id"
 RELEASE = "UPDATE runs SET state = 'queued', due = :due, tick = :tick::json WHERE id = :id AND state = 'scheduled'"
 OF_SCHEDULE = "UPDATE runs SET schedule = :schedule, tick = :tick::json, unsettled = true WHERE id = :id"
-START = _insert(sql.SCHEDULED_RUN, "runs")
+START = f"{_insert(sql.SCHEDULED_RUN, 'runs')} ON CONFLICT (id) DO NOTHING RETURNING 1"
 ALERT = f"{_insert(runs_sql.NEW_RUN_COLUMNS, 'runs')} ON CONFLICT (id) DO NOTHING"
 TICKS = f"""
   {_insert(sql.TICK, "ticks")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from mainspring.model.schedules import MOVED, Hook
+from mainspring.model.schedules import MOVED, Hook, is_crontab_entry
 from mainspring.store import schedule_sql as sql
 from mainspring.store.ops import Start
 from mainspring.store.postgres import schedule_statements as text
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from mainspring.store.postgres.database import Connection
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.schedules import Decide, Plan
+
+
+class Taken(Exception):
+    """Another transaction has committed a run under an id that a plan starts one with."""
 
 
 class Work:
@@ -60,20 +64,32 @@ class Work:
         for row in runs:
             if row[-1] in found:
                 found[row[-1]].runs.append(sql.to_run_of(row[:-1]))
-        ticks, backfills, hooks = present[0]
+        ticks, backfills, hooks, ahead = present[0]
         for row in self._all(text.WAITING, ids=got) if ticks else ():
             found[row[0]].waiting.append(sql.to_tick(row))
-        for row in self._all(text.BACKFILLS, ids=got) if backfills else ():
-            backfill = sql.to_backfill(row)
-            there = found[backfill.schedule]
-            there.backfills.append(backfill)
-            span = {"schedule": backfill.schedule, "after": backfill.cursor, "until": backfill.until}
-            there.made[backfill.id] = [row[0] for row in self._all(text.MADE, **span, most=MOST_TAKEN)]
+        if backfills:
+            self._add_backfills(found)
+        self._add_ahead([found[each] for each in ahead if each in found])
+        if entries := [each for each in found.values() if is_crontab_entry(each.schedule)]:
+            sql.mark_listed(entries, self._all(text.LISTED, ids=[each.schedule.id for each in entries]))
         if hooks:
             told = [Hook(*row) for row in self._all(sql.HOOKS)]
             for situation in found.values():
                 situation.hooks = told
         return list(found.values())
+
+    def _add_backfills(self, found: dict[str, Situation]) -> None:
+        for row in self._all(text.BACKFILLS, ids=list(found)):
+            backfill = sql.to_backfill(row)
+            there = found[backfill.schedule]
+            there.backfills.append(backfill)
+            span = {"schedule": backfill.schedule, "after": backfill.cursor, "until": backfill.until}
+            there.made[backfill.id] = [row[0] for row in self._all(text.MADE, **span, most=MOST_TAKEN)]
+
+    def _add_ahead(self, reaching: list[Situation]) -> None:
+        for each in reaching:
+            values = {"schedule": each.schedule.id, "cursor": each.schedule.cursor, "now": self._now}
+            each.ahead = dict(self._all(sql.AHEAD, **values))
 
     def _look(self, ids: list[str], lock: str) -> list[list[tuple[Any, ...]]]:
         """The schedules, their runs, and what else is present.
@@ -83,7 +99,7 @@ class Work:
         questions: tuple[tuple[str, dict[str, object]], ...] = (
             (lock, {"ids": ids}),
             (text.RUNS, {"ids": ids}),
-            (sql.PRESENT, {}),
+            (text.PRESENT, {"ids": ids}),
         )
         if self._together is nullcontext:
             return [self._all(statement, **values) for statement, values in questions]
@@ -125,13 +141,15 @@ class Work:
         ticks = tick_rows(tick for plan in plans for tick in plan.ticks)
         backfills = backfill_rows(each for plan in plans for each in plan.backfills)
         with self._together():
-            self._write(plans, starts, alerts, ticks, backfills)
+            started = self._db.execute(self._sql(text.START), {"rows": to_json(starts)}) if starts else None
+            self._write(plans, alerts, ticks, backfills)
+        if started is not None and len(started.fetchall()) < len(starts):
+            raise Taken
         self.news.ready = self.news.ready or sql.to_claim(plans)
 
     def _write(self, plans: Sequence[Plan], *rows_of: list[dict[str, Any]]) -> None:
-        starts, alerts, ticks, backfills = rows_of
+        alerts, ticks, backfills = rows_of
         for statement, rows in (
-            (text.START, starts),
             (text.ALERT, alerts),
             (text.TICKS, ticks),
             (text.KEEP_BACKFILLS, backfills),
@@ -166,11 +184,11 @@ class Work:
     def _stop(self, plan: Plan) -> None:
         if not plan.cancels and not plan.terminates:
             return
-        reason = f"by schedule {plan.schedule.id}, to make room for its next run"
         ended: set[str] = set()
-        for ids, verb in ((plan.cancels, self._cancel), (plan.terminates, self._terminate)):
-            if ids:
-                self._lock_trees(ids)
+        for runs, verb in ((plan.cancels, self._cancel), (plan.terminates, self._terminate)):
+            if runs:
+                self._lock_trees(list(runs))
+            for reason, ids in sql.by_reason(runs).items():
                 ended |= verb({"ids": ids, "reason": reason, "now": self._now})
         if ended:
             self.news.ended |= ended

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from psycopg import errors as pg
-
+from mainspring.model.clock import SECOND
 from mainspring.model.schedules import Hook
 from mainspring.store import schedule_sql as sql
 from mainspring.store.postgres import schedule_statements as text
@@ -18,7 +17,7 @@ from mainspring.store.postgres.claims import wait_for
 from mainspring.store.postgres.database import LOCKED
 from mainspring.store.postgres.news import News
 from mainspring.store.postgres.one import Held
-from mainspring.store.postgres.schedule_work import Work, backfill_rows, tick_rows
+from mainspring.store.postgres.schedule_work import Taken, Work, backfill_rows, tick_rows
 from mainspring.store.postgres.wire import to_json
 from mainspring.store.schedules import Passed, Situation
 
@@ -30,12 +29,16 @@ if TYPE_CHECKING:
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.schedules import Decide, Plan, ScheduleFilter, TickFilter
 
-AGAIN = (*LOCKED, pg.UniqueViolation)
-"""What was true when it was looked at is not any more, or somebody is in the way: it can be made again at once."""
+RETRIED = (Held, Taken, *LOCKED)
+"""What was true when it was read is not any more, or another transaction is in the way: the plan can be made anew at once."""
+_HELD = SECOND // 4
+"""How soon to look again at due schedules that other transactions hold. A rollback notifies no one."""
 
 
 class PostgresSchedules:
     """See `mainspring.store.schedules.ScheduleStore` for what each verb promises."""
+
+    _retried: tuple[type[Exception], ...] = RETRIED
 
     def __init__(self, database: Database, dialect: Dialect, origin: str, tell: Callable[[News], None]) -> None:
         self._db = database
@@ -78,7 +81,7 @@ class PostgresSchedules:
                         work.apply([plan])
                         work.news.due = True
                         work.news.notify(db, self._sql, self._origin)
-                except (Held, *AGAIN) as held:
+                except self._retried as held:
                     self._wait(db, held)
                 else:
                     self._tell(work.news)
@@ -86,14 +89,17 @@ class PostgresSchedules:
 
     def fire(self, now: int, limit: int, decide: Decide) -> Passed:
         with self._db.connection() as db:
-            values: dict[str, Any] = {"now": now, "limit": limit}
-            ids = [row[0] for row in db.execute(self._sql(text.DUE), values)]
-            planned = self._fire(db, ids, now, decide) if ids else []
-            due, ended = db.execute(self._sql(text.NEXT), values).fetchall()[0]
-        # What somebody else is planning stays due until they are done. They look again after that; so need we not.
-        more = bool(planned) and ((due is not None and due <= now) or bool(ended))
+            values: dict[str, Any] = {"now": now, "limit": limit, "held": []}
+            planned: list[Plan | None] = []
+            while not planned and (ids := [row[0] for row in db.execute(self._sql(text.DUE), values)]):
+                planned = self._fire(db, ids, now, decide)
+                values["held"] += ids  # one transaction that holds many of them does not keep the rest waiting
+            due, later, ended = db.execute(self._sql(text.NEXT), values).fetchall()[0]
+        left = ended or (due is not None and due <= now)
+        if left and not planned:
+            due = now + _HELD if later is None else min(later, now + _HELD)
         made = [plan for plan in planned if plan is not None]
-        return Passed(len(planned), due, more, frozenset(sql.in_hand(made)))
+        return Passed(len(planned), due, bool(planned) and left, frozenset(sql.in_hand(made)))
 
     def _fire(self, db: Connection, ids: list[str], now: int, decide: Decide) -> list[Plan | None]:
         """Plan these, together if possible; if one of them finds somebody in its way, each alone. None is one that had to wait."""
@@ -104,7 +110,7 @@ class PostgresSchedules:
                 plans = [plan for plan in work.decided(found, decide) if not plan.empty]
                 work.apply(plans)
                 work.news.notify(db, self._sql, self._origin)
-        except (Held, *AGAIN) as held:
+        except RETRIED as held:
             if len(ids) > 1:
                 return [plan for each in ids for plan in self._fire(db, [each], now, decide)]
             self._wait(db, held)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from mainspring.model.schedules import MOVED, Hook
+from mainspring.model.schedules import MOVED, Hook, is_crontab_entry
 from mainspring.store import schedule_sql as sql
 from mainspring.store.ops import Start
 from mainspring.store.schedules import MOST_TAKEN, Situation
@@ -28,11 +28,11 @@ _LOOK = f"""
     EXISTS (SELECT 1 FROM runs INDEXED BY runs_unsettled WHERE unsettled = 1 AND schedule = s.id),
     EXISTS (SELECT 1 FROM ticks INDEXED BY ticks_waiting WHERE outcome IN ('pending', 'buffered') AND schedule = s.id),
     EXISTS (SELECT 1 FROM backfills WHERE completed IS NULL AND schedule = s.id),
-    EXISTS (SELECT 1 FROM hooks), {", ".join(f"s.{column}" for column in sql.SCHEDULE)}
+    EXISTS (SELECT 1 FROM hooks), {sql.REACHES_AHEAD}, {", ".join(f"s.{column}" for column in sql.SCHEDULE)}
   FROM schedules s
 """
-"""Schedules, and whether there is any of what most of them have none of: one question instead of five."""
-_ID = 4
+"""Schedules, and whether there is any of what most of them have none of: one question instead of six."""
+_ID = 5
 """Where in such a row the schedule begins."""
 _BY_ID = f"{_LOOK} WHERE s.id IN {LIST}"
 _DUE = f"{_LOOK} WHERE s.due <= :now ORDER BY s.due LIMIT :limit"
@@ -50,12 +50,14 @@ _WAITING = f"""
   ORDER BY due, nominal, request
 """
 _BACKFILLS = f"""
-  SELECT {", ".join(sql.BACKFILL)} FROM backfills WHERE completed IS NULL AND schedule IN {LIST} ORDER BY id
+  SELECT {", ".join(sql.BACKFILL)} FROM backfills WHERE completed IS NULL AND schedule IN {LIST}
+  ORDER BY created, id
 """
 _MADE = """
   SELECT DISTINCT nominal FROM ticks WHERE schedule = ? AND nominal > ? AND nominal <= ?
     AND source <> 'trigger' AND (run IS NOT NULL OR outcome IN ('pending', 'buffered')) ORDER BY nominal LIMIT ?
 """
+_LISTED = f"SELECT DISTINCT e.key FROM workers, json_each(workers.crontab) e WHERE e.key IN {LIST}"
 _THERE = f"SELECT id, uid FROM runs WHERE id IN {LIST}"
 _TAKE_BACK = f"DELETE FROM runs WHERE uid IN {LIST}"
 _OF_SCHEDULE = "UPDATE runs SET schedule = ?, tick = ?, unsettled = 1 WHERE id = ?"
@@ -99,16 +101,16 @@ def due(db: sqlite3.Connection, now: int, limit: int, *, ended: bool) -> list[Si
         found = db.execute(_BY_ID, (json.dumps(sorted(with_ends)),)).fetchall()
         _forget_strays(db, with_ends - {row[_ID] for row in found})
         rows += found
-    return _situations(db, rows)
+    return _situations(db, rows, now)
 
 
-def situation(db: sqlite3.Connection, schedule: str) -> Situation | None:
+def situation(db: sqlite3.Connection, schedule: str, now: int = 0) -> Situation | None:
     """What a plan of one schedule is made from."""
-    found = _situations(db, db.execute(_BY_ID, (json.dumps([schedule]),)).fetchall())
+    found = _situations(db, db.execute(_BY_ID, (json.dumps([schedule]),)).fetchall(), now)
     return found[0] if found else None
 
 
-def _situations(db: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> list[Situation]:
+def _situations(db: sqlite3.Connection, rows: Sequence[Sequence[Any]], now: int) -> list[Situation]:
     """What plans are made from, for the schedules that `_LOOK` has found."""
     found = {row[_ID]: Situation(sql.to_schedule(row[_ID:])) for row in rows}
     if with_runs := [row[_ID] for row in rows if row[0]]:
@@ -117,18 +119,27 @@ def _situations(db: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> list[S
     if with_ticks := [row[_ID] for row in rows if row[1]]:
         for row in db.execute(_WAITING, (json.dumps(with_ticks),)):
             found[row[0]].waiting.append(sql.to_tick(row))
-    with_backfills = [row[_ID] for row in rows if row[2]]
-    for row in db.execute(_BACKFILLS, (json.dumps(with_backfills),)).fetchall() if with_backfills else ():
-        backfill = sql.to_backfill(row)
-        there = found[backfill.schedule]
-        there.backfills.append(backfill)
-        span = (backfill.schedule, backfill.cursor, backfill.until, MOST_TAKEN)
-        there.made[backfill.id] = [nominal for (nominal,) in db.execute(_MADE, span)]
+    if with_backfills := [row[_ID] for row in rows if row[2]]:
+        _add_backfills(db, with_backfills, found)
+    for ahead in (found[row[_ID]] for row in rows if row[4]):
+        values = {"schedule": ahead.schedule.id, "cursor": ahead.schedule.cursor, "now": now}
+        ahead.ahead = dict(db.execute(sql.AHEAD, values).fetchall())
+    if entries := [each for each in found.values() if is_crontab_entry(each.schedule)]:
+        sql.mark_listed(entries, db.execute(_LISTED, (json.dumps([each.schedule.id for each in entries]),)))
     if rows and rows[0][3]:
         told = [Hook(*row) for row in db.execute(sql.HOOKS)]
         for each in found.values():
             each.hooks = told
     return list(found.values())
+
+
+def _add_backfills(db: sqlite3.Connection, schedules: list[str], found: dict[str, Situation]) -> None:
+    for row in db.execute(_BACKFILLS, (json.dumps(schedules),)).fetchall():
+        backfill = sql.to_backfill(row)
+        there = found[backfill.schedule]
+        there.backfills.append(backfill)
+        span = (backfill.schedule, backfill.cursor, backfill.until, MOST_TAKEN)
+        there.made[backfill.id] = [nominal for (nominal,) in db.execute(_MADE, span)]
 
 
 def _forget_strays(db: sqlite3.Connection, schedules: Iterable[str]) -> None:
@@ -210,14 +221,13 @@ def _begin_others(db: sqlite3.Connection, batch: Batch, plans: Sequence[Plan]) -
 
 
 def _stop(db: sqlite3.Connection, batch: Batch, plan: Plan, now: int) -> None:
-    reason = f"by schedule {plan.schedule.id}, to make room for its next run"
-    if plan.cancels:
-        values: dict[str, Any] = {"ids": json.dumps(plan.cancels), "reason": reason, "now": now}
+    for reason, ids in sql.by_reason(plan.cancels).items():
+        values: dict[str, Any] = {"ids": json.dumps(ids), "reason": reason, "now": now}
         batch.poked.update(row[1] for row in db.execute(stops.CANCEL_IN_HAND, values).fetchall())
         batch.ready = bool(db.execute(stops.CANCEL_UNDOABLE, values).fetchall()) or batch.ready
         batch.ended.update(row[0] for row in db.execute(stops.CANCEL_AT_ONCE, values).fetchall())
-    if plan.terminates:
-        values = {"ids": json.dumps(plan.terminates), "reason": reason, "now": now}
+    for reason, ids in sql.by_reason(plan.terminates).items():
+        values = {"ids": json.dumps(ids), "reason": reason, "now": now}
         for run, owner in db.execute(stops.TERMINATE, values).fetchall():
             batch.ended.add(run)
             if owner is not None:

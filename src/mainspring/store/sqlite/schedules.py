@@ -57,7 +57,7 @@ class SqliteSchedules:
 
     def change(self, schedule: str, decide: Decide, now: int) -> Plan | None:
         with self._db.write() as db:
-            found = work.situation(db, schedule)
+            found = work.situation(db, schedule, now)
             if found is None:
                 return None
             (plan,) = work.decided(db, [found], decide)

@@ -124,8 +124,15 @@ def edit(scene: Scene, body: Editing) -> Done:
     return Done(f"{body.id} is now {info.description}", {"revision": info.revision})
 
 
+@pages.action("/schedules/reset", _of)
+def reset(scene: Scene, body: OneSchedule) -> Done:
+    """Make a schedule what the code, or the crontab, declares: what was changed at run time is undone."""
+    info = scene.operations.schedules.reset(body.id)
+    return Done(f"{body.id} is as declared again: {info.description}", {"revision": info.revision})
+
+
 @pages.action("/schedules/delete", _of)
 def delete(scene: Scene, body: OneSchedule) -> Done:
-    """Forget a schedule and its ticks. Runs that it has started go on."""
+    """Forget a schedule and its ticks. Runs that it has started go on; those that wait for their turn are cancelled."""
     scene.operations.schedules.delete(body.id)
     return Done(f"{body.id} is deleted; its runs go on", {})

@@ -100,7 +100,7 @@ class BackfillPreview(Struct):
     more: bool
     """There are more than are listed."""
     skipped: int
-    """How many of the listed times have a run already, and would be left out."""
+    """How many times would be left out: they have a run already, wait for one, or are left to the clock."""
 
 
 @pages.view("/schedules", "schedules.html")
@@ -132,7 +132,8 @@ def preview_backfill(scene: Scene, query: BackfillQuery) -> BackfillPreview:
     if query.end < query.start:
         raise InvalidInput("the end is before the start")
     operations = scene.operations
-    spec = Spec.from_dict(operations.schedules.describe(query.id).spec)
+    found = operations.schedules.describe(query.id)
+    spec = Spec.from_dict(found.spec)
     times: list[datetime] = []
     moment = spec.next(query.start - timedelta(seconds=1))
     while moment is not None and moment <= query.end and len(times) <= _MOST_PREVIEWED:
@@ -142,7 +143,10 @@ def preview_backfill(scene: Scene, query: BackfillQuery) -> BackfillPreview:
     there: set[datetime] = set()
     if listed and not query.again:
         page = operations.schedules.ticks(query.id, since=listed[0], until=listed[-1], limit=2 * _MOST_PREVIEWED)
-        there = {tick.nominal for tick in page.ticks if tick.run is not None and tick.source != "trigger"}
+        taken = [tick for tick in page.ticks if tick.run is not None or tick.outcome.waiting]
+        there = {tick.nominal for tick in taken if tick.source != "trigger"}
+        if not found.paused:  # what waits for its jitter only is left to the clock
+            there |= {when for when in found.upcoming if when <= to_datetime(scene.now)}
     left = [when for when in listed if when not in there]
     return BackfillPreview(left, len(times) > _MOST_PREVIEWED, len(listed) - len(left))
 

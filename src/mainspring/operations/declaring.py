@@ -1,0 +1,57 @@
+"""Bringing one declared schedule into the database, from code or from a crontab."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from mainspring.operations.audit import Audit, Intent
+from mainspring.schedules.control import Control
+from mainspring.schedules.declaration import declared_json, overridden, same_declaration
+
+if TYPE_CHECKING:
+    from mainspring.model.clock import Clock
+    from mainspring.model.ids import IdMaker
+    from mainspring.model.schedules import Schedule
+    from mainspring.store.protocol import Store
+    from mainspring.store.schedules import Decide, Plan
+
+_SHOWN = ("spec", "policy", "note")
+"""What of an operator's change is written down when it is overridden. Inputs and attributes may be nobody else's business."""
+
+
+class Declaring:
+    """Makes schedules what is declared. What an operator changed stays until the declaration changes."""
+
+    def __init__(self, store: Store, clock: Clock, ids: IdMaker) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+
+    def declare(self, row: Schedule, columns: dict[str, Any], values: dict[str, Any], who: str) -> None:
+        """Make a schedule that is there what `columns` declare, and set `values` beside that.
+
+        When that overrides what an operator changed, the audit log says so, in the name of `who`.
+        """
+        decide = Control(self._clock.now(), self._ids.new).declare(columns, values)
+        lost = [] if same_declaration(row.declared, declared_json(columns)) else overridden(row, columns)
+        if not lost:
+            self.change(row.id, decide)
+            return
+        before = {name: _value(name, getattr(row, name)) for name in lost if name in _SHOWN}
+        reason = "the declaration has changed, which ends what an operator had changed"
+        intent = Intent(who, "schedules.declare", [row.id], reason, {"overridden": lost, "before": before})
+        audit = Audit(self._store, self._clock, self._ids)
+        audit.carry_out(intent, lambda: self.change(row.id, decide), lambda plan: plan is not None and plan.redefined)
+
+    def update(self, schedule: str, values: dict[str, Any]) -> None:
+        self.change(schedule, Control(self._clock.now(), self._ids.new).update(values, None))
+
+    def change(self, schedule: str, decide: Decide) -> Plan | None:
+        while (plan := self._store.schedules.change(schedule, decide, self._clock.now())) and plan.unfinished:
+            pass
+        return plan
+
+
+def _value(name: str, value: Any) -> Any:
+    return json.loads(value) if name != "note" else value

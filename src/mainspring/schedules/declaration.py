@@ -1,0 +1,68 @@
+"""What code or a crontab declared last, kept beside the definition that is in force.
+
+A worker that starts compares what it declares with this, and not with the definition: what an operator changed stays until the
+declaration itself changes. Declarations are compared by what they mean, because a later version of the library may write the same
+in other words.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from mainspring.schedules.actions import action_of
+from mainspring.schedules.definition import canonical_json
+from mainspring.schedules.elapsed import spec_of
+from mainspring.schedules.policy import policy_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from mainspring.model.schedules import Schedule
+
+_NAMES = ("spec", "workflow", "input", "action", "policy", "attributes", "note")
+_READ: dict[str, Callable[[str], Any]] = {
+    "spec": spec_of,
+    "input": json.loads,
+    "action": action_of,
+    "policy": policy_of,
+    "attributes": json.loads,
+}
+
+
+def declared_json(columns: Mapping[str, Any]) -> str:
+    """The columns of a definition, to be kept as what was declared last."""
+    return json.dumps({name: columns[name] for name in _NAMES})
+
+
+def declared_columns(declared: str) -> dict[str, Any]:
+    """The columns of the definition that was declared last."""
+    columns: dict[str, Any] = json.loads(declared)
+    return {**columns, "canonical": canonical_json(columns["spec"])}
+
+
+def same_declaration(one: str | None, other: str) -> bool:
+    """Whether two declarations mean the same. None is no declaration."""
+    return one is not None and not _differing(json.loads(one), json.loads(other))
+
+
+def differing(schedule: Schedule) -> list[str]:
+    """The columns in which a schedule differs from what was declared last: an operator has changed them."""
+    return [] if schedule.declared is None else _differing(_columns(schedule), json.loads(schedule.declared))
+
+
+def overridden(schedule: Schedule, columns: Mapping[str, Any]) -> list[str]:
+    """The columns that an operator has changed and that a new declaration changes to something else."""
+    changed = _differing(_columns(schedule), columns)
+    return [name for name in differing(schedule) if name in changed]
+
+
+def _columns(schedule: Schedule) -> dict[str, Any]:
+    return {name: getattr(schedule, name) for name in _NAMES}
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    def read(name: str, value: Any) -> Any:
+        return _READ[name](value) if name in _READ else value
+
+    return [name for name in _NAMES if one[name] != other[name] and read(name, one[name]) != read(name, other[name])]
