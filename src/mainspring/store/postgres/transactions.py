@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from mainspring.store.transactions import Session
 
 T = TypeVar("T")
+log = logging.getLogger("mainspring.store")
 
 _ABORTED = "25P02"
 _RESET = b"RESET ALL"
@@ -39,7 +41,6 @@ _WENT_ON = (
     "a statement of this transaction failed before, and the function went on. PostgreSQL does nothing more then: let the exception "
     "through, or put what may fail between SAVEPOINT and ROLLBACK TO SAVEPOINT"
 )
-_NUMBERS = {"messages_pkey", "events_pkey", "streams_pkey"}
 EVERYBODY = "-"
 """The sender of what a user's own commit tells: this process has to hear of it as the others do."""
 
@@ -73,6 +74,8 @@ class PostgresTransactions:
                 session.end()
             if session.changed:
                 _reset(connection)
+        if session.joined.joining.missed:
+            self._look_again(session.joined.joining)
         self._told(session.joined)
         return answer
 
@@ -98,6 +101,8 @@ class PostgresTransactions:
             except BaseException as error:
                 raise self._judged(error, session, closed=connection.closed) from error
             await _reset_async(connection)
+        if joined.joining.missed:
+            await asyncio.to_thread(self._look_again, joined.joining)
         self._told(joined)
         return answer
 
@@ -149,11 +154,20 @@ class PostgresTransactions:
         if joined.joining.news:
             self._tell(joined.joining.signal())
 
+    def _look_again(self, joining: Joining) -> None:
+        """Wake what a committed transaction could not find because its snapshot was too old for it."""
+        again = self._joining(self._origin)
+        again.ended, again.said = joining.ended, joining.said
+        try:
+            self.transact(lambda session: session.joined.do(again.look_again(joining.at)), isolation="read committed")
+        except StoreUnavailable as error:  # it is committed all the same
+            log.warning("runs that wait for what a transaction did may be woken late: %s", error)
+
     def _judged(self, error: BaseException, session: PostgresSession, *, closed: bool) -> BaseException:
         """What an exception that left a transaction means: rolled back for others, or perhaps committed, or the function's own."""
         found = getattr(error, "orig", None) or error
         state = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
-        if state in ROLLED_BACK or self._numbered_twice(found):
+        if state in ROLLED_BACK:
             return Again(str(error))
         if state == _ABORTED and session.rolled_back:
             return Again(str(error))
@@ -162,14 +176,6 @@ class PostgresTransactions:
         if closed and isinstance(found, psycopg.Error):
             return StoreUnavailable(f"the connection to {self._db.where} was lost: {error}")
         return error
-
-    def _numbered_twice(self, error: object) -> bool:
-        """Whether what was said got the number of something that an older snapshot does not show: a new one will."""
-        return (
-            isinstance(error, psycopg.errors.UniqueViolation)
-            and error.diag.schema_name == self._sql.name
-            and error.diag.constraint_name in _NUMBERS
-        )
 
     @contextlib.contextmanager
     def _lent(self) -> Generator[Lent]:
