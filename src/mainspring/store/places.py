@@ -176,6 +176,7 @@ class AlchemyPlace:
         try:
             options = {} if isolation is None else {"isolation_level": isolation.upper()}
             with self._engine.connect().execution_options(**options) as connection, connection.begin():
+                _begin(connection)
                 return work(_AlchemySession(connection))
         except DBAPIError as error:
             state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
@@ -187,3 +188,20 @@ class AlchemyPlace:
 
     def close(self) -> None:
         """The engine is the user's."""
+
+
+def _begin(connection: Any) -> None:
+    """See that one transaction is open on an engine's connection.
+
+    Python's driver of SQLite begins with the first INSERT, UPDATE or DELETE: a SAVEPOINT before that would be a transaction of its
+    own, and RELEASE its commit. Where an engine asks its driver for AUTOCOMMIT, every statement would be one.
+    """
+    raw = connection.connection.dbapi_connection
+    if connection.dialect.name == "sqlite":
+        if not getattr(raw, "in_transaction", True):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+    elif getattr(raw, "autocommit", None) is True:
+        raise InvalidInput(
+            f"the engine of {connection.engine.url} was made with AUTOCOMMIT, so each statement would commit by itself; "
+            "give one without it, for example engine.execution_options(isolation_level='READ COMMITTED')"
+        )
