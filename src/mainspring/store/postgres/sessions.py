@@ -221,6 +221,10 @@ class TxSession(PostgresSession):
 
     def _execute(self, statement: str, parameters: Any) -> psycopg.Cursor[Any]:
         self.begun()
+        if (
+            not self._over and self._db.pgconn.transaction_status == TransactionStatus.IDLE
+        ):  # ended by a statement of several, or by a procedure
+            raise InTransaction(ENDED)
         self.changed = self.changed or lasts(statement)
         cursor = super()._execute(statement, parameters)
         if (cursor.statusmessage or "").startswith(_FORGETTING):

@@ -22,11 +22,12 @@ from mainspring.store.postgres.identity import Identity
 from mainspring.store.postgres.joining import TEXTS, AsyncWords, Words, inside
 from mainspring.store.postgres.sessions import LEVELS, ROLLED_BACK, Async, Lent, PostgresSession, Sync, TxSession
 from mainspring.store.postgres.wire import Wire
-from mainspring.store.transactions import Again, Wants, named
+from mainspring.store.transactions import NOT_OPEN, Again, Wants, named
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 
+    from mainspring.store.conversations import Rows
     from mainspring.store.postgres.database import Database
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.protocol import Signal
@@ -119,14 +120,10 @@ class PostgresTransactions:
             return Joined(joining, inside, tongue=tongue, async_tongue=async_tongue, check=check)
         blocking = _is(raw, psycopg.Connection)
         if blocking or _is(raw, psycopg.AsyncConnection):
-            if raw.autocommit and raw.info.transaction_status == TransactionStatus.IDLE:
-                raise InvalidInput(
-                    "no transaction is open on this connection, so each statement would commit by itself; "
-                    "open one with `with connection.transaction():` first"
-                )
+            _require_transaction(raw)
             if blocking:
-                return Joined(joining, inside, tongue=Words(raw, self._sql), check=check)
-            return Joined(joining, inside, async_tongue=AsyncWords(raw, self._sql), check=check)
+                return Joined(joining, inside, tongue=_JoinedWords(raw, self._sql), check=check)
+            return Joined(joining, inside, async_tongue=_AsyncJoinedWords(raw, self._sql), check=check)
         raise InvalidInput(
             f"the app's database is {self._db.where}; {type(raw).__module__}.{type(raw).__name__} cannot write to it. "
             "A psycopg connection can be joined, or a SQLAlchemy Connection or Session"
@@ -233,6 +230,27 @@ class PostgresTransactions:
 
 
 _ABANDONED: list[Lent] = []
+
+
+class _JoinedWords(Words):
+    """What is said on a connection of the user's, who may have ended one transaction since, and not begun the next."""
+
+    def ask(self, text: str, values: Any) -> Rows:
+        _require_transaction(self._db)
+        return super().ask(text, values)
+
+
+class _AsyncJoinedWords(AsyncWords):
+    """The same on an asynchronous one."""
+
+    async def ask(self, text: str, values: Any) -> Rows:
+        _require_transaction(self._db)
+        return await super().ask(text, values)
+
+
+def _require_transaction(connection: Sync | Async) -> None:
+    if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
+        raise InvalidInput(f"{NOT_OPEN}open one with `with connection.transaction():` first")
 
 
 def _is(connection: object, kind: Any) -> bool:
