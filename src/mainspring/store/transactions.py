@@ -85,15 +85,6 @@ def leave_alone(statement: str) -> None:
         raise InTransaction(ENDED)
 
 
-_LASTS = re.compile(r"\s*SET\s+(?!LOCAL\b|TRANSACTION\b|CONSTRAINTS\b)|.*\bset_config\b", re.IGNORECASE | re.DOTALL)
-
-
-@lru_cache(maxsize=512)
-def lasts(statement: str) -> bool:
-    """Whether a statement changes settings of the connection beyond its transaction, on PostgreSQL."""
-    return _LASTS.match(statement) is not None
-
-
 class Tx:
     """An open transaction, given to a function that is decorated with `@app.transaction`.
 

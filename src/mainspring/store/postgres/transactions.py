@@ -20,7 +20,7 @@ from mainspring.store.joined import Joined
 from mainspring.store.joining import Joining
 from mainspring.store.postgres.identity import Identity
 from mainspring.store.postgres.joining import TEXTS, AsyncWords, Words, inside
-from mainspring.store.postgres.sessions import LEVELS, ROLLED_BACK, Async, Lent, PostgresSession, Sync, TxSession
+from mainspring.store.postgres.sessions import LEVELS, RESET, ROLLED_BACK, Async, Lent, PostgresSession, Sync, TxSession
 from mainspring.store.postgres.wire import Wire
 from mainspring.store.transactions import NOT_OPEN, Again, Wants, named
 
@@ -37,7 +37,6 @@ T = TypeVar("T")
 log = logging.getLogger("mainspring.store")
 
 _ABORTED = "25P02"
-_RESET = b"RESET ALL"
 _WENT_ON = (
     "a statement of this transaction failed before, and the function went on. PostgreSQL does nothing more then: let the exception "
     "through, or put what may fail between SAVEPOINT and ROLLBACK TO SAVEPOINT"
@@ -73,8 +72,6 @@ class PostgresTransactions:
                 raise self._judged(error, session, closed=connection.closed) from error
             finally:
                 session.end()
-            if session.changed:
-                _reset(connection)
         if session.joined.joining.missed:
             self._look_again(session.joined.joining)
         self._told(session.joined)
@@ -84,7 +81,7 @@ class PostgresTransactions:
         joining = self._joining(self._origin)
         if wants is Wants.TX:
             return TxSession(connection, joining, self._sql)
-        connection.wire.sure = False
+        connection.wire.sure, connection.dirty = False, True
         wrapped = alchemy.wrap("postgresql+psycopg://", connection) if wants.name.startswith("SA") else None
         return PostgresSession(connection, Joined(joining, inside, tongue=Words(connection, self._sql)), wrapped)
 
@@ -101,7 +98,6 @@ class PostgresTransactions:
                     answer = await work(session)
             except BaseException as error:
                 raise self._judged(error, session, closed=connection.closed) from error
-            await _reset_async(connection)
         if joined.joining.missed:
             await asyncio.to_thread(self._look_again, joined.joining)
         self._told(joined)
@@ -191,8 +187,9 @@ class PostgresTransactions:
             yield connection
         finally:
             connection.row_factory, connection.cursor_factory = tuple_row, psycopg.Cursor
+            usable = _usable(connection) and (not connection.dirty or _reset(connection))
             with self._lock:
-                usable = _usable(connection) and not self._closed
+                usable = usable and not self._closed
                 if usable:
                     self._idle.append(connection)
             if not usable:
@@ -223,7 +220,7 @@ class PostgresTransactions:
             yield connection
         finally:
             connection.row_factory, connection.cursor_factory = tuple_row, psycopg.AsyncCursor
-            if _usable(connection) and not self._closed:
+            if _usable(connection) and not self._closed and await _reset_async(connection):
                 idle.append(connection)
             else:
                 await connection.close()
@@ -262,20 +259,27 @@ def _usable(connection: Sync | Async) -> bool:
     return not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
 
 
-def _reset(connection: Sync) -> None:
-    """Undo what a function has set on a connection that others will be given after it."""
+def _reset(connection: Lent) -> bool:
+    """Have nothing stay of what a function did to a connection that others will be given after it. False: it is of no more use."""
     try:
-        connection.execute(_RESET)
+        return connection.reset()
     except psycopg.Error:  # its transaction is committed all the same
-        connection.close()
+        return False
 
 
-async def _reset_async(connection: Async) -> None:
+async def _reset_async(connection: Async) -> bool:
     """The same on a connection that is awaited."""
     try:
-        await connection.execute(_RESET)
+        cursor = await connection.execute(RESET)
+        while cursor.description is None:
+            cursor.nextset()
+        rows = await cursor.fetchall()
     except psycopg.Error:
+        return False
+    except BaseException:  # whoever asked has given up, in the middle of it
         await connection.close()
+        raise
+    return not any(left for *_, left in rows)
 
 
 def _refuse_sqlite(wants: Wants) -> None:
