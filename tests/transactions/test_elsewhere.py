@@ -201,3 +201,55 @@ async def test_sqlalchemys_own_session_is_given_where_an_engine_is(sqlite_url: s
     async with world(app, url=sqlite_url):
         assert await entering() == 1
     assert bank.entries(url) == ["orm"]
+
+
+@pytest.mark.parametrize("events", [False, True], ids=["as the driver does", "as an event says"])
+async def test_a_nested_transaction_is_undone_with_its_outer_one(
+    sqlite_url: str, other: tuple[str, Any], *, events: bool
+) -> None:
+    url, database = other
+    if events and not isinstance(database, str) and database.dialect.name == "sqlite":  # as SQLAlchemy's pages advise
+        sqlalchemy.event.listen(database, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    app = App()
+
+    @app.transaction(database=database)
+    def inner(tx: Tx, entry: str) -> None:
+        tx.execute("INSERT INTO ledger VALUES (?)", (entry,))
+
+    @app.transaction(database=database)
+    def outer(tx: Tx, entry: str, *, fails: bool) -> None:
+        inner(f"{entry} 1")
+        tx.execute("INSERT INTO ledger VALUES (?)", (f"{entry} 2",))
+        with contextlib.suppress(ValueError):
+            failing(f"{entry} 3")
+        if fails:
+            raise ValueError("no")
+
+    @app.transaction(database=database)
+    def failing(tx: Tx, entry: str) -> None:
+        inner(entry)
+        raise ValueError("no")
+
+    @app.workflow
+    async def both() -> None:
+        with contextlib.suppress(ValueError):
+            await outer.aio("undone", fails=True)
+        await outer.aio("done", fails=False)
+
+    async with world(app, url=sqlite_url):
+        await both()
+    assert bank.entries(url) == ["done 1", "done 2"]
+
+
+async def test_an_engine_that_commits_by_itself_is_refused(sqlite_url: str, postgres_url: str) -> None:
+    engine = sqlalchemy.create_engine(postgres_url.replace("postgresql", "postgresql+psycopg", 1))
+    app = App()
+
+    @app.transaction(database=engine.execution_options(isolation_level="AUTOCOMMIT"))
+    def enter(tx: Tx) -> None:
+        tx.execute("SELECT 1")
+
+    async with world(app, url=sqlite_url):
+        with pytest.raises(InvalidInput, match="AUTOCOMMIT"):
+            await enter.aio()
+    engine.dispose()

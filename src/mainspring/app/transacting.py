@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -101,8 +102,9 @@ class Transacting:
             value = call.made(session)
             session.settle()
         except BaseException:
-            tongue.ask(f"ROLLBACK TO SAVEPOINT {_NESTED}", {})
-            tongue.ask(f"RELEASE SAVEPOINT {_NESTED}", {})
+            with contextlib.suppress(InTransaction):  # all of it is rolled back already
+                tongue.ask(f"ROLLBACK TO SAVEPOINT {_NESTED}", {})
+                tongue.ask(f"RELEASE SAVEPOINT {_NESTED}", {})
             if scope.deferred is not None and mark is not None:
                 scope.deferred.back_to(mark)
             raise

@@ -12,6 +12,7 @@ from mainspring.errors import Conflict, InvalidInput
 from mainspring.model.states import State
 from mainspring.store import sql
 from mainspring.store.message_sql import MESSAGE_COLUMNS, SPOKEN_COLUMNS
+from mainspring.store.reviving import require_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -79,6 +80,8 @@ def load(desk: Desk, records: Iterable[dict[str, Any]]) -> tuple[int, int]:
             (new if _is_new(desk, values) else there).add(values["id"])
             if values["id"] in new:
                 _free(values)
+                if not State(values["state"]).ended:
+                    require_key(desk, values["id"], values["key"])
                 desk.rows(_INSERT[table], **values)
                 if not State(values["state"]).ended:
                     desk.ready()

@@ -63,6 +63,9 @@ class Texts:
     listeners: Callable[[Iterable[Heard]], Asked]
     generations: str
     recorded: str
+    old_snapshot: str | None
+    """Asks whether statements are blind to what was committed since the transaction began. None: they never are."""
+    parents: str
 
 
 class Joining(Struct):
@@ -79,6 +82,10 @@ class Joining(Struct):
     """Schedules were changed."""
     born: list[str] = field(default_factory=list[str])
     """Runs that are new in this transaction."""
+    blind: bool | None = None
+    """Whether runs that began to wait since the transaction began cannot be found in it. None: not asked yet."""
+    at: int = 0
+    """When something was said in it last, or a run ended."""
 
     def signal(self) -> Signal:
         ended, poked, said = frozenset(self.ended), frozenset(self.poked), frozenset(self.said)
@@ -87,6 +94,11 @@ class Joining(Struct):
     @property
     def news(self) -> bool:
         return self.ready or self.due or bool(self.ended) or bool(self.poked) or bool(self.said)
+
+    @property
+    def missed(self) -> bool:
+        """Whether runs may wait for what happened here that could not be found here."""
+        return bool(self.blind and (self.ended or self.said))
 
     def add(self, signal: Signal) -> None:
         """Something else that happened in the transaction, to be told with the rest."""
@@ -108,10 +120,11 @@ class Joining(Struct):
             if op.run.key is not None and op.run.uid not in made:
                 met |= yield from self._keyed(op, made, now)
         there: dict[str, tuple[Any, ...]] = {}
-        if len(made) < len(ops):
-            old = [op.run.id for op in ops if op.run.uid not in made and op.run.uid not in met]
-            rows = yield self.texts.there, {"ids": self.texts.ids(old)}
-            there = {row[0]: row for row in rows}
+        while left := [op for op in ops if not {op.run.uid} & (made | met.keys()) and op.run.id not in there]:
+            rows = yield self.texts.there, {"ids": self.texts.ids([op.run.id for op in left])}
+            there |= {row[0]: row for row in rows}
+            if gone := [op for op in left if op.run.id not in there]:  # deleted since the insert met it
+                made |= yield from self._insert(gone)
         cancelled = [op.run.id for op in ops if op.run.uid in made and op.asker in stopped]
         if cancelled:
             yield from self._cancel_born(cancelled, now)
@@ -207,11 +220,30 @@ class Joining(Struct):
         """Wake those who wait for runs that have ended, and tell others of all that is new."""
         self.ended |= ended
         if ended:
-            rows = yield self.texts.waiters, {"ids": self.texts.ids(sorted(ended))}
-            yield from self._wake([row[0] for row in rows], now)
+            yield from self._wake_waiters(ended, now)
+        yield from self._notify()
+
+    def _wake_waiters(self, ended: set[str], now: int) -> Talk[None]:
+        found = {row[0] for row in (yield self.texts.waiters, {"ids": self.texts.ids(sorted(ended))})}
+        if (yield from self._is_blind()):
+            found |= {row[0] for row in (yield self.texts.parents, {"ids": self.texts.ids(sorted(ended))})}
+        yield from self._wake(sorted(found), now)
+
+    def _is_blind(self) -> Talk[bool]:
+        if self.blind is None:
+            self.blind = self.texts.old_snapshot is not None and bool((yield self.texts.old_snapshot, {})[0][0])
+        return self.blind
+
+    def look_again(self, now: int) -> Talk[None]:
+        """Wake the runs that a transaction with an old snapshot could not find. To be made after its commit, in another one."""
+        if self.ended:
+            yield from self._wake_waiters(self.ended, now)
+        if self.said:
+            yield from self._wake([row[0] for row in (yield self.texts.listeners(self.said))], now)
         yield from self._notify()
 
     def _wake(self, waiters: list[str], now: int) -> Talk[None]:
+        self.at = now
         if not waiters:
             return
         concerned = {"ids": self.texts.ids(sorted(waiters))}
@@ -243,8 +275,10 @@ class Joining(Struct):
             yield text, values
         said = {heard_by(say) for say in says}
         self.said |= said
-        rows = yield self.texts.listeners(said)
-        yield from self._wake([row[0] for row in rows], now)
+        found = {row[0] for row in (yield self.texts.listeners(said))}
+        if (yield from self._is_blind()):
+            found |= {say.run for say in says if isinstance(say, Post)}
+        yield from self._wake(sorted(found), now)
         yield from self._notify()
         return []
 

@@ -6,7 +6,7 @@ store; how a transaction is had is the store's business.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.model.states import LIVE, State
 from mainspring.store import by_hand, forking, reviving
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from mainspring.store.message_sql import Rows
     from mainspring.store.protocol import RunFilter
     from mainspring.store.run_filters import Filters
+
+T = TypeVar("T")
 
 _LIVE = ", ".join(f"'{state}'" for state in sorted(LIVE))
 _LIVE_BY_VERSION = f"""
@@ -50,9 +52,13 @@ class Management:
     """The verbs of a store, which says how a transaction is had."""
 
     def __init__(self, change: Change, rows: Rows, filters: Filters) -> None:
-        self._change = change
+        self._act = change
         self._rows = rows
         self._filters = filters
+
+    def _change(self, ids: Sequence[str], now: int, act: Callable[[Desk], T]) -> T:
+        with reviving.key_conflicts():
+            return self._act(ids, now, act)
 
     def aggregate(self, wanted: RunFilter, by: Sequence[str], bucket: int | None) -> list[tuple[Any, ...]]:
         """Figures of runs by columns, and by spans of `bucket` microseconds of when they were created.

@@ -80,6 +80,7 @@ class _SqliteSession:
     def settle(self) -> None:
         if self._wrapped is not None:
             self._wrapped.settle()
+        self._db.require_open()
 
 
 class SqlitePlace:
@@ -95,19 +96,16 @@ class SqlitePlace:
         with self._connected() as connection:
             wrapped = alchemy.wrap("sqlite://", connection) if wants.name.startswith("SA") else None
             try:
-                connection.execute("BEGIN IMMEDIATE")
+                connection.begin()
                 answer = work(_SqliteSession(connection, wrapped))
                 connection.stop_reading()
-                if not connection.in_transaction:
-                    raise InTransaction(
-                        "the function ended the transaction that it was given; leave that to @app.transaction"
-                    )
-                connection.execute("COMMIT")
+                connection.end("COMMIT")
             except sqlite3.OperationalError as error:
                 if _is_busy(error):
                     raise StoreUnavailable(f"the database {self._path} is busy: {error}") from error
                 raise
             finally:
+                connection.end("ROLLBACK")
                 if wrapped is not None:
                     wrapped.close()
         return answer
@@ -123,8 +121,6 @@ class SqlitePlace:
             yield connection
         finally:
             connection.stop_reading()  # closing alone would wait for the last cursor that somebody still has
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
             connection.close()
 
     def close(self) -> None:
@@ -161,6 +157,8 @@ class _AlchemySession:
 
     def settle(self) -> None:
         self._wrapped.settle()
+        if self._db.dialect.name == "sqlite":
+            _require_open(self._db)
 
 
 class AlchemyPlace:
@@ -176,6 +174,7 @@ class AlchemyPlace:
         try:
             options = {} if isolation is None else {"isolation_level": isolation.upper()}
             with self._engine.connect().execution_options(**options) as connection, connection.begin():
+                _begin(connection)
                 return work(_AlchemySession(connection))
         except DBAPIError as error:
             state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
@@ -187,3 +186,31 @@ class AlchemyPlace:
 
     def close(self) -> None:
         """The engine is the user's."""
+
+
+def _begin(connection: Any) -> None:
+    """See that one transaction is open on an engine's connection.
+
+    Python's driver of SQLite begins with the first INSERT, UPDATE or DELETE: a SAVEPOINT before that would be a transaction of its
+    own, and RELEASE its commit. Where an engine asks its driver for AUTOCOMMIT, every statement would be one.
+    """
+    raw = connection.connection.dbapi_connection
+    if connection.dialect.name == "sqlite":
+        from sqlalchemy import event  # noqa: PLC0415
+
+        if not getattr(raw, "in_transaction", True):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        event.listen(connection, "before_cursor_execute", _require_open)
+    elif getattr(raw, "autocommit", None) is True:
+        raise InvalidInput(
+            f"the engine of {connection.engine.url} was made with AUTOCOMMIT, so each statement would commit by itself; "
+            "give one without it, for example engine.execution_options(isolation_level='READ COMMITTED')"
+        )
+
+
+def _require_open(connection: Any, *_: object) -> None:
+    """`InTransaction` if SQLite has rolled back what was begun: its driver would begin another transaction, or none."""
+    if not getattr(connection.connection.dbapi_connection, "in_transaction", True):
+        from mainspring.store.sqlite.lent import rolled_back  # noqa: PLC0415  (only the driver in use is loaded)
+
+        raise rolled_back(None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from mainspring.errors import Conflict
@@ -11,6 +12,8 @@ from mainspring.store.desk import children, find, steps_of
 from mainspring.store.ops import FAR
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from mainspring.model.records import Run, Step
     from mainspring.store.desk import Desk
 
@@ -31,6 +34,9 @@ _UNSAY = tuple(f"DELETE FROM {table} WHERE run = :id AND position = :position" f
 _KEY_TAKEN = f"""
   SELECT id FROM runs WHERE key = :key AND id <> :id AND state IN ({", ".join(f"'{state}'" for state in sorted(LIVE))})
 """
+
+_KEY_INDEX = ("runs_key", "runs.key")
+"""How PostgreSQL and SQLite name the unique index on the keys of unfinished runs."""
 
 
 def resume(desk: Desk, run: Run, now: int) -> bool:
@@ -59,15 +65,36 @@ def retry(desk: Desk, run: Run, now: int) -> bool:
 
 def _again(desk: Desk, run: Run, now: int, *, as_it_was: bool) -> None:
     """Make an ended run live again: at once, or at its time if it never began and that has not come."""
-    taken = desk.rows(_KEY_TAKEN, key=run.key, id=run.id) if run.key is not None else []
-    if taken:
-        raise Conflict(
-            f"run {run.id!r} has the key {run.key!r}, which run {taken[0][0]!r} has now; wait for its end, or cancel it"
-        )
+    require_key(desk, run.id, run.key)
     later = as_it_was and run.started is None and now < run.due < FAR  # FAR: its schedule promised it, and does no more
     state = State.SCHEDULED if later else State.QUEUED
     desk.rows(_AGAIN, id=run.id, state=str(state), due=run.due if later else now, now=now, no=False)
     desk.ready()
+
+
+def require_key(desk: Desk, run: str, key: str | None) -> None:
+    """`Conflict` if another unfinished run has the key of a run that is to be unfinished from now on."""
+    taken = desk.rows(_KEY_TAKEN, key=key, id=run) if key is not None else []
+    if taken:
+        raise Conflict(
+            f"run {run!r} has the key {key!r}, which run {taken[0][0]!r} has now; wait for its end, or cancel it"
+        )
+
+
+@contextlib.contextmanager
+def key_conflicts() -> Generator[None]:
+    """`Conflict` for a key that another transaction took after `require_key` had looked: the unique index found it."""
+    try:
+        yield
+    except Exception as error:
+        found = getattr(error, "orig", None) or error  # SQLAlchemy wraps the driver's own
+        names = {kind.__name__ for kind in type(found).__mro__}
+        if "IntegrityError" in names and any(index in str(found) for index in _KEY_INDEX):
+            raise Conflict(
+                f"the key of a run was taken by another unfinished run at this moment, and nothing was done ({found}); "
+                "wait for its end, or cancel it"
+            ) from error
+        raise
 
 
 def _forget_from(desk: Desk, run: Run, steps: list[Step], first: int | None, now: int) -> None:

@@ -31,6 +31,13 @@ _ENDS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 ENDED = "the function ends or begins the transaction that it was given by itself; leave that to @app.transaction"
+ROLLED_BACK = (
+    "the database has rolled this transaction back, so nothing of it is committed and nothing can be added to it: {cause}. "
+    "Let the exception of the statement that did it through, or keep the database from rolling back (ON CONFLICT ROLLBACK, "
+    "RAISE(ROLLBACK))"
+)
+SCRIPT = "executescript commits the transaction first; execute its statements one by one"
+NOT_OPEN = "no transaction is open on this connection, so each statement would commit by itself; "
 OVER = "the transaction is over; use what a transaction is given only inside it"
 ISOLATION = ("read committed", "repeatable read", "serializable")
 
@@ -76,15 +83,6 @@ def leave_alone(statement: str) -> None:
     """Refuse a statement that ends the transaction it is part of, or begins one."""
     if _ENDS.match(statement):
         raise InTransaction(ENDED)
-
-
-_LASTS = re.compile(r"\s*SET\s+(?!LOCAL\b|TRANSACTION\b|CONSTRAINTS\b)|.*\bset_config\b", re.IGNORECASE | re.DOTALL)
-
-
-@lru_cache(maxsize=512)
-def lasts(statement: str) -> bool:
-    """Whether a statement changes settings of the connection beyond its transaction, on PostgreSQL."""
-    return _LASTS.match(statement) is not None
 
 
 class Tx:

@@ -1,7 +1,7 @@
 """The verbs of `store/joining.py` in PostgreSQL's words, and how they are said on a connection.
 
-These wait for locks, unlike everything else here: the transaction is somebody's own and holds what it holds. Who waits for whom in
-a circle is found out by the database; it rolls one of them back, and that one is made again.
+These wait for locks, unlike everything else here: the transaction is the user's own and keeps its locks. PostgreSQL finds a deadlock
+and rolls one transaction back; only the owner of that transaction can retry it, so nothing here does.
 """
 
 from __future__ import annotations
@@ -111,6 +111,8 @@ TEXTS = Texts(
     listeners=lambda said: (messages.LISTENERS, {"said": messages.listening(said)}),
     generations="SELECT uid, id, generation, attempts FROM runs WHERE uid = ANY(:ids)",
     recorded="SELECT run, position FROM steps WHERE completed IS NOT NULL AND kind = 'transaction' AND run = ANY(:ids)",
+    old_snapshot="SELECT current_setting('transaction_isolation') <> 'read committed'",
+    parents="SELECT parent FROM runs WHERE parent IS NOT NULL AND id = ANY(:ids)",
 )
 
 

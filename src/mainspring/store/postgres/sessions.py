@@ -18,7 +18,7 @@ from mainspring.store.joined import Joined
 from mainspring.store.placeholders import for_psycopg
 from mainspring.store.postgres.dialect import Statement
 from mainspring.store.postgres.joining import RECORD, Words, inside
-from mainspring.store.transactions import ENDED, OVER, Again, Tx, Wants, lasts
+from mainspring.store.transactions import ENDED, OVER, Again, Tx, Wants
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,8 +41,23 @@ LEVELS = {
 }
 ROLLED_BACK = {"40001", "40P01"}  # serialization failure, deadlock
 _COMMIT = Statement(b"COMMIT", ())
+
+
+_RELEASE = Statement(b"SELECT pg_advisory_unlock_all(), pg_my_temp_schema() <> 0 OR current_user <> $1", ("user",))
+"""Goes with COMMIT, behind it: nobody is to wait for the locks of a session that is idle. The rest is whether it has another role, or had
+temporary tables, which statements that are prepared may name."""
+_AFRESH = b"RESET ALL; CLOSE ALL; UNLISTEN *; "
+"""Goes with BEGIN, before it. What a function sets, by whatever statement or trigger, must not reach the next one; to ask the session whether
+there is something would take longer, and DISCARD ALL would also forget what is prepared."""
+RESET = b"""
+  SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *;
+  SELECT pg_advisory_unlock_all(),
+    pg_my_temp_schema() <> 0 OR EXISTS (SELECT FROM pg_prepared_statements WHERE from_sql)"""
+"""All of it at once. The rest is whether there is something left that this does not undo, in the way of what the next function prepares."""
 _FORGETTING = ("ROLLBACK", "DROP", "ALTER", "DISCARD", "DEALLOCATE")
 """What psycopg, or the database itself, may forget all prepared statements of a connection after."""
+_LASTING = ("PREPARE", "LISTEN", "DECLARE", "DO", "CALL")
+"""After what a session is reset at once, instead of when it is used next."""
 _FAILED = "a statement of this transaction failed"
 _REFUSED = {"run", "epoch"}
 
@@ -53,6 +68,14 @@ class Lent(psycopg.Connection[tuple[Any, ...]]):
     wire: Wire
     held = False
     """Whether such a transaction is open."""
+    dirty = False
+    """Whether the session has to be reset before it is idle."""
+
+    def reset(self) -> bool:
+        """Have nothing stay of what a function did to the session. False: something does."""
+        self.dirty = False
+        self.wire.send(RESET)
+        return not any(left for rows in self.wire.answer() for *_, left in rows)
 
     def commit(self) -> None:
         if self.held:
@@ -73,8 +96,6 @@ class PostgresSession:
         self._wrapped = wrapped
         self._over = False
         self.joined = joined
-        self.changed = True
-        """Whether settings of the connection may have been changed for longer than the transaction."""
         self.rolled_back = False
         """Whether the database has rolled it back for the sake of others, whatever the function makes of that."""
 
@@ -141,12 +162,12 @@ class TxSession(PostgresSession):
         self._wire = connection.wire
         self._begun = False
         self._committed = False
-        self.changed = False
+        self._who = {"user": connection.info.user}
 
     def make(self, work: Callable[[PostgresSession], T], isolation: str | None) -> T:
         wire, connection = self._wire, self._db
         wire.make_sure()
-        wire.send(f"BEGIN ISOLATION LEVEL {isolation}".encode() if isolation else b"BEGIN")
+        wire.send(_AFRESH + (f"BEGIN ISOLATION LEVEL {isolation}".encode() if isolation else b"BEGIN"))
         connection.held = True
         try:
             answer = work(self)
@@ -162,7 +183,7 @@ class TxSession(PostgresSession):
     def give(self, wants: Wants) -> Any:
         if wants is not Wants.TX:
             self.begun()
-            self.changed = True
+            self._db.dirty = True
             self.doubt()
         return super().give(wants)
 
@@ -189,7 +210,8 @@ class TxSession(PostgresSession):
         values = dict(zip(sql.STEP_COLUMNS, sql.step_values(write.step), strict=True), owner=write.owner)
         try:
             with self._db.lock:
-                recorded, _ = self._wire.execute((self._sql.raw(RECORD), values), (_COMMIT, {}))
+                record = (self._sql.raw(RECORD), values)
+                recorded, _, ((_, left),) = self._wire.execute(record, (_COMMIT, {}), (_RELEASE, self._who))
         except psycopg.errors.NotNullViolation as error:
             if self._refused(error):
                 return None
@@ -197,6 +219,7 @@ class TxSession(PostgresSession):
         except psycopg.errors.InvalidSqlStatementName as error:  # a function in the database can forget it, too
             raise Again(str(error)) from error
         self._committed = True
+        self._db.dirty = self._db.dirty or bool(left)
         return State(recorded[0][0])
 
     def _refused(self, error: psycopg.Error) -> bool:
@@ -206,13 +229,18 @@ class TxSession(PostgresSession):
     def _commit(self) -> None:
         self.settle()
         with self._db.lock:
-            self._wire.send(_COMMIT.query)
-            self._wire.answer()
+            if self._wire.sure:
+                _, ((_, left),) = self._wire.execute((_COMMIT, {}), (_RELEASE, self._who))
+            else:
+                self._wire.send(_COMMIT.query)
+                self._wire.answer()
+                left = True
+        self._db.dirty = self._db.dirty or bool(left)
 
     def _roll_back(self) -> None:
         """Roll back what is open. Where that cannot be done, the connection is of no more use, which whoever lent it will see."""
         self.doubt()
-        self._db.held = False
+        self._db.held, self._db.dirty = False, True
         try:
             self.begun()
             self._db.rollback()
@@ -221,10 +249,16 @@ class TxSession(PostgresSession):
 
     def _execute(self, statement: str, parameters: Any) -> psycopg.Cursor[Any]:
         self.begun()
-        self.changed = self.changed or lasts(statement)
+        if (
+            not self._over and self._db.pgconn.transaction_status == TransactionStatus.IDLE
+        ):  # ended by a statement of several, or by a procedure
+            raise InTransaction(ENDED)
         cursor = super()._execute(statement, parameters)
-        if (cursor.statusmessage or "").startswith(_FORGETTING):
-            self.doubt()
+        if (tag := cursor.statusmessage) is not None:
+            if tag.startswith(_FORGETTING):
+                self.doubt()
+            elif tag.startswith(_LASTING):
+                self._db.dirty = True
         return cursor
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,27 +20,27 @@ from mainspring.store.joined import Joined
 from mainspring.store.joining import Joining
 from mainspring.store.postgres.identity import Identity
 from mainspring.store.postgres.joining import TEXTS, AsyncWords, Words, inside
-from mainspring.store.postgres.sessions import LEVELS, ROLLED_BACK, Async, Lent, PostgresSession, Sync, TxSession
+from mainspring.store.postgres.sessions import LEVELS, RESET, ROLLED_BACK, Async, Lent, PostgresSession, Sync, TxSession
 from mainspring.store.postgres.wire import Wire
-from mainspring.store.transactions import Again, Wants, named
+from mainspring.store.transactions import NOT_OPEN, Again, Wants, named
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 
+    from mainspring.store.conversations import Rows
     from mainspring.store.postgres.database import Database
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.protocol import Signal
     from mainspring.store.transactions import Session
 
 T = TypeVar("T")
+log = logging.getLogger("mainspring.store")
 
 _ABORTED = "25P02"
-_RESET = b"RESET ALL"
 _WENT_ON = (
     "a statement of this transaction failed before, and the function went on. PostgreSQL does nothing more then: let the exception "
     "through, or put what may fail between SAVEPOINT and ROLLBACK TO SAVEPOINT"
 )
-_NUMBERS = {"messages_pkey", "events_pkey", "streams_pkey"}
 EVERYBODY = "-"
 """The sender of what a user's own commit tells: this process has to hear of it as the others do."""
 
@@ -71,8 +72,8 @@ class PostgresTransactions:
                 raise self._judged(error, session, closed=connection.closed) from error
             finally:
                 session.end()
-            if session.changed:
-                _reset(connection)
+        if session.joined.joining.missed:
+            self._look_again(session.joined.joining)
         self._told(session.joined)
         return answer
 
@@ -80,7 +81,7 @@ class PostgresTransactions:
         joining = self._joining(self._origin)
         if wants is Wants.TX:
             return TxSession(connection, joining, self._sql)
-        connection.wire.sure = False
+        connection.wire.sure, connection.dirty = False, True
         wrapped = alchemy.wrap("postgresql+psycopg://", connection) if wants.name.startswith("SA") else None
         return PostgresSession(connection, Joined(joining, inside, tongue=Words(connection, self._sql)), wrapped)
 
@@ -97,7 +98,8 @@ class PostgresTransactions:
                     answer = await work(session)
             except BaseException as error:
                 raise self._judged(error, session, closed=connection.closed) from error
-            await _reset_async(connection)
+        if joined.joining.missed:
+            await asyncio.to_thread(self._look_again, joined.joining)
         self._told(joined)
         return answer
 
@@ -114,14 +116,10 @@ class PostgresTransactions:
             return Joined(joining, inside, tongue=tongue, async_tongue=async_tongue, check=check)
         blocking = _is(raw, psycopg.Connection)
         if blocking or _is(raw, psycopg.AsyncConnection):
-            if raw.autocommit and raw.info.transaction_status == TransactionStatus.IDLE:
-                raise InvalidInput(
-                    "no transaction is open on this connection, so each statement would commit by itself; "
-                    "open one with `with connection.transaction():` first"
-                )
+            _require_transaction(raw)
             if blocking:
-                return Joined(joining, inside, tongue=Words(raw, self._sql), check=check)
-            return Joined(joining, inside, async_tongue=AsyncWords(raw, self._sql), check=check)
+                return Joined(joining, inside, tongue=_JoinedWords(raw, self._sql), check=check)
+            return Joined(joining, inside, async_tongue=_AsyncJoinedWords(raw, self._sql), check=check)
         raise InvalidInput(
             f"the app's database is {self._db.where}; {type(raw).__module__}.{type(raw).__name__} cannot write to it. "
             "A psycopg connection can be joined, or a SQLAlchemy Connection or Session"
@@ -149,11 +147,20 @@ class PostgresTransactions:
         if joined.joining.news:
             self._tell(joined.joining.signal())
 
+    def _look_again(self, joining: Joining) -> None:
+        """Wake what a committed transaction could not find because its snapshot was too old for it."""
+        again = self._joining(self._origin)
+        again.ended, again.said = joining.ended, joining.said
+        try:
+            self.transact(lambda session: session.joined.do(again.look_again(joining.at)), isolation="read committed")
+        except StoreUnavailable as error:  # it is committed all the same
+            log.warning("runs that wait for what a transaction did may be woken late: %s", error)
+
     def _judged(self, error: BaseException, session: PostgresSession, *, closed: bool) -> BaseException:
         """What an exception that left a transaction means: rolled back for others, or perhaps committed, or the function's own."""
         found = getattr(error, "orig", None) or error
         state = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
-        if state in ROLLED_BACK or self._numbered_twice(found):
+        if state in ROLLED_BACK:
             return Again(str(error))
         if state == _ABORTED and session.rolled_back:
             return Again(str(error))
@@ -162,14 +169,6 @@ class PostgresTransactions:
         if closed and isinstance(found, psycopg.Error):
             return StoreUnavailable(f"the connection to {self._db.where} was lost: {error}")
         return error
-
-    def _numbered_twice(self, error: object) -> bool:
-        """Whether what was said got the number of something that an older snapshot does not show: a new one will."""
-        return (
-            isinstance(error, psycopg.errors.UniqueViolation)
-            and error.diag.schema_name == self._sql.name
-            and error.diag.constraint_name in _NUMBERS
-        )
 
     @contextlib.contextmanager
     def _lent(self) -> Generator[Lent]:
@@ -188,8 +187,9 @@ class PostgresTransactions:
             yield connection
         finally:
             connection.row_factory, connection.cursor_factory = tuple_row, psycopg.Cursor
+            usable = _usable(connection) and (not connection.dirty or _reset(connection))
             with self._lock:
-                usable = _usable(connection) and not self._closed
+                usable = usable and not self._closed
                 if usable:
                     self._idle.append(connection)
             if not usable:
@@ -220,13 +220,34 @@ class PostgresTransactions:
             yield connection
         finally:
             connection.row_factory, connection.cursor_factory = tuple_row, psycopg.AsyncCursor
-            if _usable(connection) and not self._closed:
+            if _usable(connection) and not self._closed and await _reset_async(connection):
                 idle.append(connection)
             else:
                 await connection.close()
 
 
 _ABANDONED: list[Lent] = []
+
+
+class _JoinedWords(Words):
+    """What is said on a connection of the user's, who may have ended one transaction since, and not begun the next."""
+
+    def ask(self, text: str, values: Any) -> Rows:
+        _require_transaction(self._db)
+        return super().ask(text, values)
+
+
+class _AsyncJoinedWords(AsyncWords):
+    """The same on an asynchronous one."""
+
+    async def ask(self, text: str, values: Any) -> Rows:
+        _require_transaction(self._db)
+        return await super().ask(text, values)
+
+
+def _require_transaction(connection: Sync | Async) -> None:
+    if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
+        raise InvalidInput(f"{NOT_OPEN}open one with `with connection.transaction():` first")
 
 
 def _is(connection: object, kind: Any) -> bool:
@@ -238,20 +259,27 @@ def _usable(connection: Sync | Async) -> bool:
     return not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
 
 
-def _reset(connection: Sync) -> None:
-    """Undo what a function has set on a connection that others will be given after it."""
+def _reset(connection: Lent) -> bool:
+    """Have nothing stay of what a function did to a connection that others will be given after it. False: it is of no more use."""
     try:
-        connection.execute(_RESET)
+        return connection.reset()
     except psycopg.Error:  # its transaction is committed all the same
-        connection.close()
+        return False
 
 
-async def _reset_async(connection: Async) -> None:
+async def _reset_async(connection: Async) -> bool:
     """The same on a connection that is awaited."""
     try:
-        await connection.execute(_RESET)
+        cursor = await connection.execute(RESET)
+        while cursor.description is None:
+            cursor.nextset()
+        rows = await cursor.fetchall()
     except psycopg.Error:
+        return False
+    except BaseException:  # whoever asked has given up, in the middle of it
         await connection.close()
+        raise
+    return not any(left for *_, left in rows)
 
 
 def _refuse_sqlite(wants: Wants) -> None:

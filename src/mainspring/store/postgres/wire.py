@@ -78,9 +78,9 @@ class Wire:
         self._pg.send_query(command)
         self._flush()
 
-    def answer(self) -> None:
-        """Read the answer to such a command."""
-        self._answers(piped=False)
+    def answer(self) -> list[list[Row]]:
+        """Read the answer to such a command: the rows of each of its statements."""
+        return self._answers(piped=False)
 
     def make_sure(self) -> None:
         """Find out what is still prepared. Outside transactions: an error would spoil one."""

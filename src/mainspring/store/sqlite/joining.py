@@ -99,6 +99,8 @@ TEXTS = Texts(
     listeners=messages.listening,
     generations=f"SELECT uid, id, generation, attempts FROM runs WHERE uid IN {_IDS}",
     recorded=f"SELECT run, position FROM steps WHERE completed IS NOT NULL AND kind = 'transaction' AND run IN {_IDS}",
+    old_snapshot=None,
+    parents=f"SELECT parent FROM runs WHERE parent IS NOT NULL AND id IN {_IDS}",
 )
 
 

@@ -18,24 +18,22 @@ from mainspring.store.conversations import carry
 from mainspring.store.joined import Joined
 from mainspring.store.joining import Joining
 from mainspring.store.placeholders import for_sqlite
-from mainspring.store.sqlite.database import raise_translated, translated
+from mainspring.store.sqlite.database import translated
 from mainspring.store.sqlite.joining import RECORD_FIRST, TEXTS, AsyncWords, Words, inside
-from mainspring.store.sqlite.lent import Lent, close_all
-from mainspring.store.transactions import ENDED, OVER, Tx, Wants, named
+from mainspring.store.sqlite.lent import Lent, close_all, rolled_back
+from mainspring.store.transactions import NOT_OPEN, OVER, Tx, Wants, named
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mainspring.store.alchemy import Wrapped
-    from mainspring.store.conversations import Talk
+    from mainspring.store.conversations import Rows, Talk
     from mainspring.store.ops import Write
     from mainspring.store.protocol import Signal
     from mainspring.store.sqlite.database import Database
     from mainspring.store.transactions import Cursor, Session
 
 T = TypeVar("T")
-
-_GUARD = "mainspring_transaction"
 
 
 class SqliteSession:
@@ -46,13 +44,14 @@ class SqliteSession:
         self._wrapped = wrapped
         self._over = False
         self._reading: WeakSet[sqlite3.Cursor] | None = None
+        self._cause: sqlite3.Error | None = None
         self._joined: Joined | None = None
 
     @property
     def joined(self) -> Joined:
         """Made when first asked for: most transactions are left alone."""
         if self._joined is None:
-            self._joined = Joined(Joining(TEXTS), inside, tongue=Words(self._db))
+            self._joined = Joined(Joining(TEXTS), inside, tongue=_OpenWords(self))
         return self._joined
 
     @property
@@ -73,9 +72,21 @@ class SqliteSession:
             f"annotate the first parameter of the outer one with {wants.value} too"
         )
 
+    @property
+    def connection(self) -> sqlite3.Connection:
+        return self._db
+
     def settle(self) -> None:
         if self._wrapped is not None:
             self._wrapped.settle()
+        self.require_open()
+
+    def require_open(self) -> None:
+        """`InTransaction` if SQLite has rolled the transaction back: what comes now would commit by itself."""
+        if not self._db.in_transaction:
+            if isinstance(self._db, Lent):
+                self._db.require_open()
+            raise rolled_back(self._cause)
 
     def record(self, write: Write, now: int) -> State | None:
         """See `mainspring.store.transactions.Session`.
@@ -106,7 +117,13 @@ class SqliteSession:
     def _execute(self, statement: str, parameters: Any) -> Cursor:
         if self._over:
             raise InTransaction(OVER)
-        cursor = self._db.execute(for_sqlite(statement), parameters)
+        self.require_open()
+        try:
+            cursor = self._db.execute(for_sqlite(statement), parameters)
+        except sqlite3.Error as error:
+            if self._cause is None and not self._db.in_transaction:
+                self._cause = error
+            raise
         if cursor.description is not None:
             if self._reading is None:
                 self._reading = WeakSet()
@@ -134,14 +151,13 @@ class SqliteTransactions:
             connection = database.writer() if own else self._lend()
             session = SqliteSession(connection, None if own else _wrapped(connection, wants))
             try:
-                self._begin(connection, guarded=not own)
+                self._begin(connection)
                 answer = work(session)
                 session.end()
-                self._commit(connection, guarded=not own)
+                self._commit(connection)
             except BaseException as error:
                 session.end()
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                _roll_back(connection)
                 _explain(error)
                 raise
             finally:
@@ -161,27 +177,19 @@ class SqliteTransactions:
             connection.lend()
             return connection
 
-    def _begin(self, connection: sqlite3.Connection, *, guarded: bool) -> None:
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            if guarded:
-                connection.execute(f"SAVEPOINT {_GUARD}")
-        except sqlite3.Error as error:
-            raise_translated(error, self._db.path)
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        with translated(self._db.path):
+            if isinstance(connection, Lent):
+                connection.begin()
+            else:
+                connection.execute("BEGIN IMMEDIATE")
 
-    def _commit(self, connection: sqlite3.Connection, *, guarded: bool) -> None:
-        """`guarded`: the function had the connection itself, and may have ended the transaction and begun another one."""
-        try:
-            if guarded:
-                connection.execute(f"RELEASE {_GUARD}")
-        except sqlite3.OperationalError:
-            raise InTransaction(ENDED) from None
-        if not connection.in_transaction:
-            raise InTransaction(ENDED)
-        try:
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise_translated(error, self._db.path)
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        with translated(self._db.path):
+            if isinstance(connection, Lent):
+                connection.end("COMMIT")
+            else:
+                connection.execute("COMMIT")
 
     async def atransact(
         self, work: Callable[[Session], Awaitable[T]], wants: Wants = Wants.PSYCOPG_ASYNC, isolation: str | None = None
@@ -206,14 +214,9 @@ class SqliteTransactions:
                 f"the app's database is the SQLite file {self._db.path}; {type(raw).__module__}.{type(raw).__name__} cannot write to it"
             )
         carry(self._check_file(), Words(raw))
-        if not raw.in_transaction:
-            if raw.isolation_level is None:
-                raise InvalidInput(
-                    "no transaction is open on this connection, so each statement would commit by itself; "
-                    'execute "BEGIN IMMEDIATE" first'
-                )
-            raw.execute("BEGIN IMMEDIATE")
-        return Joined(Joining(TEXTS), inside, tongue=Words(raw))
+        words = _JoinedWords(raw)
+        words.begin()
+        return Joined(Joining(TEXTS), inside, tongue=words)
 
     def _check_file(self) -> Talk[None]:
         files = {name: file for _, name, file in (yield "PRAGMA database_list", {})}
@@ -222,6 +225,39 @@ class SqliteTransactions:
                 f"this connection is to {files['main'] or 'a database in memory'}, but the app's database is {self._db.path}; "
                 "only what is in one file commits together"
             )
+
+
+class _OpenWords(Words):
+    """What the library itself says in a transaction of its own. What SQLite has rolled back must not go on statement by statement."""
+
+    def __init__(self, session: SqliteSession) -> None:
+        super().__init__(session.connection)
+        self._session = session
+
+    def ask(self, text: str, values: Any) -> Rows:
+        self._session.require_open()
+        return super().ask(text, values)
+
+
+class _JoinedWords(Words):
+    """What is said on a connection of the user's, who may have ended one transaction since, and not begun the next."""
+
+    def begin(self) -> None:
+        if not self._db.in_transaction:
+            if self._db.isolation_level is None:
+                raise InvalidInput(f'{NOT_OPEN}execute "BEGIN IMMEDIATE" first')
+            self._db.execute("BEGIN IMMEDIATE")
+
+    def ask(self, text: str, values: Any) -> Rows:
+        self.begin()
+        return super().ask(text, values)
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    if isinstance(connection, Lent):
+        connection.end("ROLLBACK")
+    elif connection.in_transaction:
+        connection.execute("ROLLBACK")
 
 
 def _refuse_psycopg(wants: Wants) -> None:

@@ -1,0 +1,162 @@
+"""Transactions whose snapshot is older than what happens meanwhile: what they start, send and cancel reaches everybody all the same.
+
+What the database rolls back is for the owner of the transaction to retry: nothing inside retries by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from mainspring import App, Tx, run
+from mainspring.model.records import NewRun
+from mainspring.model.states import State
+from mainspring.store.conversations import carry
+from mainspring.store.joining import Joining
+from mainspring.store.ops import Start
+from mainspring.store.postgres.dialect import Dialect
+from mainspring.store.postgres.joining import TEXTS, Words
+from tests.transactions.bank import value
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+app = App()
+speaker = App()
+"""Another worker: what it says reaches the runs of `app` through the database alone."""
+gates: dict[str, threading.Event] = {}
+REPEATABLE_READ = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+
+
+@app.step
+def passes(gate: str) -> None:
+    assert gates[gate].wait(60)
+
+
+@app.workflow
+async def listens(what: str) -> Any:
+    """Waits for a message or an event, in a branch that begins to wait when its gate opens."""
+
+    async def branch() -> Any:
+        await passes.aio("begin")
+        if what == "receive":
+            return await run.receive("news")
+        return await app.get_event("other", "news")
+
+    found, _ = await asyncio.gather(branch(), passes.aio("end"))
+    return found
+
+
+@speaker.workflow
+async def other() -> None:
+    await announce.aio()
+    await run.sleep("1h")
+
+
+@speaker.transaction(isolation="repeatable read")
+def announce(tx: Tx) -> None:
+    tx.execute("SELECT 1")
+    gates["looked"].set()
+    assert gates["waits"].wait(60)
+    run.set_event.sync("news", "said")
+
+
+def _until_it_waits(url: str, kind: str) -> None:
+    query = f"SELECT count(*) FROM mainspring.steps WHERE run = 'listener' AND kind = '{kind}' AND completed IS NULL"
+    give_up = time.monotonic() + 20
+    while not value(url, query):
+        assert time.monotonic() < give_up, value(url, "SELECT json_agg(s) FROM mainspring.steps s")
+        time.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def _repeatable(url: str) -> AsyncGenerator[psycopg.AsyncConnection]:
+    async with await psycopg.AsyncConnection.connect(url) as db:
+        await db.execute(REPEATABLE_READ)
+        await db.execute("SELECT 1")
+        yield db
+
+
+@contextlib.asynccontextmanager
+async def _worker(url: str) -> AsyncGenerator[None]:
+    """The app in real time, for a test that fails soon where something is lost."""
+    app.runtime.url = url
+    speaker.runtime.url = url
+    async with asyncio.timeout(40), app, speaker:
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _gates() -> None:
+    gates.update({name: threading.Event() for name in ("begin", "end", "looked", "waits")})
+
+
+async def test_a_run_that_waits_since_the_snapshot_hears_a_message(postgres_url: str) -> None:
+    async with _worker(postgres_url):
+        handle = await listens.options(id="listener").start("receive")
+        async with _repeatable(postgres_url) as db:
+            gates["begin"].set()
+            await asyncio.to_thread(_until_it_waits, postgres_url, "receive")
+            async with app.joined(db):
+                await app.send("listener", "news", "said")
+            await db.commit()
+        gates["end"].set()
+        assert await handle.result() == "said"
+
+
+async def test_an_event_from_an_old_snapshot_is_heard_by_who_began_to_wait_since(postgres_url: str) -> None:
+    async with _worker(postgres_url):
+        await other.options(id="other").start()
+        handle = await listens.options(id="listener").start("event")
+        await asyncio.to_thread(gates["looked"].wait, 60)
+        gates["begin"].set()
+        await asyncio.to_thread(_until_it_waits, postgres_url, "event")
+        gates["waits"].set()
+        gates["end"].set()
+        assert await handle.result() == "said"
+
+
+async def test_a_message_that_an_old_snapshot_cannot_number_is_a_serialization_failure(postgres_url: str) -> None:
+    async with _worker(postgres_url):
+        handle = await listens.options(id="listener", after="1h").start("receive")
+        async with _repeatable(postgres_url) as db:
+            await app.send("listener", "news", "early")
+            async with app.joined(db):
+                with pytest.raises(psycopg.errors.SerializationFailure):
+                    await app.send("listener", "news", "late")
+            await db.rollback()
+        assert (await handle.describe()).state == "scheduled"
+
+
+class _DeletesAfterInsert(Words):
+    """A connection on which the run that an insert has met is deleted, by another session, before it can be looked at."""
+
+    def __init__(self, connection: psycopg.Connection[Any], url: str) -> None:
+        super().__init__(connection, Dialect("mainspring"))
+        self._url = url
+        self.inserts = 0
+
+    def ask(self, text: str, values: Any) -> Any:
+        rows = super().ask(text, values)
+        if "INSERT INTO runs" in text:
+            self.inserts += 1
+            with psycopg.connect(self._url, autocommit=True) as other:
+                other.execute("DELETE FROM mainspring.runs WHERE id = 'old'")
+        return rows
+
+
+async def test_a_run_whose_id_is_freed_while_it_is_asked_for_is_started(postgres_url: str) -> None:
+    async with _worker(postgres_url):
+        await listens.options(id="old", after="1h").start("receive")
+        new = NewRun("old", "uid", "listens", "workflow", "[]", State.SCHEDULED, 2**60, 0)
+        with psycopg.connect(postgres_url) as db:
+            words = _DeletesAfterInsert(db, postgres_url)
+            (started,) = carry(Joining(TEXTS).start([Start(new)], 0), words)
+            db.rollback()
+    assert (started.created, words.inserts) == (True, 2)
