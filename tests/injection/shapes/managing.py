@@ -1,0 +1,1 @@
+"""What operators and schedules do to runs."""
