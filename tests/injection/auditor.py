@@ -61,7 +61,7 @@ def _of_run(record: Record, run: Run, steps: list[Step], now: int) -> Iterator[s
 
 
 def _as_expected(record: Record, run: Run) -> bool:
-    shape, injection = record.shape, record.injection
+    shape = record.shape
     if run.id in record.stopped and record.stopped[run.id]:
         return run.state is State.CANCELLED
     if record.stopped and run.state is not State.SUCCEEDED:
@@ -71,7 +71,6 @@ def _as_expected(record: Record, run: Run) -> bool:
     outcome = _outcome(run)
     if shape.check is not None and run.state is State.SUCCEEDED:
         return bool(shape.check({run.id: outcome}))
-    del injection
     return bool(outcome == shape.expected[run.id]) or (bool(record.stopped) and run.state is State.SUCCEEDED)
 
 
@@ -117,15 +116,15 @@ def _effects(record: Record, runs: dict[str, Run]) -> Iterator[str]:
             if label not in shape.optional:
                 yield f"cut: {label} of {run_id} was cut off {times} times"
     ended = _count(entries, "end")
-    for run in runs.values():
-        if run.state is State.SUCCEEDED:
-            continue
     if not record.stopped and not record.dropped:
         labels = {label for _, label in ended}
         for label in _labels(record):
             if label not in labels and label not in shape.optional and not _excused(record, runs):
                 yield f"skipped: {label} was never carried out"
-    yield from record.ledger.notes
+    for note in record.ledger.notes:
+        # A worker that has lost a run may not know that it has, and go on with it beside the next one of its queue.
+        if not note.startswith("queue") or not has & {"kill", "takeover", "terminate"}:
+            yield note
 
 
 def _excused(record: Record, runs: dict[str, Run]) -> bool:
@@ -151,7 +150,7 @@ def _compensations(record: Record, runs: dict[str, Run], steps: dict[str, list[S
             recorded = [step.output or "" for step in steps[run.id] if step.completed is not None]
             if run.state is not State.CANCELLED or not any(f'"{done}"' in output for output in recorded):
                 continue
-            if "terminate" in record.injection.has:
+            if "terminate" in record.injection.has or record.ledger.count("well")[run.id, "undo"]:
                 continue
             times = sum(f'"{owed}"' in output for output in recorded)
             if times != 1:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mainspring import Settings
-from mainspring.errors import StoreUnavailable
+from mainspring.errors import StoreError, StoreUnavailable
 from tests.injection.auditor import audit
 from tests.injection.loop import CountingLoop
 from tests.injection.scene import Caller, Ended, Ledger, Scene
-from tests.injection.seams import LifeOf, lazy_thread, lost_signal
+from tests.injection.seams import LifeOf, expecting_thread, lazy_thread, lost_signal
 from tests.injection.threads import Abandoned, Deadlock, Turns
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ _LIMIT = 120.0
 _DRAIN = 60.0
 _GONE = 20.0
 """Virtual seconds in which a caller learns that its app was left."""
+_LEAVING_TURNS = 24
+"""Iterations that leaving an app takes, about."""
 SLOW = 0.06
 """Virtual seconds that a slow call takes: longer than a step."""
 
@@ -72,7 +74,7 @@ class Case:
         self.injection = injection
         self.point = point
         self.database = database
-        self.turns = Turns(lazy=lazy_thread)
+        self.turns = Turns(lazy=lazy_thread, expects=expecting_thread)
         self.loop: CountingLoop
         self.lives: list[LifeOf] = []
         self.drives: dict[int, Drive] = {}
@@ -99,7 +101,7 @@ class Case:
     def kill(self) -> None:
         """The process is gone: nothing that it does from now on has an effect."""
         if not self.life.dead and not self._calm:
-            for run_id in self.shape.interrupted:
+            for run_id in self.shape.interrupted if self.life.connected else ():
                 steps = self.life.inner.steps(run_id)
                 self.record.at_death[run_id] = any(step.completed is not None for step in steps)
             self.life.dead = True
@@ -110,7 +112,7 @@ class Case:
         self.tell()
 
     def take_over(self) -> None:
-        if not self.taken_over and not self._calm:
+        if not self.taken_over and not self._calm and self.life.connected:
             self.life.declare_dead()
             self.taken_over = True
             self.tell()
@@ -123,7 +125,7 @@ class Case:
 
     def _end_runs(self, verb: str) -> None:
         inner = self.life.inner
-        if self._calm:
+        if self._calm or not self.life.connected:
             return
         there = [run_id for run_id in self.shape.main if inner.run(run_id) is not None]
         if there:
@@ -148,7 +150,7 @@ class Case:
 
     def fire(self) -> None:
         """The point is reached."""
-        if not self.record.hit and not self._calm and self.lives and self.life.inner is not None:
+        if not self.record.hit and not self._calm and self.lives and self.life.connected:
             self.record.hit = True
             self.record.hit_at = self.turns.now
             self.injection.act(self, self.point)
@@ -280,16 +282,20 @@ class Case:
             await self._bury(life, entering)
             return
         if entering.exception() is not None:
-            raise entering.exception()  # type: ignore[misc]
+            if not isinstance(entering.exception(), StoreError) or not self.record.hit:
+                raise entering.exception()  # type: ignore[misc]
+            self._look_for_remains()  # it could not be entered: the next life tries again
+            return
         self.driving = self.loop.create_task(self._drive(life))
         while True:
             await self._until(self.driving)
             if not self.driving.cancelled() or life.dead or self.leave:
                 break
             self.driving = self.loop.create_task(self._drive(life))  # it was dropped, and another caller goes on
-        others: asyncio.Task[None] | None = None
+        others: asyncio.Task[Any] | None = None
         if self.taken_over and not life.dead and not self.leave:
-            others = self.loop.create_task(self._another())
+            # Another worker, which has declared this one dead, begins.
+            others = self.loop.create_task(self._new_life(1).app.__aenter__())
             await self._until(self.driving)
         if not life.dead and not self.leave:
             settling = self.loop.create_task(self._settle(life))
@@ -302,11 +308,6 @@ class Case:
         if others is not None:
             await others
 
-    async def _another(self) -> None:
-        """Another worker, which has declared this one dead, begins."""
-        other = self._new_life(1)
-        await other.app.__aenter__()
-
     async def _until(self, work: asyncio.Task[Any]) -> None:
         """Until something is done, or the life is over."""
         news = self.loop.create_task(self.news.wait())
@@ -318,13 +319,15 @@ class Case:
                 self.news.clear()
                 news = self.loop.create_task(self.news.wait())
             elif not work.done():
-                self.record.problems.append(f"hangs in {work.get_coro().__qualname__}")  # type: ignore[union-attr]
+                self.record.problems.append("hangs: the caller, or drain(), is still waiting")
                 break
         news.cancel()
 
     async def _drive(self, life: LifeOf) -> None:
         record = self.record
         self.caller = Caller(_scene_of(self, life), record.done, record.results, record.dropped)
+        if not self.shape.at_once:
+            await asyncio.sleep(0.01)  # a worker that is claiming has no slot for what is started here
         with contextlib.suppress(Ended):
             await self.drives[life.number](self.caller)
 
@@ -352,6 +355,10 @@ class Case:
 
     async def _leave_app(self, life: LifeOf) -> None:
         leaving = self.loop.create_task(life.app.__aexit__(None, None, None))
+        waiting: list[asyncio.Task[Any]] = []
+        if self.shape.while_leaving:
+            turns = 1 + (self.point.number if self.point is not None else 0) % _LEAVING_TURNS
+            self.loop.in_turns(turns, lambda: waiting.append(self.loop.create_task(_result(life, self.shape.main[0]))))
         while not leaving.done() and not life.dead:
             news = self.loop.create_task(self.news.wait())
             await asyncio.wait({leaving, news}, return_when=asyncio.FIRST_COMPLETED, timeout=_LIMIT)
@@ -368,6 +375,8 @@ class Case:
         if self.driving is not None and not self.driving.done():
             await asyncio.wait({self.driving}, timeout=_GONE)
         await self._end_caller()
+        for task in waiting:
+            await _called_off(task)
         self._look_for_remains()
 
     async def _bury(self, life: LifeOf, doing: asyncio.Task[Any]) -> None:
@@ -396,7 +405,7 @@ class Case:
         others = [
             task.get_coro().__qualname__  # type: ignore[union-attr]
             for task in asyncio.all_tasks()
-            if task is not mine and not task.done() and "mainspring" in task.get_coro().cr_code.co_filename  # type: ignore[union-attr]
+            if task is not mine and not task.done() and "bridged" not in task.get_coro().__qualname__ and "mainspring" in task.get_coro().cr_code.co_filename  # type: ignore[union-attr]
         ]
         if others and len(self.lives) == 1:
             self.record.problems.append(f"tasks go on after the app was left: {sorted(set(others))}")
@@ -419,6 +428,10 @@ class Case:
         until = self.turns.now + _LIMIT
         while self.turns.now < until and any(life.inner.counts().values()):
             await asyncio.sleep(1.0)
+
+
+async def _result(life: LifeOf, run_id: str) -> Any:
+    return await life.app.handle(run_id).result()
 
 
 async def _called_off(task: asyncio.Task[Any]) -> None:
@@ -461,6 +474,10 @@ def _probes(scene: Scene) -> list[Any]:
     return [probe_async, probe_blocking]
 
 
+_LOUD = ("asyncio", "concurrent.futures")
+"""Loggers that have something to say about every thread and task that a killed process leaves."""
+
+
 class _Logs(logging.Handler):
     def __init__(self, record: Record) -> None:
         super().__init__(logging.ERROR)
@@ -475,11 +492,13 @@ class _Logs(logging.Handler):
 @contextlib.contextmanager
 def _quiet(record: Record) -> Any:
     """What goes wrong is meant to; errors that the library logs are kept for the auditor."""
-    logger, loud = logging.getLogger("mainspring"), logging.getLogger("asyncio")
+    logger, others = logging.getLogger("mainspring"), [logging.getLogger(name) for name in _LOUD]
     handler = _Logs(record)
-    before = logger.propagate, logger.level, loud.disabled
+    before = logger.propagate, [other.disabled for other in others]
     logger.addHandler(handler)
-    logger.propagate, loud.disabled = False, True
+    logger.propagate = False
+    for other in others:
+        other.disabled = True
     gc.collect(0)
     gc.disable()
     try:
@@ -487,4 +506,6 @@ def _quiet(record: Record) -> Any:
     finally:
         gc.enable()
         logger.removeHandler(handler)
-        logger.propagate, logger.level, loud.disabled = before
+        logger.propagate = before[0]
+        for other, disabled in zip(others, before[1], strict=True):
+            other.disabled = disabled

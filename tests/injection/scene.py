@@ -7,7 +7,6 @@ each life, so every life has an app of its own, as every process would.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -91,6 +90,10 @@ class Scene:
         where = self._begin(label)
         self._note(where, label, "end")
         return label
+
+    def left_well(self) -> None:
+        """The workflow has left its `run.undo` block without an exception: nothing is owed any more."""
+        self._note(run.id, "undo", "well")
 
     def _begin(self, label: str) -> str:
         where = run.id
@@ -227,9 +230,12 @@ class Shape:
     optional: frozenset[str] = frozenset()
     """Effects that may be missing, and runs that may never have been started, when something else was faster."""
     databases: tuple[str, ...] = ("sqlite", "memory", "postgres")
-    free_results: bool = False
-    """Its results depend on who was first, so only their form is compared."""
     check: Callable[[dict[str, Any]], bool] | None = None
+    """Whether a result will do, where it depends on who was first."""
+    while_leaving: bool = False
+    """Somebody begins to wait for the first run while the app is being left."""
+    at_once: bool = False
+    """It is driven from the moment on when the app is entered, while the worker makes its first claim."""
 
 
 SHAPES: dict[str, Shape] = {}
@@ -247,9 +253,3 @@ def shape(expected: dict[str, Any], **facts: Any) -> Callable[[Callable[[Scene],
         return build
 
     return register
-
-
-@contextlib.contextmanager
-def ignoring(*kinds: type[BaseException]) -> Any:
-    with contextlib.suppress(*kinds):
-        yield

@@ -42,6 +42,11 @@ def lazy_thread(name: str) -> bool:
     return name == "mainspring-watcher"
 
 
+def expecting_thread(name: str) -> bool:
+    """Whether a thread that waits briefly for a descriptor waits for what a server is about to send."""
+    return name == "mainspring-listener"
+
+
 # -- time --------------------------------------------------------------------------------------------------------------
 class Clock:
     """Civil and monotonic time are the same virtual time."""
@@ -163,8 +168,10 @@ class _Process(WatchedStore):
     def open(self, **options: Any) -> None:
         if self._own:
             self._call("open", lambda: self._store.open(**options))
+        self._life.connected = True
 
     def close(self) -> None:
+        self._life.connected = False
         if self._own:
             self._store.close()
 
@@ -220,7 +227,8 @@ class LifeOf:
         self.call = lambda verb, work: call(self, verb, work)
         self.acall = lambda verb, work: acall(self, verb, work)
         self.inner: Store = cast("Store", None)
-        """The store itself, which no injection concerns; None until the app has connected."""
+        """The store itself, which no injection concerns. To be used while `connected`."""
+        self.connected = False
         self.hear: Callable[[Signal], None] = lambda _: None
         self._workers: list[str] = []
 

@@ -50,7 +50,7 @@ class Deadlock(Exception):
 class Runner:
     """One thread, and whether it may run."""
 
-    __slots__ = ("baton", "deadline", "ended", "ident", "joiners", "lazy", "name", "order", "selector", "woken")
+    __slots__ = ("baton", "deadline", "ended", "expects", "ident", "joiners", "lazy", "name", "order", "selector", "woken")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -62,6 +62,7 @@ class Runner:
         self.woken = False
         self.lazy = False
         """It polls for what others may do, so time does not stop for it alone."""
+        self.expects = False
         self.selector: Any = None
         """Where it waits for descriptors, if it does."""
         self.ended = False
@@ -71,7 +72,13 @@ class Runner:
 class Turns:
     """Decides which thread runs. Everything here is called by the one that does."""
 
-    def __init__(self, *, lazy: Callable[[str], bool] = lambda _name: False) -> None:
+    def __init__(
+        self,
+        *,
+        lazy: Callable[[str], bool] = lambda _name: False,
+        expects: Callable[[str], bool] = lambda _name: False,
+    ) -> None:
+        """Threads by name: `lazy` ones poll, so time does not stop for them alone; some expect answers of a real server."""
         self.now = 0.0
         """Virtual seconds."""
         self.operations = 0
@@ -82,6 +89,7 @@ class Turns:
         self.horizon = float("inf")
         """The time at which everything has taken too long: the main thread gets a `Deadlock` then."""
         self._lazy = lazy
+        self._expects = expects
         self._runners: dict[int, Runner] = {}
         self._ready: deque[Runner] = deque()
         self._sleeping: set[Runner] = set()
@@ -212,7 +220,7 @@ class Turns:
     def begin(self, thread: Thread, body: Callable[[], None]) -> Runner:
         """Start a thread. It runs when its turn comes."""
         runner = Runner(thread.name)
-        runner.lazy = self._lazy(thread.name)
+        runner.lazy, runner.expects = self._lazy(thread.name), self._expects(thread.name)
 
         def controlled() -> None:
             runner.baton.acquire()
@@ -381,6 +389,7 @@ class Thread(_RealThread):
         if self._runner is not None:
             raise RuntimeError("threads can only be started once")
         turns.step()
+        turns.stand_back()  # whoever sees a thread that was made and not started has the chance to use it
         self._runner = turns.begin(self, self.run)
         self._started.set()  # type: ignore[attr-defined]
 
@@ -413,7 +422,8 @@ class Selector(_RealSelector):  # type: ignore[misc, valid-type]
         turns = _here()
         if turns is None:
             return super().select(timeout)
-        expects = timeout is not None and timeout <= _SOON
+        me = turns.me()
+        expects = me is not None and me.expects and timeout is not None and timeout <= _SOON
         found = super().select(_ANSWER_SECONDS if expects else 0)
         if not found and (timeout is None or timeout > 0):
             turns.wait(None, None if timeout is None else turns.now + timeout, selector=self)

@@ -84,7 +84,7 @@ def many_children(s: Scene) -> Drive:
     return drive
 
 
-@shape({"r": ["a", "b", "c"], "m": ["d"], "n": ["e"]}, main=("r", "m", "n"))
+@shape({"r": ["a", "b", "c"], "m": ["d"], "n": ["e"]}, main=("r", "m", "n"), at_once=True)
 def start_many(s: Scene) -> Drive:
     """Several runs started at once, inside a run and outside."""
 
@@ -205,7 +205,7 @@ def keyed(s: Scene) -> Drive:
 
     @s.app.workflow
     async def child() -> str:
-        await run.sleep(0.2)
+        await run.sleep(20)
         return await note("a")
 
     @s.app.workflow

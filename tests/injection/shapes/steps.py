@@ -363,3 +363,22 @@ def blocking_caller(s: Scene) -> Drive:
         await caller.do("wait", lambda: asyncio.to_thread(s.app.handle("r").result.sync), missing=True)
 
     return drive
+
+
+@shape({"r": ["a"]}, while_leaving=True)
+def late_waiter(s: Scene) -> Drive:
+    """Nobody waits for the result until the app is being left."""
+
+    @s.app.step
+    async def note(what: str) -> str:
+        return await s.effect(what)
+
+    @s.app.workflow
+    async def work() -> list[str]:
+        return [await note("a")]
+
+    async def drive(caller: Caller) -> None:
+        await caller.start(work, "r")
+        await caller.pause(0.1)
+
+    return drive

@@ -91,7 +91,8 @@ def undoable(s: Scene) -> Drive:
             undo.push(note.bind("refund"))
             await note("slow")
             await run.sleep(1)
-            return "sold"
+        s.left_well()
+        return "sold"
 
     @s.app.workflow
     def work_blocking() -> str:
@@ -100,7 +101,8 @@ def undoable(s: Scene) -> Drive:
             undo.push(note_blocking.bind("refund d"))
             note_blocking("slow d")
             run.sleep.sync(1)
-            return "sold"
+        s.left_well()
+        return "sold"
 
     async def drive(caller: Caller) -> None:
         await caller.start(work, "r")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from mainspring import run
+from mainspring.errors import NotStarted
 from tests.injection.scene import Caller, Drive, Scene, shape
 
 
@@ -335,5 +336,36 @@ def late_parking(s: Scene) -> Drive:
         await caller.pause(0.2)
         await caller.send("r", "go", 2)
         await caller.results_of("r", "d")
+
+    return drive
+
+
+@shape({"r": ["a"]}, at_once=True)
+def drained(s: Scene) -> Drive:
+    """A program that works in rounds: it waits again and again until everything is done that is due.
+
+    Some of the rounds begin at the very moment of a heartbeat.
+    """
+
+    @s.app.step
+    async def note(what: str) -> str:
+        return await s.effect(what)
+
+    @s.app.workflow
+    async def work() -> list[str]:
+        await run.sleep(12)
+        return [await note("a")]
+
+    async def drive(caller: Caller) -> None:
+        await caller.start(work, "r")
+        for _ in range(26):
+            await caller.pause(0.5)
+            try:
+                await asyncio.wait_for(s.app.drain(), 60)
+            except NotStarted:
+                break
+            except TimeoutError:
+                s.ledger.notes.append("drain: it does not return")
+        await caller.results_of("r")
 
     return drive
