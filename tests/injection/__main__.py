@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from tests.injection.databases import databases
-from tests.injection.injections import INJECTIONS
+from tests.injection.injections import INJECTIONS, SEEDS
 from tests.injection.scene import SHAPES
 from tests.injection.seams import verbs
 from tests.injection.series import Name, Series
@@ -30,6 +30,7 @@ from tests.support.postgres import PostgresServer
 @click.option("--case", "cases", multiple=True, help='One case, as a failure names it: "steps stop turn:17".')
 @click.option("--minutes", type=float, help="Stop after this time. Cases come in a mixed order, so what was played is a sample.")
 @click.option("--seed", default=0, show_default=True, help="Of that order.")
+@click.option("--seeds", default=SEEDS, show_default=True, help="How many orders of threads are drawn by lot.")
 @click.option("--every", default=1, show_default=True, help="Only every n-th point.")
 @click.option("--resume", is_flag=True, help="Pass over cases that were played before with --resume.")
 @click.option("--verbose", is_flag=True, help="Everything there is to say about a failure.")
@@ -40,13 +41,14 @@ def main(
     cases: tuple[str, ...],
     minutes: float | None,
     seed: int,
+    seeds: int,
     every: int,
     resume: bool,  # noqa: FBT001
     verbose: bool,  # noqa: FBT001
 ) -> None:
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(PostgresServer(fsync=False)) if database == "postgres" else None
-        series = Series(stack.enter_context(contextlib.closing(databases(database, server))))
+        series = Series(stack.enter_context(contextlib.closing(databases(database, server))), seeds=seeds)
         if cases:
             names = [Name.parse(text) for text in cases]
         else:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import random
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -87,6 +88,7 @@ class Case:
         self.taken_over = False
         self._failing: dict[str, int] = {}
         self._muted: LifeOf | None = None
+        self._failing_at_random = False
         self._calm = False
 
     # -- what injections do --------------------------------------------------------------------------------------------
@@ -140,6 +142,14 @@ class Case:
                 self.record.dropped.append(self.caller.under_way)
             self.driving.cancel()
 
+    def fail_commits(self) -> None:
+        """The database does not take the next two batches of writes."""
+        self._failing["apply"] = 2
+
+    def fail_at_random(self) -> None:
+        """From here on every third call fails, for a while."""
+        self._failing_at_random = True
+
     def kill_soon(self) -> None:
         """The process is gone in the middle of a call that takes long."""
         self.loop.call_soon_threadsafe(self.loop.call_later, SLOW / 2, self.kill)
@@ -150,7 +160,7 @@ class Case:
 
     def fire(self) -> None:
         """The point is reached."""
-        if not self.record.hit and not self._calm and self.lives and self.life.connected:
+        if not self.record.hit and not self._calm and self.lives:
             self.record.hit = True
             self.record.hit_at = self.turns.now
             self.injection.act(self, self.point)
@@ -200,8 +210,12 @@ class Case:
         if point.kind == "away" and number == point.number:
             self._failing[verb] = 2
             self.fire()
-        if self._failing.get(verb):
-            self._failing[verb] -= 1
+        chance = self.turns.chance
+        unlucky = self._failing_at_random and chance is not None and self.turns.now < 20 and chance.random() < 0.3
+        if unlucky or self._failing.get(verb):
+            self._failing[verb] = max(self._failing.get(verb, 0) - 1, 0)
+            if not self._on_loop():
+                self.turns.sleep(0.005)  # a connection takes a while to break
             raise StoreUnavailable(f"{verb}: the database is away")
 
     def _leave(self, life: LifeOf, verb: str, number: int) -> None:
@@ -231,6 +245,9 @@ class Case:
                 self.loop.at_turn(self.point.number, self.fire)
             if self.point is not None and self.point.kind == "switch":
                 self.turns.preempt_at, self.turns.on_preempt = self.point.number, self.fire
+            if self.point is not None and self.point.kind == "seed":
+                self.turns.chance = chance = random.Random(self.point.number)
+                self.loop.at_turn(chance.randrange(15, 90), self.fire)
             try:
                 self.loop.run_until_complete(self._play())
             except Deadlock as deadlock:

@@ -11,6 +11,7 @@ behind `+`: `turn:17`, `turn@6:17`, `before:23`, `turn:40+3`.
 | lost | such a call, which commits, and its answer is lost |
 | away | such a call: it and the next one of the same verb fail |
 | switch | lock, queue or sleep that a thread uses: it stands back there until all other threads wait |
+| seed | order in which threads are let run: drawn by lot, as is the moment at which something happens |
 | none | nothing happens but what the settings bring about |
 """
 
@@ -29,6 +30,7 @@ _PARKING = {"resident": 0, "park_after": 0}
 _FORM = re.compile(r"(\w+)(?:@(\d+))?:(\d+)(?:\+(\d+))?")
 LAG = 6
 """Iterations of a busy loop in which other threads get nothing done, in those series that have such a lag."""
+SEEDS = 200
 _GAPS = (0, 1, 2, 3, 5, 8, 13, 21)
 """Iterations between the halves of a pair. Which of them it is depends on the number of the point."""
 
@@ -80,10 +82,10 @@ class Injection:
             else:
                 work()
 
-    def points(self, kind: str, calls: int, turns: int, operations: int) -> Iterator[Point]:
+    def points(self, kind: str, calls: int, turns: int, operations: int, seeds: int = SEEDS) -> Iterator[Point]:
         """All points of one kind, in a case that lasted so long undisturbed."""
         name, lag = kind.rstrip("@"), LAG if kind.endswith("@") else 0
-        last = {"turn": turns, "switch": operations, "none": 1}.get(name, calls)
+        last = {"turn": turns, "switch": operations, "none": 1, "seed": seeds}.get(name, calls)
         for number in range(1, last + 1):
             yield Point(name, number, lag, _GAPS[number % len(_GAPS)] if len(self.actions) > 1 else 0)
 
@@ -102,7 +104,7 @@ INJECTIONS = {
         Injection("takeover", ("take_over",)),
         Injection("kill", ("kill",), holds=False),
         Injection("lost", kinds=("lost",)),
-        Injection("outage", kinds=("away",)),
+        Injection("outage", kinds=("away", "away@")),
         Injection("drop", ("drop",), kinds=("turn", "turn@")),
         Injection("slow", kinds=("slow",)),
         Injection("switch", kinds=("switch",)),
@@ -117,6 +119,13 @@ INJECTIONS = {
         Injection("slow+kill", ("kill_soon",), kinds=("slow",)),
         Injection("slow+cancel", ("cancel",), kinds=("slow",)),
         Injection("switch+stop", ("stop",), kinds=("switch",)),
+        Injection("switch+outage", ("fail_commits",), kinds=("switch",)),
+        Injection("shuffle", kinds=("seed",)),
+        Injection("shuffle+outage", ("fail_at_random",), kinds=("seed",)),
+        Injection("shuffle+stop", ("stop",), kinds=("seed",)),
+        Injection("shuffle+kill", ("kill",), kinds=("seed",)),
+        Injection("shuffle+park", kinds=("seed",), settings=_PARKING),
+        Injection("shuffle+takeover", ("take_over",), kinds=("seed",)),
         Injection("drop+stop", ("drop", "stop"), kinds=("turn",)),
     )
 }

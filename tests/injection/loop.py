@@ -58,7 +58,7 @@ class _Waiting(selectors.BaseSelector):
         self._busy = 0
         found = self._real.select(_ANSWER_SECONDS) if outside else []
         if not found:
-            deadline = None if timeout is None else turns.now + timeout
+            deadline = None if timeout is None else turns.after(timeout)
             turns.wait(self._line, deadline, selector=self if outside else None)
             found = self._real.select(0) if outside else []
         return found
@@ -80,6 +80,7 @@ class CountingLoop(asyncio.SelectorEventLoop):
         self._plans: dict[int, list[Callable[[], None]]] = {}
         self.complaints: list[str] = []
         super().__init__(self._waiting)
+        self._clock_resolution = 1e-6  # a tick
         self.set_exception_handler(self._complain)
 
     def time(self) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.injection import shapes
 from tests.injection.auditor import NORMAL, REFERENCE
 from tests.injection.case import Case
-from tests.injection.injections import INJECTIONS, LAG, Point
+from tests.injection.injections import INJECTIONS, LAG, SEEDS, Point
 from tests.injection.scene import SHAPES
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ class Series:
     databases: SqliteFiles | Postgres
     verbs: set[str] = field(default_factory=set[str])
     """Verbs of the store that any case has called."""
+    seeds: int = SEEDS
+    """How many orders of threads are drawn by lot, for each shape and injection that has such."""
     _lengths: dict[tuple[str, str], Length] = field(default_factory=dict[tuple[str, str], Length])
 
     def play(self, name: Name) -> Record:
@@ -91,7 +93,7 @@ class Series:
     def _points(self, shape: Shape, injection: Injection) -> Iterator[Point]:
         for kind in injection.kinds:
             length = self._length(shape, injection, lag=LAG if kind.endswith("@") else 0)
-            yield from injection.points(kind, length.calls, length.turns, length.operations)
+            yield from injection.points(kind, length.calls, length.turns, length.operations, self.seeds)
 
     def _length(self, shape: Shape, injection: Injection, lag: int) -> Length:
         key = (shape.name, f"{sorted(injection.settings.items())} {lag}")

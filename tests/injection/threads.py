@@ -14,6 +14,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import queue
+import random
 import selectors
 import sys
 import threading
@@ -33,6 +34,12 @@ _RealThread = threading.Thread
 _RealSelector = selectors.DefaultSelector
 _RealSimpleQueue = queue.SimpleQueue
 
+_SECOND = 1_000_000
+"""Ticks."""
+_RESTLESS = 0.1
+"""How likely it is that a thread is interrupted at an operation, where that is left to chance."""
+_SPINNING = 100_000
+"""Operations in one moment after which threads are taken for such that keep each other busy for ever."""
 _SOON = 5.0
 """Virtual seconds. Who waits for a descriptor no longer than this expects an answer, not news."""
 _ANSWER_SECONDS = 1.0
@@ -57,7 +64,7 @@ class Runner:
         self.baton = _real_lock()
         self.baton.acquire()
         self.ident = 0
-        self.deadline: float | None = None
+        self.deadline: int | None = None
         self.order = 0
         self.woken = False
         self.lazy = False
@@ -79,12 +86,14 @@ class Turns:
         expects: Callable[[str], bool] = lambda _name: False,
     ) -> None:
         """Threads by name: `lazy` ones poll, so time does not stop for them alone; some expect answers of a real server."""
-        self.now = 0.0
-        """Virtual seconds."""
+        self.ticks = 0
+        """Virtual time, in millionths of a second: what is meant for one moment happens at one moment."""
         self.operations = 0
         """Locks, queues and sleeps that were used so far: the points at which another thread can be let run."""
         self.preempt_at: int | None = None
         """The operation at which the thread that makes it stands back until all others wait."""
+        self.chance: random.Random | None = None
+        """Who is next is drawn by lot, and any operation may be one at which others are let run."""
         self.on_preempt: Callable[[], None] = lambda: None
         self.horizon = float("inf")
         """The time at which everything has taken too long: the main thread gets a `Deadlock` then."""
@@ -94,9 +103,20 @@ class Turns:
         self._ready: deque[Runner] = deque()
         self._sleeping: set[Runner] = set()
         self._count = 0
+        self._since = 0
+        """The operation at which time has passed last."""
         self._aborted = False
         self._main: Runner | None = None
         self._problem: Deadlock | None = None
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds."""
+        return self.ticks / _SECOND
+
+    def after(self, seconds: float) -> int:
+        """The tick so many seconds from now."""
+        return self.ticks + max(round(seconds * _SECOND), 0)
 
     # -- who runs ------------------------------------------------------------------------------------------------------
     def me(self) -> Runner | None:
@@ -106,9 +126,14 @@ class Turns:
     def step(self) -> None:
         """An operation at which others may be let run."""
         self.operations += 1
+        if self.operations - self._since > _SPINNING:
+            self._since = self.operations
+            self._complain(f"no time passes, and it never comes to rest\n{self.stacks()}")
         if self.operations == self.preempt_at:
             self.on_preempt()
-            self.sleep(1e-9)
+            self.wait(None, self.ticks + 1)
+        elif self.chance is not None and self.chance.random() < _RESTLESS:
+            self.stand_back()
 
     def stand_back(self) -> None:
         """Let every other thread that can run do so first."""
@@ -118,9 +143,9 @@ class Turns:
             self._pass_on(me)
 
     def sleep(self, seconds: float) -> None:
-        self.wait(None, self.now + max(seconds, 0.0))
+        self.wait(None, self.after(seconds))
 
-    def wait(self, line: list[Runner] | None, deadline: float | None, selector: Any = None) -> bool:
+    def wait(self, line: list[Runner] | None, deadline: int | None, selector: Any = None) -> bool:
         """Stand still until woken, by whoever takes this thread out of `line`; False when the time came first."""
         me = self.me()
         assert me is not None
@@ -163,6 +188,8 @@ class Turns:
         while not self._ready:
             if not self._look_outside() and not self._let_time_pass():
                 self._complain(f"all threads wait for each other\n{self.stacks()}")
+        if self.chance is not None and len(self._ready) > 1:
+            self._ready.rotate(-self.chance.randrange(len(self._ready)))
         return self._ready.popleft()
 
     def _let_time_pass(self) -> bool:
@@ -170,10 +197,10 @@ class Turns:
         eager = [runner for runner in timed if not runner.lazy or runner.joiners]
         if not eager:
             return False
-        moment = min(runner.deadline or 0.0 for runner in eager)
-        self.now = max(self.now, moment)
-        due = [runner for runner in timed if (runner.deadline or 0.0) <= self.now]
-        for runner in sorted(due, key=lambda each: (each.deadline or 0.0, each.order)):
+        self._since = self.operations
+        self.ticks = max(self.ticks, min(runner.deadline or 0 for runner in eager))
+        due = [runner for runner in timed if (runner.deadline or 0) <= self.ticks]
+        for runner in sorted(due, key=lambda each: (each.deadline or 0, each.order)):
             self._sleeping.discard(runner)
             self._ready.append(runner)
         if self.now > self.horizon:
@@ -307,9 +334,9 @@ class Lock:
         if turns is None:
             return self._lock.acquire(blocking, timeout)
         turns.step()
-        deadline = turns.now + timeout if timeout >= 0 else None
+        deadline = turns.after(timeout) if timeout >= 0 else None
         while not self._lock.acquire(blocking=False):
-            if not blocking or (deadline is not None and turns.now >= deadline):
+            if not blocking or (deadline is not None and turns.ticks >= deadline):
                 return False
             turns.wait(self._line, deadline)
         return True
@@ -357,8 +384,8 @@ class SimpleQueue:
         turns = _here()
         if turns is not None:
             turns.step()
-            deadline = None if timeout is None else turns.now + timeout
-            while not self._items and block and (deadline is None or turns.now < deadline):
+            deadline = None if timeout is None else turns.after(timeout)
+            while not self._items and block and (deadline is None or turns.ticks < deadline):
                 turns.wait(self._line, deadline)
         if not self._items:
             raise queue.Empty
@@ -399,8 +426,8 @@ class Thread(_RealThread):
         if runner is None:
             super().join(timeout)
         elif turns is not None:
-            deadline = None if timeout is None else turns.now + timeout
-            while not runner.ended and (deadline is None or turns.now < deadline):
+            deadline = None if timeout is None else turns.after(timeout)
+            while not runner.ended and (deadline is None or turns.ticks < deadline):
                 turns.wait(runner.joiners, deadline)
 
     def is_alive(self) -> bool:
@@ -426,7 +453,7 @@ class Selector(_RealSelector):  # type: ignore[misc, valid-type]
         expects = me is not None and me.expects and timeout is not None and timeout <= _SOON
         found = super().select(_ANSWER_SECONDS if expects else 0)
         if not found and (timeout is None or timeout > 0):
-            turns.wait(None, None if timeout is None else turns.now + timeout, selector=self)
+            turns.wait(None, None if timeout is None else turns.after(timeout), selector=self)
             found = super().select(0)
         return found
 

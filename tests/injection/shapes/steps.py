@@ -319,11 +319,11 @@ def crowd(s: Scene) -> Drive:
 
     @s.app.step
     async def note(what: str) -> str:
-        return s.mark(what)
+        return await s.effect(what)
 
     @s.app.step
     def note_blocking(what: str) -> str:
-        return s.mark(what)
+        return s.effect_blocking(what)
 
     @s.app.workflow(retry=Retry(3, first=0.2))
     async def work(what: str) -> list[object]:
