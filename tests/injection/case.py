@@ -86,6 +86,7 @@ class Case:
         self.leave = False
         """The first life is to be left in an orderly way."""
         self.taken_over = False
+        self.between_lives: Callable[[], None] = lambda: None
         self._failing: dict[str, int] = {}
         self._muted: LifeOf | None = None
         self._failing_at_random = False
@@ -243,6 +244,8 @@ class Case:
             self.loop = CountingLoop(self.turns, lag=lag)
             if self.point is not None and self.point.kind == "turn":
                 self.loop.at_turn(self.point.number, self.fire)
+            if self.point is not None and self.point.kind == "time":
+                self.loop.call_later(self.point.number / 1_000, self.fire)
             if self.point is not None and self.point.kind == "switch":
                 self.turns.preempt_at, self.turns.on_preempt = self.point.number, self.fire
             if self.point is not None and self.point.kind == "seed":
@@ -279,11 +282,12 @@ class Case:
         await self._first_life(first)
         self._calm = True
         self.record.turns, self.record.operations = self.loop.turn, self.turns.operations
+        self.between_lives()
         second = self.lives[1] if len(self.lives) > 1 else self._new_life(1)
         await self._last_life(second)
 
     def _new_life(self, number: int) -> LifeOf:
-        options: dict[str, Any] = dict(self.injection.settings) if number == 0 else {}
+        options: dict[str, Any] = {**self.shape.settings, **(self.injection.settings if number == 0 else {})}
         settings = Settings(concurrency=CONCURRENCY, threads=CONCURRENCY, synchronous="OFF", **options)
         life = LifeOf(self.database, self.turns, number, settings, self.call, self.acall)
         self.lives.append(life)

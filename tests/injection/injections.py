@@ -6,6 +6,7 @@ behind `+`: `turn:17`, `turn@6:17`, `before:23`, `turn:40+3`.
 | kind | the n-th |
 |---|---|
 | turn | iteration of the event loop, counted from where the first life begins |
+| time | millisecond, whatever happens in it; in no series |
 | before, after | call of the store by the first life |
 | slow | such a call, which takes longer than a step |
 | lost | such a call, which commits, and its answer is lost |

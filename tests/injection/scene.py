@@ -46,6 +46,8 @@ class Ledger:
     """All effects of a case, in order. The database has no part in it."""
 
     entries: list[Entry] = field(default_factory=list[Entry])
+    facts: set[str] = field(default_factory=set[str])
+    """What has changed in the world outside, for good."""
     notes: list[str] = field(default_factory=list[str])
     """What shapes found wrong by themselves."""
 
@@ -142,8 +144,10 @@ class Caller:
     def app(self) -> App:
         return self.scene.app
 
-    async def do(self, name: str, work: Callable[[], Awaitable[Any]], *, missing: bool = False) -> Any:
-        """Do something once. `missing`: that what it concerns is not there (any more) is fine, too."""
+    async def do(
+        self, name: str, work: Callable[[], Awaitable[Any]], *, missing: bool = False, failing: bool = False
+    ) -> Any:
+        """Do something once. `missing`: that what it concerns is not there (any more) is fine, too; `failing`: any error is."""
         if name in self.done or name in self.dropped:
             return None
         while True:
@@ -158,6 +162,11 @@ class Caller:
                 await asyncio.sleep(_AGAIN_SECONDS)
             except MainspringError:
                 if not missing and not self.dropped:
+                    raise
+                answer = None
+                break
+            except Exception:
+                if not failing:
                     raise
                 answer = None
                 break
@@ -232,6 +241,7 @@ class Shape:
     databases: tuple[str, ...] = ("sqlite", "memory", "postgres")
     check: Callable[[dict[str, Any]], bool] | None = None
     """Whether a result will do, where it depends on who was first."""
+    settings: dict[str, Any] = field(default_factory=dict[str, Any])
     while_leaving: bool = False
     """Somebody begins to wait for the first run while the app is being left."""
     at_once: bool = False

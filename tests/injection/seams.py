@@ -112,6 +112,21 @@ def verbs() -> set[str]:
     return {*_public(Store), *parts}
 
 
+UNTOUCHED = {
+    "clock_offset": "asked once, by an app on the clock of the system",
+    "close": "there is nothing left to go wrong",
+    "functions.get": "read by the dashboard and the command line",
+    "list_crontab": "written when a crontab file changes while a worker runs",
+    "management.oldest_ready": "read for metrics",
+    "messages.received": "read by the dashboard and the command line",
+    "messages.streams": "read by the dashboard and the command line",
+    "retention.expired": "read by the command line",
+    "schema_report": "read by the command line",
+    "watching": "figures and notes of the dashboard, on which no run depends",
+}
+"""Verbs, and nouns with all their verbs, that no case has to call, and why."""
+
+
 class WatchedStore:
     """A store that tells of every call, before and after it."""
 
@@ -182,7 +197,7 @@ class _Process(WatchedStore):
 
         self._life.hear = unless_dead
         if self._own:
-            self._store.listen(unless_dead)
+            self._call("listen", lambda: self._store.listen(unless_dead))
         else:
             self._life.database.hear(self._life, unless_dead)
 

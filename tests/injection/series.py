@@ -104,12 +104,20 @@ class Series:
             self._lengths[key] = Length(len(record.calls), record.turns, record.operations)
         return self._lengths[key]
 
-    def sample(self, seed: int, per_pair: int = 1) -> list[Name]:
-        """A stratified sample: so many points of every pair of a shape and an injection."""
-        chance = random.Random(seed)
-        chosen: list[Name] = []
-        for shape in SHAPES.values():
-            for injection in INJECTIONS.values():
+    def sample(self, chosen: Iterable[str], seed: int, each: int) -> Iterator[Name]:
+        """A stratified sample of the cases of some shapes."""
+        wanted = set(chosen)
+        for shape, injection, lot in dealt(seed, each):
+            if shape.name in wanted and self.databases.kind in shape.databases:
                 names = list(self.names([shape], [injection]))
-                chosen += chance.sample(names, min(per_pair, len(names)))
-        return chosen
+                yield names[int(lot * len(names))]
+
+
+def dealt(seed: int, each: int) -> Iterator[tuple[Shape, Injection, float]]:
+    """So many injections for every shape, dealt out so that every injection has its turn, and where in a case each happens."""
+    chance = random.Random(seed)
+    injections = list(INJECTIONS.values())
+    chance.shuffle(injections)
+    for number, shape in enumerate(SHAPES.values()):
+        for turn in range(each):
+            yield shape, injections[(number * each + turn) % len(injections)], chance.random()
