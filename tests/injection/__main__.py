@@ -25,17 +25,21 @@ from tests.support.postgres import PostgresServer
 
 @click.command(help=__doc__)
 @click.option("--database", type=click.Choice(["sqlite", "memory", "postgres"]), default="sqlite", show_default=True)
-@click.option("--shape", "shapes", multiple=True, type=click.Choice(sorted(SHAPES)), help="Only this one; can be repeated.")
+@click.option(
+    "--shape", "shapes", multiple=True, type=click.Choice(sorted(SHAPES)), help="Only this one; can be repeated."
+)
 @click.option("--injection", "injections", multiple=True, type=click.Choice(sorted(INJECTIONS)), help="The same.")
 @click.option("--case", "cases", multiple=True, help='One case, as a failure names it: "steps stop turn:17".')
-@click.option("--minutes", type=float, help="Stop after this time. Cases come in a mixed order, so what was played is a sample.")
+@click.option(
+    "--minutes", type=float, help="Stop after this time. Cases come in a mixed order, so what was played is a sample."
+)
 @click.option("--seed", default=0, show_default=True, help="Of that order.")
 @click.option("--seeds", default=SEEDS, show_default=True, help="How many orders of threads are drawn by lot.")
 @click.option("--every", default=1, show_default=True, help="Only every n-th point.")
 @click.option("--resume", is_flag=True, help="Pass over cases that were played before with --resume.")
 @click.option("--first", is_flag=True, help="Stop at the first failure.")
 @click.option("--verbose", is_flag=True, help="Everything there is to say about a failure.")
-def main(
+def main(  # noqa: PLR0917  (click passes options by name)
     database: str,
     shapes: tuple[str, ...],
     injections: tuple[str, ...],
@@ -44,9 +48,9 @@ def main(
     seed: int,
     seeds: int,
     every: int,
-    resume: bool,  # noqa: FBT001
-    first: bool,  # noqa: FBT001
-    verbose: bool,  # noqa: FBT001
+    resume: bool,
+    first: bool,
+    verbose: bool,
 ) -> None:
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(PostgresServer(fsync=False)) if database == "postgres" else None
@@ -114,7 +118,9 @@ class Report:
         seconds = time.monotonic() - self._began
         click.echo(f"\n{'injection':16} {'cases':>7} {'failed':>7}  how")
         for injection, played in sorted(self.played.items()):
-            kinds = ", ".join(f"{kind} {times}" for (name, kind), times in sorted(self.kinds.items()) if name == injection)
+            kinds = ", ".join(
+                f"{kind} {times}" for (name, kind), times in sorted(self.kinds.items()) if name == injection
+            )
             click.echo(f"{injection:16} {played:7,} {self.failed[injection]:7,}  {kinds}")
         called = len(series.verbs & verbs())
         click.echo(
@@ -125,5 +131,9 @@ class Report:
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of what is repeated
-        os.execve(sys.executable, [sys.executable, "-m", "tests.injection", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "tests.injection", *sys.argv[1:]],
+            {**os.environ, "PYTHONHASHSEED": "0"},
+        )
     main()

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.codec import decode_exception
 from mainspring.model.states import State
+from tests.injection.probes import PREFIX
 from tests.injection.seams import all_runs, describe, is_inner_signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mainspring.model.records import Run, Step
-    from tests.injection.case import Record
     from tests.injection.databases import Database
+    from tests.injection.record import Record
     from tests.injection.scene import Entry
-    from tests.injection.seams import LifeOf
 
 _LATE = 45.0
 """Virtual seconds: a lease, two polls and a heartbeat, and then some. What takes longer was found by chance."""
@@ -29,12 +29,11 @@ _LEFT_OPEN = {"question"}
 _EXPECTED_LOGS = ("was declared dead by another one", "does not end; it is left", "could not be undone")
 
 
-def audit(record: Record, database: Database, lives: list[LifeOf]) -> list[str]:
+def audit(record: Record, database: Database, now: int) -> list[str]:
     """What is wrong, one line each."""
     with database.reading() as store:
-        runs = {run.id: run for run in all_runs(store) if not run.id.startswith("probe_")}
+        runs = {run.id: run for run in all_runs(store) if not run.id.startswith(PREFIX)}
         steps = {run_id: store.steps(run_id) for run_id in runs}
-    now = lives[-1].now()
     found: list[str] = []
     for run in runs.values():
         found += _of_run(record, run, steps[run.id], now)
@@ -62,7 +61,7 @@ def _of_run(record: Record, run: Run, steps: list[Step], now: int) -> Iterator[s
 
 def _as_expected(record: Record, run: Run) -> bool:
     shape = record.shape
-    if run.id in record.stopped and record.stopped[run.id]:
+    if record.stopped.get(run.id):
         return run.state is State.CANCELLED
     if record.stopped and run.state is not State.SUCCEEDED:
         return True  # others depend on the one that was cancelled
@@ -86,7 +85,7 @@ def _outcome(run: Run) -> Any:
         return json.loads(run.output or "null")
     if run.state is State.FAILED:
         name = type(decode_exception(run.error)).__name__ if run.error else "?"
-        return f"failed: {name}: {run.reason}" if name not in {"Expected"} else "failed: Expected"
+        return f"failed: {name}: {run.reason}" if name != "Expected" else "failed: Expected"
     return f"{run.state}: {run.reason}"
 
 
@@ -99,32 +98,34 @@ def _missing(record: Record, runs: dict[str, Run]) -> Iterator[str]:
 
 # -- effects -----------------------------------------------------------------------------------------------------------
 def _effects(record: Record, runs: dict[str, Run]) -> Iterator[str]:
+    yield from _repeated(record)
+    entries, has = record.ledger.entries, record.injection.has
+    if not has & {"kill", "takeover", "terminate"}:
+        for (run_id, label), times in _count(entries, "cut").items():
+            if label not in record.shape.optional:
+                yield f"cut: {label} of {run_id} was cut off {times} times"
+    if not record.stopped and not record.dropped and not _excused(record, runs):
+        carried_out = {entry.label for entry in entries if entry.what == "end"}
+        for label in sorted(_labels(record) - carried_out - record.shape.optional):
+            yield f"skipped: {label} was never carried out"
+    for note in record.ledger.notes:
+        # A worker that has lost a run may not know that it has, and go on with it beside the next one of its queue.
+        if not note.startswith("queue") or not has & {"kill", "takeover", "terminate"}:
+            yield note
+
+
+def _repeated(record: Record) -> Iterator[str]:
+    """Effects that were begun although they were recorded, or more often than there was a reason to."""
     shape, has = record.shape, record.injection.has
-    entries = record.ledger.entries
-    for entry in entries:
+    for entry in record.ledger.entries:
         if entry.recorded and entry.what == "begin" and not entry.zombie:
             yield f"repeated: {entry.label} of {entry.run} was begun in life {entry.life} although it was recorded"
-    begun = _count(entries, "begin")
-    for (run_id, label), times in begun.items():
+    for (run_id, label), times in _count(record.ledger.entries, "begin").items():
         wanted = shape.tries.get(label, 1)
         if label in shape.once and times > 1:
             yield f"once: {label} of {run_id} was begun {times} times"
         elif not has & {"kill", "takeover"} and times > wanted:
             yield f"repeated: {label} of {run_id} was begun {times} times, {wanted} are enough"
-    if not has & {"kill", "takeover", "terminate"}:
-        for (run_id, label), times in _count(entries, "cut").items():
-            if label not in shape.optional:
-                yield f"cut: {label} of {run_id} was cut off {times} times"
-    ended = _count(entries, "end")
-    if not record.stopped and not record.dropped:
-        labels = {label for _, label in ended}
-        for label in _labels(record):
-            if label not in labels and label not in shape.optional and not _excused(record, runs):
-                yield f"skipped: {label} was never carried out"
-    for note in record.ledger.notes:
-        # A worker that has lost a run may not know that it has, and go on with it beside the next one of its queue.
-        if not note.startswith("queue") or not has & {"kill", "takeover", "terminate"}:
-            yield note
 
 
 def _excused(record: Record, runs: dict[str, Run]) -> bool:

@@ -54,7 +54,7 @@ class SqliteFiles:
     kind = "sqlite"
 
     def __init__(self) -> None:
-        base = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108
+        base = "/dev/shm" if Path("/dev/shm").is_dir() else None
         self._folder = tempfile.TemporaryDirectory(prefix="injection-", dir=base)
         self._template = Path(self._folder.name, "template.db")
         store = open_store(f"sqlite:///{self._template}", Settings())

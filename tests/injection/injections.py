@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.injection.case import Case
+    from tests.injection.faults import Faults
 
 _PARKING = {"resident": 0, "park_after": 0}
 _FORM = re.compile(r"(\w+)(?:@(\d+))?:(\d+)(?:\+(\d+))?")
@@ -59,9 +59,12 @@ class Point:
         return f"{self.kind}{lag}:{self.number}{then}"
 
 
+NOWHERE = Point("none", 1)
+
+
 @dataclass(frozen=True)
 class Injection:
-    """What happens at a point: the names of methods of `Case`, the second so many loop iterations after the first."""
+    """What happens at a point: the names of methods of `Faults`, the second so many loop iterations after the first."""
 
     name: str
     actions: tuple[str, ...] = ()
@@ -74,12 +77,11 @@ class Injection:
     def has(self) -> frozenset[str]:
         return frozenset(self.name.split("+"))
 
-    def act(self, case: Case, point: Point | None) -> None:
+    def act(self, faults: Faults, point: Point) -> None:
         for number, action in enumerate(self.actions):
-            work = getattr(case, action)
-            gap = point.then if point is not None and number else 0
-            if gap:
-                case.later(gap, work)
+            work = getattr(faults, action)
+            if number and point.then:
+                faults.later(point.then, work)
             else:
                 work()
 

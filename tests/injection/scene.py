@@ -121,7 +121,7 @@ class Expected(Exception):
     """What a shape raises on purpose."""
 
 
-class Ended(Exception):
+class Ended(BaseException):
     """There is nothing more for the caller to do in this life."""
 
 
@@ -150,32 +150,30 @@ class Caller:
         """Do something once. `missing`: that what it concerns is not there (any more) is fine, too; `failing`: any error is."""
         if name in self.done or name in self.dropped:
             return None
-        while True:
-            self.under_way = name
-            try:
-                answer = await work()
-            except asyncio.CancelledError:
+        self.under_way = name
+        try:
+            answer = await self._until_acknowledged(work)
+        except MainspringError:
+            if not missing and not self.dropped and not failing:
                 raise
+            answer = None
+        except Exception:
+            if not failing:
+                raise
+            answer = None
+        finally:
+            self.under_way = None
+        self.done.append(name)
+        return answer
+
+    async def _until_acknowledged(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        while True:
+            try:
+                return await work()
             except StoreError:
                 if self.scene.life.dead:
                     raise Ended from None
                 await asyncio.sleep(_AGAIN_SECONDS)
-            except MainspringError:
-                if not missing and not self.dropped:
-                    raise
-                answer = None
-                break
-            except Exception:
-                if not failing:
-                    raise
-                answer = None
-                break
-            else:
-                break
-            finally:
-                self.under_way = None
-        self.done.append(name)
-        return answer
 
     async def start(self, function: Any, run_id: str, *args: Any, **options: Any) -> None:
         """Start a run."""

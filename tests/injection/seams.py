@@ -20,7 +20,7 @@ from mainspring.app.backstage import Backstage
 from mainspring.engine.engine import Engine
 from mainspring.model.clock import SECOND
 from mainspring.model.ids import IdMaker
-from mainspring.store.open import open_store
+from mainspring.store.open import open_store as open_store  # noqa: PLC0414  (for databases of the harness)
 from mainspring.store.protocol import RunFilter, Signal, Store
 from mainspring.store.sqlite.store import SqliteStore
 
@@ -225,11 +225,9 @@ class SharedMemory:
 
 # -- a process ---------------------------------------------------------------------------------------------------------
 class LifeOf:
-    """An app on a database, as a process that can be killed. `call` is asked to make every call of its store."""
+    """An app on a database, as a process that can be killed. `calls` makes every call of its store."""
 
-    def __init__(
-        self, database: Any, turns: Turns, number: int, settings: Settings, call: Callable[..., Any], acall: Any
-    ) -> None:
+    def __init__(self, database: Any, turns: Turns, number: int, settings: Settings, calls: Any) -> None:
         self.database = database
         self.number = number
         self.dead = False
@@ -239,8 +237,8 @@ class LifeOf:
         runtime.clock = cast("Any", Clock(turns))
         runtime.ids = IdMaker(runtime.clock, seed=number)
         runtime.backstage = _Backstage(self)
-        self.call = lambda verb, work: call(self, verb, work)
-        self.acall = lambda verb, work: acall(self, verb, work)
+        self.call = lambda verb, work: calls.call(self, verb, work)
+        self.acall = lambda verb, work: calls.acall(self, verb, work)
         self.inner: Store = cast("Store", None)
         """The store itself, which no injection concerns. To be used while `connected`."""
         self.connected = False

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from tests.injection import shapes
 from tests.injection.auditor import NORMAL, REFERENCE
 from tests.injection.case import Case
-from tests.injection.injections import INJECTIONS, LAG, SEEDS, Point
+from tests.injection.injections import INJECTIONS, LAG, NOWHERE, SEEDS, Point
 from tests.injection.scene import SHAPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tests.injection.case import Record
     from tests.injection.databases import Postgres, SqliteFiles
     from tests.injection.injections import Injection
+    from tests.injection.record import Record
     from tests.injection.scene import Shape
 
 __all__ = ["Name", "Series", "shapes"]
@@ -64,10 +64,9 @@ class Series:
         """Play one case."""
         shape, injection = SHAPES[name.shape], INJECTIONS[name.injection]
         self._know(shape)
-        point = None if name.point.kind == "none" and not name.point.lag else name.point
-        return self._play(shape, injection, point)
+        return self._play(shape, injection, name.point)
 
-    def _play(self, shape: Shape, injection: Injection, point: Point | None) -> Record:
+    def _play(self, shape: Shape, injection: Injection, point: Point) -> Record:
         with self.databases.fresh() as database:
             record = Case(shape, injection, point, database).play()
         self.verbs |= record.verbs
@@ -76,7 +75,7 @@ class Series:
     def _know(self, shape: Shape) -> None:
         """What an undisturbed case has for effects, and how long it takes."""
         if shape.name not in REFERENCE:
-            record = self._play(shape, INJECTIONS["none"], None)
+            record = self._play(shape, INJECTIONS["none"], NOWHERE)
             REFERENCE[shape.name] = {label for _, label in record.ledger.count("end")}
             NORMAL[shape.name] = record.ended_at if record.ended_at < 300 else 60.0
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import _thread
 import contextlib
 import queue
-import random
 import selectors
 import sys
 import threading
@@ -24,6 +23,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Generator
 
 _real_lock = _thread.allocate_lock
@@ -57,7 +57,19 @@ class Deadlock(Exception):
 class Runner:
     """One thread, and whether it may run."""
 
-    __slots__ = ("baton", "deadline", "ended", "expects", "ident", "joiners", "lazy", "name", "order", "selector", "woken")
+    __slots__ = (
+        "baton",
+        "deadline",
+        "ended",
+        "expects",
+        "ident",
+        "joiners",
+        "lazy",
+        "name",
+        "order",
+        "selector",
+        "woken",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -229,7 +241,7 @@ class Turns:
 
     def stacks(self) -> str:
         """Where every thread stands, briefly."""
-        frames = sys._current_frames()  # noqa: SLF001
+        frames = sys._current_frames()
         parts: list[str] = []
         for ident, runner in self._runners.items():
             frame = frames.get(ident)
@@ -253,7 +265,7 @@ class Turns:
             runner.baton.acquire()
             runner.ident = _thread.get_ident()
             self._runners[runner.ident] = runner
-            active: dict[int, threading.Thread] = threading._active  # type: ignore[attr-defined]  # noqa: SLF001
+            active: dict[int, threading.Thread] = threading._active  # type: ignore[attr-defined]
             active[runner.ident] = thread
             try:
                 if not self._aborted:
@@ -261,7 +273,7 @@ class Turns:
             except (Abandoned, SystemExit):
                 pass
             except BaseException:  # noqa: BLE001  (as a thread does that nobody joins)
-                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), thread)))  # type: ignore[arg-type]
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), thread)))
             finally:
                 active.pop(runner.ident, None)
                 self._end(runner)
@@ -284,7 +296,7 @@ class Turns:
     @contextlib.contextmanager
     def installed(self) -> Generator[Turns]:
         """Make every thread, lock and sleep from here on take turns, until this is left."""
-        global _turns
+        global _turns  # noqa: PLW0603  (threads are the process's, and so is who schedules them)
         assert _turns is None
         self._main = main = Runner("main")
         main.ident = _thread.get_ident()
@@ -329,7 +341,7 @@ class Lock:
         self._lock = _real_lock()
         self._line: list[Runner] = []
 
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         turns = _here()
         if turns is None:
             return self._lock.acquire(blocking, timeout)
@@ -369,7 +381,7 @@ class SimpleQueue:
         self._items: deque[Any] = deque()
         self._line: list[Runner] = []
 
-    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:  # noqa: FBT001, FBT002
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
         del block, timeout
         self._items.append(item)
         turns = _here()
@@ -380,7 +392,7 @@ class SimpleQueue:
 
     put_nowait = put
 
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
         turns = _here()
         if turns is not None:
             turns.step()
@@ -438,7 +450,7 @@ class Thread(_RealThread):
         return super().ident if self._runner is None else self._runner.ident or None
 
 
-class Selector(_RealSelector):  # type: ignore[misc, valid-type]
+class Selector(_RealSelector):
     """Waits for descriptors while others take their turns."""
 
     def ready(self) -> bool:

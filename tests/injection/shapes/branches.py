@@ -20,7 +20,7 @@ def first_completed(s: Scene) -> Drive:
     async def work() -> list[str]:
         tasks = [asyncio.create_task(note("a", 0.05)), asyncio.create_task(note("slow", 0.3))]
         done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        winner = sorted(task.result() for task in done)[0]
+        winner = min(task.result() for task in done)
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
@@ -49,7 +49,9 @@ def sequences(s: Scene) -> Drive:
     @s.app.workflow
     async def work() -> list[str]:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(walk(name, seconds)) for name, seconds in (("a", 0.02), ("b", 0.05), ("c", 0.08))]
+            tasks = [
+                group.create_task(walk(name, seconds)) for name, seconds in (("a", 0.02), ("b", 0.05), ("c", 0.08))
+            ]
         return [item for task in tasks for item in task.result()]
 
     async def drive(caller: Caller) -> None:

@@ -11,7 +11,14 @@ from tests.injection.scene import Caller, Drive, Expected, Scene, shape
 
 
 @shape(
-    {"f": "mended", "c": "b", "given": "by hand", "refused": "failed: RunEnded: not wanted", "soon": "soon", "copy": "b"},
+    {
+        "f": "mended",
+        "c": "b",
+        "given": "by hand",
+        "refused": "failed: RunEnded: not wanted",
+        "soon": "soon",
+        "copy": "b",
+    },
     main=("soon",),
     tries={"a": 2},
     optional=("a", "b", "given", "refused", "copy"),

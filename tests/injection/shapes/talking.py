@@ -72,7 +72,12 @@ def undone(s: Scene) -> Drive:
     return drive
 
 
-@shape({"r": "sold", "d": "sold"}, main=("r", "d"), undoes={"pay": "refund", "pay d": "refund d"}, optional=("refund", "refund d"))
+@shape(
+    {"r": "sold", "d": "sold"},
+    main=("r", "d"),
+    undoes={"pay": "refund", "pay d": "refund d"},
+    optional=("refund", "refund d"),
+)
 def undoable(s: Scene) -> Drive:
     """Nothing fails, but a run that is cancelled in the middle owes what undoes its steps."""
 

@@ -61,7 +61,7 @@ def _prepared(s: Scene, statement: str, **options: Any) -> Any:
         tx.execute(statement)
 
     async def made(caller: Caller) -> None:
-        await caller.do("make table", lambda: prepare.aio())
+        await caller.do("make table", prepare.aio)
 
     return made
 
@@ -103,7 +103,7 @@ def def_transactions(s: Scene) -> Drive:
 @shape({"r": ["a", "b"], "rows": 2}, main=("r",), databases=("postgres",))
 def async_transactions(s: Scene) -> Drive:
     """`async def` transactions, which PostgreSQL has."""
-    import psycopg  # noqa: PLC0415  (only where it is used)
+    import psycopg  # noqa: PLC0415, TC002  (its annotation says what is wanted)
 
     @s.app.transaction
     async def save(connection: psycopg.AsyncConnection[Any], what: str) -> str:

@@ -195,9 +195,7 @@ def gathered(s: Scene) -> Drive:
 
     @s.app.workflow
     async def work() -> list[object]:
-        return list(
-            await asyncio.gather(run.sleep(0.3), run.receive("x"), child.options(id="r-child")())
-        )
+        return list(await asyncio.gather(run.sleep(0.3), run.receive("x"), child.options(id="r-child")()))
 
     async def drive(caller: Caller) -> None:
         await caller.start(work, "r")
