@@ -1,0 +1,41 @@
+"""What a case went through: all that the auditor gets, beside the database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tests.injection.scene import Ledger
+
+if TYPE_CHECKING:
+    from tests.injection.injections import Injection, Point
+    from tests.injection.scene import Shape
+
+
+@dataclass
+class Record:
+    """The case, what happened in it, and what is wrong with that."""
+
+    shape: Shape
+    injection: Injection
+    point: Point
+    ledger: Ledger = field(default_factory=Ledger)
+    problems: list[str] = field(default_factory=list[str])
+    hit: bool = False
+    """Whether the point was reached."""
+    hit_at: float = 0.0
+    calls: list[str] = field(default_factory=list[str])
+    """The verbs that the first life called, in order."""
+    verbs: set[str] = field(default_factory=set[str])
+    turns: int = 0
+    operations: int = 0
+    stopped: dict[str, bool] = field(default_factory=dict[str, bool])
+    """Runs that were cancelled or terminated, and whether there was something to cancel."""
+    at_death: dict[str, bool] = field(default_factory=dict[str, bool])
+    """Runs at the moment of a kill, and whether an outcome of theirs was recorded."""
+    done: list[str] = field(default_factory=list[str])
+    dropped: list[str] = field(default_factory=list[str])
+    results: dict[str, Any] = field(default_factory=dict[str, Any])
+    ended_at: float = 0.0
+    logs: list[str] = field(default_factory=list[str])
+    """Errors that the library logged."""

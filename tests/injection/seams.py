@@ -1,0 +1,292 @@
+"""Everything by which the harness touches the inside of the library. If the library changes there, this is the file to change.
+
+- `Clock`: both clocks of an app, on the virtual time of the threads.
+- `WatchedStore`: a store, every call of which is a point. `Backstage` puts it into an app.
+- `verbs`: what a store can do, found by reflection over its protocol.
+- `LifeOf`: an app as a process: entered, left, killed, or declared dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import pkgutil
+from typing import TYPE_CHECKING, Any, cast
+
+import mainspring.store
+from mainspring import App, Settings
+from mainspring.app.backstage import Backstage
+from mainspring.engine.engine import Engine
+from mainspring.model.clock import SECOND
+from mainspring.model.ids import IdMaker
+from mainspring.store.open import open_store as open_store  # noqa: PLC0414  (for databases of the harness)
+from mainspring.store.protocol import RunFilter, Signal, Store
+from mainspring.store.sqlite.store import SqliteStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.model.records import Run, Step
+    from tests.injection.threads import Turns
+
+Engine.patience = 0.02
+_EPOCH = 1_767_225_600 * SECOND  # 2026-01-01
+_SIGNALS = ("Lost", "HandedBack", "Parked", "Halt", "Stopped", "Continued", "Abandoned")
+"""Names of exceptions that the engine uses for itself: none of them may be a reason that users see."""
+FAR = 2**62
+
+
+def lazy_thread(name: str) -> bool:
+    """Whether a thread looks for other processes' work again and again, so that time need not stop for it."""
+    return name == "mainspring-watcher"
+
+
+def expecting_thread(name: str) -> bool:
+    """Whether a thread that waits briefly for a descriptor waits for what a server is about to send."""
+    return name == "mainspring-listener"
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+class Clock:
+    """Civil and monotonic time are the same virtual time."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+
+    def now(self) -> int:
+        return _EPOCH + round(self._turns.now * SECOND)
+
+    def monotonic(self) -> float:
+        return self._turns.now
+
+    def call_at(
+        self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], *, chore: bool = False
+    ) -> asyncio.TimerHandle:
+        del chore
+        return loop.call_at(max((when - _EPOCH) / SECOND, self._turns.now), ring)
+
+    def busy(self) -> None:
+        pass
+
+    def idle(self) -> None:
+        pass
+
+    def waiting(self, change: int) -> None:
+        pass
+
+
+# -- the store ---------------------------------------------------------------------------------------------------------
+def _protocols() -> dict[str, type]:
+    """Classes of the store's package by name, protocols first."""
+    found: dict[str, type] = {}
+    for info in pkgutil.iter_modules(mainspring.store.__path__, "mainspring.store."):
+        if info.ispkg:
+            continue
+        module = importlib.import_module(info.name)
+        for name, value in vars(module).items():
+            if inspect.isclass(value) and value.__module__ == info.name:
+                found.setdefault(name, value)
+    return found
+
+
+def _public(kind: type) -> list[str]:
+    return [name for name, value in vars(kind).items() if not name.startswith("_") and inspect.isfunction(value)]
+
+
+def nouns() -> dict[str, type]:
+    """The parts of a store that have verbs of their own: properties of the protocol whose type is a class of the store's package."""
+    classes = _protocols()
+    found: dict[str, type] = {}
+    for name, value in vars(Store).items():
+        if isinstance(value, property) and value.fget is not None:
+            kind = classes.get(str(value.fget.__annotations__.get("return")))
+            if kind is not None:
+                found[name] = kind
+    return found
+
+
+def verbs() -> set[str]:
+    """Every verb of a store: `claim`, `messages.next`, …"""
+    parts = {f"{noun}.{verb}" for noun, kind in nouns().items() for verb in _public(kind)}
+    return {*_public(Store), *parts}
+
+
+UNTOUCHED = {
+    "clock_offset": "asked once, by an app on the clock of the system",
+    "close": "there is nothing left to go wrong",
+    "functions.get": "read by the dashboard and the command line",
+    "list_crontab": "written when a crontab file changes while a worker runs",
+    "management.oldest_ready": "read for metrics",
+    "messages.received": "read by the dashboard and the command line",
+    "messages.streams": "read by the dashboard and the command line",
+    "retention.expired": "read by the command line",
+    "schema_report": "read by the command line",
+    "watching": "figures and notes of the dashboard, on which no run depends",
+}
+"""Verbs, and nouns with all their verbs, that no case has to call, and why."""
+
+
+class WatchedStore:
+    """A store that tells of every call, before and after it."""
+
+    def __init__(self, store: Any, call: Callable[[str, Callable[[], Any]], Any], acall: Any, part: str = "") -> None:
+        self._store = store
+        self._call = call
+        self._acall = acall
+        self._part = part
+        self._parts: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if not self._part and name in _NOUNS:
+            if name not in self._parts:
+                self._parts[name] = WatchedStore(found, self._call, self._acall, f"{name}.")
+            return self._parts[name]
+        verb = f"{self._part}{name}"
+        if verb not in _VERBS:
+            return found
+        if inspect.iscoroutinefunction(found):
+
+            async def acall(*args: Any, **kwargs: Any) -> Any:
+                return await self._acall(verb, lambda: found(*args, **kwargs))
+
+            return acall
+        return lambda *args, **kwargs: self._call(verb, lambda: found(*args, **kwargs))
+
+
+_NOUNS = frozenset(nouns())
+_VERBS = frozenset(verbs())
+
+
+class _Backstage(Backstage):
+    """Gives an app the store that the harness watches."""
+
+    def __init__(self, life: LifeOf) -> None:
+        self._life = life
+
+    def store(self, url: str, settings: Settings) -> Any:
+        life = self._life
+        inner = life.database.store or open_store(url, settings)
+        life.inner = cast("Store", inner)
+        return _Process(inner, life, own=life.database.store is None)
+
+
+class _Process(WatchedStore):
+    """The store of one process: what it hears ends with the process."""
+
+    def __init__(self, store: Any, life: LifeOf, *, own: bool) -> None:
+        super().__init__(store, life.call, life.acall)
+        self._life = life
+        self._own = own
+
+    def open(self, **options: Any) -> None:
+        if self._own:
+            self._call("open", lambda: self._store.open(**options))
+        self._life.connected = True
+
+    def close(self) -> None:
+        self._life.connected = False
+        if self._own:
+            self._store.close()
+
+    def listen(self, hear: Callable[[Signal], None]) -> None:
+        def unless_dead(signal: Signal) -> None:
+            if not self._life.dead:
+                hear(signal)
+
+        self._life.hear = unless_dead
+        if self._own:
+            self._call("listen", lambda: self._store.listen(unless_dead))
+        else:
+            self._life.database.hear(self._life, unless_dead)
+
+
+class SharedMemory:
+    """A temporary SQLite database that several lives use: it would vanish with the first that closes it."""
+
+    def __init__(self) -> None:
+        self.store = SqliteStore("", url="sqlite://", synchronous="OFF")
+        self.url = "sqlite://"
+        self.store.open()
+        self._hearing: dict[Any, Callable[[Signal], None]] = {}
+        self.store.hear_only_self(self._broadcast)
+
+    def hear(self, life: Any, hear: Callable[[Signal], None]) -> None:
+        self._hearing[life] = hear
+
+    def _broadcast(self, signal: Signal) -> None:
+        for hear in list(self._hearing.values()):
+            hear(signal)
+
+    def close(self) -> None:
+        self.store.close()
+
+
+# -- a process ---------------------------------------------------------------------------------------------------------
+class LifeOf:
+    """An app on a database, as a process that can be killed. `calls` makes every call of its store."""
+
+    def __init__(self, database: Any, turns: Turns, number: int, settings: Settings, calls: Any) -> None:
+        self.database = database
+        self.number = number
+        self.dead = False
+        """Killed: nothing that it still does counts."""
+        self.app = App(database.url, settings=settings, version="1")
+        runtime = self.app.runtime
+        runtime.clock = cast("Any", Clock(turns))
+        runtime.ids = IdMaker(runtime.clock, seed=number)
+        runtime.backstage = _Backstage(self)
+        self.call = lambda verb, work: calls.call(self, verb, work)
+        self.acall = lambda verb, work: calls.acall(self, verb, work)
+        self.inner: Store = cast("Store", None)
+        """The store itself, which no injection concerns. To be used while `connected`."""
+        self.connected = False
+        self.hear: Callable[[Signal], None] = lambda _: None
+        self._workers: list[str] = []
+
+    @property
+    def worker(self) -> str:
+        """The id under which it works now, or did last."""
+        engine = self.app.runtime.engine
+        if engine is not None and (not self._workers or self._workers[-1] != engine.worker_id):
+            self._workers.append(engine.worker_id)
+        return self._workers[-1] if self._workers else ""
+
+    def now(self) -> int:
+        return self.app.runtime.clock.now()
+
+    def declare_dead(self) -> None:
+        """What another worker does that has not seen this one live for a lease."""
+        worker = self.worker
+        if worker:
+            self.inner.retire(worker, self.now(), 100)
+
+    async def vanish(self) -> None:
+        """Clear away a process that is dead."""
+        await self.app.vanish()
+        await asyncio.to_thread(self.app.runtime.disconnect)
+
+
+def lost_signal(life: LifeOf) -> None:
+    """What a store tells of when an answer was lost."""
+    life.hear(Signal(ready=True, ended=None, poked=None, due=True, said=None, lost=True))
+
+
+def all_runs(store: Store) -> list[Run]:
+    return store.runs(RunFilter(limit=1_000))
+
+
+def is_inner_signal(reason: str | None) -> bool:
+    return reason is not None and reason.split(":")[0].split("(")[0] in _SIGNALS
+
+
+def describe(run: Run, steps: list[Step], now: int) -> str:
+    """A run that has not ended, and what it waits for."""
+    due = "never" if run.due >= FAR else f"in {(run.due - now) / SECOND:g} s"
+    waits = [
+        f"{step.kind} {step.name} due {'never' if step.due is None else f'{(step.due - now) / SECOND:g} s'}"
+        for step in steps
+        if step.completed is None
+    ]
+    return f"{run.state}, owner {'none' if run.owner is None else 'a worker'}, due {due}, open: {waits}"

@@ -1,0 +1,105 @@
+"""Whatever happens to a worker, at whatever point: no promise is broken. A sample of the cases; `python -m tests.injection` plays all."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.injection import shapes
+from tests.injection.case import Case
+from tests.injection.databases import databases
+from tests.injection.injections import INJECTIONS, Point
+from tests.injection.scene import SHAPES
+from tests.injection.seams import UNTOUCHED, verbs
+from tests.injection.series import Name, Series, dealt
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from tests.support.postgres import PostgresServer
+
+SEED = 7
+EACH = {"sqlite": 4, "memory": 2, "postgres": 3}
+"""Injections for each shape. On PostgreSQL a case takes three times as long, most of it to connect."""
+
+
+@pytest.fixture
+def series(request: pytest.FixtureRequest) -> Generator[Series]:
+    kind: str = getattr(request, "param", "sqlite")
+    server: PostgresServer | None = request.getfixturevalue("shared_postgres") if kind == "postgres" else None
+    with contextlib.closing(databases(kind, server)) as source:
+        yield Series(source)
+
+
+@pytest.mark.parametrize("part", shapes.__all__)
+@pytest.mark.parametrize("series", ["sqlite", "memory", "postgres"], indirect=True)
+def test_nothing_that_happens_to_a_worker_breaks_a_promise(series: Series, part: str) -> None:
+    module = getattr(shapes, part)
+    mine = [name for name, each in SHAPES.items() if inspect.getmodule(each.build) is module]
+    found: list[str] = []
+    for name in series.sample(mine, SEED, EACH[series.databases.kind]):
+        problems = series.play(name).problems
+        if problems:
+            found.append(f"{name} | {' | '.join(problem.splitlines()[0] for problem in problems)}")
+    assert not found, "\n".join([*found, 'again: python -m tests.injection --case "SHAPE INJECTION POINT"'])
+
+
+@pytest.mark.parametrize("each", EACH.values())
+def test_the_sample_has_every_shape_and_every_injection(each: int) -> None:
+    names = [(shape.name, injection.name) for shape, injection, _ in dealt(SEED, each)]
+    assert {injection for _, injection in names} == set(INJECTIONS)
+    assert {shape for shape, _ in names} == set(SHAPES)
+
+
+def test_every_verb_of_the_store_is_called_by_some_case(series: Series) -> None:
+    """A verb that is new and that no shape calls is no point of any case: then a shape is missing, or a reason in `UNTOUCHED`."""
+    for shape in SHAPES.values():
+        if series.databases.kind in shape.databases:
+            series.play(Name(shape.name, "none", Point("none", 1)))
+    made = series.play(Name.parse("def_transactions none none:1")).calls
+    for number, verb in enumerate(made, 1):  # whoever does not know whether a transaction was made looks
+        if verb in {"claim", "transactions.transact"}:
+            series.play(Name("def_transactions", "lost", Point("lost", number)))
+    never = {verb for verb in verbs() - series.verbs if not {verb, verb.split(".")[0]} & UNTOUCHED.keys()}
+    assert not never - {"transactions.atransact"}, (
+        "no case calls these"
+    )  # PostgreSQL's; `async_transactions` calls it there
+
+
+def test_a_case_is_repeated_exactly(series: Series) -> None:
+    for text in ("crowd shuffle+stop seed:3", "gathered takeover turn:40", "undoable slow+kill slow:25"):
+        first, second = series.play(Name.parse(text)), series.play(Name.parse(text))
+        assert first.calls == second.calls
+        assert first.ledger.entries == second.ledger.entries
+        assert (first.turns, first.operations, first.problems) == (second.turns, second.operations, second.problems)
+
+
+@pytest.mark.parametrize(
+    ("statement", "seen"),
+    [
+        ("UPDATE runs SET state = 'waiting', due = 1 << 62, owner = NULL WHERE id = 'r'", "lost: r"),
+        ("DELETE FROM steps WHERE name = 'note'", "repeated: "),
+        ("UPDATE steps SET output = '\"z\"' WHERE output = '\"a\"'", "result: r"),
+        ("DELETE FROM runs WHERE id = 'r'", "missing: r"),
+    ],
+)
+def test_the_auditor_sees_what_goes_wrong_between_two_lives(series: Series, statement: str, seen: str) -> None:
+    """A database that is tampered with while nobody works stands for a library that does the same."""
+    name = Name.parse("steps stop time:70")
+    undisturbed = series.play(name)
+    assert undisturbed.hit
+    assert not undisturbed.problems
+    with series.databases.fresh() as database:
+        case = Case(SHAPES[name.shape], INJECTIONS[name.injection], name.point, database)
+
+        def tamper() -> None:
+            with contextlib.closing(sqlite3.connect(database.url.removeprefix("sqlite:///"))) as db, db:
+                db.execute(statement)
+
+        case.between_lives = tamper
+        problems = case.play().problems
+    assert any(problem.startswith(seen) for problem in problems), problems
