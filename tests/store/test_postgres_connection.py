@@ -116,6 +116,7 @@ def test_patient_writes_survive_a_restart_of_the_server(own_postgres: PostgresSe
         (psycopg.errors.TooManyConnections("sorry, too many clients already"), StoreUnavailable),
         (psycopg.errors.ReadOnlySqlTransaction("cannot execute INSERT in a read-only transaction"), StoreUnavailable),
         (psycopg.errors.QueryCanceled("canceling statement due to statement timeout"), StoreUnavailable),
+        (psycopg.errors.IdleInTransactionSessionTimeout("terminating connection"), StoreUnavailable),
         (psycopg.OperationalError("server closed the connection unexpectedly"), StoreUnavailable),
         (psycopg.InterfaceError("the connection is closed"), StoreUnavailable),
         (psycopg.errors.DeadlockDetected("deadlock detected"), StoreUnavailable),

@@ -72,6 +72,8 @@ class Claimed(Struct, frozen=True):
     """Whether more might be taken if fewer runs of some queue were in this worker's memory."""
     held: bool = False
     """Whether more might be taken as soon as a run of some queue ends, anywhere."""
+    passed: bool = False
+    """Whether a queue was passed over because another claim had locked it: to be claimed from again at once."""
 
 
 class Poke(Struct, frozen=True):

@@ -69,11 +69,13 @@ _STRAND = """
 class PostgresStore:
     """A store in one schema of a PostgreSQL database. See `mainspring.store.protocol.Store` for what each verb promises."""
 
-    def __init__(self, url: str, *, schema: str = "mainspring", prepare: bool | None = None) -> None:
+    def __init__(
+        self, url: str, *, schema: str = "mainspring", prepare: bool | None = None, lease: float = 15.0
+    ) -> None:
         self.url = url
         self.at_once = None
         self._sql = Dialect(schema)
-        self._db = Database(url, prepare=prepare)
+        self._db = Database(url, prepare=prepare, lease=lease)
         origin = IdMaker(SystemClock()).new()[-10:]
         self._origin = origin
         self._applier = Applier(self._db, self._sql, origin)
@@ -171,7 +173,7 @@ class PostgresStore:
             change.news.ended = {run for run, state in rows if State(state).ended}
             return len(rows)
 
-        return self._changed(stops.RETIRE_FIND, values, act)
+        return self._changed(stops.RETIRE_FIND, values, act, part=True)  # the rest is orphaned, and so found again
 
     def orphaned(self) -> list[str]:
         return [row[0] for row in self._rows(sql.ORPHANED)]
@@ -199,7 +201,7 @@ class PostgresStore:
             change.news.ended = {row[0] for row in change.rows(stops.EXPIRE)}
             return len(change.news.ended)
 
-        return self._changed(stops.EXPIRE_FIND, {"now": now}, act)
+        return self._changed(stops.EXPIRE_FIND, {"now": now}, act, part=True)
 
     def strand(self, worker: str, functions: Mapping[str, str], now: int) -> int:
         del worker, now
@@ -270,8 +272,8 @@ class PostgresStore:
             for statement, values in work:
                 cursor.executemany(self._sql(statement), values)
 
-    def _changed(self, find: str, values: dict[str, Any], act: Callable[[Change], T]) -> T:
-        answer, news = self._whole.change(find, values, act)
+    def _changed(self, find: str, values: dict[str, Any], act: Callable[[Change], T], *, part: bool = False) -> T:
+        answer, news = self._whole.change(find, values, act, part=part)
         self._tell(news)
         return answer
 

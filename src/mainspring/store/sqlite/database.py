@@ -100,7 +100,7 @@ _with_turns: WeakSet[Database] = WeakSet()
 class Database:
     """A SQLite file, or a temporary one when `path` is empty: it vanishes on close and does not wait for the disk."""
 
-    def __init__(self, path: str, *, synchronous: str = "FULL") -> None:
+    def __init__(self, path: str, *, synchronous: str = "FULL", lease: float = 15.0) -> None:
         self._temporary = None if path else tempfile.TemporaryDirectory(prefix="mainspring-")
         self.path = str(Path(path).absolute() if self._temporary is None else Path(self._temporary.name, "memory.db"))
         """Absolute: a process that goes to another folder stays with its file."""
@@ -116,6 +116,7 @@ class Database:
         self._lent_to: int | None = None
         self._turn = Turn(self)
         self._taken_by: int | None = None
+        self._lease = lease
 
     def open(self) -> None:
         with translated(self.path):

@@ -72,9 +72,9 @@ _STRAND = """
 class SqliteStore:
     """A store in a SQLite file. See `mainspring.store.protocol.Store` for what each verb promises."""
 
-    def __init__(self, path: str, *, url: str, synchronous: str = "FULL") -> None:
+    def __init__(self, path: str, *, url: str, synchronous: str = "FULL", lease: float = 15.0) -> None:
         self.url = url
-        self._db = Database(path, synchronous=synchronous)
+        self._db = Database(path, synchronous=synchronous, lease=lease)
         self.at_once = self._db.at_once if self._db.prompt else None
         self.functions = Functions(self._read)
         self.retention = SqliteRetention(self._db)
