@@ -224,6 +224,13 @@ class Store(Protocol):
         """Call `hear`, on any thread, after each commit of this or of another process that may concern somebody."""
         ...
 
+    def blockers(self, *, everywhere: bool = False) -> list[str]:
+        """The sessions and processes that this process waits for at this moment, or with `everywhere` any process of the library.
+
+        In words. Needs no `open`, and waits for nothing.
+        """
+        ...
+
     def clock_offset(self) -> int:
         """How many microseconds the database's civil time is ahead of this machine's; 0 when they are the same machine's."""
         ...

@@ -11,9 +11,9 @@ from mainspring.store import migrations, sql
 from mainspring.store.functions import Functions
 from mainspring.store.management import Management
 from mainspring.store.message_sql import SqlMessages
+from mainspring.store.postgres import blocking, stops
 from mainspring.store.postgres import schema as tables
 from mainspring.store.postgres import statements as text
-from mainspring.store.postgres import stops
 from mainspring.store.postgres.batch import Applier
 from mainspring.store.postgres.claims import Claims
 from mainspring.store.postgres.database import Database
@@ -113,6 +113,9 @@ class PostgresStore:
         self._hear = hear
         self._db.on_loss = lambda: hear(LOST)
         self._listener = Listener(self._db, self._sql, self._origin, hear)
+
+    def blockers(self, *, everywhere: bool = False) -> list[str]:
+        return blocking.blockers(self._db, everywhere=everywhere)
 
     def clock_offset(self) -> int:
         """The midpoint between asking and hearing, of the quickest look. What is within its error counts as the same clock."""

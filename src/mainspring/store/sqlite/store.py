@@ -18,7 +18,7 @@ from mainspring.store.message_sql import SqlMessages
 from mainspring.store.ops import Written, is_checkpoint
 from mainspring.store.protocol import Poke, Signal
 from mainspring.store.run_filters import SQLITE_ATTRIBUTES, SQLITE_MESSAGE, Filters
-from mainspring.store.sqlite import stops
+from mainspring.store.sqlite import stops, turns
 from mainspring.store.sqlite.batch import BAD_DATA, Batch
 from mainspring.store.sqlite.claims import Claiming
 from mainspring.store.sqlite.database import Database
@@ -158,6 +158,10 @@ class SqliteStore:
                 keen = _KEEN_LOOKS
                 hear(Signal(ready=True, ended=None, poked=None, due=True, said=None))
             seen = version
+
+    def blockers(self, *, everywhere: bool = False) -> list[str]:
+        del everywhere  # who writes, writes alone
+        return [str(holder) for holder in turns.holders(self._db.path)]
 
     def clock_offset(self) -> int:
         return 0
