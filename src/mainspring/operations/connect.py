@@ -96,10 +96,18 @@ def connect(url: str, settings: StoreSettings) -> Generator[Operations]:
     try:
         store.open(migrate=False)
         clock = SystemClock()
-        clock.offset = store.clock_offset()
+        follow_database(clock, store)
         yield Operations(store, clock, IdMaker(clock), clock.offset)
     finally:
         store.close()
+
+
+def follow_database(clock: SystemClock, store: Store) -> bool:
+    """Have a clock go by that of the database; False if it has none."""
+    if store.clock_offset() is None:
+        return False
+    clock.follow(lambda: store.clock_offset() or 0)
+    return True
 
 
 def missing_file(url: str) -> Path | None:

@@ -231,8 +231,8 @@ class Store(Protocol):
         """
         ...
 
-    def clock_offset(self) -> int:
-        """How many microseconds the database's civil time is ahead of this machine's; 0 when they are the same machine's."""
+    def clock_offset(self) -> int | None:
+        """How many microseconds the database's civil time is ahead of this machine's; None: it has no clock of its own."""
         ...
 
     # -- schema --------------------------------------------------------------------------------------------------------

@@ -180,7 +180,9 @@ class Queued:
         self.passed = [queue.name for queue in demands.queues if queue.shared and queue.name not in locked]
         demands.refresh((to_queue(row) for row in rows if row[0] in locked), exceptions)
         for queue in demands.queues:
-            if not found[queue.name].answers(queue):
+            if found[queue.name].ahead:
+                self._execute((text.CLAMP_STARTS, {"queue": queue.name, "ahead": self.request.now + text.AHEAD}))
+            if found[queue.name].ahead or not found[queue.name].answers(queue):
                 found[queue.name] = facts = self._facts(queue, demands)
                 facts.hear_limits(iter(self._execute(*facts.of_limits())))
         return found

@@ -20,10 +20,13 @@ from mainspring.store.postgres.news import News
 from mainspring.store.postgres.one import Held
 from mainspring.store.postgres.schedule_work import Work, backfill_rows, tick_rows
 from mainspring.store.postgres.wire import to_json
+from mainspring.store.rewinding import rewind
 from mainspring.store.schedules import Passed, Situation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from psycopg import Cursor
 
     from mainspring.model.schedules import Backfill, Schedule, Tick
     from mainspring.store.postgres.database import Connection, Database
@@ -115,6 +118,14 @@ class PostgresSchedules:
     def _wait(self, db: Connection, held: Exception) -> None:
         for run in held.runs if isinstance(held, Held) else ():
             wait_for(db, self._sql, run)
+
+    def rewind(self, now: int) -> list[str]:
+        with self._db.transaction() as db:
+
+            def execute(text: str, values: dict[str, Any]) -> Cursor[tuple[Any, ...]]:
+                return db.execute(self._sql(text), values)
+
+            return rewind(lambda *asked: execute(*asked).fetchall(), execute, now, " FOR NO KEY UPDATE SKIP LOCKED")
 
     def prune(self, before: int, limit: int) -> int:
         with self._db.connection() as db:

@@ -209,10 +209,15 @@ class Claiming:
         return dict(self._db.execute(text.COUNT_PLACED, {"queue": allotment.queue.name}).fetchall())
 
     def _recent(self, allotment: Allotment) -> dict[int, Recent]:
+        queue, now = allotment.queue.name, self._request.now
         found: dict[int, Recent] = {}
         for per in allotment.queue.windows:
-            values = {"queue": allotment.queue.name, "after": self._request.now - per}
-            found[per] = {name: (count, first) for name, count, first in self._db.execute(text.COUNT_RECENT, values)}
+            values = {"queue": queue, "after": now - per}
+            rows = self._db.execute(text.COUNT_RECENT, values).fetchall()
+            if text.ahead(rows, now):
+                self._db.execute(text.CLAMP_STARTS, {"queue": queue, "now": now, "ahead": now + text.AHEAD})
+                rows = self._db.execute(text.COUNT_RECENT, values).fetchall()
+            found[per] = text.recent(rows)
         return found
 
     def _note_starts(self, queue: Queue, partitions: list[str]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mainspring.model.schedules import Hook
 from mainspring.store import schedule_sql as sql
+from mainspring.store.rewinding import AHEAD, ANY_AHEAD, rewind
 from mainspring.store.schedules import Passed, Situation
 from mainspring.store.sqlite import schedule_work as work
 from mainspring.store.sqlite.batch import Batch
@@ -81,6 +82,13 @@ class SqliteSchedules:
         self._tell(batch)
         more = bool(plans) and (bool(ended) or (next_due is not None and next_due <= now))
         return Passed(len(plans), next_due, more, frozenset(sql.in_hand(plans)))
+
+    def rewind(self, now: int) -> list[str]:
+        with self._db.read() as db:
+            if db.execute(ANY_AHEAD, {"ahead": now + AHEAD}).fetchone() is None:
+                return []
+        with self._db.write() as db:
+            return rewind(lambda text, values: db.execute(text, values).fetchall(), db.execute, now)
 
     def prune(self, before: int, limit: int) -> int:
         with self._db.read() as db:  # looking takes longer than forgetting, and keeps nobody from writing
