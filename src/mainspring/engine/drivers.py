@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.engine import transactions
 from mainspring.engine.context import StepScope, current
+from mainspring.engine.forked import await_here, call_here
 from mainspring.engine.recording import Commit, Consult, Forever, Hold, Invoke, Nap, Pause, Transact
 from mainspring.engine.unused import own
 from mainspring.errors import StepTimedOut
@@ -196,7 +197,7 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
     clock.busy()
     ex.invoking += 1
     try:
-        work: Any = call.fn(*call.args, **call.kwargs) if call.is_async else _in_pool(ex, effect)
+        work: Any = await_here(call.fn(*call.args, **call.kwargs)) if call.is_async else _in_pool(ex, effect)
         if call.interruptible and call.is_async:
             work = _interruptible(ex, work)
         if call.timeout is None:
@@ -244,7 +245,7 @@ def _in_pool(ex: Execution, effect: Invoke) -> asyncio.Future[Any]:
 def _plainly(call: StepCall) -> Any:
     """Call a `def` step. A StopIteration that leaves it means something else to whatever is above, as PEP 479 says."""
     try:
-        return call.fn(*call.args, **call.kwargs)
+        return call_here(call.fn, *call.args, **call.kwargs)
     except StopIteration as error:
         raise RuntimeError(f"step {call.name!r} raised StopIteration") from error
 

@@ -92,7 +92,7 @@ class Prompt:
             self._database.leave_turn()
 
 
-_with_turns: WeakSet[Database] = WeakSet()
+_all_open: WeakSet[Database] = WeakSet()
 
 
 class Database:
@@ -124,7 +124,7 @@ class Database:
                 raise StoreUnavailable(f"there is no folder {folder} to keep the database {Path(self.path).name} in")
             if turns.POSSIBLE and self._temporary is None:
                 self._turns = turns.Turns(self.path, self._lease)
-                _with_turns.add(self)
+            _all_open.add(self)
             self._writer = self._connect()
             if self._writer.execute("PRAGMA journal_mode").fetchone() != ("wal",):
                 # Only then is there something to write: who has the turn may be waiting for a transaction of the caller's own.
@@ -342,7 +342,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _in_child() -> None:
-    for database in list(_with_turns):
+    for database in list(_all_open):
         database.leave_to_parent()
 
 
