@@ -15,12 +15,14 @@ from mainspring.model.queues import Limits, Queue
 from mainspring.operations.pages import schedules_of
 from mainspring.recurrence import Cron, Spec
 from mainspring.schedules.control import Control
+from mainspring.store.unreadable import readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mainspring.model.clock import Clock
     from mainspring.model.ids import IdMaker
+    from mainspring.model.records import Worker
     from mainspring.model.schedules import Schedule
     from mainspring.schedules.definition import Definition
     from mainspring.store.protocol import Store
@@ -90,7 +92,10 @@ class Crontabs:
                     self._update(row.id, {"stopped": _UNLISTED})
 
     def _agree(self, row: Schedule, patterns: list[Any]) -> None:
-        there = json.loads(row.spec)["cron"]
+        found = readable("schedules", [row], lambda row: json.loads(row.spec)["cron"], lambda row: row.id)
+        if not found:
+            return
+        (there,) = found
         values: dict[str, object] = {}
         if sorted(there, key=json.dumps) != sorted(patterns, key=json.dumps):
             values |= _spec_columns(_spec(sorted(patterns, key=json.dumps)))
@@ -103,7 +108,7 @@ class Crontabs:
         """The patterns of each entry that a live worker lists."""
         found: dict[str, list[Any]] = {}
         for worker in self._store.workers():
-            for entry, patterns in json.loads(worker.crontab).items():
+            for entry, patterns in _entries(worker):
                 mine = found.setdefault(entry, [])
                 mine += [pattern for pattern in patterns if pattern not in mine]
         return found
@@ -112,6 +117,17 @@ class Crontabs:
         decide = Control(self._clock.now(), self._ids.new).update(values, None)
         while (plan := self._store.schedules.change(schedule, decide, self._clock.now())) and plan.unfinished:
             pass
+
+
+def _entries(worker: Worker) -> list[tuple[str, list[Any]]]:
+    """What a worker lists."""
+    return [
+        each
+        for listed in readable(
+            "workers", [worker], lambda worker: json.loads(worker.crontab).items(), lambda _: worker.id
+        )
+        for each in listed
+    ]
 
 
 def _union(entry: str, patterns: list[Any], own: Spec) -> Spec:

@@ -24,6 +24,7 @@ from mainspring.operations.schedule_infos import (
     tick_info,
 )
 from mainspring.store.schedules import ScheduleFilter, TickFilter
+from mainspring.store.unreadable import read, readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,12 +58,13 @@ class ScheduleViews:
         if situation is None:
             raise missing(schedule)
         recent = self._store.ticks(TickFilter(schedule, limit=MOST_SHOWN))
-        return describe(situation, recent, self._clock.now(), self._unknown(situation.schedule.workflow))
+        unknown = self._unknown(situation.schedule.workflow)
+        return read("schedules", schedule, lambda: describe(situation, recent, self._clock.now(), unknown))
 
     def _unknown(self, workflow: str) -> str | None:
         """Why its runs will wait, if they will: workers are there, and none of them has the function."""
         fleet = self._store.functions()
-        known = not fleet or any(workflow in json.loads(functions) for functions in fleet)
+        known = not fleet or any(workflow in names for names in readable("workers", fleet, json.loads, str))
         return None if known else f"no live worker knows {workflow!r}"
 
     def backfills(self, schedule: str) -> list[BackfillInfo]:
@@ -120,7 +122,8 @@ class ScheduleViews:
                 limit=limit,
             )
         )
-        return SchedulePage([ScheduleInfo(**schedule_values(each)) for each in page], more)
+        made = readable("schedules", page, lambda each: ScheduleInfo(**schedule_values(each)), lambda each: each.id)
+        return SchedulePage(made, more)
 
     def tick(self, schedule: str, request: str) -> TickInfo:
         """The latest tick that a trigger or backfill asked for."""

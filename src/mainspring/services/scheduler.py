@@ -107,8 +107,12 @@ class _Decider:
             self._births.take_in_hand(made)
             return made
         except Exception as error:
-            log.exception("schedule %s cannot be planned; trying again in a minute", situation.schedule.id)
             fault = f"{type(error).__name__}: {error}"[:500]
+            if situation.schedule.fault != fault:  # else it has been said
+                log.exception(
+                    "schedule %s (a row of table schedules) cannot be planned; trying again every minute",
+                    situation.schedule.id,
+                )
             schedule = structs.replace(situation.schedule, fault=fault, due=self._now + _MINUTE)
             settled = [run.id for run in situation.runs if run.state.ended]
             return Plan(schedule, moved=True, settled=settled)

@@ -19,7 +19,7 @@ from mainspring.store.postgres import statements as text
 from mainspring.store.postgres.database import LOCKED, roll_back
 from mainspring.store.postgres.queue_facts import Statements
 from mainspring.store.postgres.queued import CLAIMABLE, TAKE_SHARES, TAKEN, Queued
-from mainspring.store.postgres.queues import to_queue
+from mainspring.store.postgres.queues import to_queues
 from mainspring.store.postgres.wire import array
 from mainspring.store.protocol import Claimed, Poke
 from mainspring.store.queue_rows import to_exceptions, to_queue_with
@@ -141,7 +141,7 @@ class Claims:
 
     def _demands(self, request: ClaimRequest, waiting: list[Row], exceptions: list[Row]) -> Demands:
         by_queue = to_exceptions(exceptions)
-        queues = [to_queue_with(to_queue(row), by_queue) for row in waiting]
+        queues = [to_queue_with(queue, by_queue) for queue in to_queues(waiting)]
         demands = Demands(request, queues, self._count, self._turns)
         if demands:
             self._beside_queues.add(request.worker)

@@ -22,7 +22,7 @@ from mainspring.store import sql
 from mainspring.store.demands import resumable
 from mainspring.store.postgres.database import roll_back
 from mainspring.store.postgres.queue_facts import Facts
-from mainspring.store.postgres.queues import LOCK, lock_key, to_queue
+from mainspring.store.postgres.queues import LOCK, lock_key, to_queues
 from mainspring.store.postgres.statements import PATIENCE
 from mainspring.store.postgres.wire import array
 
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 FITTING = """(:compatible OR fingerprint = '' OR fingerprint = (SELECT :functions::jsonb) ->> workflow
         OR (SELECT :functions::jsonb) ->> workflow LIKE 'patched-%')
       AND (version IS NULL OR version = :version OR fingerprint <> '')
-      AND (stranded IS NULL OR NOT coalesce(jsonb_exists(stranded::jsonb -> 'versions', :version), false))
+      AND (stranded IS NULL OR (json_typeof(stranded -> 'versions') = 'array'
+        AND NOT jsonb_exists(stranded::jsonb -> 'versions', :version)))
 """
 """The functions are read once for a statement, because they are a subquery; as a mere parameter once for each run."""
 CLAIMABLE = f"workflow = ANY(:names) AND {FITTING}"
@@ -115,7 +116,7 @@ class Queued:
         """Take runs that have begun before and want to go on."""
         (rows,) = self._execute((_RESUMED, {"limit": room}))
         (known,) = self._execute((_KNOWN, {"names": array({row[1] for row in rows})}))
-        found = resumable(self.request, rows[:room], {row[0]: to_queue(row) for row in known})
+        found = resumable(self.request, rows[:room], {queue.name: queue for queue in to_queues(known)})
         self.short = found.short
         self.request = replace(self.request, mine=found.mine)
         self.more = len(rows) > room and len(found.ids) == room
@@ -178,7 +179,7 @@ class Queued:
             facts.hear_partitions(answers)
         locked = {name for (name,) in names}
         self.passed = [queue.name for queue in demands.queues if queue.shared and queue.name not in locked]
-        demands.refresh((to_queue(row) for row in rows if row[0] in locked), exceptions)
+        demands.refresh(to_queues(row for row in rows if row[0] in locked), exceptions)
         for queue in demands.queues:
             if found[queue.name].ahead:
                 self._execute((text.CLAMP_STARTS, {"queue": queue.name, "ahead": self.request.now + text.AHEAD}))

@@ -10,9 +10,10 @@ from mainspring.model.queues import Limits, Queue
 from mainspring.store import queues as text
 from mainspring.store.postgres.news import News
 from mainspring.store.queue_rows import counted, to_exceptions, to_json
+from mainspring.store.unreadable import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from mainspring.store.postgres.database import Database
     from mainspring.store.postgres.dialect import Dialect
@@ -113,7 +114,7 @@ class PostgresQueues:
 
     def all(self) -> list[Queue]:
         exceptions = to_exceptions(self._rows(text.EXCEPTIONS))
-        return [to_queue(row, exceptions.get(row[0])) for row in self._rows(f"{text.QUEUES} ORDER BY name")]
+        return to_queues(self._rows(f"{text.QUEUES} ORDER BY name"), exceptions)
 
     def counts(self) -> dict[str, QueueCounts]:
         return counted(self._rows(text.COUNTS), lambda queue, _: queue)
@@ -141,6 +142,11 @@ class PostgresQueues:
             news.notify(db, self._sql, self._origin)
         self._tell(news)
         return found
+
+
+def to_queues(rows: Iterable[Sequence[Any]], exceptions: dict[str, dict[str, Limits]] | None = None) -> list[Queue]:
+    """Queues from their rows, without those that cannot be read: their runs wait until somebody has repaired them."""
+    return readable("queues", rows, lambda row: to_queue(row, (exceptions or {}).get(row[0])))
 
 
 def to_queue(row: Sequence[Any], exceptions: dict[str, Limits] | None = None) -> Queue:

@@ -16,6 +16,7 @@ from mainspring.store.postgres.statements import LOCK
 from mainspring.store.postgres.wire import to_json
 from mainspring.store.schedules import MOST_TAKEN, Situation
 from mainspring.store.sql import NEW_RUN_COLUMNS, run_values
+from mainspring.store.unreadable import readable, tick_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -59,12 +60,14 @@ class Work:
             return []
         for row in runs:
             if row[-1] in found:
-                found[row[-1]].runs.append(sql.to_run_of(row[:-1]))
+                found[row[-1]].runs += readable("runs", [row], lambda row: sql.to_run_of(row[:-1]))
         ticks, backfills, hooks = present[0]
         for row in self._all(text.WAITING, ids=got) if ticks else ():
-            found[row[0]].waiting.append(sql.to_tick(row))
+            found[row[0]].waiting += readable("ticks", [row], sql.to_tick, tick_key)
         for row in self._all(text.BACKFILLS, ids=got) if backfills else ():
-            backfill = sql.to_backfill(row)
+            backfill = next(iter(readable("backfills", [row], sql.to_backfill)), None)
+            if backfill is None:
+                continue
             there = found[backfill.schedule]
             there.backfills.append(backfill)
             span = {"schedule": backfill.schedule, "after": backfill.cursor, "until": backfill.until}

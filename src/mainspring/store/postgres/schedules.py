@@ -22,6 +22,7 @@ from mainspring.store.postgres.schedule_work import Work, backfill_rows, tick_ro
 from mainspring.store.postgres.wire import to_json
 from mainspring.store.rewinding import rewind
 from mainspring.store.schedules import Passed, Situation
+from mainspring.store.unreadable import readable, tick_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -155,7 +156,7 @@ class PostgresSchedules:
 
     def ticks(self, wanted: TickFilter) -> list[Tick]:
         statement, values = sql.ticks_page(wanted)
-        return [sql.to_tick(row) for row in self._rows(statement, **values)]
+        return readable("ticks", self._rows(statement, **values), sql.to_tick, tick_key)
 
     def oldest_tick(self, schedule: str) -> int | None:
         found: int | None = self._rows(sql.OLDEST_TICK, schedule=schedule)[0][0]
@@ -166,7 +167,7 @@ class PostgresSchedules:
         return sql.to_backfill(rows[0]) if rows else None
 
     def backfills(self, schedule: str) -> list[Backfill]:
-        return [sql.to_backfill(row) for row in self._rows(sql.BACKFILLS, schedule=schedule)]
+        return readable("backfills", self._rows(sql.BACKFILLS, schedule=schedule), sql.to_backfill)
 
     def hooks(self) -> list[Hook]:
         return [Hook(*row) for row in self._rows(sql.HOOKS)]

@@ -27,6 +27,7 @@ from mainspring.store.postgres.transactions import PostgresTransactions
 from mainspring.store.postgres.whole import Whole
 from mainspring.store.protocol import Poke
 from mainspring.store.run_filters import POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE, Filters
+from mainspring.store.run_glances import runs_page
 from mainspring.store.telling import Telling
 from mainspring.store.tick_glances import POSTGRES_EACH, POSTGRES_SPANS
 from mainspring.store.unknown import Unknown
@@ -246,8 +247,7 @@ class PostgresStore:
         return sql.to_step(rows[0]) if rows else None
 
     def runs(self, wanted: RunFilter) -> list[Run]:
-        statement, values = self._filters.page(wanted)
-        return [sql.to_run(row) for row in self._rows(statement, **values)]
+        return runs_page(self._rows, self._filters, wanted)
 
     def _manage(self, ids: Sequence[str], now: int, act: Callable[[Desk], T]) -> T:
         return self._changed(stops.TREE_FIND, {"ids": list(ids), "now": now}, act)

@@ -12,6 +12,7 @@ from mainspring.store.schedules import Passed, Situation
 from mainspring.store.sqlite import schedule_work as work
 from mainspring.store.sqlite.batch import Batch
 from mainspring.store.sqlite.bulk import Bulk
+from mainspring.store.unreadable import readable, tick_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ _NEXT = f"""
 """
 _HAS = """NOT EXISTS (
     SELECT 1 FROM json_each(:attributes) w
-    WHERE NOT EXISTS (SELECT 1 FROM json_each(schedules.attributes) h WHERE h.key = w.key AND h.value IS w.value))"""
+    WHERE NOT EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(schedules.attributes) THEN schedules.attributes END) h WHERE h.key = w.key AND h.value IS w.value))"""
 
 _INSERT = Bulk(
     f"INSERT INTO schedules ({', '.join(sql.SCHEDULE)}) VALUES {{rows}} ON CONFLICT (id) DO NOTHING", len(sql.SCHEDULE)
@@ -124,7 +125,7 @@ class SqliteSchedules:
     def ticks(self, wanted: TickFilter) -> list[Tick]:
         statement, values = sql.ticks_page(wanted)
         with self._db.read() as db:
-            return [sql.to_tick(row) for row in db.execute(statement, values)]
+            return readable("ticks", db.execute(statement, values), sql.to_tick, tick_key)
 
     def oldest_tick(self, schedule: str) -> int | None:
         with self._db.read() as db:
@@ -138,7 +139,7 @@ class SqliteSchedules:
 
     def backfills(self, schedule: str) -> list[Backfill]:
         with self._db.read() as db:
-            return [sql.to_backfill(row) for row in db.execute(sql.BACKFILLS, {"schedule": schedule})]
+            return readable("backfills", db.execute(sql.BACKFILLS, {"schedule": schedule}), sql.to_backfill)
 
     def hooks(self) -> list[Hook]:
         with self._db.read() as db:

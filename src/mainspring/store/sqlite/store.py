@@ -18,6 +18,7 @@ from mainspring.store.message_sql import SqlMessages
 from mainspring.store.ops import Written, is_checkpoint
 from mainspring.store.protocol import Poke, Signal
 from mainspring.store.run_filters import SQLITE_ATTRIBUTES, SQLITE_MESSAGE, Filters
+from mainspring.store.run_glances import runs_page
 from mainspring.store.sqlite import stops, turns
 from mainspring.store.sqlite.batch import BAD_DATA, Batch
 from mainspring.store.sqlite.claims import Claiming
@@ -65,7 +66,7 @@ _STRAND = """
       ELSE 'no live worker knows ' || workflow END)
   WHERE state = 'queued' AND stranded IS NULL AND fingerprint <> ''
     AND NOT EXISTS (
-      SELECT 1 FROM workers, json_each(workers.functions) f WHERE f.key = workflow AND (f.value = fingerprint OR f.value LIKE 'patched-%'))
+      SELECT 1 FROM workers, json_each(CASE WHEN json_valid(workers.functions) THEN workers.functions END) f WHERE f.key = workflow AND (f.value = fingerprint OR f.value LIKE 'patched-%'))
 """
 
 
@@ -340,9 +341,7 @@ class SqliteStore:
             return db.execute(statement, values).fetchall()
 
     def runs(self, wanted: RunFilter) -> list[Run]:
-        statement, values = self._filters.page(wanted)
-        with self._db.read() as db:
-            return [sql.to_run(row) for row in db.execute(statement, values)]
+        return runs_page(self._rows, self._filters, wanted)
 
     def _manage(self, ids: Sequence[str], now: int, act: Callable[[Desk], T]) -> T:
         del ids  # whoever writes holds everything
