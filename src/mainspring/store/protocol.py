@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mainspring.model.records import Claim, Ending, Run, Step, Worker
     from mainspring.model.states import State
     from mainspring.store.functions import Functions
+    from mainspring.store.inspection import Oddity
     from mainspring.store.management import Management
     from mainspring.store.messages import Heard, Messages
     from mainspring.store.ops import Op, Result
@@ -238,6 +239,17 @@ class Store(Protocol):
     # -- schema --------------------------------------------------------------------------------------------------------
     def schema_report(self) -> SchemaReport:
         """Compare the tables with what this code needs. Writes nothing."""
+        ...
+
+    def inspect(self, now: int, *, thorough: bool) -> list[Oddity]:
+        """What is in the database and should not be so: tables, damage, rows that nothing will go on with. Changes nothing.
+
+        `thorough` reads all of it, which takes long where there is much.
+        """
+        ...
+
+    def size(self) -> int:
+        """About how many bytes the tables have."""
         ...
 
     # -- the committer's --------------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from mainspring.model.records import Ending, Run, Step, Worker
     from mainspring.store.desk import Desk
+    from mainspring.store.inspection import Oddity
     from mainspring.store.ops import Op, Result
     from mainspring.store.postgres.whole import Change
     from mainspring.store.protocol import Claimed, ClaimRequest, RunFilter, SchemaReport, Signal
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _CLOCK_LOOKS = 5
+_SIZE = """
+  SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  WHERE n.nspname = :schema AND c.relkind = 'r'
+"""
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _REGISTER = f"""
   INSERT INTO workers ({", ".join(sql.WORKER_COLUMNS)}) VALUES ({", ".join(":" + name for name in sql.WORKER_COLUMNS)})
@@ -129,6 +134,13 @@ class PostgresStore:
             looks.append((heard - asked, there - (asked + heard) // 2))
         took, offset = min(looks)
         return 0 if abs(offset) <= took else offset
+
+    def inspect(self, now: int, *, thorough: bool) -> list[Oddity]:
+        return list(tables.inspect(self._db, self._sql, now, thorough=thorough))
+
+    def size(self) -> int:
+        found: int = self._rows(_SIZE, schema=self._sql.name)[0][0]
+        return found
 
     def schema_report(self) -> SchemaReport:
         with self._db.connection() as db:

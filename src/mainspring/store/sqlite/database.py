@@ -123,7 +123,7 @@ class Database:
             if not folder.is_dir():
                 raise StoreUnavailable(f"there is no folder {folder} to keep the database {Path(self.path).name} in")
             if turns.POSSIBLE and self._temporary is None:
-                self._turns = turns.Turns(self.path, self._lease)
+                self._turns = self._open_turns()
             _all_open.add(self)
             self._writer = self._connect()
             if self._writer.execute("PRAGMA journal_mode").fetchone() != ("wal",):
@@ -131,6 +131,15 @@ class Database:
                 with self._turn:
                     self._writer.execute("PRAGMA journal_mode = WAL")
             self._opened = None if self._temporary is not None else _identity(self.path)
+
+    def _open_turns(self) -> turns.Turns:
+        try:
+            return turns.Turns(self.path, self._lease)
+        except OSError as error:
+            raise StoreError(
+                f"the database {self.path} cannot be used: {error.strerror} for {error.filename}. A process that uses it, also one that "
+                f"only looks, needs to write to the folder {Path(self.path).parent}"
+            ) from error
 
     def close(self) -> None:
         with self._lock, self._lending:
@@ -218,13 +227,22 @@ class Database:
     @contextlib.contextmanager
     def read(self) -> Generator[sqlite3.Connection]:
         """A connection to read with. Several threads can have one each."""
-        with translated(self.path):
-            self._require_same_file()
-            connection = self._reader()
-            try:
-                yield connection
-            finally:
-                self._give_back(connection)
+        with translated(self.path), self.read_untranslated() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def read_untranslated(self) -> Generator[sqlite3.Connection]:
+        """The same, where errors are SQLite's own."""
+        self._require_same_file()
+        connection = self._reader()
+        try:
+            yield connection
+        finally:
+            self._give_back(connection)
+
+    def size(self) -> int:
+        """How many bytes the file has."""
+        return os.stat(self.path).st_size  # noqa: PTH116  (as below)
 
     @contextlib.contextmanager
     def snapshot(self) -> Generator[sqlite3.Connection]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sqlite3
 import threading
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +18,7 @@ from mainspring.store.ops import Written, is_checkpoint
 from mainspring.store.protocol import Poke, Signal
 from mainspring.store.run_filters import SQLITE_ATTRIBUTES, SQLITE_MESSAGE, Filters
 from mainspring.store.run_glances import runs_page
-from mainspring.store.sqlite import stops, turns
+from mainspring.store.sqlite import schema, stops, turns
 from mainspring.store.sqlite.batch import BAD_DATA, Batch
 from mainspring.store.sqlite.claims import Claiming
 from mainspring.store.sqlite.database import Database
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 
     from mainspring.model.records import Ending, Run, Step, Worker
     from mainspring.store.desk import Desk
+    from mainspring.store.inspection import Oddity
     from mainspring.store.ops import Op, Result
     from mainspring.store.protocol import Claimed, ClaimRequest, RunFilter, SchemaReport
 
@@ -51,12 +51,10 @@ _WATCH_SECONDS = 0.025
 _KEEN_SECONDS = 0.003
 _KEEN_LOOKS = 200
 """Who has just seen another process commit looks more often for a while: where there was one word, others follow."""
-_MIGRATIONS = migrations.load("mainspring.store.sqlite")
 _BESIDE = (
     "the tables of {url} are not there yet, or not up to date, and cannot be made while a transaction is open on the file; roll it "
     "back, and make them before: enter the app or use any other verb of it first, or run `mainspring db migrate --url {url}`"
 )
-_REMEMBER = "CREATE TABLE IF NOT EXISTS migrations (name TEXT NOT NULL PRIMARY KEY)"
 
 _STRAND = """
   UPDATE runs SET stranded = json_object('versions', json_array(), 'reason',
@@ -116,13 +114,7 @@ class SqliteStore:
 
     def _migrate(self) -> None:
         with self._db.write() as db:
-            report = _report(db)  # again: somebody else may have done it meanwhile
-            db.execute(_REMEMBER)
-            for migration in _MIGRATIONS:
-                if migration.name in report.pending:
-                    for statement in _statements(migration.sql):
-                        db.execute(statement)
-                    db.execute("INSERT INTO migrations (name) VALUES (?)", (migration.name,))
+            schema.migrate(db, self._db.path)
 
     def close(self) -> None:
         self._closing.set()
@@ -169,7 +161,18 @@ class SqliteStore:
 
     def schema_report(self) -> SchemaReport:
         with self._db.read() as db:
-            return _report(db)
+            return schema.report(db)
+
+    def inspect(self, now: int, *, thorough: bool) -> list[Oddity]:
+        return list(schema.inspect(self._rows_as_they_are, now, thorough=thorough))
+
+    def _rows_as_they_are(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        """Rows, or the database's own error: where something is wrong with it, that is what was asked for."""
+        with self._db.read_untranslated() as db:
+            return db.execute(statement, values).fetchall()
+
+    def size(self) -> int:
+        return self._db.size()
 
     # -- the committer's -----------------------------------------------------------------------------------------------
     def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
@@ -366,24 +369,5 @@ class SqliteStore:
 
 
 def script() -> str:
-    """The whole schema as SQL that a person can read, review and run by hand; the store then finds it done."""
-    names = "\n".join(f"INSERT INTO migrations (name) VALUES ('{migration.name}');" for migration in _MIGRATIONS)
-    return f"BEGIN;\n{_REMEMBER};\n\n{migrations.as_script(_MIGRATIONS)}\n{names}\nCOMMIT;\n"
-
-
-def _report(db: sqlite3.Connection) -> SchemaReport:
-    there = db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'migrations'").fetchone()
-    applied = [row[0] for row in db.execute("SELECT name FROM migrations")] if there else []
-    return migrations.compare(_MIGRATIONS, applied)
-
-
-def _statements(script: str) -> list[str]:
-    """The statements of a script; `executescript` would commit the transaction they are to be part of."""
-    found: list[str] = []
-    pending = ""
-    for line in script.splitlines(keepends=True):
-        pending += line
-        if sqlite3.complete_statement(pending):
-            found.append(pending)
-            pending = ""
-    return found
+    """The whole schema as SQL."""
+    return schema.script()
