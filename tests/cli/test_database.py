@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import pwd
+import shutil
 import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
 from mainspring import Settings
-from mainspring.store.open import open_store
+from mainspring.store.open import open_store, sqlite_path
 from tests.cli import shop
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from mainspring import App
     from tests.cli.conftest import Mainspring
@@ -99,3 +105,60 @@ def test_a_database_that_was_migrated_by_an_app_is_up_to_date(mainspring: Mainsp
     store.open()
     store.close()
     assert mainspring("db", "check", "--url", store_url).exit_code == 0
+
+
+@pytest.mark.parametrize("table", ["runs", "steps", "migrations"])
+def test_tables_of_somebody_else_are_left_alone_and_named(mainspring: Mainspring, store_url: str, table: str) -> None:
+    statements = [f"CREATE TABLE {table} (title text)", f"INSERT INTO {table} VALUES ('mine')"]
+    if store_url.startswith("sqlite"):
+        with closing(sqlite3.connect(sqlite_path(store_url))) as file, file:
+            for statement in statements:
+                file.execute(statement)
+    else:
+        with psycopg.connect(store_url) as session:
+            for statement in ("CREATE SCHEMA mainspring", "SET search_path TO mainspring", *statements):
+                session.execute(statement.encode())
+    result = mainspring("db", "migrate", "--url", store_url)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: ")
+    for raw in ("OperationalError", "DuplicateTable", "UndefinedColumn", "Traceback"):
+        assert raw not in result.output
+    assert table in result.stderr or "title" in result.stderr or "name" in result.stderr
+    look = f"SELECT title FROM {table}"
+    if store_url.startswith("sqlite"):
+        with closing(sqlite3.connect(sqlite_path(store_url))) as file:
+            assert file.execute(look).fetchall() == [("mine",)]
+            assert file.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchall() == [(1,)]
+    else:
+        with psycopg.connect(store_url) as session:
+            assert session.execute(look.replace("FROM ", "FROM mainspring.").encode()).fetchall() == [("mine",)]
+
+
+@pytest.fixture
+def read_only_folder() -> Iterator[Path]:
+    """A folder that this process may not write to, also if it is root's."""
+    folder = Path(tempfile.mkdtemp(prefix="mainspring-read-only-"))
+    was = os.geteuid()
+    yield folder
+    os.seteuid(was)
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("arguments", [["db", "migrate"], ["db", "check"], ["doctor"], ["runs", "list"]])
+def test_a_folder_that_cannot_be_written_to_is_an_error_in_words(
+    mainspring: Mainspring, read_only_folder: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    mainspring(*arguments, "--url", f"sqlite:///{tmp_path / 'fine.db'}")  # what is loaded late is loaded now
+    file = read_only_folder / "store.db"
+    if arguments != ["db", "migrate"]:
+        file.touch()
+    file.parent.chmod(0o555)
+    if os.geteuid() == 0:
+        os.seteuid(pwd.getpwnam("nobody").pw_uid)
+    result = mainspring(*arguments, "--url", f"sqlite:///{file}")
+    assert result.exit_code == 1
+    assert "Permission denied" in result.output
+    assert str(read_only_folder) in result.output
+    assert "PermissionError" not in result.output
+    assert "Traceback" not in result.output

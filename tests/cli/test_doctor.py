@@ -6,11 +6,17 @@ import asyncio
 import json
 import os
 import sqlite3
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import psycopg
+import pytest
+
 from mainspring import App
+from mainspring import run as mainspring_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,3 +103,208 @@ def test_tables_that_are_behind_are_wrong(mainspring: Mainspring, tmp_path: Path
     result = mainspring("doctor", "--url", f"sqlite:///{tmp_path}/empty.db")
     assert result.exit_code == 1
     assert "mainspring db migrate" in result.stderr
+
+
+# -- what can never go on ------------------------------------------------------------------------------------------------
+RUN = (
+    "INSERT INTO runs (id, uid, workflow, kind, state, input, due, created, completed)"
+    " VALUES ('{id}', '{id}', 'checkout', '{kind}', '{state}', '{{}}', {due}, 1, {completed})"
+)
+STEP = (
+    "INSERT INTO steps (run, position, kind, name, epoch, child, due, completed)"
+    " VALUES ('{run}', '0', '{kind}', 'pay', 1, {child}, {due}, NULL)"
+)
+FAR = 2**62
+
+
+def run(id: str, state: str, *, kind: str = "workflow", due: int = FAR, completed: str = "NULL") -> str:  # noqa: A002
+    return RUN.format(id=id, kind=kind, state=state, due=due, completed=completed)
+
+
+def step(of: str, kind: str = "step", child: str = "NULL", due: str = "NULL") -> str:
+    return STEP.format(run=of, kind=kind, child=child, due=due)
+
+
+ODD = {
+    "a run that waits for nothing": (
+        [run("lost", "waiting")],
+        "stuck",
+        "run lost of checkout is waiting, and has nothing that it waits for",
+        "runs SET due = 0 WHERE id = 'lost'",
+    ),
+    "a retry that nobody wakes": (
+        [run("lost", "waiting"), step("lost", due="5")],
+        "stuck",
+        "run lost of checkout is waiting for a time, and is not due then",
+        "runs SET due = 0 WHERE id = 'lost'",
+    ),
+    "a wait for a run that is not there": (
+        [run("lost", "waiting"), step("lost", "result", "'nobody'")],
+        "stuck",
+        "run lost of checkout is waiting for run nobody, which is not there",
+        "runs SET due = 0 WHERE id = 'lost'",
+    ),
+    "a wait for a run that has ended": (
+        [run("lost", "waiting"), step("lost", "result", "'done'"), run("done", "succeeded", completed="2")],
+        "stuck",
+        "run lost of checkout is waiting for something that has happened",
+        "runs SET due = 0 WHERE id = 'lost'",
+    ),
+    "a run that nobody owns": (
+        [run("lost", "running")],
+        "stuck",
+        "run lost of checkout is running, and no worker owns it",
+        "SET state = 'queued'",
+    ),
+    "an ended run with a step under way": (
+        [run("odd", "succeeded", completed="2"), step("odd")],
+        "unfinished record",
+        "run odd of checkout has succeeded, and its step pay at position 0 has no outcome",
+        "look at what it does",
+    ),
+    "an ended step without its record": (
+        [run("odd", "succeeded", kind="step", completed="2")],
+        "lost record",
+        "run odd of checkout has succeeded, and has no record of its step",
+        "leave it as it is",
+    ),
+    "a queue that cannot be read": (
+        ["INSERT INTO queues (name, limits, created) VALUES ('mails', '{\"concurrency\":\"x\"}', 1)"],
+        "unreadable",
+        "table queues, row mails: ValidationError",
+        "mainspring queues set mails",
+    ),
+    "a table that is missing": (["DROP TABLE ticks"], "tables", "the table ticks is missing", ""),
+    "an index that is missing": (
+        ["DROP INDEX runs_due"],
+        "tables",
+        "the index runs_due is missing",
+        "CREATE INDEX runs_due",
+    ),
+    "a column that is missing": (
+        ["ALTER TABLE workers DROP COLUMN crontab"],
+        "tables",
+        "the column crontab of table workers is missing",
+        "mainspring db sql",
+    ),
+    "an index that is another one": (
+        ["DROP INDEX schedules_due", "CREATE INDEX schedules_due ON schedules (cursor)"],
+        "tables",
+        "the index schedules_due is not as it should be",
+        "schedules",
+    ),
+}
+
+
+def change(url: str, statements: list[str]) -> None:
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as file:
+            for statement in statements:
+                file.execute(statement)
+    else:
+        with psycopg.connect(url) as session:
+            for statement in ("SET search_path TO mainspring", *statements):
+                session.execute(statement.encode())
+
+
+@pytest.mark.parametrize("name", list(ODD))
+@pytest.mark.parametrize("command", ["doctor", "db check"])
+def test_what_should_not_be_so_is_found_and_says_what_helps(
+    mainspring: Mainspring, store_url: str, name: str, command: str
+) -> None:
+    mainspring("db", "migrate", "--url", store_url)
+    statements, what, which, hint = ODD[name]
+    change(store_url, statements)
+    result = mainspring(*command.split(), "--url", store_url)
+    assert result.exit_code == 1, result.output
+    (line,) = [each for each in result.stdout.splitlines() if which in each]
+    assert line.startswith("wrong")
+    assert what in line
+    assert hint in (line if command == "db check" else result.stderr)
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("command", ["doctor", "db check"])
+async def test_a_database_after_much_work_is_well(
+    mainspring: Mainspring, client: App, store_url: str, command: str
+) -> None:
+    """Runs that sleep, wait for others and for messages, were cancelled and have failed: all of that is as it should be."""
+
+    @client.workflow(name="waits")
+    async def waits(how: str) -> None:
+        if how == "sleep":
+            await mainspring_run.sleep(3_600)
+        elif how == "message":
+            await mainspring_run.receive("word")
+        elif how == "child":
+            await waits("sleep")
+        elif how == "fail":
+            raise ValueError(how)
+
+    async with client:
+        handles = [await waits.start(how) for how in ("sleep", "message", "child", "fail", "sleep")]
+        await handles[-1].cancel()
+        await waits("done")
+        with pytest.raises(ValueError, match="fail"):
+            await handles[3].result(timeout=10)
+    result = await asyncio.to_thread(mainspring, *command.split(), "--url", store_url)
+    assert result.exit_code == 0, result.output
+    assert "wrong" not in result.stdout
+    assert "look" not in result.stdout
+
+
+@pytest.mark.parametrize("command", ["doctor", "db check"])
+def test_a_garbage_page_is_found(mainspring: Mainspring, sqlite_url: str, command: str) -> None:
+    mainspring("db", "migrate", "--url", sqlite_url)
+    change(sqlite_url, [run(f"r{number:04}", "succeeded", completed="2") for number in range(500)])
+    change(sqlite_url, ["PRAGMA wal_checkpoint(TRUNCATE)"])
+    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as file:
+        (page,) = file.execute("SELECT rootpage FROM sqlite_master WHERE name = 'runs_uid'").fetchone()
+    with open(sqlite_url.removeprefix("sqlite:///"), "r+b") as raw:  # noqa: PTH123
+        raw.seek((page - 1) * 4_096)
+        raw.write(os.urandom(4_096))
+    result = mainspring(*command.split(), "--url", sqlite_url)
+    assert result.exit_code == 1
+    assert "damage" in result.stdout
+    assert "restore a backup" in result.output
+    assert "Traceback" not in result.output
+
+
+def test_a_process_that_holds_the_lock_is_named(mainspring: Mainspring, store_url: str) -> None:
+    mainspring("db", "migrate", "--url", store_url)
+    if store_url.startswith("sqlite"):
+        holder = subprocess.Popen(
+            [sys.executable, "-c", HOLD, store_url.removeprefix("sqlite:///")], stdout=subprocess.PIPE
+        )
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"held\n"
+            result = mainspring("doctor", "--url", store_url)
+        finally:
+            holder.kill()
+            holder.communicate()
+        assert f"process {holder.pid} on" in result.stdout
+    else:
+        with (
+            closing(psycopg.connect(store_url)) as session,
+            ThreadPoolExecutor(1) as pool,
+            closing(psycopg.connect(store_url, application_name="mainspring elsewhere-1")) as waiting,
+        ):
+            session.execute(b"LOCK TABLE mainspring.workers IN EXCLUSIVE MODE")
+            waits = pool.submit(waiting.execute, b"DELETE FROM mainspring.workers")
+            pid = session.info.backend_pid
+            result = mainspring("doctor", "--url", store_url)
+            session.rollback()
+            waits.result(10)
+        assert f"the session {pid}" in result.stdout
+    assert result.exit_code == 1
+    assert "locks" in result.stdout
+
+
+HOLD = """
+import sqlite3, sys, time
+file = sqlite3.connect(sys.argv[1], isolation_level=None)
+file.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+time.sleep(60)
+"""

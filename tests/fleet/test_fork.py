@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.processes import Fleet
+from tests.support.processes import Fleet, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from mainspring.store.protocol import Store
+    from tests.support.processes import Process
 
 pytestmark = pytest.mark.processes
 
@@ -106,3 +111,80 @@ async def test_a_child_that_outlives_its_parent_does_not_keep_the_parents_turn_a
         holder.says("child lives")
         holder.kill()
         fleet.worker()
+
+
+# -- inside a run --------------------------------------------------------------------------------------------------------
+INSIDE = """
+import json, os, sys
+from tests.fleet import forking
+me = os.getpid()
+name, how = sys.argv[1:]
+with forking.app:
+    handle = getattr(forking, name).options(id="r").start.sync(how)
+    result = handle.result.sync(timeout=20)
+    steps = [step.name for step in forking.app.runtime.connection().store.steps("r")]
+    later = forking.plain.start.sync().result.sync(timeout=20)
+assert os.getpid() == me
+print("result", json.dumps([result, steps, later]), flush=True)
+"""
+CODES = {"return": 0, "exit": 3, "words": 1, "raise": 1}
+
+
+def inside(fleet: Fleet, name: str, how: str) -> tuple[Any, list[str], Process]:
+    """What a run comes to whose function forks, and what it recorded."""
+    process = fleet.process("-c", INSIDE, name, how, lease=30)
+    assert process.wait() == 0, process.output
+    result, steps, later = json.loads(process.output.partition("result ")[2].partition("\n")[0])
+    assert later == "plain"
+    assert process.output.count("result ") == 1
+    eventually(lambda: left_behind(process.pid) == [], "no process is left behind")
+    return result, steps, process
+
+
+def left_behind(session: int) -> list[int]:
+    found = subprocess.run(["ps", "-o", "pid=", "-s", str(session)], capture_output=True, text=True, check=False).stdout
+    return [int(pid) for pid in found.split()]
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        *(("def_def", how) for how in CODES),
+        ("async_def", "exit"),
+        ("async_async", "return"),
+        ("async_async", "exit"),
+        ("def_body", "return"),
+        ("async_body", "return"),
+        ("async_body", "exit"),
+        ("in_transaction", "return"),
+        ("in_transaction", "raise"),
+    ],
+)
+def test_a_child_that_leaves_the_function_it_was_forked_in_ends_and_records_nothing(
+    fleet: Fleet, name: str, how: str
+) -> None:
+    result, steps, process = inside(fleet, name, how)
+    assert result == CODES[how]
+    assert steps == ([] if "body" in name else [steps[0]])
+    assert ("ValueError: the child's" in process.output) is (how == "raise")
+    assert ("not good" in process.output) is (how == "words")
+
+
+def test_a_child_does_not_go_on_in_the_event_loop_of_its_parent(fleet: Fleet) -> None:
+    result, steps, process = inside(fleet, "async_async", "await")
+    assert (result, steps) == (1, ["async_step"])
+    assert "cannot go on in the event loop of its parent" in process.output
+
+
+@pytest.mark.parametrize("name", ["def_def", "async_def"])
+def test_a_child_is_outside_of_the_run_and_can_use_the_app(fleet: Fleet, name: str, store: Store) -> None:
+    result, _, process = inside(fleet, name, "outside")
+    assert result == 5
+    assert "NotInRun" in process.output
+    found = store.run("of the child")
+    assert found is not None
+    assert found.parent is None
+
+
+def test_a_pool_of_forked_processes_works_in_a_step(fleet: Fleet) -> None:
+    assert inside(fleet, "with_pool", "return")[0] == [0, 1, 4, 9]

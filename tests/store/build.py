@@ -28,6 +28,7 @@ class StoreSettings:
 
     synchronous: str = "OFF"
     schema: str = "mainspring"
+    lease: float = 15.0
 
 
 def run(run_id: str = "a", **changes: Any) -> NewRun:

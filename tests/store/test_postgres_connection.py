@@ -116,6 +116,7 @@ def test_patient_writes_survive_a_restart_of_the_server(own_postgres: PostgresSe
         (psycopg.errors.TooManyConnections("sorry, too many clients already"), StoreUnavailable),
         (psycopg.errors.ReadOnlySqlTransaction("cannot execute INSERT in a read-only transaction"), StoreUnavailable),
         (psycopg.errors.QueryCanceled("canceling statement due to statement timeout"), StoreUnavailable),
+        (psycopg.errors.IdleInTransactionSessionTimeout("terminating connection"), StoreUnavailable),
         (psycopg.OperationalError("server closed the connection unexpectedly"), StoreUnavailable),
         (psycopg.InterfaceError("the connection is closed"), StoreUnavailable),
         (psycopg.errors.DeadlockDetected("deadlock detected"), StoreUnavailable),
@@ -189,7 +190,7 @@ def test_pokes_of_a_great_crowd_fit_into_a_notification(store: Store, postgres_u
 
 # -- clocks ------------------------------------------------------------------------------------------------------------
 def test_the_clock_of_the_same_machine_is_the_same_clock(store: Store) -> None:
-    assert abs(store.clock_offset()) < 1_000
+    assert abs(store.clock_offset() or 0) < 1_000
 
 
 def test_a_clock_that_differs_is_measured(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +200,7 @@ def test_a_clock_that_differs_is_measured(store: Store, monkeypatch: pytest.Monk
         return right(clock) - 5_000_000
 
     monkeypatch.setattr(SystemClock, "now", slow)
-    assert abs(store.clock_offset() - 5_000_000) < 100_000
+    assert abs((store.clock_offset() or 0) - 5_000_000) < 100_000
 
 
 # -- poolers -----------------------------------------------------------------------------------------------------------

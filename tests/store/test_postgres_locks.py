@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
+from mainspring.errors import StoreUnavailable
 from mainspring.model.clock import SystemClock
+from mainspring.model.queues import Limits, Queue
 from mainspring.model.records import Step
 from mainspring.model.states import State
+from mainspring.queues.admission import admit
 from mainspring.store.committer import Committer
 from mainspring.store.messages import Entry, Post
 from mainspring.store.ops import Speak, Start, Started, Tell, Verdict, Write, Written
-from mainspring.store.postgres import batch, stops
+from mainspring.store.postgres import batch, queued, stops
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.store import PostgresStore
 from mainspring.store.postgres.wire import Wire
-from tests.store.build import NOW, claim, finish, get, in_hand, rest, run, start, state, step, wait_for, worker, write
+from tests.store.build import (
+    NOW,
+    claim,
+    finish,
+    get,
+    in_hand,
+    request,
+    rest,
+    run,
+    start,
+    state,
+    step,
+    wait_for,
+    worker,
+    write,
+)
+from tests.store.proxies import TransactionPooler
 from tests.store.test_conformance_signals import Ear
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from mainspring.store.postgres.whole import Change
-    from mainspring.store.protocol import Store
+    from mainspring.store.protocol import Claimed, Store
 
 PATIENCE = 20
 BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -295,6 +315,111 @@ def test_a_poke_that_somebody_is_just_holding_is_waited_for(
         until_blocked(postgres_url, pokes)
         other.commits()
     assert {poke.run for poke in pokes.result(PATIENCE)} == {"a", "b"}
+
+
+# -- what stands still -------------------------------------------------------------------------------------------------
+HOLD_QUEUE = "SELECT pg_advisory_xact_lock(hashtextextended('mainspring.q', 7290116))"
+
+
+def take(store: Store, **changes: Any) -> Claimed:
+    return store.claim(request("w1", 10, admit=admit, **changes))
+
+
+def ids(claimed: Claimed) -> list[str]:
+    return sorted(each.run.id for each in claimed.claims)
+
+
+def test_a_queue_that_another_claim_has_locked_is_passed_over_and_everything_else_is_taken(
+    store: Store, postgres_url: str
+) -> None:
+    for name in ("q", "free"):
+        store.queues.set(Queue(name, Limits(concurrency=5), created=NOW))
+    start(store, run("a", queue="q"), run("b", queue="free"), run("c"))
+    with somebody(postgres_url) as other:
+        other.does(HOLD_QUEUE)
+        found = take(store)
+        assert (ids(found), found.passed) == (["b", "c"], True)
+        found = take(store)
+        assert (ids(found), found.passed) == ([], True)
+    found = take(store)
+    assert (ids(found), found.passed) == (["a"], False)
+
+
+def test_a_claim_that_finds_nothing_else_waits_a_moment_for_a_queue(
+    store: Store, postgres_url: str, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queued, "PATIENCE", "60s")
+    store.queues.set(Queue("q", Limits(concurrency=5), created=NOW))
+    start(store, run("a", queue="q"))
+    with somebody(postgres_url) as other:
+        other.does(HOLD_QUEUE)
+        found = pool.submit(take, store)
+        until_blocked(postgres_url, found)
+        other.commits()
+        assert (ids(found.result(PATIENCE)), found.result().passed) == (["a"], False)
+
+
+def test_queues_that_are_as_they_are_declared_are_not_locked(store: Store, postgres_url: str) -> None:
+    declared = [Queue("q", Limits(concurrency=5), declared='{"concurrency":5}', version="v1")]
+    assert store.queues.declare(declared, NOW) == ["q"]
+    with somebody(postgres_url) as other:
+        other.does("SELECT 1 FROM queues FOR UPDATE", HOLD_QUEUE)
+        assert store.queues.declare(declared, NOW) == []
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
+def test_the_server_ends_a_transaction_that_stands_still(store: Store, postgres_url: str, *, pooled: bool) -> None:
+    start(store, run("a"))
+    with (
+        TransactionPooler(postgres_url) if pooled else nullcontext() as pooler,
+        closing(PostgresStore(pooler.url if pooler else postgres_url, lease=0.3)) as frozen,
+    ):
+        with pytest.raises(StoreUnavailable):
+            stand_still(frozen, lambda: ids(take(store)) == ["a"])
+        assert frozen.counts() == {"running": 1}  # over a new connection
+
+
+def stand_still(store: Any, is_free: Callable[[], bool]) -> None:
+    with store._db.transaction() as transaction:
+        transaction.execute(b"SELECT 1 FROM mainspring.runs WHERE id = 'a' FOR UPDATE")
+        assert not is_free()
+        for _ in range(PATIENCE * 100):
+            if is_free():
+                break
+            threading.Event().wait(0.01)
+        else:
+            raise AssertionError("it holds the run for ever")
+        transaction.execute(b"SELECT 1")
+
+
+def test_behind_a_pooler_the_limit_of_a_transaction_is_left_to_nobody(postgres_url: str) -> None:
+    with TransactionPooler(postgres_url) as pooler, closing(PostgresStore(pooler.url, lease=10)) as pooled:
+        pooled.open()
+        start(pooled, run("a"))
+        pooled.cancel(["a"], None, NOW)
+        with psycopg.connect(pooler.url, autocommit=True) as stranger:
+            shown = stranger.execute(b"SHOW idle_in_transaction_session_timeout").fetchone()
+    assert shown == ("0",)
+
+
+def test_a_run_that_is_locked_does_not_hold_up_the_recovery_of_the_others(store: Store, postgres_url: str) -> None:
+    store.register(worker("w1"))
+    start(store, in_hand("a"), in_hand("b"))
+    with somebody(postgres_url) as frozen:
+        frozen.does("SELECT 1 FROM runs WHERE id = 'a' FOR SHARE")
+        assert store.retire("w1", NOW, None) == 1
+        assert state(store, "b") is State.QUEUED
+        assert store.orphaned() == ["w1"]
+    assert store.retire("w1", NOW, None) == 1
+    assert state(store, "a") is State.QUEUED
+
+
+def test_a_run_that_is_locked_does_not_hold_up_the_time_limits_of_the_others(store: Store, postgres_url: str) -> None:
+    start(store, run("a", deadline=NOW - 1), run("b", deadline=NOW - 1))
+    with somebody(postgres_url) as frozen:
+        frozen.does("SELECT 1 FROM runs WHERE id = 'a' FOR SHARE")
+        assert store.expire(NOW) == 1
+    assert store.expire(NOW) == 1
 
 
 # -- talking -----------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from mainspring.app.settings import Settings
 from mainspring.app.talk import Talk
 from mainspring.app.verbs import Voice
 from mainspring.errors import InvalidInput, NotStarted
+from mainspring.store.open import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -195,20 +196,30 @@ class App(Voice, Scope):
         self._runtime.version = self.version
         self._exits = contextlib.AsyncExitStack()
         try:
+            self._stage(f"connecting to {shown(self.url)}")
             connection = await self._runtime.connected()
             self._exits.push_async_callback(asyncio.to_thread, self._runtime.disconnect)
+            self._exits.callback(self._stage, "closing the connections")
             if self.settings.work:
                 for resource in self._resources:
+                    self._stage(f"opening the resource {resource.name!r}")
                     await self._exits.enter_async_context(resource.opened())
+                    self._exits.callback(self._stage, f"closing the resource {resource.name!r}")
+                self._stage("entering the fleet and declaring queues and schedules")
                 from mainspring.app.worker import Worker  # noqa: PLC0415  (who only starts runs needs none of it)
 
                 self._worker = Worker(self._runtime, connection)
                 self._exits.push_async_callback(self._worker.stop)
+                self._exits.callback(self._stage, "handing back runs")
                 await self._worker.start()
+                self._stage("")
         except BaseException:
             await self._leave()
             raise
         return self
+
+    def _stage(self, what: str) -> None:
+        self._runtime.stage = what
 
     async def __aexit__(self, *exc: object) -> None:
         await self._leave()

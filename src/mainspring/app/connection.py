@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from typing import TYPE_CHECKING
 
 from mainspring.app.ears import Ears
-from mainspring.errors import SchemaError
+from mainspring.errors import SchemaError, StoreError
 from mainspring.model.clock import SystemClock
+from mainspring.operations.connect import follow_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +19,44 @@ if TYPE_CHECKING:
     from mainspring.app.settings import Settings
     from mainspring.model.clock import Clock
     from mainspring.store.protocol import Signal
+
+
+log = logging.getLogger("mainspring.app")
+
+_MEASURED_EVERY = 30.0
+
+
+class ClockKeeper:
+    """Measures the database's clock again, now and then and whenever the time is in doubt, on a thread of its own."""
+
+    def __init__(self, clock: SystemClock) -> None:
+        self._clock = clock
+        self._wake = threading.Event()
+        self._closing = False
+        clock.on_doubt = self._wake.set
+        self._thread = threading.Thread(target=self._run, name="mainspring-clock", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing = True
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        pause = _MEASURED_EVERY
+        while True:
+            self._wake.wait(pause)
+            if self._closing:
+                return
+            try:
+                self._clock.confirm()
+                pause = _MEASURED_EVERY
+            except StoreError as error:
+                if pause == _MEASURED_EVERY:
+                    log.warning("the clock of the database cannot be read, trying again every second: %s", error)
+                pause = 1.0
+                time.sleep(0.1)  # it stays in doubt
+            self._wake.clear()
 
 
 class Connection:
@@ -36,8 +78,9 @@ class Connection:
         except SchemaError:
             self.store.close()
             raise
-        if isinstance(clock, SystemClock):
-            clock.offset = self.store.clock_offset()
+        self._keeper = (
+            ClockKeeper(clock) if isinstance(clock, SystemClock) and follow_database(clock, self.store) else None
+        )
         self.committer = backstage.committer(self.store, clock)
         self.endings = backstage.endings(self.store, settings)
         self.ears = Ears(settings.poll)
@@ -60,6 +103,8 @@ class Connection:
         self.ears.hear(signal)
 
     def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.close()
         self.endings.close()
         self.committer.close()
         self.store.close()

@@ -65,6 +65,8 @@ class Runtime:
         self.ids = IdMaker(self.clock)
         self.name = "app"
         self.version = ""
+        self.stage = ""
+        """What entering or leaving the app is about at this moment, for people who wait for it."""
         self.declarations = Declarations()
         self.queues = QueueDeclarations()
         self.crontab: Crontab | None = None

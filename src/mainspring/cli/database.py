@@ -127,7 +127,10 @@ def prune(
 @url_option
 @click.pass_context
 def check(ctx: click.Context, url: str) -> None:
-    """Compare the tables with what this version needs. Exit code 1 if they are older or newer."""
+    """Compare the tables with what this version needs, and look for damage and for rows that nothing will go on with.
+
+    Reads all of the database. One line for each finding: what, which, and what to do. Exit code 1 if something is wrong.
+    """
     report = database.check(url, Settings())
     click.echo(report.current or "no tables")
     if report.unknown:
@@ -136,7 +139,12 @@ def check(ctx: click.Context, url: str) -> None:
         )
     elif report.pending:
         note(f"behind by {', '.join(report.pending)}: run `mainspring db migrate --url {shown(url)}`")
-    else:
-        note(f"the tables at {shown(url)} are up to date")
     if report.unknown or report.pending:
         ctx.exit(FAILED)
+    with connect(url, Settings()) as operations:
+        found = operations.inspect(thorough=True)
+    for odd in found:
+        click.echo(f"{'wrong' if odd.wrong else 'look'}\t{odd.what}\t{odd.which}\t{odd.hint}")
+    if any(odd.wrong for odd in found):
+        ctx.exit(FAILED)
+    note(f"the tables at {shown(url)} are up to date")

@@ -9,19 +9,22 @@ import os
 import signal
 import sys
 import threading
+import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import click
 
 import mainspring
 from mainspring.cli import showing
-from mainspring.cli.commands import Command, note
+from mainspring.cli.commands import FAILED, Command, note
 from mainspring.cli.target import beside, load_app
 from mainspring.errors import StoreFull, StoreUnavailable
 from mainspring.operations.connect import shown
+from mainspring.operations.locks import blockers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +37,12 @@ log = logging.getLogger("mainspring.worker")
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 15.0
 _MOST_NAMED = 5
+_SAY_AFTER = 2.0
+"""Seconds until a worker that is not ready says what it waits for."""
+_LEAVE_START = 3.0
+"""Seconds that a worker which is told to stop while it starts has for letting go."""
+_LEAVE = 5.0
+"""Seconds beyond the grace that a worker has for leaving."""
 
 
 @click.command(cls=Command)
@@ -137,9 +146,11 @@ async def _serve(app: App, *, once: bool, fail_fast: bool, until_eof: bool, say:
     stop = Stop()
     if until_eof:
         stop.when_input_ends()
+    stop.limit(_LEAVE_START, 0, lambda: app.runtime.stage)
     async with AsyncExitStack() as stack:
         if not await _enter(app, stack, stop, fail_fast=fail_fast):
             return
+        stop.limit(app.settings.grace + _LEAVE, FAILED, lambda: app.runtime.stage)
         engine = app.runtime.engine
         say(f"  worker     {engine.worker_id if engine is not None else '?'}")
         say("ready; ^C or SIGTERM stops it, a second one at once")
@@ -156,8 +167,7 @@ async def _enter(app: App, stack: AsyncExitStack, stop: Stop, *, fail_fast: bool
     pause = _FIRST_PAUSE
     while not stop.asked.is_set():
         try:
-            await stack.enter_async_context(app)
-            return True
+            return await _enter_once(app, stack, stop)
         except (StoreUnavailable, StoreFull) as error:
             if fail_fast:
                 raise
@@ -167,6 +177,38 @@ async def _enter(app: App, stack: AsyncExitStack, stop: Stop, *, fail_fast: bool
         except TimeoutError:
             pause = min(pause * 2, _LONGEST_PAUSE)
     return False
+
+
+async def _enter_once(app: App, stack: AsyncExitStack, stop: Stop) -> bool:
+    """Enter the app, and say what that waits for if it takes long. False if told to stop before."""
+    entering = asyncio.ensure_future(stack.enter_async_context(app))
+    asked = asyncio.ensure_future(stop.asked.wait())
+    said: set[str] = set()
+    try:
+        while not entering.done() and not stop.asked.is_set():
+            await asyncio.wait((entering, asked), timeout=_SAY_AFTER, return_when=asyncio.FIRST_COMPLETED)
+            if not entering.done() and not stop.asked.is_set():
+                await _say_what_it_waits_for(app, said)
+        if not entering.done():
+            entering.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await entering
+            return False
+        await entering
+        return True
+    finally:
+        asked.cancel()
+
+
+async def _say_what_it_waits_for(app: App, said: set[str]) -> None:
+    """Each reason once: whoever looks at a worker that does not start must not have to guess."""
+    stage = app.runtime.stage
+    found = await asyncio.to_thread(blockers, app.url, app.settings)
+    for reason in found or [""]:
+        key = f"{stage} {reason.partition(',')[0]}"
+        if key not in said:
+            said.add(key)
+            log.warning("not ready yet: %s%s", stage or "starting", f"; {reason}" if reason else "")
 
 
 async def _drain(app: App, stop: Stop) -> None:
@@ -197,18 +239,36 @@ def _nothing(text: str) -> None:
 class Stop:
     """The first signal asks for an orderly stop, the second one ends the process wherever it is.
 
-    Handlers of the interpreter, not of the loop: a step that blocks the loop must not be able to hold up the second signal.
+    Handlers of the interpreter, not of the loop: a step that blocks the loop must not be able to hold up the second signal. For the
+    same reason it is a thread that ends a process which does not come to its end by itself within its limit.
     """
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._signalled = False
+        self._limit: tuple[float, int, Callable[[], str]] | None = None
+        self._signals: SimpleQueue[None] = SimpleQueue()  # may be put into by a handler that interrupts who knows what
+        threading.Thread(target=self._watch, name="mainspring-stop", daemon=True).start()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._hear)
         closed = getattr(signal, "SIGHUP", None)  # its terminal is; not on Windows, and not below nohup
         if closed is not None and signal.getsignal(closed) is signal.SIG_DFL:
             signal.signal(closed, self._hear)
+
+    def limit(self, seconds: float, code: int, doing: Callable[[], str]) -> None:
+        """From now on, end the process with this code when it is still there so many seconds after it was asked to stop."""
+        self._limit = seconds, code, doing
+
+    def _watch(self) -> None:
+        self._signals.get()
+        if self._limit is None:
+            return
+        seconds, code, doing = self._limit
+        time.sleep(seconds)
+        what = doing()
+        log.warning("not stopped within %g s%s; ended, other workers take over", seconds, f", {what}" if what else "")
+        _end(code)
 
     def when_input_ends(self) -> None:
         """Stop with the process that holds the other end of standard input, however that one ends."""
@@ -217,6 +277,7 @@ class Stop:
     def _drain_input(self) -> None:
         while os.read(0, 1_024):
             pass
+        self._signals.put(None)
         with contextlib.suppress(RuntimeError):  # it has stopped already
             self._loop.call_soon_threadsafe(self.asked.set)
 
@@ -226,6 +287,7 @@ class Stop:
             os.write(2, b"ended at once; other workers take over what was in hand\n")
             os._exit(128 + number)
         self._signalled = True
+        self._signals.put(None)
         self._loop.call_soon_threadsafe(self.asked.set)
 
 
@@ -234,7 +296,12 @@ def _leave_stuck_threads() -> None:
     others = [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
     if others:
         log.warning("%d thread(s) did not end and are left behind", len(others))
-        logging.shutdown()
-        sys.stderr.flush()
-        sys.stdout.flush()
-        os._exit(0)
+        _end(0)
+
+
+def _end(code: int) -> None:
+    """End the process without waiting for anything."""
+    logging.shutdown()
+    sys.stderr.flush()
+    sys.stdout.flush()
+    os._exit(code)

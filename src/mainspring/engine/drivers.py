@@ -11,6 +11,7 @@ from msgspec import structs
 
 from mainspring.engine import transactions
 from mainspring.engine.context import StepScope, current
+from mainspring.engine.forked import await_here, call_here
 from mainspring.engine.recording import Commit, Consult, Forever, Hold, Invoke, Nap, Pause, Transact, stirring
 from mainspring.engine.signals import Halt
 from mainspring.engine.unused import own
@@ -237,7 +238,7 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
     clock.busy()
     ex.invoking += 1
     try:
-        work: Any = call.fn(*call.args, **call.kwargs) if call.is_async else _in_pool(ex, effect)
+        work: Any = await_here(call.fn(*call.args, **call.kwargs)) if call.is_async else _in_pool(ex, effect)
         if call.interruptible and call.is_async:
             work = _interruptible(ex, work)
         if call.timeout is None:
@@ -295,7 +296,7 @@ def _in_pool(ex: Execution, effect: Invoke) -> asyncio.Future[Any]:
 def _plainly(call: StepCall) -> Any:
     """Call a `def` step. A StopIteration that leaves it means something else to whatever is above, as PEP 479 says."""
     try:
-        return call.fn(*call.args, **call.kwargs)
+        return call_here(call.fn, *call.args, **call.kwargs)
     except StopIteration as error:
         raise RuntimeError(f"step {call.name!r} raised StopIteration") from error
 

@@ -368,6 +368,10 @@ class Engine:
         with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it with it
             self.loop.call_soon_threadsafe(work, *args)
 
+    def on_loop_thread(self, thread: int) -> bool:
+        """Whether a thread is that of the loop."""
+        return thread == self._thread
+
     # -- helpers -------------------------------------------------------------------------------------------------------
     async def consult(self, ex: Execution, question: Callable[[], Any]) -> Any:
         """Ask the store something on behalf of a run. While it is out of reach the run waits, as its writes do."""

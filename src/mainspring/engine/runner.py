@@ -11,6 +11,7 @@ from mainspring.codec import encode_exception, in_a_line
 from mainspring.engine.context import Line, current
 from mainspring.engine.drivers import drive, drive_blocking, perform, was_closed
 from mainspring.engine.flows import StepCall, step
+from mainspring.engine.forked import await_here, call_here
 from mainspring.engine.phases import Phase
 from mainspring.engine.recording import Commit
 from mainspring.engine.registry import Bound
@@ -139,7 +140,9 @@ def _body(ex: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The run's function, called. A step that is a run of its own is a run with that one operation."""
     function = ex.function
     if function.kind == "workflow":
-        return function.fn(*args, **kwargs)
+        return (
+            await_here(function.fn(*args, **kwargs)) if function.is_async else call_here(function.fn, *args, **kwargs)
+        )
     ex.outstanding += 1
     if function.kind == "transaction":
         flow = transaction(ex, "0", TransactionCall.of(function, args, kwargs))

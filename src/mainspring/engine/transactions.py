@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from mainspring.engine.ahead import tell
 from mainspring.engine.context import StepScope, TransactionScope, current
+from mainspring.engine.forked import await_here, call_here
 from mainspring.engine.phases import Phase
 from mainspring.engine.recording import Consult, Nap, Transact, conclude, frontier, heed, outcome, replayed, turn
 from mainspring.engine.registry import Bound
@@ -88,7 +89,7 @@ class TransactionCall(Struct):
     def made(self, session: Session | ElsewhereSession | AwaitedSession) -> Any:
         """The function, called with what it wants."""
         args = (*self.args[: self.place], session.give(self.wants), *self.args[self.place :])
-        return self.fn(*args, **self.kwargs)
+        return await_here(self.fn(*args, **self.kwargs)) if self.is_async else call_here(self.fn, *args, **self.kwargs)
 
 
 def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:

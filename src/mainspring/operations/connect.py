@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mainspring.operations.functions import ScheduledFunctions
     from mainspring.operations.schedule_pictures import Pictures
     from mainspring.operations.schedules import Schedules
+    from mainspring.store.inspection import Oddity
     from mainspring.store.open import StoreSettings
     from mainspring.store.protocol import Store
 
@@ -83,6 +84,19 @@ class Operations:
         """Who did what."""
         return Audit(self._store, self.clock, self._ids)
 
+    def inspect(self, *, thorough: bool | None = None) -> list[Oddity]:
+        """What is in the database and should not be so. Thorough unless the database is large, if not said otherwise."""
+        from mainspring.operations.inspection import inspect  # noqa: PLC0415  (few look, and it reads schedules)
+
+        return inspect(self._store, self.clock.now(), thorough=thorough)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether only those who ask for it read all of the database."""
+        from mainspring.operations.inspection import is_large  # noqa: PLC0415
+
+        return is_large(self._store)
+
     def conversation(self, run: str) -> Conversation:
         """What a run was told and has said."""
         return conversation(self._store, run)
@@ -96,10 +110,18 @@ def connect(url: str, settings: StoreSettings) -> Generator[Operations]:
     try:
         store.open(migrate=False)
         clock = SystemClock()
-        clock.offset = store.clock_offset()
+        follow_database(clock, store)
         yield Operations(store, clock, IdMaker(clock), clock.offset)
     finally:
         store.close()
+
+
+def follow_database(clock: SystemClock, store: Store) -> bool:
+    """Have a clock go by that of the database; False if it has none."""
+    if store.clock_offset() is None:
+        return False
+    clock.follow(lambda: store.clock_offset() or 0)
+    return True
 
 
 def missing_file(url: str) -> Path | None:

@@ -20,12 +20,14 @@ from mainspring.operations.pages import schedules_of
 from mainspring.recurrence import Cron, Spec
 from mainspring.schedules.declaration import declared_columns, declared_json
 from mainspring.store.ops import FAR
+from mainspring.store.unreadable import FAULTS, readable, tell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mainspring.model.clock import Clock
     from mainspring.model.ids import IdMaker
+    from mainspring.model.records import Worker
     from mainspring.model.schedules import Schedule
     from mainspring.schedules.definition import Definition
     from mainspring.store.protocol import Store
@@ -94,8 +96,12 @@ class Crontabs:
                     self._declaring.update(row.id, {"stopped": UNLISTED})
 
     def _agree(self, row: Schedule, patterns: list[Any]) -> None:
-        columns = declared_columns(row.declared or declared_json(asdict(row)))
-        there = json.loads(columns["spec"])["cron"]
+        try:
+            columns = declared_columns(row.declared or declared_json(asdict(row)))
+            there = json.loads(columns["spec"])["cron"]
+        except FAULTS as error:
+            tell("schedules", row.id, error)
+            return
         other = sorted(there, key=json.dumps) != sorted(patterns, key=json.dumps)
         if other:
             columns |= _spec_columns(_spec(sorted(patterns, key=json.dumps)))
@@ -107,7 +113,7 @@ class Crontabs:
         """The patterns of each entry that a live worker lists."""
         found: dict[str, list[Any]] = {}
         for worker in self._store.workers():
-            for entry, patterns in json.loads(worker.crontab).items():
+            for entry, patterns in _entries(worker):
                 mine = found.setdefault(entry, [])
                 mine += [pattern for pattern in patterns if pattern not in mine]
         return found
@@ -116,6 +122,17 @@ class Crontabs:
 def _rests(row: Schedule) -> bool:
     """Whether an entry was planned last while no worker listed it: nothing else keeps it from being due."""
     return row.due >= FAR and row.upcoming is not None and not row.paused and row.remaining != 0
+
+
+def _entries(worker: Worker) -> list[tuple[str, list[Any]]]:
+    """What a worker lists."""
+    return [
+        each
+        for listed in readable(
+            "workers", [worker], lambda worker: json.loads(worker.crontab).items(), lambda _: worker.id
+        )
+        for each in listed
+    ]
 
 
 def _union(entry: str, patterns: list[Any], own: Spec) -> Spec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,12 @@ from msgspec import structs
 
 from mainspring.operations.declaring import Declaring
 from mainspring.operations.pages import schedules_of
+from mainspring.schedules.actions import action_of
 from mainspring.schedules.control import Control
 from mainspring.schedules.declaration import declared_json, differing, same_declaration
+from mainspring.schedules.elapsed import times_of
+from mainspring.schedules.policy import policy_of
+from mainspring.store.unreadable import FAULTS, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +27,26 @@ if TYPE_CHECKING:
     from mainspring.store.protocol import Store
 
 log = logging.getLogger("mainspring.operations")
+
+
+def is_readable(row: Schedule) -> bool:
+    """Whether plans can be made for a schedule; one that cannot be read must not keep a worker from everything else."""
+    try:
+        check(row)
+    except FAULTS as error:
+        tell("schedules", row.id, error)
+        return False
+    return True
+
+
+def check(row: Schedule) -> None:
+    """Read all that a plan needs of a schedule. Raises what is wrong with it."""
+    times_of(row.spec, row.id)
+    policy_of(row.policy)
+    action_of(row.action)
+    list(map(int, json.loads(row.skips)))
+    for text in (row.input, row.attributes):
+        dict(json.loads(text))
 
 
 class Declared:
@@ -47,10 +72,12 @@ class Declared:
             return
         rewrites = self._rules(list(there.values()))
         for definition in definitions:
-            self._declare(definition, there.get(definition.id), rewrites, alone=alone)
+            row = there.get(definition.id)
+            if row is None or is_readable(row):
+                self._declare(definition, row, rewrites, alone=alone)
         declared = {definition.id for definition in definitions}
         for row in there.values():
-            if row.id not in declared and row.stopped is None and rewrites(row):
+            if row.id not in declared and row.stopped is None and rewrites(row) and is_readable(row):
                 reason = f"version {self._version} of the code does not declare it any more"
                 log.warning("schedule %s is stopped: %s", row.id, reason)
                 self._declaring.update(row.id, {"stopped": reason, "version": self._version})

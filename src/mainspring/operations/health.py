@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
+import time
 import zoneinfo
 from dataclasses import dataclass
 from importlib import metadata
@@ -14,14 +15,16 @@ from mainspring.errors import InvalidInput, MainspringError
 from mainspring.model.clock import SECOND
 from mainspring.operations import database
 from mainspring.operations.connect import connect, require_there, shown
+from mainspring.operations.locks import blockers
 from mainspring.store.facts import facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from mainspring.operations.connect import Operations
     from mainspring.operations.workers import WorkerInfo
     from mainspring.store.open import StoreSettings
+    from mainspring.store.protocol import SchemaReport
 
 OK, LOOK, WRONG = "ok", "look", "wrong"
 
@@ -29,6 +32,7 @@ _MOST_QUEUED = 500
 _MOST_STRANDED = 10
 _READY = ("queued", "running", "cancelling")
 _FAR_OFF = 0.5
+_MOMENT = 1.0
 _LONG_LAG = 60.0
 
 
@@ -65,18 +69,69 @@ def examine(url: str, settings: StoreSettings, lease: float) -> Iterator[Finding
     if report.pending:
         yield Finding("tables", WRONG, f"lack {', '.join(report.pending)}", f"mainspring db migrate --url {shown(url)}")
         return
-    yield Finding("tables", OK, f"up to date ({report.current})")
-    with connect(url, settings) as operations:
-        yield _clock(operations)
-        fleet = operations.workers.list()
-        counts = operations.runs.counts()
-        yield from _workers(fleet, counts, lease)
-        yield Finding(
-            "runs", OK, ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none unfinished"
-        )
-        yield _lag(operations)
-        yield from _unknown_functions(operations, fleet)
-        yield from _stranded(operations)
+    yield from _safely("locks", lambda: _locks(url, settings))
+    try:
+        with connect(url, settings) as operations:
+            yield from _look_at(operations, report, lease)
+    except Exception as error:  # noqa: BLE001
+        yield Finding("database", WRONG, _words(error), f"mainspring db check --url {shown(url)}")
+
+
+def _look_at(operations: Operations, report: SchemaReport, lease: float) -> Iterator[Finding]:
+    """What the database says. Where it is damaged some of it cannot be looked at, and the rest is."""
+    odd = list(_safely("tables", lambda: _oddities(operations)))
+    if not any(each.subject == "tables" for each in odd):
+        yield Finding("tables", OK, f"up to date ({report.current})")
+    yield from odd
+    yield from _safely("clock", lambda: [_clock(operations)])
+    yield from _safely("runs", lambda: _fleet_and_runs(operations, lease))
+
+
+def _fleet_and_runs(operations: Operations, lease: float) -> Iterator[Finding]:
+    fleet = operations.workers.list()
+    counts = operations.runs.counts()
+    yield from _workers(fleet, counts, lease)
+    yield Finding(
+        "runs", OK, ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none unfinished"
+    )
+    yield _lag(operations)
+    yield from _unknown_functions(operations, fleet)
+    yield from _stranded(operations)
+
+
+def _safely(subject: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """What a look finds; that it cannot be taken is a finding as well, whatever the reason."""
+    try:
+        yield from look()
+    except Exception as error:  # noqa: BLE001  (on a damaged database any look may raise anything)
+        yield Finding(subject, WRONG, f"cannot be looked at: {_words(error)}")
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _oddities(operations: Operations) -> Iterator[Finding]:
+    for odd in operations.inspect():
+        yield Finding(odd.what, WRONG if odd.wrong else LOOK, odd.which, odd.hint)
+    if operations.is_large:
+        yield Finding("rows", OK, "not all read, there are many", "mainspring db check reads all of them")
+
+
+def _locks(url: str, settings: StoreSettings) -> Iterator[Finding]:
+    """Processes and sessions that hold up others. Those that write hold a lock for a moment; this is about more than that."""
+    first = blockers(url, settings, everywhere=True)
+    if not first:
+        return
+    time.sleep(_MOMENT)
+    for reason in blockers(url, settings, everywhere=True):
+        if any(_who(reason) == _who(each) for each in first):
+            yield Finding("locks", WRONG, reason, "end it, or let it go on: everybody who writes waits for it")
+
+
+def _who(reason: str) -> str:
+    """The beginning of what is said of somebody: it names the process or session."""
+    return " ".join(reason.split()[:4])
 
 
 def _time_zones() -> Finding:

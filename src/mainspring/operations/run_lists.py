@@ -13,6 +13,7 @@ from mainspring.model.ids import id_at
 from mainspring.model.states import LIVE, State
 from mainspring.operations.appearance import appearance, moment
 from mainspring.store.protocol import RunFilter
+from mainspring.store.unreadable import readable
 from mainspring.store.watching import MOST
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def glance(watching: Watching, wanted: RunFilter) -> GlancePage:
     floor = watching.glances.floor(wanted.before, WITHIN) if _is_search(wanted) else None
     further = floor is not None and (wanted.since is None or floor > wanted.since)
     found = watching.glances.page(replace(wanted, since=floor) if further else wanted)
-    shown = [_glance(each) for each in found[:limit]]
+    shown = readable("runs", found[:limit], _glance, lambda each: each.id)
     if len(found) > limit:
         return GlancePage(shown, found[limit - 1].uid)
     return GlancePage(shown, floor if further else None, further)

@@ -17,6 +17,7 @@ from mainspring.operations.managing import Managing, check_reason
 from mainspring.operations.pages import Page
 from mainspring.operations.run_filters import RunFilters, RunTraits, run_filter
 from mainspring.operations.run_lists import GlancePage, glance, quickly
+from mainspring.store.unreadable import read, readable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -143,16 +144,17 @@ class Runs(Managing):
         return ScheduledFunctions(self._store, self._clock)
 
     def get(self, run_id: str) -> RunInfo:
-        run = self._store.run(run_id)
+        run = read("runs", run_id, lambda: self._store.run(run_id))
         if run is None:
             raise NotFound(f"there is no run {run_id!r}, or no longer")
-        return run_info(run)
+        return read("runs", run_id, lambda: run_info(run))
 
     def steps(self, run_id: str) -> list[StepInfo]:
         found = self._store.steps(run_id)
         if not found:
             self.get(run_id)
-        return [step_info(step) for step in found if step.kind != "mark"]
+        shown = [step for step in found if step.kind != "mark"]
+        return readable("steps", shown, step_info, lambda step: f"{step.run}/{step.position}")
 
     def list(self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]) -> RunPage:
         """A page of runs, newest first. Runs that come or change meanwhile do not shift the pages that follow."""
@@ -162,7 +164,7 @@ class Runs(Managing):
         page = self._store.runs(quickly(self._store.watching, wanted))
         more = len(page) > limit
         page = page[:limit]
-        return RunPage([run_info(run) for run in page], page[-1].uid if more else None)
+        return RunPage(readable("runs", page, run_info, lambda run: run.id), page[-1].uid if more else None)
 
     def glance(self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]) -> GlancePage:
         """A page of runs without their values, newest first. It takes the same short time however long the history is."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from mainspring.errors import NotFound
 from mainspring.model.clock import SECOND, to_datetime
+from mainspring.operations.declared import is_readable
 from mainspring.operations.schedule_infos import ScheduleInfo, TickInfo, schedule_values, tick_info, upcoming
 from mainspring.operations.schedule_views import ScheduleViews
 from mainspring.schedules.elapsed import Times, spec_of
@@ -82,7 +83,8 @@ class Pictures:
     ) -> CardPage:
         """A page of schedules at a glance, by id."""
         wanted = ScheduleFilter(id_prefix=id_prefix, paused=paused, workflow=workflow, after=after, limit=limit)
-        rows, more = ScheduleViews(self._store, self._clock).rows(wanted)
+        found, more = ScheduleViews(self._store, self._clock).rows(wanted)
+        rows = [row for row in found if is_readable(row)]
         calendars = {row.id: _Calendar(row, self._clock.now(), MONTH) for row in rows}
         outcomes = self._outcomes(list(calendars.values()))
         last = self._store.watching.ticks.last(list(calendars))

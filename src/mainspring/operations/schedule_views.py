@@ -24,6 +24,7 @@ from mainspring.operations.schedule_infos import (
     tick_info,
 )
 from mainspring.store.schedules import ScheduleFilter, TickFilter
+from mainspring.store.unreadable import read, readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,12 +60,12 @@ class ScheduleViews:
         recent = self._store.ticks(TickFilter(schedule, limit=MOST_SHOWN))
         starts = self._store.ticks(TickFilter(schedule, outcomes=(Outcome.FIRED, Outcome.LATE), limit=MOST_SHOWN))
         unknown = self._unknown(situation.schedule.workflow)
-        return describe(situation, recent, starts, self._clock.now(), unknown)
+        return read("schedules", schedule, lambda: describe(situation, recent, starts, self._clock.now(), unknown))
 
     def _unknown(self, workflow: str) -> str | None:
         """Why its runs will wait, if they will: workers are there, and none of them has the function."""
         fleet = self._store.functions()
-        known = not fleet or any(workflow in json.loads(functions) for functions in fleet)
+        known = not fleet or any(workflow in names for names in readable("workers", fleet, json.loads, str))
         return None if known else f"no live worker knows {workflow!r}"
 
     def backfills(self, schedule: str) -> list[BackfillInfo]:
@@ -125,7 +126,11 @@ class ScheduleViews:
                 limit=limit,
             )
         )
-        return SchedulePage([ScheduleInfo(**schedule_values(each, self._clock.now())) for each in page], more)
+        now = self._clock.now()
+        made = readable(
+            "schedules", page, lambda each: ScheduleInfo(**schedule_values(each, now)), lambda each: each.id
+        )
+        return SchedulePage(made, more)
 
     def tick(self, schedule: str, request: str) -> TickInfo:
         """The latest tick that a trigger or backfill asked for."""

@@ -8,9 +8,11 @@ from datetime import datetime  # noqa: TC003  (a run that asks for a WorkerInfo 
 from typing import TYPE_CHECKING
 
 from mainspring.model.clock import SECOND, to_datetime
+from mainspring.store.unreadable import readable
 
 if TYPE_CHECKING:
     from mainspring.model.clock import Clock
+    from mainspring.model.records import Worker
     from mainspring.store.protocol import Store
 
 
@@ -41,16 +43,17 @@ class Workers:
     def list(self) -> list[WorkerInfo]:
         """The fleet, oldest first."""
         now = self._clock.now()
-        return [
-            WorkerInfo(
-                id=worker.id,
-                host=worker.host,
-                pid=worker.pid,
-                version=worker.version,
-                functions=sorted(json.loads(worker.functions)),
-                started=to_datetime(worker.started),
-                seen=to_datetime(worker.seen),
-                silent=max(0, now - worker.seen) / SECOND,
-            )
-            for worker in self._store.workers()
-        ]
+        return readable("workers", self._store.workers(), lambda worker: _info(worker, now), lambda worker: worker.id)
+
+
+def _info(worker: Worker, now: int) -> WorkerInfo:
+    return WorkerInfo(
+        id=worker.id,
+        host=worker.host,
+        pid=worker.pid,
+        version=worker.version,
+        functions=sorted(json.loads(worker.functions)),
+        started=to_datetime(worker.started),
+        seen=to_datetime(worker.seen),
+        silent=max(0, now - worker.seen) / SECOND,
+    )

@@ -75,6 +75,8 @@ class Claimer(Service):
         due = [claimed.next_due for claimed in found if claimed.next_due is not None and claimed.next_due < FAR]
         self._held = any(claimed.held for claimed in found)
         self._hungry = self._left_out or any(claimed.more or claimed.short for claimed in found)
+        if any(claimed.passed for claimed in found):
+            self.kick()
         if found:
             self._next_due = min(due, default=None)
         if self._held and self._ends_meanwhile:

@@ -44,6 +44,8 @@ class Scheduler(Service):
         super().__init__(clock, poll)
         self._retention = retention
         self._forget_at = 0
+        self._latest: int | None = None
+        """The time of the last pass."""
         self.paused = False
         """Whether runs are left to be claimed, as they are when this worker claims none."""
         self._store = store
@@ -51,6 +53,7 @@ class Scheduler(Service):
         self._ids = ids
 
     async def run_once(self, now: int) -> int | None:
+        await self._rewind(now)
         while self._engine.accepting:
             passed: Passed = await self._engine.in_store(self._fire, now)
             if not passed.more:
@@ -58,6 +61,15 @@ class Scheduler(Service):
                 return passed.next_due if passed.next_due is not None and passed.next_due < FAR else None
             now = self.clock.now()
         return None
+
+    async def _rewind(self, now: int) -> None:
+        """At first, and after the clock was set back: schedules may have acted on times that are yet to come."""
+        latest, self._latest = self._latest, now
+        if latest is None or now < latest - _MINUTE:
+            for schedule in await self._engine.in_store(self._store.schedules.rewind, now):
+                log.warning(
+                    "schedule %s was ahead of the clock, which was set back, and is set back to the present", schedule
+                )
 
     async def _forget(self, now: int) -> None:
         if self._retention is None or now < self._forget_at:
@@ -95,8 +107,12 @@ class _Decider:
             self._births.reserve(made)
             return made
         except Exception as error:
-            log.exception("schedule %s cannot be planned; trying again in a minute", situation.schedule.id)
             fault = f"{type(error).__name__}: {error}"[:500]
+            if situation.schedule.fault != fault:  # else it has been said
+                log.exception(
+                    "schedule %s (a row of table schedules) cannot be planned; trying again every minute",
+                    situation.schedule.id,
+                )
             schedule = structs.replace(situation.schedule, fault=fault, due=self._now + _MINUTE)
             settled = [run.id for run in situation.runs if run.state.ended]
             return Plan(schedule, moved=True, settled=settled)

@@ -68,6 +68,8 @@ class Service(ABC):
             self._kicked.clear()
             self._at_work = True
             try:
+                if self.clock.doubtful:
+                    await asyncio.to_thread(self.clock.confirm)
                 next_due = await self.run_once(self.clock.now())
             except asyncio.CancelledError:
                 raise

@@ -32,6 +32,7 @@ class Demands:
         open_ = [queue for queue in waiting if not queue.paused and _heard(request, queue.name)]
         begin = turn % len(open_) if open_ else 0
         self.queues = [*open_[begin:], *open_[:begin]]
+        self._waiting = waiting
         self._request = request
         self._turn = turn
         self._turns = turns
@@ -40,6 +41,10 @@ class Demands:
 
     def __bool__(self) -> bool:
         return bool(self.queues)
+
+    def alone(self, queue: str) -> Demands:
+        """One of the queues, as it was before any of them was locked."""
+        return Demands(self._request, [each for each in self._waiting if each.name == queue], self._turn, self._turns)
 
     def room_for_plain(self, room: int) -> int:
         """Where runs wait in queues, those without one get half of the room, so that neither waits for ever."""
@@ -51,7 +56,7 @@ class Demands:
 
     def refresh(self, queues: Iterable[Queue], exceptions: Sequence[Sequence[Any]]) -> None:
         """Put queues as they were found under a lock in place of what they were before, with the limits of single partitions (rows
-        of queue, partition, limits). One that was to be locked and is gone has been deleted.
+        of queue, partition, limits). One that was to be locked and is not there is locked by another claim, or was deleted.
         """
         locked = {queue.name: queue for queue in queues}
         by_queue = to_exceptions(exceptions)

@@ -8,6 +8,12 @@ from importlib.resources import files
 from mainspring.errors import SchemaError
 from mainspring.store.protocol import SchemaReport
 
+STRANGERS = "{where} has tables already that are not mainspring's and have the names of its own: {names}. Give it {instead}; nothing was changed."
+IN_THE_WAY = (
+    "the migration {name} cannot be applied at {where}: {error}. Something with that name is there that this library did not make; "
+    "rename it, or use another place. Nothing was changed."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Migration:

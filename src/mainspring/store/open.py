@@ -18,6 +18,8 @@ class StoreSettings(Protocol):
     def synchronous(self) -> str: ...
     @property
     def schema(self) -> str: ...
+    @property
+    def lease(self) -> float: ...
 
 
 def open_store(url: str, settings: StoreSettings) -> Store:
@@ -29,11 +31,11 @@ def open_store(url: str, settings: StoreSettings) -> Store:
     if scheme == "sqlite":
         from mainspring.store.sqlite.store import SqliteStore  # noqa: PLC0415  (only the store in use is loaded)
 
-        return SqliteStore(sqlite_path(url), url=url, synchronous=settings.synchronous)
+        return SqliteStore(sqlite_path(url), url=url, synchronous=settings.synchronous, lease=settings.lease)
     if scheme in {"postgresql", "postgres"}:
         from mainspring.store.postgres.store import PostgresStore  # noqa: PLC0415
 
-        return PostgresStore(url, schema=settings.schema)
+        return PostgresStore(url, schema=settings.schema, lease=settings.lease)
     raise InvalidInput(
         f"{url!r} is not a database URL; write sqlite:///file.db, sqlite:////absolute/file.db or postgresql://user@host/name"
     )

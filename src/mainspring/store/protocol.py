@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mainspring.model.records import Claim, Ending, Run, Step, Worker
     from mainspring.model.states import State
     from mainspring.store.functions import Functions
+    from mainspring.store.inspection import Oddity
     from mainspring.store.management import Management
     from mainspring.store.messages import Heard, Messages
     from mainspring.store.ops import Op, Result
@@ -72,6 +73,8 @@ class Claimed(Struct, frozen=True):
     """Whether more might be taken if fewer runs of some queue were in this worker's memory."""
     held: bool = False
     """Whether more might be taken as soon as a run of some queue ends, anywhere."""
+    passed: bool = False
+    """Whether a queue was passed over because another claim had locked it: to be claimed from again at once."""
 
 
 class Poke(Struct, frozen=True):
@@ -222,13 +225,31 @@ class Store(Protocol):
         """Call `hear`, on any thread, after each commit of this or of another process that may concern somebody."""
         ...
 
-    def clock_offset(self) -> int:
-        """How many microseconds the database's civil time is ahead of this machine's; 0 when they are the same machine's."""
+    def blockers(self, *, everywhere: bool = False) -> list[str]:
+        """The sessions and processes that this process waits for at this moment, or with `everywhere` any process of the library.
+
+        In words. Needs no `open`, and waits for nothing.
+        """
+        ...
+
+    def clock_offset(self) -> int | None:
+        """How many microseconds the database's civil time is ahead of this machine's; None: it has no clock of its own."""
         ...
 
     # -- schema --------------------------------------------------------------------------------------------------------
     def schema_report(self) -> SchemaReport:
         """Compare the tables with what this code needs. Writes nothing."""
+        ...
+
+    def inspect(self, now: int, *, thorough: bool) -> list[Oddity]:
+        """What is in the database and should not be so: tables, damage, rows that nothing will go on with. Changes nothing.
+
+        `thorough` reads all of it, which takes long where there is much.
+        """
+        ...
+
+    def size(self) -> int:
+        """About how many bytes the tables have."""
         ...
 
     # -- the committer's --------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import msgspec
 
 from mainspring.model.queues import Limits
 from mainspring.store.queues import QueueCounts
+from mainspring.store.unreadable import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,8 +23,14 @@ def to_json(limits: Limits) -> str:
 def to_exceptions(rows: Sequence[Sequence[Any]]) -> dict[str, dict[str, Limits]]:
     """Limits of single partitions by queue: from rows of queue, partition, limits."""
     found: dict[str, dict[str, Limits]] = {}
-    for queue, partition, limits in rows:
-        found.setdefault(queue, {})[partition] = msgspec.json.decode(limits, type=Limits)
+    read = readable(
+        "queue_partitions",
+        rows,
+        lambda row: (row[0], row[1], msgspec.json.decode(row[2], type=Limits)),
+        lambda row: f"{row[0]}/{row[1]}",
+    )
+    for queue, partition, limits in read:
+        found.setdefault(queue, {})[partition] = limits
     return found
 
 

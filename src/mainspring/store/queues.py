@@ -7,7 +7,7 @@ transaction. Where workers have to agree, the queue's row is locked first and ev
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 
@@ -116,6 +116,20 @@ class QueueStore(Protocol):
         ...
 
 
+AHEAD = 1_000_000
+"""By how much the clocks of a fleet may differ, in microseconds. A start that is further ahead was noted when a clock was wrong."""
+
+
+def ahead(rows: Sequence[Sequence[Any]], now: int) -> bool:
+    """Whether some of the starts that COUNT_RECENT found were noted when a clock was ahead of what it is now."""
+    return any(last > now + AHEAD for _, _, _, last in rows)
+
+
+def recent(rows: Sequence[Sequence[Any]]) -> Recent:
+    """What COUNT_RECENT found."""
+    return {partition: (count, first) for partition, count, first, _ in rows}
+
+
 # -- statements that are the same in every store -------------------------------------------------------------------------
 QUEUE_COLUMNS = ("name", "limits", "retry", "paused", "declared", "version", "created")
 WAITS = "state = 'queued' AND queue IS NOT NULL AND since IS NULL"
@@ -156,8 +170,10 @@ PARTITIONS = f"""
 UNPARTITIONED = f"SELECT 1 FROM runs WHERE {WAITS} AND queue = :queue AND partition = '' LIMIT 1"
 COUNT_PLACED = f"SELECT partition, count(*) FROM runs WHERE {PLACED} AND queue = :queue GROUP BY partition"
 COUNT_RECENT = """
-  SELECT partition, count(*), min(at) FROM queue_starts WHERE queue = :queue AND at > :after GROUP BY partition
+  SELECT partition, count(*), min(at), max(at) FROM queue_starts WHERE queue = :queue AND at > :after GROUP BY partition
 """
+CLAMP_STARTS = "UPDATE queue_starts SET at = :now WHERE queue = :queue AND at > :ahead"
+"""Starts that are ahead count as made now: else the queue would stand still until that time comes, or be over its rate at once."""
 SWEEP_STARTS = "DELETE FROM queue_starts WHERE queue = :queue AND at <= :before"
 EXCEPTIONS = "SELECT queue, partition, limits FROM queue_partitions"
 QUEUES = f"SELECT {', '.join(QUEUE_COLUMNS)} FROM queues"

@@ -40,10 +40,11 @@ runs are of one workflow, SQLite expects that of any, and would go through all."
 
 SQLITE_ATTRIBUTES = """attributes <> '{}' AND NOT EXISTS (
     SELECT 1 FROM json_each(:attributes) w WHERE NOT EXISTS (
-      SELECT 1 FROM json_each(runs.attributes) a WHERE a.key = w.key AND a.type = w.type AND a.value IS w.value))"""
+      SELECT 1 FROM json_each(CASE WHEN json_valid(runs.attributes) THEN runs.attributes END) a
+      WHERE a.key = w.key AND a.type = w.type AND a.value IS w.value))"""
 POSTGRES_ATTRIBUTES = "attributes <> '{}' AND attributes @> CAST(:attributes AS jsonb)"
 """The first half is that of the index."""
-SQLITE_MESSAGE = "substr(json_extract(error, '$.message'), 1, 300)"
+SQLITE_MESSAGE = "CASE WHEN json_valid(error) THEN substr(json_extract(error, '$.message'), 1, 300) END"
 POSTGRES_MESSAGE = r"left(CAST(replace(CAST(error AS text), '\u0000', '\ufffd') AS json) ->> 'message', 300)"
 """What an error says, the beginning of it. PostgreSQL has no text with a zero in it."""
 

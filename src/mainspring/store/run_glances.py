@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mainspring.model.states import State
+from mainspring.store.sql import RUN_COLUMNS, to_run
+from mainspring.store.unreadable import readable_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mainspring.model.records import Run
     from mainspring.store.protocol import RunFilter
     from mainspring.store.run_filters import Filters
 
@@ -55,8 +59,13 @@ class RunGlances:
 
     def page(self, wanted: RunFilter) -> list[Glance]:
         """Runs that match, newest first."""
-        statement, values = self._filters.page(wanted, Glance.__struct_fields__)
-        return [_glance(row) for row in self._rows(statement, **values)]
+
+        def fetch(before: str | None) -> list[tuple[Any, ...]]:
+            page = wanted if before is None else replace(wanted, before=before)
+            statement, values = self._filters.page(page, Glance.__struct_fields__)
+            return self._rows(statement, **values)
+
+        return readable_page("runs", fetch, _glance, wanted.limit, key=1, uid=0)
 
     def floor(self, before: str | None, within: int) -> str | None:
         """The uid of the run that is so many runs older than `before`, or than the newest; None: there are not so many."""
@@ -73,6 +82,16 @@ class RunGlances:
         """How many ids begin like this, counted up to a number."""
         found: int = self._rows(_PREFIX, prefix=prefix, prefix_end=prefix + "\U0010ffff", most=most)[0][0]
         return found
+
+
+def runs_page(rows: Callable[..., list[tuple[Any, ...]]], filters: Filters, wanted: RunFilter) -> list[Run]:
+    """Runs that match, with all that is known of them, newest first."""
+
+    def fetch(before: str | None) -> list[tuple[Any, ...]]:
+        statement, values = filters.page(wanted if before is None else replace(wanted, before=before))
+        return rows(statement, **values)
+
+    return readable_page("runs", fetch, to_run, wanted.limit, key=0, uid=RUN_COLUMNS.index("uid"))
 
 
 def _glance(row: Sequence[Any]) -> Glance:

@@ -217,6 +217,10 @@ class ScheduleStore(Protocol):
         """Store hooks of an app, and forget those of it that versions among `forget` declared and that are not among them."""
         ...
 
+    def rewind(self, now: int) -> list[str]:
+        """Set schedules back that went by a clock which was ahead, and have acted on times that are yet to come; which."""
+        ...
+
     def prune(self, before: int, limit: int) -> int:
         """Forget ticks with an outcome that is older than a time, at most so many; how many were forgotten."""
         ...

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from mainspring.store.unreadable import readable
+
 if TYPE_CHECKING:
     from mainspring.store.desk import Change, Desk
     from mainspring.store.message_sql import Rows
@@ -49,7 +51,9 @@ class Unknown:
 
     def review(self, now: int, patience: int) -> Reviewed:
         """Mark those whose function no live worker knows, fail those that have been marked for `patience` microseconds."""
-        known = {name for (text,) in self._rows(_KNOWN) for name in json.loads(text)}
+        known = {
+            name for names in readable("workers", self._rows(_KNOWN), lambda row: json.loads(row[0])) for name in names
+        }
         names = [name for (name,) in self._rows(_NAMES, now=now) if name not in known]
         there = self._rows(_MARKED)
         found = [run for run, name, _ in there if name in known]

@@ -85,6 +85,13 @@ class VirtualClock:
         self._changed()
         return alarm
 
+    @property
+    def doubtful(self) -> bool:
+        return False
+
+    def confirm(self) -> None:
+        pass
+
     def busy(self) -> None:
         self._busy += 1
         self._changes += 1

@@ -19,7 +19,7 @@ from mainspring.store.postgres import statements as text
 from mainspring.store.postgres.database import LOCKED, roll_back
 from mainspring.store.postgres.queue_facts import Statements
 from mainspring.store.postgres.queued import CLAIMABLE, TAKE_SHARES, TAKEN, Queued
-from mainspring.store.postgres.queues import to_queue
+from mainspring.store.postgres.queues import to_queues
 from mainspring.store.postgres.wire import array
 from mainspring.store.protocol import Claimed, Poke
 from mainspring.store.queue_rows import to_exceptions, to_queue_with
@@ -86,10 +86,10 @@ class Claims:
 
     # -- claims --------------------------------------------------------------------------------------------------------
     def claim(self, request: ClaimRequest) -> Claimed:
-        """Where no runs waited in queues the last time, those without one are taken and committed in one round trip.
+        """Take runs without a queue, in one round trip, then what the queues admit: nothing that another claim holds of a queue
+        holds up runs without one.
 
-        Then what the queues admit, if there is something by now, is a transaction of its own. Where that fails, the worker does
-        not learn what it has taken before, as where an answer gets lost.
+        Where the second part fails, the worker does not learn what it has taken before, as where an answer gets lost.
         """
         self._count += 1
         limit = request.limit
@@ -109,23 +109,24 @@ class Claims:
         by_names = asker in self._strangers
         statements = _BY_NAME if by_names else _IN_ORDER
         take, more_ = (by_name.TAKE, by_name.MORE) if by_names else (_TAKE, _MORE)
-        asked = ["BEGIN", _PROMOTE, take if plain else more_, _LOOK, statements.waiting, EXCEPTIONS, NAMES]
-        if alone := plain == limit:
-            asked.append("COMMIT")
+        asked = [_PROMOTE, take if plain else more_, _LOOK, statements.waiting, EXCEPTIONS, NAMES]
         with self._db.connection() as db:
             try:
-                _, _, rows, ((due, resumes),), waiting, exceptions, names, *_ = db.wire.execute(
+                _, rows, ((due, resumes),), waiting, exceptions, names = db.wire.execute(
                     *((self._sql.raw(each), values) for each in asked)
                 )
                 taken = [sql.to_run(row[1:]) for row in rows] if plain else []
                 more = rows[0][0] if rows and plain else bool(rows)
-                queued = Queued(db, self._sql, request, values, statements, begun=not alone)
+                queued = Queued(db, self._sql, request, values, statements)
                 if resumes:
                     taken += map(sql.to_run, queued.resume(limit - len(taken)))
                 demands = self._demands(queued.request, waiting, exceptions)
                 if demands:
                     taken += map(sql.to_run, queued.begin(demands, limit - len(taken)))
                 queued.commit()
+                if queued.passed and not taken:
+                    demands = demands.alone(queued.passed[0])
+                    taken += map(sql.to_run, queued.wait_and_begin(demands, limit))
             except LOCKED:
                 roll_back(db)
                 raise
@@ -135,11 +136,12 @@ class Claims:
             self._strangers.add(asker)
         claims = self._with_steps(sorted(taken, key=lambda run: (run.priority, run.due, run.uid)))
         times = [when for when in (due, demands.again) if when is not None]
-        return Claimed(claims, min(times, default=None), more or queued.more, queued.short, demands.held)
+        next_due = min(times, default=None)
+        return Claimed(claims, next_due, more or queued.more, queued.short, demands.held, bool(queued.passed))
 
     def _demands(self, request: ClaimRequest, waiting: list[Row], exceptions: list[Row]) -> Demands:
         by_queue = to_exceptions(exceptions)
-        queues = [to_queue_with(to_queue(row), by_queue) for row in waiting]
+        queues = [to_queue_with(queue, by_queue) for queue in to_queues(waiting)]
         demands = Demands(request, queues, self._count, self._turns)
         if demands:
             self._beside_queues.add(request.worker)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,21 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     """A connection of psycopg with its raw side, for those who are in a hurry."""
 
     wire: Wire
+    begin: tuple[str, ...] = ("BEGIN",)
+    """The statements that begin a transaction."""
+
+    @contextlib.contextmanager
+    def transaction(
+        self,
+        savepoint_name: str | None = None,
+        force_rollback: bool = False,  # noqa: FBT001, FBT002  (psycopg's own)
+    ) -> Generator[psycopg.Transaction]:
+        """A transaction as psycopg's, which ends by itself when this process stops in the middle of it."""
+        outermost = self.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        with super().transaction(savepoint_name, force_rollback) as made:
+            for statement in self.begin[1:] if outermost else ():
+                self.execute(statement.encode())
+            yield made
 
 
 # A peer that vanished without a word is noticed within half a minute, instead of the two hours that systems default to.
@@ -32,8 +48,12 @@ _DEFAULTS = {
     "keepalives_interval": "5",
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
-    "application_name": "mainspring",
 }
+_LONGEST_NAME = 63
+"""What PostgreSQL keeps of an application's name."""
+_SHORTEST_IDLE = 1.0
+"""Seconds. A process on a busy machine may need as long between two statements of a transaction."""
+_LIMIT = "idle_in_transaction_session_timeout"
 
 LOCKED = (pg.LockNotAvailable, pg.DeadlockDetected, pg.SerializationFailure)
 """Somebody else was in the way; the transaction is rolled back and can be made again at once."""
@@ -67,11 +87,12 @@ def translate(error: psycopg.Error, where: str) -> Exception:
         return SchemaError(f"the tables at {where} are not there as this code needs them: {error}")
     if state == "42501":
         return StoreError(f"{where}: {error}")
-    # Class 08: the connection; 53: resources; 57: shut down, starting or cancelled; 25006: a standby that is read only.
+    # Class 08: the connection; 53: resources; 57: shut down, starting or cancelled; 25006: a standby that is read only;
+    # 25P03, 25P04: this process did not go on with its transaction for so long that the server ended it.
     # A bare DatabaseError without a state is libpq's own: the server said nothing, the line broke.
     bare = type(error) is psycopg.DatabaseError
     lost = not state and (bare or isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)))
-    if lost or isinstance(error, LOCKED) or state[:2] in {"08", "53", "57"} or state == "25006":
+    if lost or isinstance(error, LOCKED) or state[:2] in {"08", "53", "57"} or state in {"25006", "25P03", "25P04"}:
         return StoreUnavailable(f"the database {where} cannot be used now: {error}")
     return error
 
@@ -81,9 +102,12 @@ class Database:
 
     `prepare=None` finds out whether a pooler stands in between, and leaves prepared statements alone if one does: a pooler
     that lends connections by transaction may give the next one to somebody else.
+
+    The server ends a transaction that stands still for half of the `lease` (seconds): its process is frozen or gone, and others
+    wait for the rows that it has locked.
     """
 
-    def __init__(self, url: str, *, prepare: bool | None = None) -> None:
+    def __init__(self, url: str, *, prepare: bool | None = None, lease: float = 15.0) -> None:
         self.on_loss: Callable[[], None] = lambda: None
         """Called when a connection broke: what was being done may have been done, and nobody was told."""
         self.where = describe(url)
@@ -91,9 +115,11 @@ class Database:
             given = conninfo_to_dict(url)
         except psycopg.ProgrammingError as error:
             raise InvalidInput(f"{self.where} cannot be read as a PostgreSQL URL: {error}") from error
+        name = {"application_name": f"mainspring {socket.gethostname()}-{os.getpid()}"[:_LONGEST_NAME]}
         self._conninfo = make_conninfo(
-            "", **(_DEFAULTS | {name: str(value) for name, value in given.items() if value is not None})
+            "", **(_DEFAULTS | name | {name: str(value) for name, value in given.items() if value is not None})
         )
+        self._idle_limit = round(max(lease / 2, _SHORTEST_IDLE) * 1_000)
         self._prepare = prepare
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
@@ -152,12 +178,28 @@ class Database:
         # Values are JSON text on both sides; what they mean is the codec's business.
         for name in ("json", "jsonb"):
             connection.adapters.register_loader(name, TextLoader)
-        pooled, isolation = _surroundings(connection)
+        pooled, isolation = self._surroundings(connection)
+        if pooled:
+            # What is set for a session would be set for those who are lent it next; what is set for a transaction ends with it.
+            connection.begin = ("BEGIN", f"SET LOCAL {_LIMIT} = {self._idle_limit}")
         if self._prepare is None:
             self._prepare = not pooled
         if isolation != "read committed":
             self._insist(connection, pooled=pooled)
         connection.wire = Wire(connection, prepare=self._prepare)
+
+    def _surroundings(self, connection: Connection) -> tuple[bool, str]:
+        """Whether a pooler stands in between, and how isolated transactions are unless they say so.
+
+        A pooler makes up the process number that it announces; the server behind it tells its real one. Where they are the same
+        the session is ours, and the limit for transactions that stand still is set for all of it.
+        """
+        row = connection.execute(
+            f"SELECT pg_backend_pid() <> %s, current_setting('default_transaction_isolation'),"
+            f" CASE WHEN pg_backend_pid() = %s THEN set_config('{_LIMIT}', %s, false) END".encode(),
+            (connection.info.backend_pid, connection.info.backend_pid, str(self._idle_limit)),
+        ).fetchone()
+        return (row[0], row[1]) if row else (True, "")
 
     def _insist(self, connection: Connection, *, pooled: bool) -> None:
         """Every lock here is followed by a look at what was committed before it was granted; a snapshot would hide that."""
@@ -216,12 +258,3 @@ def roll_back(connection: Connection) -> None:
 
 
 _ABANDONED: list[Connection] = []
-
-
-def _surroundings(connection: Connection) -> tuple[bool, str]:
-    """Whether a pooler stands in between, and how isolated transactions are unless they say so.
-
-    A pooler makes up the process number that it announces; the server behind it tells its real one.
-    """
-    row = connection.execute("SELECT pg_backend_pid(), current_setting('default_transaction_isolation')").fetchone()
-    return (row[0] != connection.info.backend_pid, row[1]) if row else (True, "")

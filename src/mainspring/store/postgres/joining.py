@@ -237,7 +237,7 @@ def inside(tongue: Tongue, joining: Joining) -> Inside:
         JoinedSchedules(database, dialect, joining.origin, tell),
         Functions(tongue.ask),
         joined_management(tongue, joining, Filters(POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE)),
-        PostgresQueues(database, dialect, joining.origin, tell),
+        PostgresQueues(database, dialect, joining.origin, tell, joined=True),
         joining,
         tongue,
     )

@@ -42,6 +42,8 @@ class Facts:
         self._cut_off = True
         self.placed: dict[str, int] = {}
         self.recent: dict[int, Recent] = {}
+        self.ahead = False
+        """Whether starts were noted when a clock was ahead."""
         self.partitions: list[str] = []
         """In their turn: those after the one served last, the runs without one, then from the beginning."""
 
@@ -58,8 +60,11 @@ class Facts:
 
     def hear_limits(self, answers: Iterator[list[Row]]) -> None:
         self.placed = dict(next(answers)) if self._counts else {}
+        self.ahead = False
         for per in self._windows:
-            self.recent[per] = {partition: (count, first) for partition, count, first in next(answers)}
+            rows = next(answers)
+            self.recent[per] = text.recent(rows)
+            self.ahead = self.ahead or text.ahead(rows, self._now)
 
     def knows_partitions(self, most: int) -> bool:
         """Whether the partitions are all, or at least so many of them."""

@@ -1,8 +1,11 @@
 """Taking runs from queues on PostgreSQL, inside the transaction of a claim.
 
-Queues whose limits the fleet shares are locked first, all at once and in order of their names. What is under way is counted in
-later statements: under READ COMMITTED each of them sees what was committed before it began, so whoever had the lock before is
-counted. Whoever holds a queue never waits for a run, and nobody waits for a queue with another one in hand.
+Queues whose limits the fleet shares are locked first, those that are free. What is under way is counted in later statements:
+under READ COMMITTED each of them sees what was committed before it began, so that the claim that had the lock before is counted.
+A claim that holds a queue waits for nothing, and one that has taken nothing waits a moment for one queue, holding none.
+
+The lock is an advisory one for the name of the queue, not its row: a session that has the row open, an operator's or that of a
+backup, holds up nothing. It ends with the transaction, and the transaction with the process (`database.py`).
 """
 
 from __future__ import annotations
@@ -12,12 +15,15 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
+from psycopg import errors as pg
 
 from mainspring.store import queues as text
 from mainspring.store import sql
 from mainspring.store.demands import resumable
+from mainspring.store.postgres.database import roll_back
 from mainspring.store.postgres.queue_facts import Facts
-from mainspring.store.postgres.queues import to_queue
+from mainspring.store.postgres.queues import LOCK, lock_key, to_queues
+from mainspring.store.postgres.statements import PATIENCE
 from mainspring.store.postgres.wire import array
 
 if TYPE_CHECKING:
@@ -34,7 +40,8 @@ if TYPE_CHECKING:
 FITTING = """(:compatible OR fingerprint = '' OR fingerprint = (SELECT :functions::jsonb) ->> workflow
         OR (SELECT :functions::jsonb) ->> workflow LIKE 'patched-%')
       AND (version IS NULL OR version = :version OR fingerprint <> '')
-      AND (stranded IS NULL OR NOT coalesce(jsonb_exists(stranded::jsonb -> 'versions', :version), false))
+      AND (stranded IS NULL OR (json_typeof(stranded -> 'versions') = 'array'
+        AND NOT jsonb_exists(stranded::jsonb -> 'versions', :version)))
 """
 """The functions are read once for a statement, because they are a subquery; as a mere parameter once for each run."""
 CLAIMABLE = f"workflow = ANY(:names) AND {FITTING}"
@@ -50,7 +57,10 @@ TAKEN = f"""
   RETURNING {{also}}{", ".join(f"r.{column}" for column in sql.RUN_COLUMNS)}
 """
 """Takes what is `chosen`. An array, because for a join PostgreSQL would read all of a table of medium size."""
-_LOCK = f"{text.QUEUES} WHERE name = ANY(:names) ORDER BY name FOR NO KEY UPDATE"
+_TRY_LOCK = f"""
+  SELECT name FROM unnest(:names::text[]) AS wanted (name) WHERE pg_try_advisory_xact_lock({lock_key("name")})
+"""
+_PATIENCE = "SELECT set_config('lock_timeout', :patience, true)"
 _KNOWN = f"{text.QUEUES} WHERE name = ANY(:names)"
 _RESUMED = f"""
   SELECT id, queue, partition FROM runs WHERE {text.RESUMES} AND {CLAIMABLE} AND (:heard::text[] IS NULL OR queue = ANY(:heard))
@@ -74,7 +84,7 @@ _COLUMNS = {name: number for number, name in enumerate(sql.RUN_COLUMNS)}
 
 
 class Queued:
-    """The part of one claim that is about queues. `values` are those of the whole claim, `begun` whether its transaction is open.
+    """The part of one claim that is about queues, in transactions of its own. `values` are those of the whole claim.
 
     `statements` are for taking from queues: by the order in which runs wait, or by the names of their functions.
 
@@ -89,8 +99,6 @@ class Queued:
         request: ClaimRequest,
         values: dict[str, Value],
         statements: Statements,
-        *,
-        begun: bool,
     ) -> None:
         self._text = statements
         self._db = connection
@@ -98,23 +106,41 @@ class Queued:
         self.request = request
         """As it was asked; once runs go on, with those among what the worker has."""
         heard = None if request.queues is None else array(request.queues)
-        self._values = values | {"heard": heard}
-        self._begun = begun
+        self._values = values | {"heard": heard, "schema": dialect.name}
+        self._begun = False
         self.more = self.short = False
+        self.passed: list[str] = []
+        """Queues that another claim has locked."""
 
     def resume(self, room: int) -> list[Row]:
         """Take runs that have begun before and want to go on."""
         (rows,) = self._execute((_RESUMED, {"limit": room}))
         (known,) = self._execute((_KNOWN, {"names": array({row[1] for row in rows})}))
-        found = resumable(self.request, rows[:room], {row[0]: to_queue(row) for row in known})
+        found = resumable(self.request, rows[:room], {queue.name: queue for queue in to_queues(known)})
         self.short = found.short
         self.request = replace(self.request, mine=found.mine)
         self.more = len(rows) > room and len(found.ids) == room
         return self._execute((_TAKE_RESUMED, {"ids": array(found.ids)}))[0] if found.ids else []
 
     def begin(self, demands: Demands, room: int) -> list[Row]:
-        """Take runs that the queues admit."""
-        allotments = list(self._decided(demands, room, self._lock(demands, room)))
+        """Take runs that the queues admit, of those queues that no other claim has locked."""
+        return self._begin(demands, room, [])
+
+    def wait_and_begin(self, demands: Demands, room: int) -> list[Row]:
+        """The same of the first queue that was passed over, after a moment of waiting for it."""
+        name, *others = self.passed
+        wait: list[Asked] = [(_PATIENCE, {"patience": PATIENCE}), (LOCK, {"queue": name})]
+        try:
+            taken = self._begin(demands, room, wait)
+            self.commit()
+        except pg.LockNotAvailable:
+            roll_back(self._db)
+            return []
+        self.passed = others
+        return taken
+
+    def _begin(self, demands: Demands, room: int, wait: list[Asked]) -> list[Row]:
+        allotments = list(self._decided(demands, room, self._lock(demands, room, wait)))
         wanted = [
             {"queue": allotment.queue.name, "partition": share.partition, "count": share.count}
             for allotment in allotments
@@ -134,26 +160,30 @@ class Queued:
         if self._begun:
             self._execute(last=True)
 
-    def _lock(self, demands: Demands, room: int) -> dict[str, Facts]:
+    def _lock(self, demands: Demands, room: int, wait: list[Asked]) -> dict[str, Facts]:
         """Lock the queues whose limits the fleet shares, and find out what is under way and what waits in all of them.
 
         What is asked goes by what they were like before; where that has changed until they were locked, it is asked again.
         """
-        shared = [queue.name for queue in demands.queues if queue.shared]
+        shared: dict[str, Value] = {"names": array(queue.name for queue in demands.queues if queue.shared)}
         found = {queue.name: self._facts(queue, demands) for queue in demands.queues}
         near = [found[queue.name] for queue in demands.queues[:room]]
         limits = [asked for facts in found.values() for asked in facts.of_limits()]
         partitions = [asked for facts in near for asked in facts.of_partitions(room)]
-        lock: Asked = (_LOCK, {"names": array(shared)})
-        locked, exceptions, *rest = self._execute(lock, (text.EXCEPTIONS, {}), *limits, *partitions)
+        asked: list[Asked] = [*wait, (_TRY_LOCK, shared), (_KNOWN, shared), (text.EXCEPTIONS, {}), *limits, *partitions]
+        names, rows, exceptions, *rest = self._execute(*asked)[len(wait) :]
         answers = iter(rest)
         for facts in found.values():
             facts.hear_limits(answers)
         for facts in near:
             facts.hear_partitions(answers)
-        demands.refresh((to_queue(row) for row in locked), exceptions)
+        locked = {name for (name,) in names}
+        self.passed = [queue.name for queue in demands.queues if queue.shared and queue.name not in locked]
+        demands.refresh(to_queues(row for row in rows if row[0] in locked), exceptions)
         for queue in demands.queues:
-            if not found[queue.name].answers(queue):
+            if found[queue.name].ahead:
+                self._execute((text.CLAMP_STARTS, {"queue": queue.name, "ahead": self.request.now + text.AHEAD}))
+            if found[queue.name].ahead or not found[queue.name].answers(queue):
                 found[queue.name] = facts = self._facts(queue, demands)
                 facts.hear_limits(iter(self._execute(*facts.of_limits())))
         return found
@@ -191,8 +221,8 @@ class Queued:
 
     def _execute(self, *asked: Asked, last: bool = False) -> list[list[Row]]:
         """The rows of each statement. The transaction begins with the first one, and is committed with the `last`."""
-        before = 0 if self._begun else 1
-        texts: list[Asked] = [*[("BEGIN", {})][:before], *asked, *([("COMMIT", {})] if last else [])]
+        begin: list[Asked] = [] if self._begun else [(each, {}) for each in self._db.begin]
+        texts: list[Asked] = [*begin, *asked, *([("COMMIT", {})] if last else [])]
         answers = self._db.wire.execute(*((self._sql.raw(each), self._values | values) for each, values in texts))
         self._begun = not last
-        return answers[before : before + len(asked)]
+        return answers[len(begin) : len(begin) + len(asked)]

@@ -10,14 +10,22 @@ from mainspring.model.queues import Limits, Queue
 from mainspring.store import queues as text
 from mainspring.store.postgres.news import News
 from mainspring.store.queue_rows import counted, to_exceptions, to_json
+from mainspring.store.unreadable import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from mainspring.store.postgres.database import Database
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.queues import QueueCounts
 
+
+def lock_key(name: str) -> str:
+    """The key of the lock under which claims agree on what a queue admits; `name` is an SQL expression."""
+    return f"hashtextextended(:schema || '.' || {name}, 7290116)"
+
+
+LOCK = f"SELECT pg_advisory_xact_lock({lock_key(':queue::text')})"
 _SEEN = "coalesce((SELECT first_seen FROM versions v WHERE v.version = {}), 0)"
 _DECLARE = f"""
   INSERT INTO queues (name, limits, retry, declared, version, created)
@@ -40,17 +48,26 @@ _SET_PARTITION = """
 
 
 class PostgresQueues:
-    """See `mainspring.store.queues.QueueStore` for what each verb promises. `tell` wakes this process's claimer."""
+    """See `mainspring.store.queues.QueueStore` for what each verb promises. `tell` wakes this process's claimer.
 
-    def __init__(self, database: Database, dialect: Dialect, origin: str, tell: Callable[[News], None]) -> None:
+    `joined`: everything is part of a user's transaction, which may take long and so takes no locks that claims wait for.
+    """
+
+    def __init__(
+        self, database: Database, dialect: Dialect, origin: str, tell: Callable[[News], None], *, joined: bool = False
+    ) -> None:
         self._db = database
         self._sql = dialect
         self._origin = origin
         self._tell = tell
+        self._joined = joined
 
     def declare(self, queues: Sequence[Queue], now: int) -> list[str]:
+        """Nothing is locked, or waited for, where the queues are as they are declared."""
+        there = {each.name: each.declared for each in self.all()}
         statements: list[tuple[str, dict[str, Any]]] = []
         ordered = sorted(queues, key=lambda queue: queue.name)
+        ordered = [each for each in ordered if each.name not in there or there[each.name] != each.declared]
         for queue in ordered:
             values = {
                 "name": queue.name,
@@ -66,19 +83,20 @@ class PostgresQueues:
 
     def set(self, queue: Queue) -> bool:
         values = {"name": queue.name, "limits": to_json(queue.limits), "retry": queue.retry, "now": queue.created}
-        (rows,) = self._change((_SET, values))
+        (rows,) = self._change((_SET, values), queue=queue.name)
         return bool(rows[0][0])
 
     def set_partition(self, queue: str, partition: str, limits: Limits | None) -> bool:
         values = {"queue": queue, "partition": partition, "limits": None if limits is None else to_json(limits)}
         change = "DELETE FROM queue_partitions WHERE queue = :queue AND partition = :partition RETURNING queue"
         look = "SELECT 1 FROM queues WHERE name = :queue"
-        rows, _ = self._change((look, values), (change if limits is None else _SET_PARTITION, values))
+        rows, _ = self._change((look, values), (change if limits is None else _SET_PARTITION, values), queue=queue)
         return bool(rows)
 
     def pause(self, queue: str, *, paused: bool) -> bool:
         values = {"name": queue, "paused": paused}
-        (rows,) = self._change(("UPDATE queues SET paused = :paused WHERE name = :name RETURNING name", values))
+        change = "UPDATE queues SET paused = :paused WHERE name = :name RETURNING name"
+        (rows,) = self._change((change, values), queue=queue)
         return bool(rows)
 
     def delete(self, queue: str) -> bool:
@@ -87,6 +105,7 @@ class PostgresQueues:
             ("DELETE FROM queues WHERE name = :queue RETURNING name", values),
             ("DELETE FROM queue_partitions WHERE queue = :queue RETURNING queue", values),
             ("DELETE FROM queue_starts WHERE queue = :queue RETURNING queue", values),
+            queue=queue,
         )
         return bool(rows)
 
@@ -95,7 +114,7 @@ class PostgresQueues:
 
     def all(self) -> list[Queue]:
         exceptions = to_exceptions(self._rows(text.EXCEPTIONS))
-        return [to_queue(row, exceptions.get(row[0])) for row in self._rows(f"{text.QUEUES} ORDER BY name")]
+        return to_queues(self._rows(f"{text.QUEUES} ORDER BY name"), exceptions)
 
     def counts(self) -> dict[str, QueueCounts]:
         return counted(self._rows(text.COUNTS), lambda queue, _: queue)
@@ -108,16 +127,26 @@ class PostgresQueues:
         with self._db.connection() as db:
             return db.execute(self._sql(statement)).fetchall()
 
-    def _change(self, *statements: tuple[str, dict[str, Any]]) -> list[list[tuple[Any, ...]]]:
-        """Execute in one transaction and wake the claimers of all processes: the rows that each changed or found."""
+    def _change(self, *statements: tuple[str, dict[str, Any]], queue: str | None = None) -> list[list[tuple[Any, ...]]]:
+        """Execute in one transaction and wake the claimers of all processes: the rows that each changed or found.
+
+        With the lock of the `queue`: once it is changed, no claim goes by what it was before.
+        """
         news = News(ready=True)
         found: list[list[tuple[Any, ...]]] = []
         with self._db.transaction() as db:
+            if queue is not None and not self._joined:
+                db.execute(self._sql(LOCK), {"schema": self._sql.name, "queue": queue})
             for statement, values in statements:
                 found.append(db.execute(self._sql(statement), values).fetchall())
             news.notify(db, self._sql, self._origin)
         self._tell(news)
         return found
+
+
+def to_queues(rows: Iterable[Sequence[Any]], exceptions: dict[str, dict[str, Limits]] | None = None) -> list[Queue]:
+    """Queues from their rows, without those that cannot be read: their runs wait until somebody has repaired them."""
+    return readable("queues", rows, lambda row: to_queue(row, (exceptions or {}).get(row[0])))
 
 
 def to_queue(row: Sequence[Any], exceptions: dict[str, Limits] | None = None) -> Queue:

@@ -16,6 +16,7 @@ from mainspring.store.postgres.statements import LOCK
 from mainspring.store.postgres.wire import to_json
 from mainspring.store.schedules import MOST_TAKEN, Situation
 from mainspring.store.sql import NEW_RUN_COLUMNS, run_values
+from mainspring.store.unreadable import readable, tick_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -63,10 +64,10 @@ class Work:
             return []
         for row in runs:
             if row[-1] in found:
-                found[row[-1]].runs.append(sql.to_run_of(row[:-1]))
+                found[row[-1]].runs += readable("runs", [row], lambda row: sql.to_run_of(row[:-1]))
         ticks, backfills, hooks, ahead = present[0]
         for row in self._all(text.WAITING, ids=got) if ticks else ():
-            found[row[0]].waiting.append(sql.to_tick(row))
+            found[row[0]].waiting += readable("ticks", [row], sql.to_tick, tick_key)
         if backfills:
             self._add_backfills(found)
         self._add_ahead([found[each] for each in ahead if each in found])
@@ -79,8 +80,7 @@ class Work:
         return list(found.values())
 
     def _add_backfills(self, found: dict[str, Situation]) -> None:
-        for row in self._all(text.BACKFILLS, ids=list(found)):
-            backfill = sql.to_backfill(row)
+        for backfill in readable("backfills", self._all(text.BACKFILLS, ids=list(found)), sql.to_backfill):
             there = found[backfill.schedule]
             there.backfills.append(backfill)
             span = {"schedule": backfill.schedule, "after": backfill.cursor, "until": backfill.until}

@@ -19,10 +19,14 @@ from mainspring.store.postgres.news import News
 from mainspring.store.postgres.one import Held
 from mainspring.store.postgres.schedule_work import Taken, Work, backfill_rows, tick_rows
 from mainspring.store.postgres.wire import to_json
+from mainspring.store.rewinding import rewind
 from mainspring.store.schedules import Passed, Situation
+from mainspring.store.unreadable import readable, tick_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from psycopg import Cursor
 
     from mainspring.model.schedules import Backfill, Schedule, Tick
     from mainspring.store.postgres.database import Connection, Database
@@ -122,6 +126,14 @@ class PostgresSchedules:
         for run in held.runs if isinstance(held, Held) else ():
             wait_for(db, self._sql, run)
 
+    def rewind(self, now: int) -> list[str]:
+        with self._db.transaction() as db:
+
+            def execute(text: str, values: dict[str, Any]) -> Cursor[tuple[Any, ...]]:
+                return db.execute(self._sql(text), values)
+
+            return rewind(lambda *asked: execute(*asked).fetchall(), execute, now, " FOR NO KEY UPDATE SKIP LOCKED")
+
     def prune(self, before: int, limit: int) -> int:
         with self._db.connection() as db:
             return db.execute(self._sql(text.PRUNE), {"before": before, "limit": limit}).rowcount
@@ -150,7 +162,7 @@ class PostgresSchedules:
 
     def ticks(self, wanted: TickFilter) -> list[Tick]:
         statement, values = sql.ticks_page(wanted)
-        return [sql.to_tick(row) for row in self._rows(statement, **values)]
+        return readable("ticks", self._rows(statement, **values), sql.to_tick, tick_key)
 
     def oldest_tick(self, schedule: str) -> int | None:
         found: int | None = self._rows(sql.OLDEST_TICK, schedule=schedule)[0][0]
@@ -161,7 +173,7 @@ class PostgresSchedules:
         return sql.to_backfill(rows[0]) if rows else None
 
     def backfills(self, schedule: str) -> list[Backfill]:
-        return [sql.to_backfill(row) for row in self._rows(sql.BACKFILLS, schedule=schedule)]
+        return readable("backfills", self._rows(sql.BACKFILLS, schedule=schedule), sql.to_backfill)
 
     def hooks(self) -> list[Hook]:
         return [Hook(*row) for row in self._rows(sql.HOOKS)]

@@ -1,12 +1,27 @@
-"""Creating and checking the tables. Many processes may start at once: one migrates, the others wait for it and find it done."""
+"""The tables in a schema of PostgreSQL: making them, comparing them with what this code needs, finding damage.
+
+Many processes may start at once: one migrates, the others wait for it and find it done.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mainspring.store import migrations
+import psycopg
+from psycopg import errors as pg
+
+from mainspring.errors import SchemaError, StoreError
+from mainspring.store import inspection, migrations
+from mainspring.store.inspection import Oddity, Question
+from mainspring.store.postgres.statements import AWAITED
+from mainspring.store.unreadable import describe
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mainspring.store.inspection import Rows
+    from mainspring.store.migrations import Migration
     from mainspring.store.postgres.database import Connection, Database
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.protocol import SchemaReport
@@ -17,10 +32,19 @@ _MIGRATIONS = migrations.load("mainspring.store.postgres")
 _THERE = "SELECT EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = :schema AND tablename = 'migrations')"
 _SCHEMA_THERE = "SELECT 1 FROM pg_namespace WHERE nspname = :schema"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(:schema, 7290115))"
+_REMEMBER = b"CREATE TABLE IF NOT EXISTS migrations (name text NOT NULL PRIMARY KEY)"
+_IN_THE_WAY = (
+    pg.DuplicateTable,
+    pg.DuplicateObject,
+    pg.DuplicateColumn,
+    pg.UndefinedColumn,
+    pg.UndefinedTable,
+    pg.WrongObjectType,
+)
 
 
 def report(connection: Connection, dialect: Dialect) -> SchemaReport:
-    """How the tables compare with what this code needs."""
+    """How the tables compare with what this code needs, by the names of the migrations."""
     there = connection.execute(dialect(_THERE), {"schema": dialect.name}).fetchone()
     applied: list[str] = []
     if there and there[0]:
@@ -45,11 +69,20 @@ def migrate(database: Database, dialect: Dialect, url: str) -> None:
             connection.execute(f"CREATE SCHEMA {dialect.schema}".encode())
         connection.execute(f"SET LOCAL search_path TO {dialect.schema}".encode())
         if len(found.pending) == len(_MIGRATIONS):
-            connection.execute(b"CREATE TABLE IF NOT EXISTS migrations (name text NOT NULL PRIMARY KEY)")
+            connection.execute(_REMEMBER)
         for migration in _MIGRATIONS:
             if migration.name in found.pending:
-                connection.execute(migration.sql.encode(), prepare=False)
+                _apply(connection, migration, f"the schema {dialect.name} of {url}")
                 connection.execute(b"INSERT INTO migrations (name) VALUES (%s)", (migration.name,))
+
+
+def _apply(connection: Connection, migration: Migration, where: str) -> None:
+    try:
+        connection.execute(migration.sql.encode(), prepare=False)
+    except _IN_THE_WAY as error:
+        raise SchemaError(
+            migrations.IN_THE_WAY.format(where=where, name=migration.name, error=error.diag.message_primary)
+        ) from error
 
 
 def script(dialect: Dialect) -> str:
@@ -59,4 +92,116 @@ def script(dialect: Dialect) -> str:
         f"BEGIN;\nCREATE SCHEMA IF NOT EXISTS {dialect.schema};\nSET LOCAL search_path TO {dialect.schema};\n"
         "CREATE TABLE migrations (name text NOT NULL PRIMARY KEY);\n\n"
         f"{migrations.as_script(_MIGRATIONS)}\n{names}\nCOMMIT;\n"
+    )
+
+
+# -- finding out -------------------------------------------------------------------------------------------------------------
+_RENEW = (
+    "something else has changed it: restore a backup, or change it back; `mainspring db sql` prints how it should be"
+)
+_COLUMNS = """
+  SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull
+  FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+  WHERE c.relnamespace = %(space)s AND c.relkind IN ('r', 'p', 'v') ORDER BY 1, a.attnum
+"""
+_INDEXES = """
+  SELECT c.relname, pg_get_indexdef(i.indexrelid), i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+  WHERE c.relnamespace = %(space)s ORDER BY 1
+"""
+_SPACE = "SELECT oid FROM pg_namespace WHERE nspname = %(name)s"
+_SCRATCH = "SELECT oid FROM pg_namespace WHERE oid = pg_my_temp_schema()"
+_OF_SCHEMA = re.compile(r' ON (?:"(?:[^"]|"")*"|[^\s."]+)\.')
+_CHECKSUMS = "SELECT checksum_failures FROM pg_stat_database WHERE datname = current_database()"
+_QUESTIONS = [
+    Question(
+        "unreadable",
+        "SELECT id FROM runs WHERE jsonb_typeof(attributes) <> 'object' OR json_typeof(input) <> 'object' LIMIT :most",
+        "table runs, row {0}: its input or its attributes are not a JSON object",
+        "UPDATE runs SET attributes = '{{}}', input = '{{}}' WHERE id = '{0}', or delete the row",
+    )
+]
+
+
+class _Shape(NamedTuple):
+    """Columns and indexes of a schema, without its name."""
+
+    columns: dict[tuple[str, str], tuple[Any, ...]]
+    indexes: dict[str, tuple[str, bool]]
+
+
+def inspect(database: Database, dialect: Dialect, now: int, *, thorough: bool) -> Iterator[Oddity]:
+    """What should not be so in a schema."""
+    errors = (psycopg.Error, StoreError)
+
+    def rows(statement: str, **values: Any) -> Sequence[Sequence[Any]]:
+        with database.connection() as connection:
+            return connection.execute(dialect(statement), values).fetchall()
+
+    yield from _damage(rows)
+    try:
+        yield from _altered(database, dialect)
+    except errors as error:
+        yield Oddity(
+            "tables", f"cannot be compared: {describe(error)}", "give the role the right TEMPORARY", wrong=False
+        )
+    questions = [*inspection.CHEAP, inspection.awaited(AWAITED, "r")]
+    found = inspection.ask(
+        rows, [*questions, *inspection.THOROUGH, *_QUESTIONS] if thorough else questions, now, errors
+    )
+    for each in (*found, *inspection.unreadable(rows, errors)):
+        yield Oddity(each.what, each.which, dialect.spelled(each.hint), each.wrong)
+
+
+def _damage(rows: Rows) -> Iterator[Oddity]:
+    """Pages whose checksums were wrong when they were read, as the server has counted them."""
+    try:
+        found = rows(_CHECKSUMS)
+    except (psycopg.Error, StoreError):
+        return
+    count = found[0][0] if found else None
+    if count:
+        yield Oddity(
+            "damage",
+            f"the server has read {count} pages with a wrong checksum",
+            "see its log; restore a backup, or look with pg_amcheck",
+        )
+
+
+def _altered(database: Database, dialect: Dialect) -> Iterator[Oddity]:
+    """Tables, columns and indexes that are not as the migrations make them: they are made as temporary ones, and taken back."""
+    with database.connection() as connection:
+        there = _shape(connection, _SPACE, name=dialect.name)
+        with connection.transaction(force_rollback=True):
+            connection.execute(b"SET LOCAL search_path TO pg_temp")
+            connection.execute(_REMEMBER)
+            for migration in _MIGRATIONS:
+                connection.execute(migration.sql.encode(), prepare=False)
+            right = _shape(connection, _SCRATCH)
+    found = {table for table, _ in there.columns}
+    missing = [table for table in dict.fromkeys(table for table, _ in right.columns) if table not in found]
+    for table in missing:
+        yield Oddity("tables", f"the table {table} is missing", _RENEW)
+    for (table, column), how in right.columns.items():
+        if table not in missing and there.columns.get((table, column)) != how:
+            fault = "is not as it should be" if (table, column) in there.columns else "is missing"
+            yield Oddity("tables", f"the column {column} of table {table} {fault}", _RENEW)
+    for index, (text, _) in right.indexes.items():
+        made = text.replace(" ON ", f" ON {dialect.schema}.", 1)
+        if index not in there.indexes:
+            yield Oddity("tables", f"the index {index} is missing", f"make it anew: {made}")
+        elif there.indexes[index] != (text, True):
+            fault = "is not as it should be" if there.indexes[index][1] else "is not valid"
+            yield Oddity("tables", f"the index {index} {fault}", f"DROP INDEX {dialect.schema}.{index}; {made}")
+
+
+def _shape(connection: Connection, space: str, **values: str) -> _Shape:
+    row = connection.execute(space.encode(), values).fetchone()
+    if row is None:
+        return _Shape({}, {})
+    oid = row[0]
+    columns = connection.execute(_COLUMNS.encode(), {"space": oid}).fetchall()
+    indexes = connection.execute(_INDEXES.encode(), {"space": oid}).fetchall()
+    return _Shape(
+        {(table, column): tuple(how) for table, column, *how in columns},
+        {index: (_OF_SCHEMA.sub(" ON ", text, count=1), valid) for index, text, valid in indexes},
     )

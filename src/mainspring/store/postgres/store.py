@@ -11,9 +11,9 @@ from mainspring.store import migrations, sql
 from mainspring.store.functions import Functions
 from mainspring.store.management import Management
 from mainspring.store.message_sql import SqlMessages
+from mainspring.store.postgres import blocking, stops
 from mainspring.store.postgres import schema as tables
 from mainspring.store.postgres import statements as text
-from mainspring.store.postgres import stops
 from mainspring.store.postgres.batch import Applier
 from mainspring.store.postgres.claims import Claims
 from mainspring.store.postgres.database import Database
@@ -27,6 +27,7 @@ from mainspring.store.postgres.transactions import PostgresTransactions
 from mainspring.store.postgres.whole import Whole
 from mainspring.store.protocol import Poke
 from mainspring.store.run_filters import POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE, Filters
+from mainspring.store.run_glances import runs_page
 from mainspring.store.telling import Telling
 from mainspring.store.tick_glances import POSTGRES_EACH, POSTGRES_SPANS
 from mainspring.store.unknown import Unknown
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from mainspring.model.records import Ending, Run, Step, Worker
     from mainspring.store.desk import Desk
+    from mainspring.store.inspection import Oddity
     from mainspring.store.ops import Op, Result
     from mainspring.store.postgres.whole import Change
     from mainspring.store.protocol import Claimed, ClaimRequest, RunFilter, SchemaReport, Signal
@@ -44,6 +46,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _CLOCK_LOOKS = 5
+_SIZE = """
+  SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  WHERE n.nspname = :schema AND c.relkind = 'r'
+"""
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _REGISTER = f"""
   INSERT INTO workers ({", ".join(sql.WORKER_COLUMNS)}) VALUES ({", ".join(":" + name for name in sql.WORKER_COLUMNS)})
@@ -69,11 +75,13 @@ _STRAND = """
 class PostgresStore:
     """A store in one schema of a PostgreSQL database. See `mainspring.store.protocol.Store` for what each verb promises."""
 
-    def __init__(self, url: str, *, schema: str = "mainspring", prepare: bool | None = None) -> None:
+    def __init__(
+        self, url: str, *, schema: str = "mainspring", prepare: bool | None = None, lease: float = 15.0
+    ) -> None:
         self.url = url
         self.at_once = None
         self._sql = Dialect(schema)
-        self._db = Database(url, prepare=prepare)
+        self._db = Database(url, prepare=prepare, lease=lease)
         origin = IdMaker(SystemClock()).new()[-10:]
         self._origin = origin
         self._applier = Applier(self._db, self._sql, origin)
@@ -112,6 +120,9 @@ class PostgresStore:
         self._db.on_loss = lambda: hear(LOST)
         self._listener = Listener(self._db, self._sql, self._origin, hear)
 
+    def blockers(self, *, everywhere: bool = False) -> list[str]:
+        return blocking.blockers(self._db, everywhere=everywhere)
+
     def clock_offset(self) -> int:
         """The midpoint between asking and hearing, of the quickest look. What is within its error counts as the same clock."""
         here = SystemClock()
@@ -123,6 +134,13 @@ class PostgresStore:
             looks.append((heard - asked, there - (asked + heard) // 2))
         took, offset = min(looks)
         return 0 if abs(offset) <= took else offset
+
+    def inspect(self, now: int, *, thorough: bool) -> list[Oddity]:
+        return list(tables.inspect(self._db, self._sql, now, thorough=thorough))
+
+    def size(self) -> int:
+        found: int = self._rows(_SIZE, schema=self._sql.name)[0][0]
+        return found
 
     def schema_report(self) -> SchemaReport:
         with self._db.connection() as db:
@@ -171,7 +189,7 @@ class PostgresStore:
             change.news.ended = {run for run, state in rows if State(state).ended}
             return len(rows)
 
-        return self._changed(stops.RETIRE_FIND, values, act)
+        return self._changed(stops.RETIRE_FIND, values, act, part=True)  # the rest is orphaned, and so found again
 
     def orphaned(self) -> list[str]:
         return [row[0] for row in self._rows(sql.ORPHANED)]
@@ -199,7 +217,7 @@ class PostgresStore:
             change.news.ended = {row[0] for row in change.rows(stops.EXPIRE)}
             return len(change.news.ended)
 
-        return self._changed(stops.EXPIRE_FIND, {"now": now}, act)
+        return self._changed(stops.EXPIRE_FIND, {"now": now}, act, part=True)
 
     def strand(self, worker: str, functions: Mapping[str, str], now: int) -> int:
         del worker, now
@@ -241,8 +259,7 @@ class PostgresStore:
         return sql.to_step(rows[0]) if rows else None
 
     def runs(self, wanted: RunFilter) -> list[Run]:
-        statement, values = self._filters.page(wanted)
-        return [sql.to_run(row) for row in self._rows(statement, **values)]
+        return runs_page(self._rows, self._filters, wanted)
 
     def _manage(self, ids: Sequence[str], now: int, act: Callable[[Desk], T]) -> T:
         return self._changed(stops.TREE_FIND, {"ids": list(ids), "now": now}, act)
@@ -270,8 +287,8 @@ class PostgresStore:
             for statement, values in work:
                 cursor.executemany(self._sql(statement), values)
 
-    def _changed(self, find: str, values: dict[str, Any], act: Callable[[Change], T]) -> T:
-        answer, news = self._whole.change(find, values, act)
+    def _changed(self, find: str, values: dict[str, Any], act: Callable[[Change], T], *, part: bool = False) -> T:
+        answer, news = self._whole.change(find, values, act, part=part)
         self._tell(news)
         return answer
 

@@ -4,6 +4,9 @@ A tree that is cancelled has its parents before its children; a child that ends 
 waited for the next row with the first one in hand would sooner or later meet somebody who goes the other way. So the set is
 locked as far as it is free; if somebody has part of it, everything is let go, that part is waited for alone, and it begins
 anew. After a while of bad luck it does wait with its hands full, in order of id: the others give up after a moment.
+
+Where the rest can be changed later, as soon as it is looked for again, the part that is free is changed (`part`): a run that a
+frozen process has locked must not hold up the recovery of all others.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _POLITE = 20
+_PART = 5
+"""How often to wait for the whole set where a part of it will do."""
 _LOCK = "SELECT id FROM runs WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE"
 
 
@@ -35,7 +40,9 @@ class Whole:
         self._sql = dialect
         self._origin = origin
 
-    def change(self, find: str, values: dict[str, Any], act: Callable[[Change], T]) -> tuple[T, News]:
+    def change(
+        self, find: str, values: dict[str, Any], act: Callable[[Change], T], *, part: bool = False
+    ) -> tuple[T, News]:
         tries = 0
         with self._db.connection() as db:
             while True:
@@ -43,7 +50,10 @@ class Whole:
                 change = Change(db, self._sql, values)
                 try:
                     with db.transaction():
-                        change.values["locked"] = self._lock(db, find, values, polite=tries <= _POLITE)
+                        polite = part or tries <= _POLITE
+                        change.values["locked"] = self._lock(
+                            db, find, values, polite=polite, part=part and tries > _PART
+                        )
                         answer = act(change)
                         if change.news.ended:
                             change.news.due = True  # some of them may be a schedule's
@@ -57,15 +67,17 @@ class Whole:
                 else:
                     return answer, change.news
 
-    def _lock(self, db: Connection, find: str, values: dict[str, Any], *, polite: bool) -> list[str]:
+    def _lock(self, db: Connection, find: str, values: dict[str, Any], *, polite: bool, part: bool) -> list[str]:
         """Lock all that is found, and look again until nothing new turns up: a locked run starts no more children.
 
-        What turns up later is out of order, so that is never waited for.
+        What turns up later is out of order, so that is never waited for. With `part`, only what is free.
         """
         locked: set[str] = set()
         lock = f"{_LOCK} SKIP LOCKED" if polite else _LOCK
         while fresh := {row[0] for row in db.execute(self._sql(find), values)} - locked:
             got = {row[0] for row in db.execute(self._sql(lock), {"ids": list(fresh)})}
+            if part:
+                return list(got)
             if got != fresh:
                 raise Held(fresh - got)
             locked |= got

@@ -19,7 +19,7 @@ from mainspring.store.ops import FAR
 from mainspring.store.protocol import Claimed
 from mainspring.store.queue_rows import to_exceptions, to_queue_with
 from mainspring.store.sqlite.by_name import ByName
-from mainspring.store.sqlite.queues import to_queue
+from mainspring.store.sqlite.queues import to_queues
 
 if TYPE_CHECKING:
     import sqlite3
@@ -38,7 +38,8 @@ _KNOWN = "WITH known (name, print) AS MATERIALIZED (SELECT key, value FROM json_
 _CLAIMABLE = """
     EXISTS (SELECT 1 FROM known WHERE name = workflow AND (:compatible OR fingerprint = '' OR fingerprint = print OR print LIKE 'patched-%'))
     AND (version IS NULL OR version = :version OR fingerprint <> '')
-    AND (stranded IS NULL OR NOT EXISTS (SELECT 1 FROM json_each(stranded, '$.versions') v WHERE v.value = :version))
+    AND CASE WHEN stranded IS NULL THEN 1 WHEN NOT json_valid(stranded) THEN 0
+      ELSE NOT EXISTS (SELECT 1 FROM json_each(stranded, '$.versions') v WHERE v.value = :version) END
 """
 _READY = f"""{_KNOWN}
   SELECT id FROM runs WHERE state = 'queued' AND queue IS NULL AND {_CLAIMABLE} ORDER BY priority, due, uid LIMIT :limit
@@ -115,7 +116,7 @@ class Claiming:
         names = [name for (name,) in self._db.execute(text.NAMES)]
         known = [name for name in names if name in request.functions]
         self._by_name = None if len(known) == len(names) else ByName(self._db, known)
-        waiting = [to_queue(row) for row in self._db.execute(text.WAITING)]
+        waiting = to_queues(self._db.execute(text.WAITING))
         if self._by_name is not None:
             waiting = [queue for queue in waiting if self._by_name.waits_in(queue.name)]
         exceptions = to_exceptions(self._db.execute(text.EXCEPTIONS).fetchall()) if waiting else {}
@@ -158,7 +159,7 @@ class Claiming:
     def _known(self, names: Iterable[str]) -> list[Queue]:
         wanted = json.dumps(sorted(names))
         rows = self._db.execute(f"{text.QUEUES} WHERE name IN (SELECT value FROM json_each(?))", (wanted,))
-        return [to_queue(row) for row in rows]
+        return to_queues(rows)
 
     def _queued(self, demands: Demands, room: int) -> list[str]:
         """Choose from the queues in turn."""
@@ -209,10 +210,15 @@ class Claiming:
         return dict(self._db.execute(text.COUNT_PLACED, {"queue": allotment.queue.name}).fetchall())
 
     def _recent(self, allotment: Allotment) -> dict[int, Recent]:
+        queue, now = allotment.queue.name, self._request.now
         found: dict[int, Recent] = {}
         for per in allotment.queue.windows:
-            values = {"queue": allotment.queue.name, "after": self._request.now - per}
-            found[per] = {name: (count, first) for name, count, first in self._db.execute(text.COUNT_RECENT, values)}
+            values = {"queue": queue, "after": now - per}
+            rows = self._db.execute(text.COUNT_RECENT, values).fetchall()
+            if text.ahead(rows, now):
+                self._db.execute(text.CLAMP_STARTS, {"queue": queue, "now": now, "ahead": now + text.AHEAD})
+                rows = self._db.execute(text.COUNT_RECENT, values).fetchall()
+            found[per] = text.recent(rows)
         return found
 
     def _note_starts(self, queue: Queue, partitions: list[str]) -> None:

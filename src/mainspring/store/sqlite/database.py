@@ -1,7 +1,7 @@
 """Connections to a SQLite file: one that writes, a few that read, and turns between processes.
 
-Writers queue twice before SQLite sees them: at a lock in the process, then at a lock file between processes. SQLite's own
-busy handler sleeps and tries again, which is unfair and slow once several processes write.
+Writers queue twice before SQLite sees them: at a lock in the process, then at a lock file between processes (`turns.py`).
+SQLite's own busy handler sleeps and tries again, which is unfair and slow once several processes write.
 """
 
 from __future__ import annotations
@@ -17,12 +17,8 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from weakref import WeakSet
 
 from mainspring.errors import InTransaction, StoreError, StoreFull, StoreReplaced, StoreUnavailable
+from mainspring.store.sqlite import turns
 from mainspring.store.sqlite.lent import Lent
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover  (no such thing on Windows: SQLite's busy handler does alone)
-    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -30,6 +26,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=sqlite3.Connection)
 
 _BUSY_SECONDS = 30.0
+_LEAST_BUSY_SECONDS = 5.0
 _UNAVAILABLE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 
 
@@ -39,7 +36,8 @@ def raise_translated(error: sqlite3.Error, path: str) -> NoReturn:
     if code == sqlite3.SQLITE_FULL:
         raise StoreFull(f"no room on the disk of {path}: {error}; work goes on when there is") from error
     if code in _UNAVAILABLE:
-        raise StoreUnavailable(f"the database {path} cannot be used now: {error}") from error
+        others = "".join(f"; {holder}" for holder in turns.holders(path)) if code == sqlite3.SQLITE_BUSY else ""
+        raise StoreUnavailable(f"the database {path} cannot be used now: {error}{others}") from error
     if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_PERM}:
         raise StoreError(f"the database {path}: {error}") from error
     raise error
@@ -94,13 +92,13 @@ class Prompt:
             self._database.leave_turn()
 
 
-_with_turns: WeakSet[Database] = WeakSet()
+_all_open: WeakSet[Database] = WeakSet()
 
 
 class Database:
     """A SQLite file, or a temporary one when `path` is empty: it vanishes on close and does not wait for the disk."""
 
-    def __init__(self, path: str, *, synchronous: str = "FULL") -> None:
+    def __init__(self, path: str, *, synchronous: str = "FULL", lease: float = 15.0) -> None:
         self._temporary = None if path else tempfile.TemporaryDirectory(prefix="mainspring-")
         self.path = str(Path(path).absolute() if self._temporary is None else Path(self._temporary.name, "memory.db"))
         """Absolute: a process that goes to another folder stays with its file."""
@@ -110,27 +108,38 @@ class Database:
         self._all: list[sqlite3.Connection] = []
         self._lending = threading.Lock()
         self._reading: set[sqlite3.Connection] = set()
-        self._turns: int | None = None
+        self._turns: turns.Turns | None = None
         self._writer: sqlite3.Connection | None = None
         self._opened: tuple[int, int] | None = None
         self._lent_to: int | None = None
         self._turn = Turn(self)
         self._taken_by: int | None = None
+        self._lease = lease
+        self._patience = _BUSY_SECONDS
 
     def open(self) -> None:
         with translated(self.path):
             folder = Path(self.path).parent
             if not folder.is_dir():
                 raise StoreUnavailable(f"there is no folder {folder} to keep the database {Path(self.path).name} in")
-            if fcntl is not None and self._temporary is None:
-                self._turns = os.open(f"{self.path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-                _with_turns.add(self)
+            if turns.POSSIBLE and self._temporary is None:
+                self._turns = self._open_turns()
+            _all_open.add(self)
             self._writer = self._connect()
             if self._writer.execute("PRAGMA journal_mode").fetchone() != ("wal",):
                 # Only then is there something to write: who has the turn may be waiting for a transaction of the caller's own.
                 with self._turn:
                     self._writer.execute("PRAGMA journal_mode = WAL")
             self._opened = None if self._temporary is not None else _identity(self.path)
+
+    def _open_turns(self) -> turns.Turns:
+        try:
+            return turns.Turns(self.path, self._lease)
+        except OSError as error:
+            raise StoreError(
+                f"the database {self.path} cannot be used: {error.strerror} for {error.filename}. A process that uses it, also one that "
+                f"only looks, needs to write to the folder {Path(self.path).parent}"
+            ) from error
 
     def close(self) -> None:
         with self._lock, self._lending:
@@ -140,7 +149,7 @@ class Database:
             self._all.clear()
             self._writer = None
             if self._turns is not None:
-                os.close(self._turns)
+                self._turns.close()
                 self._turns = None
         if self._temporary is not None:
             self._temporary.cleanup()
@@ -152,7 +161,7 @@ class Database:
         taken before it died.
         """
         if self._turns is not None:
-            os.close(self._turns)
+            self._turns.close()
         self._turns = self._writer = None
 
     @contextlib.contextmanager
@@ -218,13 +227,22 @@ class Database:
     @contextlib.contextmanager
     def read(self) -> Generator[sqlite3.Connection]:
         """A connection to read with. Several threads can have one each."""
-        with translated(self.path):
-            self._require_same_file()
-            connection = self._reader()
-            try:
-                yield connection
-            finally:
-                self._give_back(connection)
+        with translated(self.path), self.read_untranslated() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def read_untranslated(self) -> Generator[sqlite3.Connection]:
+        """The same, where errors are SQLite's own."""
+        self._require_same_file()
+        connection = self._reader()
+        try:
+            yield connection
+        finally:
+            self._give_back(connection)
+
+    def size(self) -> int:
+        """How many bytes the file has."""
+        return os.stat(self.path).st_size  # noqa: PTH116  (as below)
 
     @contextlib.contextmanager
     def snapshot(self) -> Generator[sqlite3.Connection]:
@@ -294,9 +312,12 @@ class Database:
         if self._taken_by is not None and self._has_turn():
             return
         self._lock.acquire()
-        if self._turns is not None and fcntl is not None:
+        if self._turns is not None:
             try:
-                fcntl.flock(self._turns, fcntl.LOCK_EX)
+                if self._turns.take():
+                    self._be_patient(_BUSY_SECONDS)
+                else:
+                    self._be_patient(max(_BUSY_SECONDS - self._lease, _LEAST_BUSY_SECONDS))
                 self._require_same_file()
             except BaseException:
                 self.end_turn()
@@ -318,10 +339,16 @@ class Database:
         if self._taken_by is not None and self._has_turn():
             return
         try:
-            if self._turns is not None and fcntl is not None:
-                fcntl.flock(self._turns, fcntl.LOCK_UN)
+            if self._turns is not None:
+                self._turns.give_back()
         finally:
             self._lock.release()
+
+    def _be_patient(self, seconds: float) -> None:
+        """How long SQLite waits for a lock of its own. Without the turn there has been a long wait already."""
+        if seconds != self._patience and self._writer is not None:
+            self._writer.execute(f"PRAGMA busy_timeout = {round(seconds * 1_000)}")
+            self._patience = seconds
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -333,7 +360,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _in_child() -> None:
-    for database in list(_with_turns):
+    for database in list(_all_open):
         database.leave_to_parent()
 
 

@@ -9,9 +9,10 @@ import msgspec
 from mainspring.model.queues import Limits, Queue
 from mainspring.store import queues as text
 from mainspring.store.queue_rows import counted, to_exceptions, to_json
+from mainspring.store.unreadable import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from mainspring.store.queues import QueueCounts
     from mainspring.store.sqlite.database import Database
@@ -97,7 +98,7 @@ class SqliteQueues:
         with self._db.read() as db:
             exceptions = to_exceptions(db.execute(text.EXCEPTIONS).fetchall())
             rows = db.execute(f"{text.QUEUES} ORDER BY name").fetchall()
-        return [to_queue(row, exceptions.get(row[0])) for row in rows]
+        return to_queues(rows, exceptions)
 
     def counts(self) -> dict[str, QueueCounts]:
         with self._db.read() as db:
@@ -107,6 +108,11 @@ class SqliteQueues:
         with self._db.read() as db:
             rows = db.execute(text.COUNTS).fetchall()
         return counted([row for row in rows if row[0] == queue], lambda _, partition: partition)
+
+
+def to_queues(rows: Iterable[Sequence[Any]], exceptions: dict[str, dict[str, Limits]] | None = None) -> list[Queue]:
+    """Queues from their rows, without those that cannot be read: their runs wait until somebody has repaired them."""
+    return readable("queues", rows, lambda row: to_queue(row, (exceptions or {}).get(row[0])))
 
 
 def to_queue(row: Sequence[Any], exceptions: dict[str, Limits] | None = None) -> Queue:

@@ -14,6 +14,7 @@ from mainspring.store.sqlite import stops
 from mainspring.store.sqlite.batch import Batch
 from mainspring.store.sqlite.bulk import Bulk
 from mainspring.store.sqlite.statements import INSERT_RUNS
+from mainspring.store.unreadable import readable, tick_key
 
 if TYPE_CHECKING:
     import sqlite3
@@ -41,7 +42,7 @@ _ENDED = f"""
 """
 _RUNS = f"""
   SELECT id, uid, state, reason, completed, CASE WHEN state IN {sql.ENDED} THEN output END,
-    CASE WHEN state IN {sql.ENDED} THEN error END, coalesce(json_extract(tick, '$.request'), ''), schedule
+    CASE WHEN state IN {sql.ENDED} THEN error END, coalesce(CASE WHEN json_valid(tick) THEN json_extract(tick, '$.request') END, ''), schedule
   FROM runs INDEXED BY runs_unsettled WHERE unsettled = 1 AND schedule IN {LIST} ORDER BY uid
 """
 _WAITING = f"""
@@ -115,10 +116,10 @@ def _situations(db: sqlite3.Connection, rows: Sequence[Sequence[Any]], now: int)
     found = {row[_ID]: Situation(sql.to_schedule(row[_ID:])) for row in rows}
     if with_runs := [row[_ID] for row in rows if row[0]]:
         for row in db.execute(_RUNS, (json.dumps(with_runs),)):
-            found[row[-1]].runs.append(sql.to_run_of(row[:-1]))
+            found[row[-1]].runs += readable("runs", [row], lambda row: sql.to_run_of(row[:-1]))
     if with_ticks := [row[_ID] for row in rows if row[1]]:
         for row in db.execute(_WAITING, (json.dumps(with_ticks),)):
-            found[row[0]].waiting.append(sql.to_tick(row))
+            found[row[0]].waiting += readable("ticks", [row], sql.to_tick, tick_key)
     if with_backfills := [row[_ID] for row in rows if row[2]]:
         _add_backfills(db, with_backfills, found)
     for ahead in (found[row[_ID]] for row in rows if row[4]):
@@ -134,8 +135,7 @@ def _situations(db: sqlite3.Connection, rows: Sequence[Sequence[Any]], now: int)
 
 
 def _add_backfills(db: sqlite3.Connection, schedules: list[str], found: dict[str, Situation]) -> None:
-    for row in db.execute(_BACKFILLS, (json.dumps(schedules),)).fetchall():
-        backfill = sql.to_backfill(row)
+    for backfill in readable("backfills", db.execute(_BACKFILLS, (json.dumps(schedules),)).fetchall(), sql.to_backfill):
         there = found[backfill.schedule]
         there.backfills.append(backfill)
         span = (backfill.schedule, backfill.cursor, backfill.until, MOST_TAKEN)

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from mainspring.model.schedules import Hook
 from mainspring.store import schedule_sql as sql
+from mainspring.store.rewinding import AHEAD, ANY_AHEAD, rewind
 from mainspring.store.schedules import Passed, Situation
 from mainspring.store.sqlite import schedule_work as work
 from mainspring.store.sqlite.batch import Batch
 from mainspring.store.sqlite.bulk import Bulk
+from mainspring.store.unreadable import readable, tick_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +26,7 @@ _NEXT = f"""
 """
 _HAS = """NOT EXISTS (
     SELECT 1 FROM json_each(:attributes) w
-    WHERE NOT EXISTS (SELECT 1 FROM json_each(schedules.attributes) h WHERE h.key = w.key AND h.value IS w.value))"""
+    WHERE NOT EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(schedules.attributes) THEN schedules.attributes END) h WHERE h.key = w.key AND h.value IS w.value))"""
 
 _INSERT = Bulk(
     f"INSERT INTO schedules ({', '.join(sql.SCHEDULE)}) VALUES {{rows}} ON CONFLICT (id) DO NOTHING", len(sql.SCHEDULE)
@@ -82,6 +84,13 @@ class SqliteSchedules:
         more = bool(plans) and (bool(ended) or (next_due is not None and next_due <= now))
         return Passed(len(plans), next_due, more, frozenset(sql.in_hand(plans)))
 
+    def rewind(self, now: int) -> list[str]:
+        with self._db.read() as db:
+            if db.execute(ANY_AHEAD, {"ahead": now + AHEAD}).fetchone() is None:
+                return []
+        with self._db.write() as db:
+            return rewind(lambda text, values: db.execute(text, values).fetchall(), db.execute, now)
+
     def prune(self, before: int, limit: int) -> int:
         with self._db.read() as db:  # looking takes longer than forgetting, and keeps nobody from writing
             old = db.execute(sql.PRUNABLE, {"before": before, "limit": limit}).fetchall()
@@ -116,7 +125,7 @@ class SqliteSchedules:
     def ticks(self, wanted: TickFilter) -> list[Tick]:
         statement, values = sql.ticks_page(wanted)
         with self._db.read() as db:
-            return [sql.to_tick(row) for row in db.execute(statement, values)]
+            return readable("ticks", db.execute(statement, values), sql.to_tick, tick_key)
 
     def oldest_tick(self, schedule: str) -> int | None:
         with self._db.read() as db:
@@ -130,7 +139,7 @@ class SqliteSchedules:
 
     def backfills(self, schedule: str) -> list[Backfill]:
         with self._db.read() as db:
-            return [sql.to_backfill(row) for row in db.execute(sql.BACKFILLS, {"schedule": schedule})]
+            return readable("backfills", db.execute(sql.BACKFILLS, {"schedule": schedule}), sql.to_backfill)
 
     def hooks(self) -> list[Hook]:
         with self._db.read() as db:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sqlite3
 import threading
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +17,8 @@ from mainspring.store.message_sql import SqlMessages
 from mainspring.store.ops import Written, is_checkpoint
 from mainspring.store.protocol import Poke, Signal
 from mainspring.store.run_filters import SQLITE_ATTRIBUTES, SQLITE_MESSAGE, Filters
-from mainspring.store.sqlite import stops
+from mainspring.store.run_glances import runs_page
+from mainspring.store.sqlite import schema, stops, turns
 from mainspring.store.sqlite.batch import BAD_DATA, Batch
 from mainspring.store.sqlite.claims import Claiming
 from mainspring.store.sqlite.database import Database
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from mainspring.model.records import Ending, Run, Step, Worker
     from mainspring.store.desk import Desk
+    from mainspring.store.inspection import Oddity
     from mainspring.store.ops import Op, Result
     from mainspring.store.protocol import Claimed, ClaimRequest, RunFilter, SchemaReport
 
@@ -50,12 +51,10 @@ _WATCH_SECONDS = 0.025
 _KEEN_SECONDS = 0.003
 _KEEN_LOOKS = 200
 """Who has just seen another process commit looks more often for a while: where there was one word, others follow."""
-_MIGRATIONS = migrations.load("mainspring.store.sqlite")
 _BESIDE = (
     "the tables of {url} are not there yet, or not up to date, and cannot be made while a transaction is open on the file; roll it "
     "back, and make them before: enter the app or use any other verb of it first, or run `mainspring db migrate --url {url}`"
 )
-_REMEMBER = "CREATE TABLE IF NOT EXISTS migrations (name TEXT NOT NULL PRIMARY KEY)"
 
 _STRAND = """
   UPDATE runs SET stranded = json_object('versions', json_array(), 'reason',
@@ -65,16 +64,16 @@ _STRAND = """
       ELSE 'no live worker knows ' || workflow END)
   WHERE state = 'queued' AND stranded IS NULL AND fingerprint <> ''
     AND NOT EXISTS (
-      SELECT 1 FROM workers, json_each(workers.functions) f WHERE f.key = workflow AND (f.value = fingerprint OR f.value LIKE 'patched-%'))
+      SELECT 1 FROM workers, json_each(CASE WHEN json_valid(workers.functions) THEN workers.functions END) f WHERE f.key = workflow AND (f.value = fingerprint OR f.value LIKE 'patched-%'))
 """
 
 
 class SqliteStore:
     """A store in a SQLite file. See `mainspring.store.protocol.Store` for what each verb promises."""
 
-    def __init__(self, path: str, *, url: str, synchronous: str = "FULL") -> None:
+    def __init__(self, path: str, *, url: str, synchronous: str = "FULL", lease: float = 15.0) -> None:
         self.url = url
-        self._db = Database(path, synchronous=synchronous)
+        self._db = Database(path, synchronous=synchronous, lease=lease)
         self.at_once = self._db.at_once if self._db.prompt else None
         self.functions = Functions(self._read)
         self.retention = SqliteRetention(self._db)
@@ -115,13 +114,7 @@ class SqliteStore:
 
     def _migrate(self) -> None:
         with self._db.write() as db:
-            report = _report(db)  # again: somebody else may have done it meanwhile
-            db.execute(_REMEMBER)
-            for migration in _MIGRATIONS:
-                if migration.name in report.pending:
-                    for statement in _statements(migration.sql):
-                        db.execute(statement)
-                    db.execute("INSERT INTO migrations (name) VALUES (?)", (migration.name,))
+            schema.migrate(db, self._db.path)
 
     def close(self) -> None:
         self._closing.set()
@@ -159,12 +152,27 @@ class SqliteStore:
                 hear(Signal(ready=True, ended=None, poked=None, due=True, said=None))
             seen = version
 
-    def clock_offset(self) -> int:
-        return 0
+    def blockers(self, *, everywhere: bool = False) -> list[str]:
+        del everywhere  # who writes, writes alone
+        return [str(holder) for holder in turns.holders(self._db.path)]
+
+    def clock_offset(self) -> None:
+        return None
 
     def schema_report(self) -> SchemaReport:
         with self._db.read() as db:
-            return _report(db)
+            return schema.report(db)
+
+    def inspect(self, now: int, *, thorough: bool) -> list[Oddity]:
+        return list(schema.inspect(self._rows_as_they_are, now, thorough=thorough))
+
+    def _rows_as_they_are(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        """Rows, or the database's own error: where something is wrong with it, that is what was asked for."""
+        with self._db.read_untranslated() as db:
+            return db.execute(statement, values).fetchall()
+
+    def size(self) -> int:
+        return self._db.size()
 
     # -- the committer's -----------------------------------------------------------------------------------------------
     def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
@@ -336,9 +344,7 @@ class SqliteStore:
             return db.execute(statement, values).fetchall()
 
     def runs(self, wanted: RunFilter) -> list[Run]:
-        statement, values = self._filters.page(wanted)
-        with self._db.read() as db:
-            return [sql.to_run(row) for row in db.execute(statement, values)]
+        return runs_page(self._rows, self._filters, wanted)
 
     def _manage(self, ids: Sequence[str], now: int, act: Callable[[Desk], T]) -> T:
         del ids  # whoever writes holds everything
@@ -363,24 +369,5 @@ class SqliteStore:
 
 
 def script() -> str:
-    """The whole schema as SQL that a person can read, review and run by hand; the store then finds it done."""
-    names = "\n".join(f"INSERT INTO migrations (name) VALUES ('{migration.name}');" for migration in _MIGRATIONS)
-    return f"BEGIN;\n{_REMEMBER};\n\n{migrations.as_script(_MIGRATIONS)}\n{names}\nCOMMIT;\n"
-
-
-def _report(db: sqlite3.Connection) -> SchemaReport:
-    there = db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'migrations'").fetchone()
-    applied = [row[0] for row in db.execute("SELECT name FROM migrations")] if there else []
-    return migrations.compare(_MIGRATIONS, applied)
-
-
-def _statements(script: str) -> list[str]:
-    """The statements of a script; `executescript` would commit the transaction they are to be part of."""
-    found: list[str] = []
-    pending = ""
-    for line in script.splitlines(keepends=True):
-        pending += line
-        if sqlite3.complete_statement(pending):
-            found.append(pending)
-            pending = ""
-    return found
+    """The whole schema as SQL."""
+    return schema.script()

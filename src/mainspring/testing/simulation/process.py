@@ -62,6 +62,13 @@ class SimulatedClock:
         del chore
         return _Alarm(self, when, loop, ring)
 
+    @property
+    def doubtful(self) -> bool:
+        return False
+
+    def confirm(self) -> None:
+        pass
+
     def busy(self) -> None:
         pass
 

@@ -1,0 +1,110 @@
+"""A process that is forked in the middle of a run is not a second worker.
+
+The child has one thread, in the middle of a user's function, and all objects of its parent: the engine, the committer, connections
+whose sockets the parent goes on using. What the function comes to in the child is of no concern to the run. So the child ends where
+the function ends, and where it would go on in the event loop of its parent. Until then it is outside of any run: it may use the
+app as any other process, over a connection of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from mainspring.engine.context import Line, StepScope, TransactionScope, current
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable, Callable
+
+R = TypeVar("R")
+
+_ADVICE = (
+    "a process that was forked inside a run cannot go on in the event loop of its parent, and ends here; "
+    "leave it with os._exit, or use multiprocessing or subprocess"
+)
+
+
+def call_here(fn: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+    """Call a user's function. A child that it forks does not come back from it."""
+    pid = os.getpid()
+    try:
+        value = fn(*args, **kwargs)
+    except BaseException as error:
+        if os.getpid() != pid:
+            end(error)
+        raise
+    if os.getpid() != pid:
+        end(None)
+    return value
+
+
+async def await_here(work: Awaitable[R]) -> R:
+    """The same for one that is awaited."""
+    pid = os.getpid()
+    try:
+        value = await work
+    except BaseException as error:
+        if os.getpid() != pid:
+            end(error)
+        raise
+    if os.getpid() != pid:
+        end(None)
+    return value
+
+
+def end(error: BaseException | None) -> NoReturn:
+    """End this process as the interpreter would: without an exception, by `sys.exit`, or by any other exception."""
+    code = 0
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)  # noqa: T201
+    elif error is not None:
+        traceback.print_exception(error)
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code & 0xFF)
+
+
+def _in_child() -> None:
+    where = current.get()
+    if where is None:
+        return
+    current.set(None)
+    step = where.step if isinstance(where, TransactionScope) else where
+    engine = step.execution.engine if isinstance(step, (Line, StepScope)) else None
+    if engine is not None and engine.on_loop_thread(threading.get_ident()):
+        _close_loop(engine.loop)
+
+
+def _close_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Let the loop do nothing more in this process. Loops that are not asyncio's own cannot be told."""
+    for name, value in (("_run_once", _stop_here), ("_ready", _Nothing())):
+        with contextlib.suppress(AttributeError, TypeError):
+            setattr(loop, name, value)
+
+
+def _stop_here(*_: object) -> NoReturn:
+    print(_ADVICE, file=sys.stderr)  # noqa: T201
+    end(SystemExit(1))
+
+
+class _Nothing:
+    """Stands in for what a loop has to do next."""
+
+    append = extend = appendleft = staticmethod(lambda *_: None)
+    popleft = staticmethod(_stop_here)
+
+    def __len__(self) -> int:
+        return 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

@@ -1,0 +1,46 @@
+"""Looking for what should not be so in a database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainspring.errors import StoreError
+from mainspring.operations.declared import check
+from mainspring.operations.pages import AT_ONCE
+from mainspring.store.inspection import Oddity
+from mainspring.store.schedules import ScheduleFilter
+from mainspring.store.unreadable import FAULTS, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mainspring.store.protocol import Store
+
+LARGE = 2**30
+"""Bytes. What is larger is read only by those who ask for it."""
+
+
+def is_large(store: Store) -> bool:
+    return store.size() > LARGE
+
+
+def inspect(store: Store, now: int, *, thorough: bool | None) -> list[Oddity]:
+    """What is in a database and should not be so."""
+    found = store.inspect(now, thorough=not is_large(store) if thorough is None else thorough)
+    try:
+        return [*found, *_schedules(store)]
+    except StoreError as error:
+        return [*found, Oddity("unreadable", f"table schedules: {error}", "mainspring db check")]
+
+
+def _schedules(store: Store) -> Iterator[Oddity]:
+    """Schedules for which no plan can be made."""
+    after: str | None = None
+    while page := store.schedules.page(ScheduleFilter(after=after, limit=AT_ONCE)):
+        for row in page:
+            try:
+                check(row)
+            except FAULTS as error:
+                hint = f"repair its spec, policy, action, input or skips in that row, or delete the row; then declare {row.id} anew"
+                yield Oddity("unreadable", f"table schedules, row {row.id}: {describe(error)}", hint)
+        after = page[-1].id
