@@ -204,11 +204,18 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
         limit = asyncio.timeout(call.timeout / SECOND)
         try:
             async with limit:
-                return await work
+                value = await work
         except TimeoutError:
             if limit.expired():
                 raise _timed_out(effect) from None
             raise
+        except Exception as error:
+            if limit.expired():
+                raise _timed_out(effect) from error
+            raise
+        if limit.expired():  # the step has swallowed the cancellation; what it made of it came too late
+            raise _timed_out(effect)
+        return value
     finally:
         ex.invoking -= 1
         clock.idle()

@@ -141,6 +141,11 @@ def make(
     bound = Bound.CLASS if is_class_method else Bound.INSTANCE if _first_of_method(fn) == "self" else Bound.NOT
     if at_most_once and kind == "workflow" and Retry.of(retry).attempts > 1:
         raise InvalidInput(f"{title!r} is never started a second time (at_most_once), so it cannot be retried")
+    if interruptible and not inspect.iscoroutinefunction(fn):
+        raise InvalidInput(
+            f"{title!r} is a `def` {kind}, which works on a thread and cannot be interrupted; write it as `async def`, or leave "
+            "out interruptible"
+        )
     place = None if kind != "transaction" else 0 if bound is Bound.NOT else 1
     if isolation is not None and isolation not in ISOLATION:
         raise InvalidInput(f"{title!r}: isolation is one of {', '.join(ISOLATION)}, not {isolation!r}")
