@@ -256,6 +256,8 @@ class Worker:
         if signal.lost:
             self._call_soon(self._attendant.missed)
         mine = signal.poked is None or self.engine.worker_id in signal.poked
+        if signal.stops and mine:
+            self.engine.heed_stops(signal.stops)
         ended = signal.ended is None or bool(signal.ended)
         if ended and self._claimer.note_ends():
             self._call_soon(self._claimer.kick)

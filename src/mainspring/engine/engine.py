@@ -103,6 +103,8 @@ class Engine:
         self.places = Places(self)
         self.stopping = Stopping(self)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._stopped_early: dict[str, Poke] = {}
+        """Runs that were stopped between being claimed or started and being set off."""
         self.launches = 0
         """How often a run was set off here."""
 
@@ -166,6 +168,9 @@ class Engine:
         if not ex.function.is_async:
             self.places.count_thread(1)
             self.clock.busy()
+        early = self._stopped_early.pop(ex.id, None)
+        if early is not None and early.epoch >= ex.epoch:
+            self._stopped(ex, early)
         ex.root = self._create(self._run(ex), f"mainspring {ex.id}")
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -266,20 +271,37 @@ class Engine:
         self._on_end(ending)
 
     # -- from outside --------------------------------------------------------------------------------------------------
+    def heed_stops(self, stops: Iterable[Poke]) -> None:
+        """Runs in hand were stopped by a commit of this process: nothing of them begins from now on. From any thread."""
+        for poke in stops:
+            ex = self.executions.get(poke.run)
+            if ex is not None:
+                self._stopped(ex, poke)
+            else:  # claimed or started, and not set off yet; or just over
+                self._stopped_early[poke.run] = poke
+                self.here(self._forget_stop_later, poke)
+
+    def _forget_stop_later(self, poke: Poke) -> None:
+        def forget() -> None:
+            if self._stopped_early.get(poke.run) is poke:
+                del self._stopped_early[poke.run]
+
+        self.loop.call_later(self.patience, forget)
+
+    def _stopped(self, ex: Execution, poke: Poke) -> bool:
+        """Halt a run that was stopped, or is another's by now; whether it was."""
+        if poke.epoch != ex.epoch or poke.state.ended:
+            self.stopping.halt(ex, Lost())
+        elif poke.state is State.CANCELLING:
+            self.stopping.halt(ex, Stopped(poke.reason))
+        else:
+            return False
+        return True
+
     async def attend(self, pokes: list[Poke]) -> None:
         """React to what happened to runs in hand."""
-        curious: list[Execution] = []
-        for poke in pokes:
-            ex = self.executions.get(poke.run)
-            if ex is None:
-                continue
-            if poke.epoch != ex.epoch or poke.state.ended:
-                self.stopping.halt(ex, Lost())
-            elif poke.state is State.CANCELLING:
-                self.stopping.halt(ex, Stopped(poke.reason))
-            else:
-                curious.append(ex)
-        await self._look_around(curious)
+        found = ((self.executions.get(poke.run), poke) for poke in pokes)
+        await self._look_around([ex for ex, poke in found if ex is not None and not self._stopped(ex, poke)])
 
     async def _look_around(self, curious: list[Execution]) -> None:
         """Something that these runs wait for may have happened."""

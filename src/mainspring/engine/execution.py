@@ -119,6 +119,7 @@ class Execution:
         begun = run.since if run.attempts and run.since is not None else run.started
         self.last_time = begun if begun is not None else run.created
         self.halted: Halt | None = None
+        """It was taken from its code: no operation acts from now on. Set by any thread, through `Stopping.halt`."""
         self.undoable = bool(steps) and any(step.kind == "undo" for step in steps)
         """It has entered a scope, so there may be something to undo when it is stopped."""
         self.scopes = 0
@@ -301,11 +302,8 @@ class Execution:
         self.tasks.pop(task, None)
 
     # -- ending --------------------------------------------------------------------------------------------------------
-    def halt(self, signal: Halt) -> None:
-        """Take the run away from its code: every wait ends with the signal and no operation acts from now on."""
-        if self.halted is not None:
-            return
-        self.halted = signal
+    def end_waits(self, signal: Halt) -> None:
+        """The run was halted: every wait ends with the signal."""
         self.rest_due = self.next_due()
         self.delivery.fail(signal)
         for task in self.interruptible:

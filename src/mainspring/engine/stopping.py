@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -23,17 +24,24 @@ class Stopping:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._deciding = threading.Lock()
+        """Of several signals for one run the first counts."""
 
     def halt(self, ex: Execution, signal: Halt) -> None:
-        """Take a run from its code. From any thread."""
-        self._engine.here(self._halt, ex, signal)
-
-    def _halt(self, ex: Execution, signal: Halt) -> None:
+        """Take a run from its code. From any thread: no operation begins from now on, and waits end as soon as the loop gets to it."""
         if ex.unwinding is not None and isinstance(signal, Stopped):
             return  # it is being stopped
-        if isinstance(signal, Stopped) and ex.halted is None:
+        with self._deciding:
+            first = ex.halted is None
+            if first:
+                ex.halted = signal
+        if first:
+            self._engine.here(self._halt, ex, signal)
+
+    def _halt(self, ex: Execution, signal: Halt) -> None:
+        if isinstance(signal, Stopped):
             self._engine.changed(ex, "run.cancelling", signal.args[0] if signal.args else None)
-        ex.halt(signal)
+        ex.end_waits(signal)
         self._engine.loop.call_later(self._engine.patience, self._press, ex.id, ex.epoch)
 
     def _press(self, run_id: str, epoch: int) -> None:

@@ -82,6 +82,6 @@ def continue_as(ex: Execution, position: str, text: str) -> Flow:
     if ex.halted is not None:
         raise ex.halted
     yield from frontier(ex, position)
-    signal = ex.halted = Continued(text)
+    signal = Continued(text)
     ex.engine.stopping.halt(ex, signal)
-    raise signal
+    raise ex.halted or signal

@@ -125,6 +125,8 @@ class Signal(Struct, frozen=True):
     """Runs that ended; None: some did, unknown which."""
     poked: frozenset[str] | None = frozenset()
     """Workers whose runs were poked; None: perhaps anybody's."""
+    stops: tuple[Poke, ...] = ()
+    """Runs owned by workers that this commit has stopped. Only a commit of this process says so: others are told by pokes."""
     said: frozenset[Heard] | None = frozenset()
     """What was said; None: something was, unknown what."""
     due: bool = False

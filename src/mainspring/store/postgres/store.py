@@ -27,6 +27,7 @@ from mainspring.store.postgres.transactions import PostgresTransactions
 from mainspring.store.postgres.whole import Whole
 from mainspring.store.protocol import Poke
 from mainspring.store.run_filters import POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE, Filters
+from mainspring.store.stopped import Stops
 from mainspring.store.telling import Telling
 from mainspring.store.tick_glances import POSTGRES_EACH, POSTGRES_SPANS
 from mainspring.store.unknown import Unknown
@@ -208,20 +209,21 @@ class PostgresStore:
     # -- from anywhere -------------------------------------------------------------------------------------------------
     def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
         def act(change: Change) -> dict[str, bool]:
-            in_hand: dict[str, str] = dict(change.rows(stops.CANCEL_IN_HAND))
+            in_hand = Stops(change.rows(stops.CANCEL_IN_HAND), State.CANCELLING, reason)
             later = {row[0] for row in change.rows(stops.CANCEL_UNDOABLE)}
             change.news.ready = bool(later)
             change.news.ended = {row[0] for row in change.rows(stops.CANCEL_AT_ONCE)}
-            change.news.poked = set(in_hand.values())
-            return {run: run in in_hand or run in later or run in change.news.ended for run in ids}
+            change.news.poked, change.news.stops = in_hand.owners, in_hand.pokes
+            return {run: run in in_hand.runs or run in later or run in change.news.ended for run in ids}
 
         return self._changed(stops.TREE_FIND, {"ids": list(ids), "reason": reason, "now": now}, act)
 
     def terminate(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
         def act(change: Change) -> dict[str, bool]:
             rows = change.rows(stops.TERMINATE)
-            change.news.ended = {run for run, _ in rows}
-            change.news.poked = {owner for _, owner in rows if owner is not None}
+            owned = Stops(rows, State.CANCELLED, reason)
+            change.news.ended = {row[0] for row in rows}
+            change.news.poked, change.news.stops = owned.owners, owned.pokes
             return {run: run in change.news.ended for run in ids}
 
         return self._changed(stops.TREE_FIND, {"ids": list(ids), "reason": reason, "now": now}, act)

@@ -29,6 +29,7 @@ from mainspring.store.sqlite.schedules import SqliteSchedules
 from mainspring.store.sqlite.statements import ENDING
 from mainspring.store.sqlite.step_writes import checkpoint
 from mainspring.store.sqlite.transactions import SqliteTransactions
+from mainspring.store.stopped import Stops
 from mainspring.store.telling import Telling
 from mainspring.store.tick_glances import SQLITE_SPANS
 from mainspring.store.unknown import Unknown
@@ -290,25 +291,26 @@ class SqliteStore:
     def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
         values = {"ids": json.dumps(list(ids)), "reason": reason, "now": now}
         with self._db.write() as db:
-            in_hand = dict(db.execute(stops.CANCEL_IN_HAND, values).fetchall())
+            in_hand = Stops(db.execute(stops.CANCEL_IN_HAND, values).fetchall(), State.CANCELLING, reason)
             later = {row[0] for row in db.execute(stops.CANCEL_UNDOABLE, values).fetchall()}
             at_once = {row[0] for row in db.execute(stops.CANCEL_AT_ONCE, values)}
             batch = Batch(db, now)
             batch.ready = bool(later)
             batch.ended = at_once
             batch.due = bool(at_once)
-            batch.poked = set(in_hand.values())
+            batch.poked, batch.stops = in_hand.owners, in_hand.pokes
             batch.unblock(at_once)
         self._tell(batch)
-        return {run: run in in_hand or run in at_once or run in later for run in ids}
+        return {run: run in in_hand.runs or run in at_once or run in later for run in ids}
 
     def terminate(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
         with self._db.write() as db:
             rows = db.execute(stops.TERMINATE, {"ids": json.dumps(list(ids)), "reason": reason, "now": now}).fetchall()
             batch = Batch(db, now)
-            batch.ended = {run for run, _ in rows}
+            batch.ended = {row[0] for row in rows}
             batch.due = bool(rows)
-            batch.poked = {owner for _, owner in rows if owner is not None}
+            owned = Stops(rows, State.CANCELLED, reason)
+            batch.poked, batch.stops = owned.owners, owned.pokes
             batch.unblock(batch.ended)
         self._tell(batch)
         return {run: run in batch.ended for run in ids}
