@@ -16,11 +16,12 @@ from mainspring.model.clock import SECOND
 from mainspring.operations.functions import FunctionViews, ScheduledFunction, ScheduledFunctions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine
 
     from mainspring.app.functions import Call
     from mainspring.app.options import Duration, Moment
     from mainspring.app.runtime import Runtime
+    from mainspring.operations.run_filters import Texts
 
 R = TypeVar("R")
 log = logging.getLogger("mainspring.app")
@@ -115,8 +116,8 @@ class FunctionVerbs:
     def list(
         self,
         /,
-        name: str | None = None,
-        state: str | Sequence[str] = (),
+        name: Texts = None,
+        state: Texts = (),
         due_before: Moment | None = None,
         due_after: Moment | None = None,
         limit: int = 50,
@@ -134,7 +135,7 @@ class FunctionVerbs:
     def cancel_all(
         self,
         /,
-        name: str | None = None,
+        name: Texts = None,
         before: Moment | None = None,
         after: Moment | None = None,
         reason: str | None = None,

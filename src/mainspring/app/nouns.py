@@ -199,7 +199,7 @@ class RunVerbs(_Noun):
         *,
         fences: bool = False,
     ) -> Coroutine[Any, Any, dict[str, bool]]:
-        wanted: RunFilters = {"ids": ids, **filters}
+        wanted: RunFilters = {"ids": ids or None, **filters}
         found = change_found(
             self._runtime,
             f"runs.{verb}",
@@ -276,7 +276,7 @@ class RunVerbs(_Noun):
 
     @dual
     def aggregate(
-        self, /, by: Sequence[str] = ("state",), *, bucket: Duration | None = None, **filters: Unpack[RunFilters]
+        self, /, by: str | Sequence[str] = ("state",), *, bucket: Duration | None = None, **filters: Unpack[RunFilters]
     ) -> Coroutine[Any, Any, _Figures]:
         """Figures of runs (how many, how long they waited, how long they took) by state, workflow, queue, version, schedule,
         kind or reason, and by spans of the time at which they were created.

@@ -11,6 +11,7 @@ from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.ids import IdMaker, check_run_id
 from mainspring.model.states import LIVE, State
+from mainspring.operations.filter_values import text, texts
 from mainspring.operations.many import act_on
 from mainspring.operations.run_filters import run_filter
 from mainspring.store.exports import FORMAT
@@ -143,7 +144,7 @@ class Managing:
         if not filters:
             return act(chosen) if chosen else {}
         whole = cast("Store", self._store)  # whoever names no runs is not inside a transaction
-        return act_on(whole, {"ids": chosen, **filters}, ACTS_ON[verb], act)
+        return act_on(whole, {"ids": chosen or None, **filters}, ACTS_ON[verb], act)
 
     def fork(
         self,
@@ -206,16 +207,17 @@ class Managing:
 
     # -- figures -------------------------------------------------------------------------------------------------------
     def aggregate(
-        self, by: Sequence[str] = ("state",), bucket: timedelta | None = None, filters: RunFilters | None = None
+        self, by: str | Sequence[str] = ("state",), bucket: timedelta | None = None, filters: RunFilters | None = None
     ) -> list[Figures]:
         """Figures of runs by state, workflow, queue … and by spans of the time at which they were created."""
+        by = texts("by", by)
         unknown = [name for name in by if name not in GROUPS]
         if unknown:
             raise InvalidInput(f"there are no figures by {', '.join(unknown)}; there are by {', '.join(GROUPS)}")
         span = None if bucket is None else int(bucket.total_seconds() * SECOND)
         if span is not None and span < SECOND:
             raise InvalidInput(f"a span of time is at least a second, not {bucket}")
-        found = self._store.management.aggregate(run_filter(filters or {}), tuple(by), span)
+        found = self._store.management.aggregate(run_filter(filters or {}), by, span)
         return [_figures(row, by, spans=span is not None) for row in found]
 
 
@@ -223,9 +225,7 @@ def check_reason(reason: str | None) -> str | None:
     """A reason that somebody gives. One of them is the library's own: whoever waits is told by it that a run's time was over."""
     if reason == "timeout":
         raise InvalidInput("the reason 'timeout' is that of runs whose time is over; say it in other words")
-    if reason is not None and "\0" in reason:
-        raise InvalidInput("a reason is text, without zero characters")
-    return reason
+    return text("reason", reason)
 
 
 def records_of(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

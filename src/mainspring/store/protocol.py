@@ -86,23 +86,23 @@ class Poke(Struct, frozen=True):
 class RunFilter(Struct, frozen=True):
     """Which runs to list, newest first. `before` is the uid of the last one of the page before.
 
-    Times are microseconds; each span begins with its first and ends before its second.
+    Times are microseconds; each span begins with its first and ends before its second. Of several texts one has to fit.
     """
 
     states: Sequence[str] = ()
-    workflow: str | None = None
-    id_prefix: str | None = None
-    parent: str | None = None
+    workflow: Sequence[str] = ()
+    id_prefix: Sequence[str] = ()
+    parent: Sequence[str] = ()
     stranded: bool | None = None
     before: str | None = None
     limit: int = 50
     ids: Sequence[str] = ()
-    kind: str | None = None
-    queue: str | None = None
-    key: str | None = None
-    schedule: str | None = None
-    version: str | None = None
-    forked_from: str | None = None
+    kind: Sequence[str] = ()
+    queue: Sequence[str] = ()
+    key: Sequence[str] = ()
+    schedule: Sequence[str] = ()
+    version: Sequence[str] = ()
+    forked_from: Sequence[str] = ()
     attributes: str | None = None
     """A JSON object: runs that have all of these."""
     created: tuple[int | None, int | None] = (None, None)
@@ -110,7 +110,7 @@ class RunFilter(Struct, frozen=True):
     completed: tuple[int | None, int | None] = (None, None)
     due: tuple[int | None, int | None] = (None, None)
     few_by: Literal["", "states", "workflow", "prefix"] = ""
-    """There are few runs in these states (none of them an end), of this workflow, or with this prefix: to find them by that is quicker
+    """There are few runs in these states (none of them an end), of these workflows, or with these prefixes: to find them by that is quicker
     than to go through all."""
     since: str | None = None
     """The uid of the oldest run that comes into question."""

@@ -29,13 +29,13 @@ class RunQuery(Struct):
     """Which runs."""
 
     state: list[StateName] = field(default_factory=list[StateName])
-    workflow: Text | None = None
-    id_prefix: Text | None = None
-    queue: Text | None = None
-    schedule: Text | None = None
-    version: Text | None = None
-    parent: Id | None = None
-    forked_from: Id | None = None
+    workflow: list[Text] = field(default_factory=list[Text])
+    id_prefix: list[Text] = field(default_factory=list[Text])
+    queue: list[Text] = field(default_factory=list[Text])
+    schedule: list[Text] = field(default_factory=list[Text])
+    version: list[Text] = field(default_factory=list[Text])
+    parent: list[Id] = field(default_factory=list[Id])
+    forked_from: list[Id] = field(default_factory=list[Id])
     attributes: (
         Annotated[str, Meta(max_length=2_000, description="A JSON object: runs that have all of it.")] | None
     ) = None
@@ -96,7 +96,7 @@ class Forking(Chosen):
 def runs(scene: Scene, query: RunQuery) -> RunList:
     """A page of runs, newest first."""
     found = scene.operations.runs.glance(
-        state=tuple(query.state),
+        state=query.state,
         workflow=query.workflow,
         id_prefix=query.id_prefix,
         queue=query.queue,
