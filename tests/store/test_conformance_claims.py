@@ -44,7 +44,9 @@ def test_a_run_has_not_started_before_it_was_created(store: Store) -> None:
     """The time of a claim is read before the claim: a run may come in between, also from a machine whose clock is ahead."""
     store.queues.set(Queue("q", Limits(concurrency=5), created=NOW))
     names = {"wf": "print-1"}
-    start(store, run("plain", created=NOW + 3), run("queued", queue="q", created=NOW + 3), run("other", workflow="other"))
+    start(
+        store, run("plain", created=NOW + 3), run("queued", queue="q", created=NOW + 3), run("other", workflow="other")
+    )
     taken = store.claim(request(functions=names, now=NOW, admit=admit)).claims
     taken += store.claim(request(functions=names, now=NOW, admit=admit)).claims  # by names, now that it knows of others
     assert {each.run.id: each.run.started for each in taken} == {"plain": NOW + 3, "queued": NOW + 3}

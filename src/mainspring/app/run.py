@@ -133,9 +133,12 @@ class CurrentRun:
 
     @property
     def attempt(self) -> int:
-        """Inside a step: the number of this attempt of the step, from 1. In a workflow: that of this attempt of the run."""
+        """Inside a step: the number of this attempt of the step, from 1. In a workflow: that of this attempt of the run.
+
+        In a step that is a run of its own, attempts of both are counted together.
+        """
         where = here()
-        return where.attempt if isinstance(where, StepScope) else where.execution.run.attempts + 1
+        return where.attempt if isinstance(where, StepScope) else where.execution.run.attempts
 
     @property
     def version(self) -> str | None:

@@ -145,7 +145,9 @@ class Engine:
             schedule,
             tick,
             priority=new.priority,
+            attempts=1,
             retry=new.retry,
+            since=new.created,
         )
         self.here(self.launch, Execution(self, run, self.registry.get(run.workflow), []))
 

@@ -64,7 +64,7 @@ class RunInfo:
     partition: str = ""
     key: str | None = None
     attempts: int = 0
-    """How often it has failed so far."""
+    """How many attempts were made, with the one that is under way. An operator's `retry` or `resume` begins to count anew."""
     forked_from: str | None = None
     forked_at: str | None = None
     """The position of the first operation that was not copied from there."""

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
 RUN_COLUMNS = Run.__struct_fields__
 STEP_COLUMNS = Step.__struct_fields__
-NEW_RUN_COLUMNS = (*(name for name in NewRun.__struct_fields__ if name != "key_mode"), "started", "epoch")
+NEW_RUN_COLUMNS = (
+    *(name for name in NewRun.__struct_fields__ if name != "key_mode"),
+    "started",
+    "since",
+    "epoch",
+    "attempts",
+)
 WORKER_COLUMNS = (
     "id",
     "host",
@@ -75,7 +81,7 @@ UNWIND = """
 
 def run_values(run: NewRun) -> tuple[Any, ...]:
     """The row of a new run, in the order of NEW_RUN_COLUMNS. One that begins in hand has been claimed once."""
-    in_hand = run.owner is not None
+    begun, once = (run.created, 1) if run.owner is not None else (None, 0)
     return (
         run.id,
         run.uid,
@@ -100,8 +106,10 @@ def run_values(run: NewRun) -> tuple[Any, ...]:
         run.key,
         run.retry,
         run.latest,
-        run.created if in_hand else None,
-        1 if in_hand else 0,
+        begun,
+        begun,
+        once,
+        once,
     )
 
 
