@@ -44,7 +44,8 @@ ACTS_ON: dict[str, tuple[State, ...]] = {
     "fail": NOT_IN_HAND,
     "reschedule": NOT_BEGUN,
 }
-"""The states of the runs to which each verb can be done: those that it is done to when a filter names none."""
+"""The states of the runs to which each verb is done when a filter names none. `complete`, `fail` and `reschedule` can also be done to
+failed runs, but only by id or with that state: the failures of a whole history are not meant by the name of a queue."""
 
 
 def without_result(workflow: str) -> str:
@@ -114,7 +115,7 @@ class Managing:
         reason: str | None = None,
         filters: RunTraits | None = None,
     ) -> dict[str, bool]:
-        """End runs that no worker has in hand as if they had succeeded. False: ended, in hand, or unknown.
+        """End runs that no worker owns, or that have failed, as if they had succeeded. False: ended otherwise, owned, or unknown.
 
         `output` says, given the name of a function, what is stored as the result of its runs. What it raises changes nothing.
         """
@@ -124,12 +125,25 @@ class Managing:
         )
 
     def fail(self, ids: Sequence[str], reason: str | None = None, filters: RunTraits | None = None) -> dict[str, bool]:
-        """End runs that no worker has in hand as failed, for good. False: ended, in hand, or unknown."""
+        """End runs that no worker owns as failed, for good; mark those that have failed with the reason.
+
+        False: ended otherwise, owned, or unknown.
+        """
         why = check_reason(reason) or "marked as failed by hand"
         return self._to("fail", ids, filters, lambda chosen: self._desk.fail(chosen, why, self._clock.now()))
 
     def reschedule(self, ids: Sequence[str], move: Move, filters: RunTraits | None = None) -> dict[str, bool]:
-        """Change when runs begin that have not begun, or are to be tried again. False: begun, ended, or unknown."""
+        """Change when runs begin that have not begun, or are to be tried again, and retry failed ones at that time.
+
+        False: begun, ended otherwise, or unknown.
+        """
+        for name, value, least in (("priority", move.priority, -(2**63)), ("attempts", move.attempts, 0)):
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63
+            ):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidInput(
+                    f"reschedule: {name} is a whole number{' from 0' if not least else ''}, not {value!r}"
+                )
         return self._to(
             "reschedule", ids, filters, lambda chosen: self._desk.reschedule(chosen, move, self._clock.now())
         )
