@@ -6,12 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from mainspring.app.new_runs import new_run
+from mainspring.codec import check_size
 from mainspring.engine import flows
 from mainspring.engine.drivers import drive, drive_blocking
 from mainspring.engine.flows import StepCall
 from mainspring.engine.registry import Bound
 from mainspring.engine.transactions import TransactionCall, transaction
-from mainspring.errors import InvalidInput, TooLarge
+from mainspring.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -45,11 +46,7 @@ class Calls:
             args = (self._receiver_name(function, args[0]), *args[1:])
         text = function.codec.bind_and_encode(args, call.kwargs)
         limit = self._runtime.settings.value_bytes
-        if len(text) > limit:
-            raise TooLarge(
-                f"the arguments of {function.name!r} have {len(text):,} characters as JSON; the limit is {limit:,}"
-            )
-        return text
+        return check_size(text, (args, call.kwargs), limit, f"the arguments of {function.name!r}")
 
     def _receiver_name(self, function: Function, receiver: Any) -> str:
         if function.bound is Bound.CLASS:

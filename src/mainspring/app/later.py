@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from mainspring.app.changing import change_found
 from mainspring.app.dual import dual
 from mainspring.app.options import micros, moment
+from mainspring.codec import size_of
 from mainspring.engine.branches import ours
 from mainspring.engine.context import TransactionScope, current
 from mainspring.errors import InvalidInput, TooLarge
@@ -69,18 +70,19 @@ def spend(runtime: Runtime, call: Call[Any], text: str) -> None:
             f"too many functions are scheduled in one execution (limit: {settings.schedule_functions:,}, setting "
             f"schedule_functions); {call.name!r} was one too many"
         )
-    if quota.size + len(text) > settings.schedule_bytes:
+    size = size_of(text, (call.args, call.kwargs))
+    if quota.size + size > settings.schedule_bytes:
         raise TooLarge(
             f"the arguments of the functions that are scheduled in one execution are too large (limit: "
-            f"{settings.schedule_bytes:,} characters as JSON, setting schedule_bytes); those of {call.name!r} were too much"
+            f"{settings.schedule_bytes:,} bytes, setting schedule_bytes); those of {call.name!r} were too much"
         )
     before = max(quota.functions / settings.schedule_functions, quota.size / settings.schedule_bytes)
     quota.functions += 1
-    quota.size += len(text)
+    quota.size += size
     after = max(quota.functions / settings.schedule_functions, quota.size / settings.schedule_bytes)
     if before < _NEARLY <= after:
         log.warning(
-            "one execution has scheduled %d functions with %d characters of arguments: the limits are %d and %d",
+            "one execution has scheduled %d functions with %d bytes of arguments: the limits are %d and %d",
             quota.functions,
             quota.size,
             settings.schedule_functions,

@@ -219,7 +219,9 @@ class CurrentRun:
             raise InvalidInput(f"{ex.function.name!r} is started at most once, so it cannot begin anew")
         if ex.function.bound is not Bound.NOT:
             args = (ex.function.codec.decode(ex.run.input)[0][0], *args)
-        text = ex.engine.check_size(ex.function.codec.bind_and_encode(args, kwargs), "the input")
+        text = ex.engine.check_size(
+            ex.function.codec.bind_and_encode(args, kwargs), (args, kwargs), f"the arguments of {ex.function.name!r}"
+        )
         ex.outstanding += 1
         return drive(ex, undoing.continue_as(ex, line.next_position(), text))
 

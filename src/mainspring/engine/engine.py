@@ -13,7 +13,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from mainspring.codec import encode_exception, in_a_line
+from mainspring.codec import check_size, encode_exception, in_a_line
 from mainspring.engine.execution import Execution
 from mainspring.engine.parking import Parking
 from mainspring.engine.places import Places
@@ -22,7 +22,7 @@ from mainspring.engine.signals import HandedBack, Lost, Stopped
 from mainspring.engine.stopping import Stopping
 from mainspring.engine.timers import Timers
 from mainspring.engine.waits import Waits
-from mainspring.errors import StoreError, StoreUnavailable, TooLarge
+from mainspring.errors import StoreError, StoreUnavailable
 from mainspring.model.records import Ending, Run
 from mainspring.model.states import State
 from mainspring.store.ops import Finish, Verdict
@@ -395,8 +395,6 @@ class Engine:
             self.clock.idle()
         return await self.in_thread(work, *args)
 
-    def check_size(self, text: str, what: str) -> str:
-        limit = self.settings.value_bytes
-        if len(text) > limit:
-            raise TooLarge(f"{what} has {len(text):,} characters as JSON; the limit is {limit:,} (setting value_bytes)")
-        return text
+    def check_size(self, text: str, value: object, what: str) -> str:
+        """The text of a value, unless that is larger than the setting allows."""
+        return check_size(text, value, self.settings.value_bytes, what)

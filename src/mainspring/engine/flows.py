@@ -99,7 +99,7 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
         record.attempts += 1  # once it is over: an attempt that a crash cuts off does not count
         try:
             value = yield Invoke(call, position, record.attempts)
-            text = ex.engine.check_size(call.result.encode(value), f"the result of step {call.name!r}")
+            text = ex.engine.check_size(call.result.encode(value), value, f"the result of step {call.name!r}")
         except Exception as caught:  # noqa: BLE001  (whatever the user's function raises is the outcome)
             error = caught
         else:

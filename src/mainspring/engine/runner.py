@@ -198,7 +198,7 @@ def _finish_of(ex: Execution, value: Any, error: BaseException | None) -> Finish
     if error is None:
         try:
             text = ex.function.codec.result.encode(value)
-            finish.output = ex.engine.check_size(text, f"the result of {ex.function.name!r}")
+            finish.output = ex.engine.check_size(text, value, f"the result of {ex.function.name!r}")
         except MainspringError as refused:
             error = refused
     if error is not None:
