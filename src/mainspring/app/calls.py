@@ -59,6 +59,11 @@ class Calls:
             'name it with app.instance("name", obj)'
         )
 
+    def methods(self) -> dict[str, list[str]]:
+        """The functions that need an instance, each with the names of those that there are. Names are the app's, not the class's."""
+        names = sorted(self.instances)
+        return {each.name: names for each in self._runtime.registry if each.bound is Bound.INSTANCE}
+
     def receiver(self, function: Function, name: Any) -> Any:
         """The instance or class that a stored call was made on."""
         if function.bound is Bound.CLASS:

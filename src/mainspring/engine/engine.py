@@ -28,7 +28,7 @@ from mainspring.model.states import State
 from mainspring.store.ops import Finish, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
     from mainspring.engine.registry import Function, Registry
     from mainspring.engine.settings import EngineSettings
@@ -59,6 +59,7 @@ class Engine:
         worker_id: str,
         version: str,
         receiver: Callable[[Function, Any], Any],
+        methods: Callable[[], Mapping[str, Sequence[str]]],
         on_end: Callable[[Ending], None],
         on_room: Callable[[], None],
         on_poke: Callable[[], None],
@@ -72,6 +73,8 @@ class Engine:
         self.worker_id = worker_id
         self.version = version
         self.receiver = receiver
+        self.methods = methods
+        """The functions that need an instance, with the names of those that there are here."""
         self._on_end = on_end
         self.on_room = on_room
         self.on_poke = on_poke

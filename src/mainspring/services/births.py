@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mainspring.engine.registry import Bound
 from mainspring.model.states import State
 from mainspring.store.ops import Release
 
@@ -38,7 +39,9 @@ class Births:
         if run.state is not State.QUEUED or run.queue is not None or run.key is not None:
             return False
         function = engine.registry.find(run.workflow)
-        if function is None or run.version not in {None, engine.version} or not engine.places.admit(function, run.id):
+        if function is None or run.version not in {None, engine.version} or function.bound is Bound.INSTANCE:
+            return False  # a method is begun by a claim, which looks for its instance
+        if not engine.places.admit(function, run.id):
             return False
         run.state, run.owner, run.kind = State.RUNNING, engine.worker_id, function.kind
         run.version, run.fingerprint = engine.version, function.fingerprint

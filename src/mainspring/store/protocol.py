@@ -55,6 +55,8 @@ class ClaimRequest(Struct, frozen=True):
     """The queues to take from; None: all. Runs without a queue are everybody's."""
     mine: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, "Mapping[str, int]"])
     """Runs of queues in this worker's memory, by queue and partition."""
+    instances: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
+    """Which of the functions are methods, with the names of the instances that the worker has: runs of others are left alone."""
     kinds: Mapping[str, str] = field(default_factory=dict[str, str])
     """Which of the functions are not workflows: whoever started one by its name alone did not know."""
     admit: Admit = admit_nothing
@@ -252,6 +254,10 @@ class Store(Protocol):
 
     def list_crontab(self, worker: str, entries: str) -> None:
         """Say which crontab entries a worker lists now."""
+        ...
+
+    def list_instances(self, worker: str, instances: str) -> None:
+        """Say which instances of its methods a worker has now."""
         ...
 
     def beat(self, worker: str, now: int) -> list[Worker] | None:

@@ -34,6 +34,7 @@ WORKER_COLUMNS = (
     "beat",
     "seen",
     "crontab",
+    "instances",
 )
 
 RUN = f"SELECT {', '.join(RUN_COLUMNS)} FROM runs WHERE id = :id"
@@ -74,6 +75,10 @@ CONTINUE = (
 )
 """A run begins anew: what it recorded is forgotten, what it said last stays, and so does an answer that somebody may be waiting for."""
 LONG_AGO = 3_600_000_000
+SQLITE_INSTANCE = "coalesce(json_extract(input, '$.self'), json_extract(input, '$.\"*\"[0]'))"
+_INPUT = r"CAST(replace(CAST(input AS text), '\u0000', '\ufffd') AS json)"
+POSTGRES_INSTANCE = f"coalesce({_INPUT} ->> 'self', {_INPUT} -> '*' ->> 0)"
+"""The name of the instance that a run of a method needs: its first argument. PostgreSQL has no text with a zero in it."""
 UNWIND = """
   UPDATE runs SET owner = NULL, poked = :no, state = 'queued', due = :now, stopping = :stopping WHERE id = :run
 """

@@ -98,6 +98,8 @@ class Claims:
             "names": array(request.functions),
             "functions": json.dumps(dict(request.functions)),
             "kinds": json.dumps(dict(request.kinds)),
+            "methods": array(request.instances),
+            "instances": array({name for names in request.instances.values() for name in names}),
             "compatible": "true" if request.compatible else "false",
             "version": request.version,
             "limit": plain,

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from mainspring.store.postgres.wire import Row, Value
     from mainspring.store.protocol import ClaimRequest
 
-FITTING = """(:compatible OR fingerprint = '' OR fingerprint = (SELECT :functions::jsonb) ->> workflow
+FITTING = f"""(:compatible OR fingerprint = '' OR fingerprint = (SELECT :functions::jsonb) ->> workflow
         OR (SELECT :functions::jsonb) ->> workflow LIKE 'patched-%')
       AND (version IS NULL OR version = :version OR fingerprint <> '')
+      AND CASE WHEN workflow = ANY(:methods::text[]) THEN coalesce({sql.POSTGRES_INSTANCE} = ANY(:instances::text[]), true) ELSE true END
       AND (stranded IS NULL OR NOT coalesce(jsonb_exists(stranded::jsonb -> 'versions', :version), false))
 """
 """The functions are read once for a statement, because they are a subquery; as a mere parameter once for each run."""

@@ -50,16 +50,19 @@ _REGISTER = f"""
   INSERT INTO workers ({", ".join(sql.WORKER_COLUMNS)}) VALUES ({", ".join(":" + name for name in sql.WORKER_COLUMNS)})
   ON CONFLICT (id) DO NOTHING
 """
-_STRAND = """
+_SAME_SOURCE = """SELECT 1 FROM workers w
+        WHERE (w.functions ->> r.workflow = r.fingerprint OR w.functions ->> r.workflow LIKE 'patched-%')"""
+_STRAND = f"""
   WITH lost AS MATERIALIZED (
     SELECT id FROM runs r
     WHERE state = 'queued' AND stranded IS NULL AND fingerprint <> ''
-      AND NOT EXISTS (
-        SELECT 1 FROM workers w
-        WHERE w.functions ->> r.workflow = r.fingerprint OR w.functions ->> r.workflow LIKE 'patched-%')
+      AND NOT EXISTS ({_SAME_SOURCE}
+        AND CASE WHEN w.instances -> r.workflow IS NOT NULL
+                 THEN jsonb_exists(w.instances -> r.workflow, {sql.POSTGRES_INSTANCE}) ELSE true END)
     ORDER BY id FOR NO KEY UPDATE OF r SKIP LOCKED)
   UPDATE runs r SET stranded = json_build_object('versions', json_build_array(), 'reason',
-    CASE WHEN workflow = ANY(:names)
+    CASE WHEN EXISTS ({_SAME_SOURCE}) THEN 'no live worker has the instance ' || {sql.POSTGRES_INSTANCE} || ' that ' || workflow || ' needs'
+      WHEN workflow = ANY(:names)
       THEN 'the source of ' || workflow || ' has changed since this run began under version ' || coalesce(version, '?')
            || '; no live worker has that source'
       ELSE 'no live worker knows ' || workflow END)
@@ -90,7 +93,7 @@ class PostgresStore:
         self.messages = SqlMessages(self._quickly)
         self._filters = Filters(POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE)
         self.management = Management(self._manage, self._rows, self._filters)
-        self.unknown = Unknown(self._manage, self._rows)
+        self.unknown = Unknown(self._manage, self._rows, sql.POSTGRES_INSTANCE)
         self.telling = Telling(self._manage, self._rows)
         self.watching = Watching(self._rows, self._do_all, POSTGRES_SPANS, self._filters, POSTGRES_EACH)
 
@@ -152,6 +155,11 @@ class PostgresStore:
 
     def list_crontab(self, worker: str, entries: str) -> None:
         self._do("UPDATE workers SET crontab = :entries WHERE id = :id", entries=entries, id=worker)
+
+    def list_instances(self, worker: str, instances: str) -> None:
+        self._do(
+            "UPDATE workers SET instances = CAST(:instances AS jsonb) WHERE id = :id", instances=instances, id=worker
+        )
 
     def beat(self, worker: str, now: int) -> list[Worker] | None:
         if not self._do("UPDATE workers SET beat = beat + 1, seen = :now WHERE id = :id", now=now, id=worker):

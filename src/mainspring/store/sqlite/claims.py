@@ -35,9 +35,11 @@ _PROMOTE = """
   WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due <= ?
 """
 _KNOWN = "WITH known (name, print) AS MATERIALIZED (SELECT key, value FROM json_each(:functions))"
-_CLAIMABLE = """
+_CLAIMABLE = f"""
     EXISTS (SELECT 1 FROM known WHERE name = workflow AND (:compatible OR fingerprint = '' OR fingerprint = print OR print LIKE 'patched-%'))
     AND (version IS NULL OR version = :version OR fingerprint <> '')
+    AND CASE WHEN workflow IN (SELECT key FROM json_each(:instances)) THEN coalesce({sql.SQLITE_INSTANCE} IN (
+      SELECT i.value FROM json_each(:instances) m, json_each(m.value) i), 1) ELSE 1 END
     AND (stranded IS NULL OR NOT EXISTS (SELECT 1 FROM json_each(stranded, '$.versions') v WHERE v.value = :version))
 """
 _READY = f"""{_KNOWN}
@@ -100,6 +102,7 @@ class Claiming:
         self._values: dict[str, Any] = {
             "functions": json.dumps(dict(request.functions)),
             "kinds": json.dumps(dict(request.kinds)),
+            "instances": json.dumps({name: list(instances) for name, instances in request.instances.items()}),
             "compatible": request.compatible,
             "version": request.version,
             "worker": request.worker,

@@ -58,15 +58,20 @@ _BESIDE = (
 )
 _REMEMBER = "CREATE TABLE IF NOT EXISTS migrations (name TEXT NOT NULL PRIMARY KEY)"
 
-_STRAND = """
+_SAME_SOURCE = """SELECT 1 FROM workers, json_each(workers.functions) f
+      WHERE f.key = workflow AND (f.value = fingerprint OR f.value LIKE 'patched-%')"""
+_STRAND = f"""
   UPDATE runs SET stranded = json_object('versions', json_array(), 'reason',
-    CASE WHEN workflow IN (SELECT key FROM json_each(:functions))
+    CASE WHEN EXISTS ({_SAME_SOURCE}) THEN 'no live worker has the instance ' || {sql.SQLITE_INSTANCE} || ' that ' || workflow || ' needs'
+      WHEN workflow IN (SELECT key FROM json_each(:functions))
       THEN 'the source of ' || workflow || ' has changed since this run began under version ' || coalesce(version, '?')
            || '; no live worker has that source'
       ELSE 'no live worker knows ' || workflow END)
   WHERE state = 'queued' AND stranded IS NULL AND fingerprint <> ''
-    AND NOT EXISTS (
-      SELECT 1 FROM workers, json_each(workers.functions) f WHERE f.key = workflow AND (f.value = fingerprint OR f.value LIKE 'patched-%'))
+    AND NOT EXISTS ({_SAME_SOURCE} AND (
+      NOT EXISTS (SELECT 1 FROM json_each(workers.instances) m WHERE m.key = workflow)
+      OR EXISTS (SELECT 1 FROM json_each(workers.instances) m, json_each(m.value) i
+                 WHERE m.key = workflow AND i.value IS {sql.SQLITE_INSTANCE})))
 """
 
 
@@ -90,7 +95,7 @@ class SqliteStore:
         self.queues = SqliteQueues(self._db, self._wake_claimers)
         self._filters = Filters(SQLITE_ATTRIBUTES, SQLITE_MESSAGE)
         self.management = Management(self._manage, self._rows, self._filters)
-        self.unknown = Unknown(self._manage, self._rows)
+        self.unknown = Unknown(self._manage, self._rows, sql.SQLITE_INSTANCE)
         self.telling = Telling(self._manage, self._rows)
         self.watching = Watching(self._rows, self._do, SQLITE_SPANS, self._filters)
 
@@ -208,6 +213,10 @@ class SqliteStore:
     def list_crontab(self, worker: str, entries: str) -> None:
         with self._db.write() as db:
             db.execute("UPDATE workers SET crontab = ? WHERE id = ?", (entries, worker))
+
+    def list_instances(self, worker: str, instances: str) -> None:
+        with self._db.write() as db:
+            db.execute("UPDATE workers SET instances = ? WHERE id = ?", (instances, worker))
 
     def beat(self, worker: str, now: int) -> list[Worker] | None:
         with self._db.write() as db:
