@@ -21,7 +21,7 @@ from mainspring.store.postgres.queues import to_queue
 from mainspring.store.postgres.wire import array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from mainspring.model.queues import Queue
     from mainspring.store.demands import Allotment, Demands
@@ -39,6 +39,12 @@ FITTING = f"""(:compatible OR fingerprint = '' OR fingerprint = (SELECT :functio
 """
 """The functions are read once for a statement, because they are a subquery; as a mere parameter once for each run."""
 CLAIMABLE = f"workflow = ANY(:names) AND {FITTING}"
+_FITS = f"""(
+    SELECT 1 FROM runs WHERE {text.WAITS} AND queue = :queue AND partition = {{partition}} AND {CLAIMABLE}
+    ORDER BY queue, partition, priority, due, uid LIMIT 1)"""
+"""The order is that of the index: PostgreSQL has to be told, or it takes its chances with reading from the beginning."""
+PARTITIONS = text.partitions(f"{_FITS.format(partition='found.name')} IS NOT NULL")
+UNPARTITIONED = _FITS.format(partition="''")
 TAKEN = f"""
   UPDATE runs r SET state = 'running', owner = :worker, epoch = epoch + 1, poked = false,
     kind = coalesce((SELECT :kinds::jsonb) ->> r.workflow, kind),
@@ -53,12 +59,16 @@ TAKEN = f"""
 """
 """Takes what is `chosen`. An array, because for a join PostgreSQL would read all of a table of medium size."""
 _LOCK = f"{text.QUEUES} WHERE name = ANY(:names) ORDER BY name FOR NO KEY UPDATE"
-_KNOWN = f"{text.QUEUES} WHERE name = ANY(:names)"
 _RESUMED = f"""
-  SELECT id, queue, partition FROM runs WHERE {text.RESUMES} AND {CLAIMABLE} AND (:heard::text[] IS NULL OR queue = ANY(:heard))
-  ORDER BY due, uid LIMIT :limit::bigint + 1 FOR NO KEY UPDATE SKIP LOCKED
+  SELECT id, queue, partition, due, uid FROM runs
+  WHERE {text.RESUMES} AND {CLAIMABLE} AND (:heard::text[] IS NULL OR queue = ANY(:heard)) AND (due, uid) > (:due::bigint, :uid)
+  ORDER BY due, uid LIMIT :page
 """
-_TAKE_RESUMED = f"WITH chosen AS MATERIALIZED (SELECT unnest(:ids::text[]) AS id) {TAKEN.format(also='')}"
+_TAKE_RESUMED = f"""
+  WITH chosen AS MATERIALIZED (
+    SELECT id FROM runs WHERE id = ANY(:ids) AND {text.RESUMES} AND {CLAIMABLE} ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
+  {TAKEN.format(also="")}
+"""
 TAKE_SHARES = f"""
   WITH wanted AS MATERIALIZED (
     SELECT * FROM json_to_recordset(:wanted::json) AS rows (queue text, partition text, count bigint)),
@@ -106,13 +116,22 @@ class Queued:
 
     def resume(self, room: int) -> list[Row]:
         """Take runs that have begun before and want to go on."""
-        (rows,) = self._execute((_RESUMED, {"limit": room}))
-        (known,) = self._execute((_KNOWN, {"names": array({row[1] for row in rows})}))
-        found = resumable(self.request, rows[:room], {row[0]: to_queue(row) for row in known})
+        (known,) = self._execute((text.QUEUES, {}))
+        found = resumable(self.request, self._resuming(room + 1), {row[0]: to_queue(row) for row in known}, room)
         self.short = found.short
         self.request = replace(self.request, mine=found.mine)
-        self.more = len(rows) > room and len(found.ids) == room
+        self.more = found.more
         return self._execute((_TAKE_RESUMED, {"ids": array(found.ids)}))[0] if found.ids else []
+
+    def _resuming(self, page: int) -> Iterator[Row]:
+        """What wants to go on, first due first, without locks: most of it may be beyond what this worker has places for."""
+        due, uid = -1, ""
+        while True:
+            (rows,) = self._execute((_RESUMED, {"due": due, "uid": uid, "page": page}))
+            yield from rows
+            if len(rows) < page:
+                return
+            *_, due, uid = rows[-1]
 
     def begin(self, demands: Demands, room: int) -> list[Row]:
         """Take runs that the queues admit."""
