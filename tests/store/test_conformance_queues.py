@@ -403,8 +403,13 @@ def test_runs_that_there_is_no_place_for_do_not_hide_those_that_there_is_one_for
     make(store, worker_concurrency=1)
     make(store, "other", partition_worker_concurrency=1)
     begun = [queued(number, owner="w0", state=State.RUNNING, fingerprint="print-1") for number in range(40)]
-    more = [queued(50 + n, "other", owner="w0", state=State.RUNNING, fingerprint="print-1", partition="p") for n in range(40)]
-    start(store, *begun, *more, queued(99, "other", owner="w0", state=State.RUNNING, fingerprint="print-1", partition="q"))
+    more = [
+        queued(50 + n, "other", owner="w0", state=State.RUNNING, fingerprint="print-1", partition="p")
+        for n in range(40)
+    ]
+    start(
+        store, *begun, *more, queued(99, "other", owner="w0", state=State.RUNNING, fingerprint="print-1", partition="q")
+    )
     store.retire("w0", NOW, None)
     taken = take(store, limit=3, mine={"q": {"": 1}, "other": {"p": 1}})
     assert (ids(taken), taken.short, taken.more) == (["r99"], True, False)
