@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from mainspring import App, State, run
+from mainspring import App, run
 from mainspring.errors import InvalidInput
 from mainspring.testing import world
-from tests.engine.lives import another_process, info, names, put, record
+from tests.engine.lives import another_process, info, names, record
 
 app = App()
 
@@ -188,14 +188,6 @@ async def test_an_instance_that_has_no_name_is_refused_at_the_call() -> None:
     async with world(app):
         with pytest.raises(InvalidInput, match=r'name it with app.instance\("name", obj\)'):
             await Shop("Rome").sell.start("wine")
-
-
-async def test_a_run_of_an_instance_that_is_not_there_ends_failed_and_says_so(store_url: str) -> None:
-    async with world(app, url=store_url):
-        put(app, Shop.sell, "a", input='{"self": "atlantis", "item": "fish"}')
-        with pytest.raises(InvalidInput, match=r"needs the instance 'atlantis', which is not named here"):
-            await app.handle("a").result()
-        assert info(app, "a").state is State.FAILED
 
 
 async def test_a_class_that_cannot_be_found_again_is_refused_at_the_call() -> None:

@@ -119,11 +119,28 @@ def test_a_run_is_completed_with_a_result_and_moved(mainspring: Mainspring, hist
     assert mainspring("runs", "reschedule", "order-2", "--after", "1h", "--url", history).stdout == "order-2\n"
     assert mainspring("runs", "complete", "order-2", "--result", "{no", "--url", history).exit_code == 2
     done = mainspring(
-        "runs", "complete", "order-2", "bad-1", "--result", '"parcel 2"', "--reason", "ü", "--url", history
+        "runs", "complete", "order-2", "order-1", "--result", '"parcel 2"', "--reason", "ü", "--url", history
     )
-    assert (done.stdout, "bad-1 has ended" in done.stderr) == ("order-2\n", True)
+    assert (done.stdout, "order-1 has ended" in done.stderr) == ("order-2\n", True)
     page = json.loads(mainspring("runs", "show", "order-2", "-o", "json", "--url", history).stdout)
     assert (page["run"]["output"], page["run"]["reason"]) == ("parcel 2", "ü")
+
+
+def test_failed_runs_are_marked_retried_later_and_completed(mainspring: Mainspring, history: str) -> None:
+    def shown() -> tuple[str, str | None, object]:
+        run = json.loads(mainspring("runs", "show", "bad-1", "-o", "json", "--url", history).stdout)["run"]
+        return run["state"], run["reason"], run["output"]
+
+    assert mainspring("runs", "fail", "bad-1", "--reason", "refunded", "--url", history).stdout == "bad-1\n"
+    assert shown() == ("failed", "refunded", None)
+    none = mainspring("runs", "reschedule", "--workflow", "doomed", "--after", "1h", "--yes", "--url", history)
+    assert (none.stdout, none.stderr) == ("", "no runs\n")
+    assert mainspring(
+        "runs", "reschedule", "--workflow", "doomed", "--state", "failed", "--after", "1h", "--yes", "--url", history
+    ).stdout == "bad-1\n"  # fmt: skip
+    assert shown() == ("scheduled", None, None)
+    assert mainspring("runs", "complete", "bad-1", "--result", "[1]", "--url", history).stdout == "bad-1\n"
+    assert shown() == ("succeeded", "completed by hand", [1])
 
 
 def test_every_command_that_changes_something_takes_a_reason_and_yes() -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from typing import TYPE_CHECKING
 
 import pytest
 
-from mainspring import App, AsyncFn, State, run
+from mainspring import App, AsyncFn, State, SyncFn, Tx, run
 from mainspring.engine.engine import Engine
 from mainspring.errors import InvalidInput, RunCancelled
 from mainspring.testing import world
 from tests.engine.lives import another_process, info, names, record, restart, until_halted
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 
 async def test_a_run_stops_before_its_next_step_and_the_step_in_flight_is_recorded(store_url: str) -> None:
@@ -418,3 +422,110 @@ async def test_a_cancelled_run_is_not_taken_for_one_that_is_out_of_time(store_ur
             await app.handle("any").cancel("timeout")
         with pytest.raises(InvalidInput, match="in other words"):
             await app.runs.cancel("any", reason="timeout")
+
+
+class _Between:
+    """Runs whose code stands between two steps, where it asks nothing of the database, and ways to cancel them."""
+
+    def __init__(self) -> None:
+        self.app = app = App()
+        self._arrived, self._go = threading.Semaphore(0), threading.Semaphore(0)
+        self.late: list[str] = []
+
+        @app.step
+        def note(what: str) -> None:
+            if what == "two":
+                self.late.append(run.id)
+
+        @app.workflow
+        async def awaiting() -> None:
+            await note.aio("one")
+            self._arrived.release()
+            await asyncio.to_thread(self._go.acquire)
+            await note.aio("two")
+
+        @app.workflow
+        def blocking() -> None:
+            note("one")
+            self._arrived.release()
+            self._go.acquire()
+            note("two")
+
+        @app.workflow
+        async def cancels(run_id: str) -> None:
+            await app.handle(run_id).cancel()
+            self._go.release()
+
+        @app.workflow
+        def cancels_blocking(run_id: str) -> None:
+            self._on_a_thread(run_id)
+
+        @app.transaction
+        def cancels_inside(_tx: Tx, run_id: str) -> None:
+            app.handle(run_id).cancel.sync()
+
+        self.workflows: dict[str, AsyncFn[[], None] | SyncFn[[], None]] = {"async": awaiting, "def": blocking}
+        self._ways: dict[str, Callable[[str], Awaitable[object]]] = {
+            "handle": lambda run_id: app.handle(run_id).cancel(),
+            "filter": lambda run_id: app.runs.cancel(id_prefix=run_id),
+            "terminate": lambda run_id: app.handle(run_id).terminate(),
+            "workflow": cancels,
+            "def workflow": cancels_blocking.aio,
+            "transaction": cancels_inside.aio,
+            "thread": lambda run_id: asyncio.to_thread(self._on_a_thread, run_id),
+        }
+
+    def _on_a_thread(self, run_id: str) -> None:
+        self.app.handle(run_id).cancel.sync()
+        self._go.release()
+
+    async def cancel(self, run_id: str, how: str) -> None:
+        await asyncio.to_thread(self._arrived.acquire)
+        await self._ways[how](run_id)
+        if how not in {"workflow", "def workflow", "thread"}:  # these do so themselves, at once
+            self._go.release()
+
+
+WAYS_TO_CANCEL = ["handle", "filter", "terminate", "workflow", "def workflow", "transaction", "thread"]
+
+
+@pytest.mark.parametrize("how", WAYS_TO_CANCEL)
+@pytest.mark.parametrize("colour", ["async", "def"])
+async def test_in_the_process_that_owns_a_run_no_step_begins_once_cancel_has_returned(
+    store_url: str, colour: str, how: str
+) -> None:
+    between = _Between()
+    async with world(between.app, url=store_url) as w:
+        for number in range(10):
+            handle = await between.workflows[colour].options(id=f"run-{number}").start()
+            await between.cancel(handle.id, how)
+            with pytest.raises(RunCancelled):
+                await handle.result()
+        await w.settle()
+    assert between.late == []
+
+
+async def test_a_def_run_that_is_stopped_between_two_steps_undoes_what_it_did(store_url: str) -> None:
+    app, arrived, go, done = App(), threading.Event(), threading.Event(), list[str]()
+
+    @app.step
+    def note(what: str) -> None:
+        done.append(what)
+
+    @app.workflow
+    def journey() -> None:
+        with run.undo() as undo:
+            note("book")
+            undo.push(note.bind("cancel the booking"))
+            arrived.set()
+            go.wait()
+            note("pay")
+
+    async with world(app, url=store_url):
+        handle = await journey.options(id="a").start()
+        await asyncio.to_thread(arrived.wait)
+        assert await handle.cancel()
+        go.set()
+        with pytest.raises(RunCancelled):
+            await handle.result()
+    assert done == ["book", "cancel the booking"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import Any, Literal
 
 import pytest
 
-from mainspring import App, run
+from mainspring import App, Retry, run
 from mainspring.errors import InvalidInput
 from mainspring.testing import crash, world
 from tests.support.crashing import calls
@@ -107,3 +109,100 @@ async def test_a_crash_at_any_call_changes_nothing(store_url: str, when: Literal
             assert at > 10
             return
     raise AssertionError("it never came to its end without a crash")
+
+
+async def test_a_message_with_a_key_is_received_once_however_often_the_run_begins_anew(store_url: str) -> None:
+    bank, got = App(), list[str]()
+
+    @bank.workflow
+    async def account(balance: int) -> None:
+        amount, what = await run.receive("deposit")
+        got.append(what)
+        await run.set_event("balance", balance + amount)
+        await run.continue_as(balance + amount)
+
+    @bank.step(retry=Retry(3, first=60))
+    async def pay() -> None:
+        await bank.send("acct", "deposit", (7, "by a step"))
+        if run.attempt == 1:
+            raise ConnectionError("after it was sent")
+
+    async with world(bank, url=store_url) as w:
+        await account.options(id="acct").start(0)
+        for _ in range(3):
+            await bank.send("acct", "deposit", (100, "by a hook"), key="payment-4711")
+            await bank.send("acct", "deposit", (1, "plain"))
+            await w.settle()
+        paying = await pay.start()
+        await w.advance("10m")
+        await paying.result()
+        await w.settle()
+        assert await bank.get_event("acct", "balance") == 100 + 3 + 7
+        assert (await bank.runs.get("acct")).generation == 5
+        stored = bank.runtime.connection().store.messages.received("acct")
+        assert stored == [], "what was received is gone, but for the keys"
+        lines = await bank.runs.export("acct")
+    assert sorted(got) == ["by a hook", "by a step", "plain", "plain", "plain"]
+    keys = [each for each in map(json.loads, lines) if each.get("table") == "messages"]
+    assert [(each.get("body"), each["received"] > 0) for each in keys] == [(None, True), (None, True)]
+
+
+async def test_a_question_that_was_accepted_and_not_answered_is_answered_by_the_next_generation(store_url: str) -> None:
+    desk, asked, first = App(), list[int](), asyncio.Event()
+
+    @desk.workflow
+    async def clerk(generation: int) -> None:
+        async def reply(value: int) -> str:
+            asked.append(generation)
+            if generation == 0:
+                first.set()
+                await run.sleep("1d")
+            return f"{value} from {generation}"
+
+        run.answer("number", reply)
+        if generation == 0:
+            await run.receive("go on")
+            await run.continue_as(1)
+        await run.receive("stop")
+
+    async with world(desk, url=store_url):
+        await clerk.options(id="clerk").start(0)
+        asking = asyncio.ensure_future(desk.ask("clerk", "number", 7))
+        await first.wait()
+        await desk.send("clerk", "go on", None)
+        assert await asking == "7 from 1"
+        await desk.send("clerk", "stop", None)
+    assert asked == [0, 1]
+
+
+async def test_an_answer_that_a_run_has_not_seen_yet_outlives_generations(store_url: str) -> None:
+    desk, asked = App(), list[int]()
+
+    @desk.workflow
+    async def clerk(generation: int) -> None:
+        def reply(value: int) -> int:
+            asked.append(value)
+            return value + 1
+
+        run.answer("number", reply)
+        await run.receive("go on")
+        await run.continue_as(generation + 1)
+
+    @desk.step(retry=Retry(3, first=7_200, factor=1))
+    async def ask_in_step() -> int:
+        found: int = await desk.ask("clerk", "number", 7)
+        if run.attempt < 3:
+            raise ConnectionError("after it was answered")
+        return found
+
+    async with world(desk, url=store_url) as w:
+        await clerk.options(id="clerk").start(0)
+        handle = await ask_in_step.start()
+        for _ in range(3):
+            await w.settle()
+            await desk.send("clerk", "go on", None)
+            await w.advance("2h1m")
+        assert await handle.result() == 8
+        await w.settle()
+        assert (await desk.runs.get("clerk")).generation == 3
+    assert asked == [7], "asked once, although the step was tried three times"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+from typing import Any
 
 import pytest
 
-from mainspring import App, Settings, State
+from mainspring import App, Settings, State, run
+from mainspring.codec import size_of, value_codec
 from mainspring.errors import NotSerializable, RemoteError, TooLarge
 from mainspring.testing import world
 from tests.engine.lives import info, put, record, store_of
@@ -224,7 +226,7 @@ async def test_values_above_the_limit_are_refused_where_they_come_up(store_url: 
     @app.workflow
     async def in_step() -> str:
         try:
-            await large(1_000)
+            await large(1_001)
         except TooLarge as error:
             return str(error)
         return "?"
@@ -235,13 +237,55 @@ async def test_values_above_the_limit_are_refused_where_they_come_up(store_url: 
 
     async with world(app, url=store_url):
         assert len(await result(980)) == 980
-        with pytest.raises(TooLarge, match="the result of 'result' has 1,002 characters as JSON; the limit is 1,000"):
-            await result(1_000)
-        assert "the result of step 'large' has 1,002 characters" in await in_step()
+        assert len(await result(1_000)) == 1_000
+        with pytest.raises(TooLarge, match="the result of 'result': 1,001 bytes; the limit is 1,000"):
+            await result(1_001)
+        assert "the result of step 'large': 1,001 bytes" in await in_step()
         with pytest.raises(TooLarge, match="the arguments of 'argument'"):
             await argument("x" * 1_000)
         with pytest.raises(TooLarge, match="the arguments of 'argument'"):
             argument.bind("x" * 1_000)
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [
+        (b"\0" * 7_000_000, 7_000_000),
+        (bytearray(7_000_000), 7_000_000),
+        ("\n" * 7_000_000, 7_000_000),
+        ("€" * 2_500_000, 7_500_000),
+        ([b"\0" * 3_500_000, {"a": b"\0" * 3_500_000}], 7_000_012),
+        (["x"] * 100, 401 - 200),
+    ],
+    ids=["bytes", "bytearray", "escapes", "euros", "nested", "list"],
+)
+async def test_a_value_is_as_large_as_its_user_counts(value: Any, size: int) -> None:
+    encoded = value_codec(Any, "it").encode(value)
+    assert size <= size_of(encoded, value) <= size + 200  # the names of types in values without an annotation
+    app = App("sqlite://", settings=Settings(value_bytes=size + 200))
+    small = App("sqlite://", settings=Settings(value_bytes=max(64, size - 100)))
+
+    for each in (app, small):
+
+        @each.step(name="step")
+        async def step(given: Any) -> Any:
+            return given
+
+        @each.workflow(name="echo")
+        async def echo(given: Any) -> Any:
+            await run.set_event("said", given)
+            await run.write_stream("log", given)
+            await each.send(run.id, "topic", given)  # noqa: B023
+            return await step(given)
+
+        async with each:
+            if each is app:
+                handle = await echo.start(value)
+                assert await handle.result() == value
+                assert await app.get_event(handle.id, "said") == value
+            else:
+                with pytest.raises(TooLarge, match="the arguments of 'echo'"):
+                    await echo.start(value)
 
 
 async def test_stop_iteration_of_a_step_is_an_error_like_any_other(store_url: str) -> None:

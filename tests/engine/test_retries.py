@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +13,9 @@ from mainspring import App, Retry, Settings, run
 from mainspring.errors import InvalidInput, NotSerializable, TooLarge
 from mainspring.testing import world
 from tests.engine.lives import another_process, put, record, store_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
 
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -248,3 +252,62 @@ async def test_an_attempt_that_a_crash_cuts_off_does_not_count(store_url: str) -
 def test_a_policy_that_makes_no_sense_is_refused_where_it_is_written(given: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         Retry(**given)
+
+
+async def _later(error: BaseException) -> bool:
+    return isinstance(error, ConnectionError)
+
+
+def _one_by_one(error: BaseException) -> Iterator[bool]:
+    yield isinstance(error, ConnectionError)
+
+
+async def _one_by_one_later(error: BaseException) -> AsyncIterator[bool]:
+    yield isinstance(error, ConnectionError)
+
+
+class _Object:
+    async def __call__(self, error: BaseException) -> bool:
+        return isinstance(error, ConnectionError)
+
+    async def method(self, error: BaseException) -> bool:
+        return isinstance(error, ConnectionError)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        _later,
+        _one_by_one,
+        _one_by_one_later,
+        _Object(),
+        _Object().method,
+        functools.partial(_later),
+        functools.partial(_Object()),
+        functools.partial(functools.partial(_Object().method)),
+    ],
+)
+def test_a_test_of_exceptions_that_has_to_be_awaited_is_refused(test: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"Retry: on is a function that answers True or False at once"):
+        Retry(4, on=test)
+
+
+async def test_a_test_of_exceptions_that_turns_out_to_be_awaited_is_no_yes(store_url: str) -> None:
+    app, tried = App(), list[int]()
+
+    def plain_to_look_at(error: BaseException) -> Any:
+        return _later(error)
+
+    @app.step(retry=Retry(4, first=0.01, on=plain_to_look_at))
+    async def pay() -> None:
+        tried.append(1)
+        raise ValueError("declined")
+
+    @app.workflow
+    async def one() -> None:
+        await pay()
+
+    async with world(app, url=store_url):
+        with pytest.raises(InvalidInput, match="something to await"):
+            await one()
+    assert tried == [1]

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from mainspring import App, Retry
+from mainspring import App, Blueprint, Retry
 from mainspring.errors import InvalidInput, StepTimedOut
 from mainspring.testing import world
 from tests.engine.lives import put, record, store_of
@@ -158,3 +158,43 @@ def test_a_timeout_that_makes_no_sense_is_refused(wrong: float) -> None:
 
     with pytest.raises(InvalidInput):
         fine.options(timeout=wrong)
+
+
+@pytest.mark.parametrize("how", ["returns", "raises", "interruptible"])
+async def test_a_step_that_swallows_its_cancellation_has_timed_out_all_the_same(store_url: str, how: str) -> None:
+    app = App()
+
+    @app.step(timeout=0.02, retry=Retry(2, first=0.01, on=(StepTimedOut,)), interruptible=how == "interruptible")
+    async def stubborn() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if how == "raises":
+                raise ValueError("in the way out") from None
+        return "suppressed"
+
+    @app.workflow
+    async def one() -> str:
+        return await stubborn()
+
+    @app.workflow
+    def other() -> str:
+        return stubborn.sync()
+
+    async with world(app, url=store_url):
+        for workflow in (one, other):
+            with pytest.raises(StepTimedOut, match="attempt 2"):
+                await (await workflow.options(id=workflow.name).start()).result()
+            (step,) = store_of(app).steps(workflow.name)
+            assert step.attempts == 2
+
+
+@pytest.mark.parametrize("name", ["step", "blueprint"])
+def test_a_def_step_cannot_be_interruptible(name: str) -> None:
+    scope = App() if name == "step" else Blueprint("print")
+    with pytest.raises(
+        InvalidInput, match=r"'.*plain' is a `def` step, .* write it as `async def`, or leave out interruptible"
+    ):
+
+        @scope.step(interruptible=True)
+        def plain() -> None: ...

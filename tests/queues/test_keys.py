@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mainspring import App, Client, Debounce, Settings, Tx, run
+from mainspring import App, Client, Debounce, Retry, Settings, Tx, run
 from mainspring.errors import Conflict, InvalidInput
 from mainspring.testing import world
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
     from datetime import datetime
 
     from mainspring import Handle
@@ -267,3 +268,48 @@ def test_a_bad_debounce_is_an_error() -> None:
     for wrong in (("", 5, None), ("k", 0, None), ("k", 10, 5)):
         with pytest.raises(InvalidInput):
             Debounce(*wrong)
+
+
+@pytest.mark.parametrize("kind", ["workflow", "def workflow", "step", "transaction", "step with its own policy"])
+async def test_a_run_whose_key_was_taken_while_it_ran_is_not_tried_again(store_url: str, kind: str) -> None:
+    app, said, go = App(store_url, settings=Settings(poll=0.05)), list[str](), threading.Event()
+    running = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def work(value: str) -> str:
+        said.append(value)
+        if value == "first":
+            loop.call_soon_threadsafe(running.set)
+            go.wait(10)
+            raise ValueError(value)
+        return value
+
+    async def awaited(value: str) -> str:
+        return await asyncio.to_thread(work, value)
+
+    def transacted(_tx: Tx, value: str) -> str:
+        return work(value)
+
+    jobs: dict[str, Callable[[], Any]] = {
+        "workflow": lambda: app.workflow(name="job")(awaited),
+        "def workflow": lambda: app.workflow(name="job")(work),
+        "step": lambda: app.step(name="job")(work),
+        "transaction": lambda: app.transaction(name="job")(transacted),
+        "step with its own policy": lambda: app.step(name="job", retry=Retry(25, first=60))(work),
+    }
+    job = jobs[kind]()
+    own = {} if kind == "step with its own policy" else {"retry": Retry(25, first=60)}
+    async with world(app, url=store_url) as w:
+        first = await job.options(key="k", **own).start("first")
+        await running.wait()
+        taking = asyncio.ensure_future(job.options(key="k", **own).start("second"))
+        if kind == "transaction" and store_url.startswith("sqlite"):
+            go.set()  # it has the database for itself until it is over
+        second = await taking
+        go.set()
+        assert await second.result() == "second"
+        await w.advance("1d")
+        with pytest.raises(ValueError, match="first"):
+            await first.result()
+        assert (second.id != first.id, (await first.describe()).attempts) == (True, 1)
+    assert sorted(said) == ["first", "second"]

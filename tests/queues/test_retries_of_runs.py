@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mainspring import App, Retry, Settings, run
+from mainspring import App, Retry, Settings, Tx, run
 from mainspring.errors import InvalidInput
 from mainspring.testing import world
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
     from datetime import datetime
 
     from mainspring.testing import World
@@ -65,7 +66,7 @@ async def test_a_failed_run_goes_on_from_its_successful_steps(store_url: str) ->
         handle = await shop.tried.start()
         assert await handle.result() == ["first", "second", "third", "3"]
         info = await handle.describe()
-        assert (info.state, info.attempts, info.error, info.reason) == ("succeeded", 2, None, None)
+        assert (info.state, info.attempts, info.error, info.reason) == ("succeeded", 3, None, None)
     assert shop.calls == ["first", "second", "second", "second", "third"]
     assert [(moment - shop.times[0]).total_seconds() for moment in shop.times] == [0, 10, 40]
 
@@ -182,7 +183,7 @@ async def test_a_step_or_transaction_as_a_run_is_tried_again_too(store_url: str)
         shop.failures = 2
         handle = await shop.shaky.options(retry=Retry(3, first=1)).start("x")
         assert await handle.result() == "x"
-        assert (await handle.describe()).attempts == 2
+        assert (await handle.describe()).attempts == 3
 
 
 async def test_a_def_workflow_is_tried_again(store_url: str) -> None:
@@ -245,3 +246,62 @@ def test_what_is_never_started_twice_cannot_be_retried() -> None:
     fn: Any = app.workflow(at_most_once=True)(once)
     with pytest.raises(InvalidInput, match="never started a second time"):
         fn.options(retry=3).bind()
+
+
+@pytest.mark.parametrize("kind", ["workflow", "step", "transaction"])
+@pytest.mark.parametrize("queue", [None, "q"])
+async def test_every_attempt_is_counted_in_the_code_and_in_the_record(
+    store_url: str, kind: str, queue: str | None
+) -> None:
+    app, seen = App(store_url, settings=Settings(poll=0.05)), list[int]()
+    app.queue("q")
+
+    async def attempted() -> None:
+        seen.append(run.attempt)
+        raise OSError("no luck")
+
+    def transacted(_tx: Tx) -> None:
+        seen.append(run.attempt)
+        raise OSError("no luck")
+
+    jobs: dict[str, Callable[[], Any]] = {
+        "workflow": lambda: app.workflow(name="job")(attempted),
+        "step": lambda: app.step(name="job")(attempted),
+        "transaction": lambda: app.transaction(name="job")(transacted),
+    }
+    job = jobs[kind]()
+    how: Any = {"retry": Retry(3, first=60), **({} if queue is None else {"queue": queue})}
+    async with world(app, url=store_url) as w:
+        later = await job.options(after="1d", **how).start()
+        handle = await job.options(**how).start()
+        counted: list[tuple[str, int]] = []
+        for _ in range(4):
+            await w.settle()
+            info = await handle.describe()
+            counted.append((info.state, info.attempts))
+            await w.advance(120)
+        assert counted == [("scheduled", 1), ("scheduled", 2), ("failed", 3), ("failed", 3)]
+        assert (await later.describe()).attempts == 0
+        assert await app.runs.retry(handle.id)
+        await w.settle()
+        assert (await handle.describe()).attempts == 1, "another life, and it counts from the beginning"
+    assert seen == [1, 2, 3, 1]
+
+
+async def test_a_run_that_succeeds_at_once_or_loses_its_worker_has_made_one_attempt(store_url: str) -> None:
+    app, gate = App(store_url, settings=Settings(poll=0.05)), asyncio.Event()
+
+    @app.workflow
+    async def plain() -> int:
+        await run.sleep("1h")
+        await gate.wait()
+        return run.attempt
+
+    async with world(app, url=store_url) as w:
+        handle = await plain.options(id="a").start()
+        await w.settle()
+        assert (await handle.describe()).attempts == 1
+    async with world(app, url=store_url) as w:
+        gate.set()
+        await w.advance("2h")
+        assert (await handle.result(), (await handle.describe()).attempts) == (1, 1)

@@ -6,7 +6,9 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from mainspring.model.queues import Limits, Queue
 from mainspring.model.states import State
+from mainspring.queues.admission import admit
 from tests.store.build import (
     FUNCTIONS,
     NOW,
@@ -36,6 +38,18 @@ def test_a_claimed_run_is_running_owned_and_in_a_new_epoch(store: Store) -> None
     assert (taken.run.started, taken.run.version, taken.run.fingerprint) == (NOW + 5, "v1", "print-1")
     assert taken.steps == []
     assert get(store) == taken.run
+
+
+def test_a_run_has_not_started_before_it_was_created(store: Store) -> None:
+    """The time of a claim is read before the claim: a run may come in between, also from a machine whose clock is ahead."""
+    store.queues.set(Queue("q", Limits(concurrency=5), created=NOW))
+    names = {"wf": "print-1"}
+    start(
+        store, run("plain", created=NOW + 3), run("queued", queue="q", created=NOW + 3), run("other", workflow="other")
+    )
+    taken = store.claim(request(functions=names, now=NOW, admit=admit)).claims
+    taken += store.claim(request(functions=names, now=NOW, admit=admit)).claims  # by names, now that it knows of others
+    assert {each.run.id: each.run.started for each in taken} == {"plain": NOW + 3, "queued": NOW + 3}
 
 
 def test_nobody_claims_what_is_taken(store: Store, other: Store) -> None:

@@ -372,3 +372,60 @@ def test_a_queues_retries_come_with_its_runs(store: Store) -> None:
     start(store, queued(1), queued(2, retry='{"attempts": 9}'))
     take(store)
     assert (get(store, "r1").retry, get(store, "r2").retry) == ('{"attempts": 3}', '{"attempts": 9}')
+
+
+# -- what this worker cannot take ------------------------------------------------------------------------------------------
+UNSERVABLE: dict[str, dict[str, Any]] = {
+    "another version": {"version": "v2"},
+    "another source": {"fingerprint": "print-9"},
+    "another instance": {"input": '{"self": "rome"}'},
+    "another instance, by a client": {"input": '{"*": ["rome\\u0000", 1]}'},
+    "another function": {"workflow": "stranger"},
+}
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("why", UNSERVABLE)
+@pytest.mark.parametrize("limits", [{"concurrency": 1}, {"partition_concurrency": 1}, {"worker_concurrency": 1}, {}])
+def test_partitions_that_cannot_be_served_are_offered_no_place(
+    store: Store, why: str, limits: dict[str, Any], *, beside: bool
+) -> None:
+    make(store, **limits)
+    others = [queued(number, partition=f"p{number:02}", **UNSERVABLE[why]) for number in range(30)]
+    start(store, *others, queued(98, **UNSERVABLE[why]), queued(99, partition="zz", input='{"self": "paris"}'))
+    if beside:  # then it goes by the names of functions
+        start(store, run("stranger", workflow="stranger"))
+        take(store, limit=1, functions={})
+    had: list[str] = []
+    for number in (99, 100, 101):  # wherever the turn of the partitions stands
+        (taken,) = take(store, limit=1, instances={"wf": ["paris"]}).claims
+        had.append(taken.run.id)
+        done(store, finish(taken.run.id))
+        start(store, queued(number + 1, partition=f"z{number % 2}"))
+    assert had == ["r99", "r100", "r101"]
+    assert take(store, limit=1, instances={"wf": ["rome"]}, version="v2").claims
+
+
+def test_thousands_of_partitions_that_cannot_be_served_are_passed_over_in_one_claim(store: Store) -> None:
+    make(store, concurrency=1)
+    start(store, *(queued(number, partition=f"p{number:04}", version="v2") for number in range(3_000)))
+    start(store, queued(9_999, partition="zz"))
+    assert ids(take(store, limit=1)) == ["r9999"]
+
+
+def test_runs_that_there_is_no_place_for_do_not_hide_those_that_there_is_one_for(store: Store) -> None:
+    make(store, worker_concurrency=1)
+    make(store, "other", partition_worker_concurrency=1)
+    begun = [queued(number, owner="w0", state=State.RUNNING, fingerprint="print-1") for number in range(40)]
+    more = [
+        queued(50 + n, "other", owner="w0", state=State.RUNNING, fingerprint="print-1", partition="p")
+        for n in range(40)
+    ]
+    start(
+        store, *begun, *more, queued(99, "other", owner="w0", state=State.RUNNING, fingerprint="print-1", partition="q")
+    )
+    store.retire("w0", NOW, None)
+    taken = take(store, limit=3, mine={"q": {"": 1}, "other": {"p": 1}})
+    assert (ids(taken), taken.short, taken.more) == (["r99"], True, False)
+    taken = take(store, limit=3)
+    assert (sorted(ids(taken)), taken.short) == (["r0", "r50"], True)

@@ -48,15 +48,15 @@ def test_runs_are_found_by_state(store: Store) -> None:
 
 def test_runs_are_found_by_workflow_and_parent(store: Store) -> None:
     start(store, run("a"), run("b", workflow="other"), run("a/0", parent="a"))
-    assert listed(store, workflow="other") == ["b"]
-    assert listed(store, parent="a") == ["a/0"]
-    assert listed(store, workflow="other", parent="a") == []
+    assert listed(store, workflow=["other"]) == ["b"]
+    assert listed(store, parent=["a"]) == ["a/0"]
+    assert listed(store, workflow=["other"], parent=["a"]) == []
 
 
 @pytest.mark.parametrize("prefix", ["order-", "order_", "Ünïcode-", "50%-", "a'b-"])
 def test_runs_are_found_by_the_beginning_of_their_id_literally(store: Store, prefix: str) -> None:
     start(store, run(f"{prefix}1"), run(f"{prefix}2"), run(f"x{prefix}"), run(prefix.upper() + "!"), run("order"))
-    assert set(listed(store, id_prefix=prefix)) == {f"{prefix}1", f"{prefix}2"} | (
+    assert set(listed(store, id_prefix=[prefix])) == {f"{prefix}1", f"{prefix}2"} | (
         {prefix.upper() + "!"} if prefix.upper() == prefix else set()
     )
 

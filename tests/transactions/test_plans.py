@@ -67,8 +67,8 @@ def everyday(store: Store) -> None:
     assert functions.get("a5") is not None
     for wanted in (
         FunctionFilter(limit=10),
-        FunctionFilter(name="later7", limit=10),
-        FunctionFilter(name="later7", states=STATES["pending"], limit=10),
+        FunctionFilter(names=["later7"], limit=10),
+        FunctionFilter(names=["later7"], states=STATES["pending"], limit=10),
         FunctionFilter(states=STATES["success"], due_after=NOW - DAY, limit=10),
         FunctionFilter(due_before=NOW + 60_000_000, states=STATES["pending"], limit=10),
     ):

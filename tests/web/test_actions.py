@@ -84,6 +84,39 @@ async def test_runs_are_retried_resumed_forked_and_deleted(shop: Shop) -> None:
         assert (await asking.get("/runs/order-2")).status_code == 404
 
 
+async def test_failed_runs_are_completed_marked_and_retried_later(shop: Shop) -> None:
+    async with shop.asking() as asking:
+        page = (await asking.get("/runs/order-3")).text
+        for action in ("retry", "reschedule", "complete", "fail"):
+            assert f'id="action-{action}"' in page
+        assert "order-3 is marked as failed" in await done(asking, "/runs/fail", ids="order-3", reason="refunded")
+        found = (await asking.get("/api/runs/order-3")).json()["run"]
+        assert (found["state"], found["reason"], found["error"]["type"]) == (
+            "failed",
+            "refunded",
+            "builtins:ValueError",
+        )
+        assert "order-3 is rescheduled" in await done(asking, "/runs/reschedule", ids="order-3", after="2h")
+        page = (await asking.get("/runs/order-3")).text
+        for action in ("reschedule", "complete", "fail", "cancel"):
+            assert f'id="action-{action}"' in page
+        found = (await asking.get("/api/runs/order-3")).json()["run"]
+        assert (found["state"], found["due"]) == ("scheduled", "2026-03-27T12:00:03Z"), "two hours from now"
+        answer = await asking.post("/api/runs/reschedule", json={"ids": ["order-3"], "at": "2026-04-01T00:00:00Z"})
+        assert answer.json()["result"] == {"order-3": True}
+        assert "order-3 is completed" in await done(asking, "/runs/complete", ids="order-3", result='{"by": "hand"}')
+        found = (await asking.get("/api/runs/order-3")).json()["run"]
+        assert (found["state"], found["output"]) == ("succeeded", {"by": "hand"})
+        assert "order-3 had ended before" in await done(asking, "/runs/fail", ids="order-3")
+        for path, wrong in (
+            ("complete", {"result": "{"}),
+            ("reschedule", {"after": "1h", "at": "2026-04-01T00:00:00Z"}),
+            ("reschedule", {"after": "soon"}),
+        ):
+            refused = await asking.post(f"/api/runs/{path}", json={"ids": ["order-4"], **wrong})
+            assert refused.status_code == 400, refused.text
+
+
 async def test_a_schedule_is_paused_resumed_triggered_skipped_edited_filled_in_and_deleted(shop: Shop) -> None:
     async with shop.asking() as asking:
         assert "nightly is paused until 2026-04-01 00:00 UTC" in await done(

@@ -47,6 +47,9 @@ SEARCHES: list[tuple[dict[str, Any], list[str]]] = [
     ({"workflow": "checkout", "state": "succeeded"}, ["order-2", "order-1"]),
     ({"id_prefix": "order-"}, ["order-4", "order-3", "order-2", "order-1"]),
     ({"id_prefix": "order-2"}, ["order-2"]),
+    ({"id_prefix": ["order-2", "mail-", "none"]}, ["mail-1", "order-2"]),
+    ({"workflow": ["checkout", "none"], "state": ["failed", "waiting"]}, ["order-4", "order-3"]),
+    ({"queue": ["mail", "none"], "version": ["none", "mail"]}, []),
     ({"attributes": '{"tenant": "acme"}'}, ["order-1"]),
     ({"attributes": '{"number": 7}'}, ["report-07"]),
     ({"queue": "mail"}, ["mail-1"]),
@@ -146,3 +149,10 @@ async def test_an_error_with_a_zero_in_it_is_listed(shop: Shop) -> None:
         assert (await asking.get("/runs?id_prefix=zero")).status_code == 200
     assert run["message"].startswith("before")
     assert len(run["message"]) <= 300
+
+
+async def test_a_page_shows_all_values_that_it_was_asked_for(shop: Shop) -> None:
+    async with shop.asking() as asking:
+        page = (await asking.get("/runs?workflow=checkout&workflow=report&queue=mail&queue=none")).text
+    for name, value in (("workflow", "checkout"), ("workflow", "report"), ("queue", "mail"), ("queue", "none")):
+        assert f'name="{name}" value="{value}"' in page

@@ -176,11 +176,16 @@ class App(Voice, Scope):
         blueprint.join(self)
 
     def instance(self, name: str, obj: T) -> T:
-        """Name an object whose methods are workflows, so that they can be continued after a restart."""
+        """Name an object whose methods are workflows, so that they can be continued after a restart.
+
+        Runs of its methods are executed by workers that have an object of that name, and wait for one where there is none.
+        """
         there = self._runtime.calls.instances.get(name, obj)
         if there is not obj:
             raise InvalidInput(f"the instance name {name!r} is taken by {there!r}")
         self._runtime.calls.instances[name] = obj
+        if self._worker is not None:
+            self._worker.named_instance()
         return obj
 
     def import_all(self) -> None:

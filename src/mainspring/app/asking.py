@@ -186,7 +186,7 @@ async def _serve(
             value = handler(asked.value)
             if inspect.isawaitable(value):
                 value = await value
-            text = ex.engine.check_size(answers.encode(value), f"the answer to {name!r}")
+            text = ex.engine.check_size(answers.encode(value), value, f"the answer to {name!r}")
         except Exception as caught:  # noqa: BLE001  (whatever it raises is the answer)
             error = encode_exception(caught)
         ex.outstanding += 1

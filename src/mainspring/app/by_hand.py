@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mainspring.codec import value_codec
-from mainspring.errors import InvalidInput, NotSerializable, TooLarge
+from mainspring.codec import check_size, value_codec
+from mainspring.errors import InvalidInput, NotSerializable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,9 +32,7 @@ def results_by_hand(registry: Registry, value: Any, limit: int) -> Callable[[str
                 raise InvalidInput(
                     f"{workflow!r} cannot be completed with {value!r}: {error} Give a result= of the type that it returns"
                 ) from None
-            if len(text) > limit:
-                raise TooLarge(f"a result of {len(text):,} characters as JSON; the limit is {limit:,}")
-            texts[workflow] = text
+            texts[workflow] = check_size(text, value, limit, f"a result for {workflow!r}")
         return texts[workflow]
 
     return text_for

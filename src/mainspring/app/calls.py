@@ -6,12 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from mainspring.app.new_runs import new_run
+from mainspring.codec import check_size
 from mainspring.engine import flows
 from mainspring.engine.drivers import drive, drive_blocking
 from mainspring.engine.flows import StepCall
 from mainspring.engine.registry import Bound
 from mainspring.engine.transactions import TransactionCall, transaction
-from mainspring.errors import InvalidInput, TooLarge
+from mainspring.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -45,11 +46,7 @@ class Calls:
             args = (self._receiver_name(function, args[0]), *args[1:])
         text = function.codec.bind_and_encode(args, call.kwargs)
         limit = self._runtime.settings.value_bytes
-        if len(text) > limit:
-            raise TooLarge(
-                f"the arguments of {function.name!r} have {len(text):,} characters as JSON; the limit is {limit:,}"
-            )
-        return text
+        return check_size(text, (args, call.kwargs), limit, f"the arguments of {function.name!r}")
 
     def _receiver_name(self, function: Function, receiver: Any) -> str:
         if function.bound is Bound.CLASS:
@@ -61,6 +58,11 @@ class Calls:
             f"{function.name!r} is a workflow and a method, so its instance must be findable after a restart: "
             'name it with app.instance("name", obj)'
         )
+
+    def methods(self) -> dict[str, list[str]]:
+        """The functions that need an instance, each with the names of those that there are. Names are the app's, not the class's."""
+        names = sorted(self.instances)
+        return {each.name: names for each in self._runtime.registry if each.bound is Bound.INSTANCE}
 
     def receiver(self, function: Function, name: Any) -> Any:
         """The instance or class that a stored call was made on."""

@@ -43,7 +43,7 @@ class RunEvent:
     workflow: str
     reason: str | None
     attempt: int
-    """The number of the attempt, from 1."""
+    """The number of the attempt, from 1; 0 for a run that has ended without any."""
     queue: str | None
     time: datetime
 
@@ -76,7 +76,7 @@ class Listeners:
         interested = [*self._all.get(name, ()), *self._all.get("*", ())]
         if not interested:
             return
-        event = RunEvent(name, run.id, run.workflow, reason, run.attempts + 1, run.queue, to_datetime(at))
+        event = RunEvent(name, run.id, run.workflow, reason, run.attempts, run.queue, to_datetime(at))
         for fn in interested:
             contextvars.Context().run(self._tell, fn, event)  # what they do is no part of the run that they are told of
 

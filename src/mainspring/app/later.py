@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from mainspring.app.changing import change_found
 from mainspring.app.dual import dual
 from mainspring.app.options import micros, moment
+from mainspring.codec import size_of
 from mainspring.engine.branches import ours
 from mainspring.engine.context import TransactionScope, current
 from mainspring.errors import InvalidInput, TooLarge
@@ -16,11 +17,12 @@ from mainspring.model.clock import SECOND
 from mainspring.operations.functions import FunctionViews, ScheduledFunction, ScheduledFunctions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine
 
     from mainspring.app.functions import Call
     from mainspring.app.options import Duration, Moment
     from mainspring.app.runtime import Runtime
+    from mainspring.operations.run_filters import Texts
 
 R = TypeVar("R")
 log = logging.getLogger("mainspring.app")
@@ -68,18 +70,19 @@ def spend(runtime: Runtime, call: Call[Any], text: str) -> None:
             f"too many functions are scheduled in one execution (limit: {settings.schedule_functions:,}, setting "
             f"schedule_functions); {call.name!r} was one too many"
         )
-    if quota.size + len(text) > settings.schedule_bytes:
+    size = size_of(text, (call.args, call.kwargs))
+    if quota.size + size > settings.schedule_bytes:
         raise TooLarge(
             f"the arguments of the functions that are scheduled in one execution are too large (limit: "
-            f"{settings.schedule_bytes:,} characters as JSON, setting schedule_bytes); those of {call.name!r} were too much"
+            f"{settings.schedule_bytes:,} bytes, setting schedule_bytes); those of {call.name!r} were too much"
         )
     before = max(quota.functions / settings.schedule_functions, quota.size / settings.schedule_bytes)
     quota.functions += 1
-    quota.size += len(text)
+    quota.size += size
     after = max(quota.functions / settings.schedule_functions, quota.size / settings.schedule_bytes)
     if before < _NEARLY <= after:
         log.warning(
-            "one execution has scheduled %d functions with %d characters of arguments: the limits are %d and %d",
+            "one execution has scheduled %d functions with %d bytes of arguments: the limits are %d and %d",
             quota.functions,
             quota.size,
             settings.schedule_functions,
@@ -115,8 +118,8 @@ class FunctionVerbs:
     def list(
         self,
         /,
-        name: str | None = None,
-        state: str | Sequence[str] = (),
+        name: Texts = None,
+        state: Texts = (),
         due_before: Moment | None = None,
         due_after: Moment | None = None,
         limit: int = 50,
@@ -134,7 +137,7 @@ class FunctionVerbs:
     def cancel_all(
         self,
         /,
-        name: str | None = None,
+        name: Texts = None,
         before: Moment | None = None,
         after: Moment | None = None,
         reason: str | None = None,

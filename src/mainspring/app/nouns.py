@@ -143,7 +143,8 @@ class RunVerbs(_Noun):
     def complete(
         self, /, *ids: str, result: Any = None, reason: str | None = None, **filters: Unpack[RunTraits]
     ) -> Coroutine[Any, Any, dict[str, bool]]:
-        """End runs that no worker has in hand as if they had succeeded with `result`. False where there was nothing to end.
+        """End runs that no worker owns, or that have failed, as if they had succeeded with `result`. False where there was nothing
+        to end. Filters mean failed runs only with state="failed".
 
         A result that is not of the type that the function returns is an error, and nothing is done. Where the function's code is
         not known, as in a client, any result is stored as it is, and whoever waits for it finds out whether it fits.
@@ -155,7 +156,10 @@ class RunVerbs(_Noun):
     def fail(
         self, /, *ids: str, reason: str | None = None, **filters: Unpack[RunTraits]
     ) -> Coroutine[Any, Any, dict[str, bool]]:
-        """End runs that no worker has in hand as failed, without further attempts. False where there was nothing to end."""
+        """End runs that no worker owns as failed, without further attempts. False where there was nothing to end.
+
+        Runs that have failed are marked with the reason and keep their error; filters mean them only with state="failed".
+        """
         return self._act("fail", ids, filters, lambda runs, chosen: runs.fail(chosen, reason))
 
     @dual
@@ -169,7 +173,10 @@ class RunVerbs(_Noun):
         attempts: int | None = None,
         **filters: Unpack[RunTraits],
     ) -> Coroutine[Any, Any, dict[str, bool]]:
-        """Change when runs begin that have not begun, or are to be tried again; what is not named stays. False for others."""
+        """Change when runs begin that have not begun, or are to be tried again; what is not named stays. False for others.
+
+        Runs that have failed are retried at that time; filters mean them only with state="failed".
+        """
         if at is not None and after is not None:
             raise InvalidInput("reschedule: give `after` or `at`, not both")
         due = moment(at) if at is not None else None if after is None else self._runtime.clock.now() + micros(after)
@@ -199,7 +206,7 @@ class RunVerbs(_Noun):
         *,
         fences: bool = False,
     ) -> Coroutine[Any, Any, dict[str, bool]]:
-        wanted: RunFilters = {"ids": ids, **filters}
+        wanted: RunFilters = {"ids": ids or None, **filters}
         found = change_found(
             self._runtime,
             f"runs.{verb}",
@@ -276,7 +283,7 @@ class RunVerbs(_Noun):
 
     @dual
     def aggregate(
-        self, /, by: Sequence[str] = ("state",), *, bucket: Duration | None = None, **filters: Unpack[RunFilters]
+        self, /, by: str | Sequence[str] = ("state",), *, bucket: Duration | None = None, **filters: Unpack[RunFilters]
     ) -> Coroutine[Any, Any, _Figures]:
         """Figures of runs (how many, how long they waited, how long they took) by state, workflow, queue, version, schedule,
         kind or reason, and by spans of the time at which they were created.

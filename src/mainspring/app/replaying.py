@@ -117,6 +117,7 @@ def _engine(app: App) -> Engine:
         worker_id="replay",
         version=app.version,
         receiver=runtime.calls.receiver,
+        methods=runtime.calls.methods,
         on_end=lambda _: None,
         on_room=lambda: None,
         on_poke=lambda: None,

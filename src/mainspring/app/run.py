@@ -133,9 +133,12 @@ class CurrentRun:
 
     @property
     def attempt(self) -> int:
-        """Inside a step: the number of this attempt of the step, from 1. In a workflow: that of this attempt of the run."""
+        """Inside a step: the number of this attempt of the step, from 1. In a workflow: that of this attempt of the run.
+
+        In a step that is a run of its own, attempts of both are counted together.
+        """
         where = here()
-        return where.attempt if isinstance(where, StepScope) else where.execution.run.attempts + 1
+        return where.attempt if isinstance(where, StepScope) else where.execution.run.attempts
 
     @property
     def version(self) -> str | None:
@@ -216,7 +219,9 @@ class CurrentRun:
             raise InvalidInput(f"{ex.function.name!r} is started at most once, so it cannot begin anew")
         if ex.function.bound is not Bound.NOT:
             args = (ex.function.codec.decode(ex.run.input)[0][0], *args)
-        text = ex.engine.check_size(ex.function.codec.bind_and_encode(args, kwargs), "the input")
+        text = ex.engine.check_size(
+            ex.function.codec.bind_and_encode(args, kwargs), (args, kwargs), f"the arguments of {ex.function.name!r}"
+        )
         ex.outstanding += 1
         return drive(ex, undoing.continue_as(ex, line.next_position(), text))
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mainspring.app.names import Event, Stream, Topic
     from mainspring.app.options import Duration
     from mainspring.app.runtime import Runtime
+    from mainspring.codec import ValueCodec
     from mainspring.engine.recording import Flow
     from mainspring.store.messages import Table
 
@@ -72,7 +73,7 @@ class SetEvent:
     def __call__(self, key: Event[Any] | str, value: Any) -> Future[None]:
         refuse_coroutine_in_def_run("run.set_event.sync(…)")
         name, codec = named(key, "event")
-        return _say("set_event", "events", name, codec.encode(value))
+        return _say("set_event", "events", name, _text(name, codec, value))
 
     @overload
     def sync(self, key: Event[T], value: T) -> None: ...
@@ -82,7 +83,7 @@ class SetEvent:
         """The same in a `def` workflow or step."""
         refuse_blocking_on_loop("await run.set_event(…)")
         name, codec = named(key, "event")
-        _say_sync("set_event", "events", name, codec.encode(value))
+        _say_sync("set_event", "events", name, _text(name, codec, value))
 
 
 class WriteStream:
@@ -95,7 +96,7 @@ class WriteStream:
     def __call__(self, key: Stream[Any] | str, value: Any) -> Future[None]:
         refuse_coroutine_in_def_run("run.write_stream.sync(…)")
         name, codec = named(key, "stream")
-        return _say("write_stream", "streams", name, codec.encode(value))
+        return _say("write_stream", "streams", name, _text(name, codec, value))
 
     @overload
     def sync(self, key: Stream[T], value: T) -> None: ...
@@ -105,7 +106,7 @@ class WriteStream:
         """The same in a `def` workflow or step."""
         refuse_blocking_on_loop("await run.write_stream(…)")
         name, codec = named(key, "stream")
-        _say_sync("write_stream", "streams", name, codec.encode(value))
+        _say_sync("write_stream", "streams", name, _text(name, codec, value))
 
 
 class CloseStream:
@@ -119,6 +120,10 @@ class CloseStream:
         """The same in a `def` workflow or step."""
         refuse_blocking_on_loop("await run.close_stream(…)")
         _say_sync("close_stream", "streams", named(key, "stream")[0], None)
+
+
+def _text(key: str, codec: ValueCodec, value: Any) -> str:
+    return here().execution.engine.check_size(codec.encode(value), value, f"a value of {key!r}")
 
 
 def _say(kind: str, table: Table, key: str, value: str | None) -> Future[None]:
@@ -153,8 +158,6 @@ def _join(scope: TransactionScope, step: StepScope, table: Table, key: str, valu
 
 def _flow(line: Line, kind: str, table: Table, key: str, value: str | None) -> Flow:
     ex = line.execution
-    if value is not None:
-        ex.engine.check_size(value, f"a value of {key!r}")
     position = line.next_position()
     ex.outstanding += 1
     return talking.say(
@@ -171,8 +174,6 @@ async def _tell(scope: StepScope, table: Table, key: str, value: str | None) -> 
 
 def _entry(scope: StepScope, table: Table, key: str, value: str | None) -> Entry:
     ex = scope.execution
-    if value is not None:
-        ex.engine.check_size(value, f"a value of {key!r}")
     return Entry(table, ex.id, key, value, ex.engine.clock.now(), scope.position)
 
 

@@ -41,14 +41,19 @@ class Settings:
     max_recoveries: int | None = _setting(
         100, "int or none", "how often a run may lose its worker before it fails", low=0
     )
-    value_bytes: int = _setting(8 * 2**20, "int", "largest argument, result or other value, as JSON text", low=64)
+    value_bytes: int = _setting(
+        8 * 2**20,
+        "int",
+        "largest input, result or other value, in bytes of its JSON; text and `bytes` count as they are",
+        low=64,
+    )
     unknown_after: float = _setting(
         3_600.0, "duration", "how long a run waits for a worker that knows its function before it fails", low=0
     )
     schedule_functions: int = _setting(
         1_000, "int", "functions that one execution may schedule with run_after and run_at", low=1
     )
-    schedule_bytes: int = _setting(8 * 2**20, "int", "their arguments together, as JSON text", low=64)
+    schedule_bytes: int = _setting(8 * 2**20, "int", "their arguments together, counted in the same way", low=64)
     retention: float | None = _setting(None, "duration or none", "how long ended runs are kept; none: for ever", low=0)
     function_retention: float | None = _setting(
         604_800.0, "duration or none", "how long ended functions of run_after and run_at are kept", low=0

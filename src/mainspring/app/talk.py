@@ -8,12 +8,12 @@ from mainspring.app.ears import Ear
 from mainspring.app.names import named
 from mainspring.app.options import micros
 from mainspring.app.transacting import refuse_waiting
-from mainspring.codec import value_codec
+from mainspring.codec import check_size, value_codec
 from mainspring.engine import talking
 from mainspring.engine.branches import ours
 from mainspring.engine.context import Line, TransactionScope, current
 from mainspring.engine.drivers import drive
-from mainspring.errors import InvalidInput, NotFound, NotSerializable, TooLarge
+from mainspring.errors import InvalidInput, NotFound, NotSerializable
 from mainspring.store.messages import Post
 from mainspring.store.ops import Tell, Verdict
 
@@ -83,11 +83,7 @@ class Talk:
 
     def text(self, codec: ValueCodec, value: Any, what: str) -> str:
         """A value as it is stored."""
-        text = codec.encode(value)
-        limit = self._runtime.settings.value_bytes
-        if len(text) > limit:
-            raise TooLarge(f"{what} has {len(text):,} characters as JSON; the limit is {limit:,} (setting value_bytes)")
-        return text
+        return check_size(codec.encode(value), value, self._runtime.settings.value_bytes, what)
 
     @ours
     async def _tell(self, posts: list[Post]) -> None:

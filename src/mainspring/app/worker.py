@@ -97,6 +97,7 @@ class Worker:
             worker_id=record.id,
             version=runtime.version,
             receiver=runtime.calls.receiver,
+            methods=runtime.calls.methods,
             on_end=self._ended,
             on_room=self._room,
             on_poke=self._poke,
@@ -184,6 +185,7 @@ class Worker:
             beat=0,
             seen=now,
             crontab=self._crontab.listing(),
+            instances=json.dumps(runtime.calls.methods()),
         )
 
     def pause(self, *, paused: bool) -> None:
@@ -271,6 +273,8 @@ class Worker:
         if signal.lost:
             self._call_soon(self._attendant.missed)
         mine = signal.poked is None or self.engine.worker_id in signal.poked
+        if signal.stops and mine:
+            self.engine.halting.heed_all(signal.stops)
         ended = signal.ended is None or bool(signal.ended)
         if ended and self._claimer.note_ends():
             self._call_soon(self._claimer.kick)
@@ -302,12 +306,24 @@ class Worker:
         self.tally.flush(self._connection.store)
         if self._keeper is not None:
             self._keeper.store(self._connection.store)
+        self._list_instances()
         functions = {function.name: function.fingerprint for function in self._runtime.registry}
         stranded = self._connection.store.strand(self.engine.worker_id, functions, self._runtime.clock.now())
         if stranded:
             log.warning("%d runs are stranded: see `mainspring runs list --stranded`", stranded)
         self._review_unknown()
         self._crontab.review(self._me.id)
+
+    def _list_instances(self) -> None:
+        """Instances that were named since the worker entered the fleet are made known to the others."""
+        there = json.dumps(self._runtime.calls.methods())
+        if there != self._me.instances:
+            self._connection.store.list_instances(self._me.id, there)
+            self._me = replace(self._me, instances=there)
+
+    def named_instance(self) -> None:
+        """There is one more instance: runs may wait for it. From any thread."""
+        self._call_soon(self._claimer.kick)
 
     def _review_unknown(self) -> None:
         """Now and then: runs of functions that nobody knows are marked, and fail after a while."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-_NOT_ENDED = "has ended or is in a worker's hand, or there is no such run"
+_NOT_ENDED = "has ended without failing or is owned by a worker, or there is no such run"
 
 
 class Chosen(NamedTuple):
@@ -136,9 +136,9 @@ def retry(**which: Any) -> None:
     "--result", metavar="JSON", default="null", help="What they are to have returned; null if it is not given."
 )
 def complete(result: str, **which: Any) -> None:
-    """End runs that no worker has in hand as if they had succeeded. An ID of - reads ids from stdin.
+    """End runs that no worker owns, or that have failed, as if they had succeeded. An ID of - reads ids from stdin.
 
-    The result is stored as it is given: this command does not know what the functions return. Prints the ids of those that
+    Options that choose runs mean failed ones only with --state failed. The result is stored as it is given: this command does not know what the functions return. Prints the ids of those that
     ended.
 
     \b
@@ -158,9 +158,10 @@ def complete(result: str, **which: Any) -> None:
 @click.command(cls=Command)
 @_chosen
 def fail(**which: Any) -> None:
-    """End runs that no worker has in hand as failed, without further attempts. An ID of - reads ids from stdin.
+    """End runs that no worker owns as failed, without further attempts. An ID of - reads ids from stdin.
 
-    Prints the ids of those that ended.
+    Runs that have failed are marked with the reason, as dealt with; options that choose runs mean them only with --state failed.
+    Prints the ids of those that ended or were marked.
 
     \b
       mainspring runs fail --queue emails --created-before 2026-01-31 --reason "nobody wants them any more" --yes
@@ -181,8 +182,11 @@ def fail(**which: Any) -> None:
 def reschedule(after: float | str | None, priority: int | None, attempts: int | None, **which: Any) -> None:
     """Change when runs begin that have not begun, or are to be tried again. An ID of - reads ids from stdin.
 
+    Runs that have failed are retried at that time; options that choose runs mean them only with --state failed.
+
     \b
       mainspring runs reschedule --state scheduled --queue emails --after 0s
+      mainspring runs reschedule --state failed --queue emails --after 2h
     """
     if after is None and priority is None and attempts is None:
         raise click.UsageError("what is to change? Give --after, --priority or --attempts")
@@ -193,7 +197,7 @@ def reschedule(after: float | str | None, priority: int | None, attempts: int | 
         return operations.runs.reschedule(chosen.ids, Move(due, priority, attempts), chosen.filters)
 
     details = {"after": after, "priority": priority, "attempts": attempts}
-    _carry_out("reschedule", which, "has begun or ended, or there is no such run", act, **details)
+    _carry_out("reschedule", which, "has begun, or has ended without failing, or there is no such run", act, **details)
 
 
 COMMANDS = (resume, retry, complete, fail, reschedule)

@@ -99,7 +99,7 @@ def show(run_id: str, url: str, output: str) -> None:
 @click.option(
     "--functions", is_flag=True, help="All functions of run_after and run_at that are pending, instead of ids."
 )
-@click.option("--name", metavar="NAME", help="With --functions: only those of this name.")
+@click.option("--name", multiple=True, metavar="NAME", help="With --functions: only those of this name. Repeatable.")
 @click.option("--due-after", type=time, metavar="TIME", help="With --functions: only due at this time or later.")
 @click.option("--due-before", type=time, metavar="TIME", help="With --functions: only due before this time.")
 @click.option("--reason", help="Why; recorded with each run, and written down with who did it.")
@@ -128,7 +128,7 @@ def cancel(
       mainspring runs list --workflow import_all --state queued -o ids | mainspring runs cancel -
       mainspring runs cancel --functions --name remind --due-before 2026-02-01
     """
-    given = [name for name, value in which.items() if value is not None]
+    given = [name for name, value in which.items() if value not in (None, ())]
     if functions:
         if run_ids or terminate:
             raise click.UsageError("--functions says which: leave ids and --terminate out")
@@ -149,7 +149,7 @@ def cancel(
 
 
 def _cancel_functions(
-    url: str, reason: str | None, name: str | None, due_after: datetime | None, due_before: datetime | None
+    url: str, reason: str | None, name: tuple[str, ...], due_after: datetime | None, due_before: datetime | None
 ) -> None:
     with connect(url, Settings()) as operations:
         count = carry_out(
@@ -157,14 +157,14 @@ def _cancel_functions(
             "scheduled_functions.cancel_all",
             [],
             lambda: operations.runs.functions.cancel_all(
-                name=name,
+                name=name or None,
                 after=None if due_after is None else to_micros(due_after),
                 before=None if due_before is None else to_micros(due_before),
                 reason=reason,
             ),
             lambda found: found,
             reason=reason,
-            name=name,
+            name=list(name) or None,
             due_after=due_after,
             due_before=due_before,
         )

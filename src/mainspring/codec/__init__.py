@@ -2,6 +2,17 @@
 
 from mainspring.codec.calls import CallCodec, encode_call
 from mainspring.codec.failures import decode_exception, encode_exception, in_a_line
+from mainspring.codec.sizes import check_size, size_of
 from mainspring.codec.values import ValueCodec, value_codec
 
-__all__ = ["CallCodec", "ValueCodec", "decode_exception", "encode_call", "encode_exception", "in_a_line", "value_codec"]
+__all__ = [
+    "CallCodec",
+    "ValueCodec",
+    "check_size",
+    "decode_exception",
+    "encode_call",
+    "encode_exception",
+    "in_a_line",
+    "size_of",
+    "value_codec",
+]

@@ -93,7 +93,8 @@ class StepScope:
     def __init__(self, execution: Execution, position: str, attempt: int, name: str) -> None:
         self.execution = execution
         self.position = position
-        self.attempt = attempt
+        # A step that is a run of its own is tried again with the run, and then its own count begins anew.
+        self.attempt = attempt if execution.function.kind == "workflow" else execution.run.attempts - 1 + attempt
         self.name = name
         self.quota = Quota()
         self._started = 0

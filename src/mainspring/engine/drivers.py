@@ -241,16 +241,7 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
         work: Any = await_here(call.fn(*call.args, **call.kwargs)) if call.is_async else _in_pool(ex, effect)
         if call.interruptible and call.is_async:
             work = _interruptible(ex, work)
-        if call.timeout is None:
-            return await work
-        limit = asyncio.timeout(call.timeout / SECOND)
-        try:
-            async with limit:
-                return await work
-        except TimeoutError:
-            if limit.expired():
-                raise _timed_out(effect) from None
-            raise
+        return await (work if call.timeout is None else _in_time(effect, work, call.timeout))
     except GeneratorExit as error:
         if was_closed(error):
             raise
@@ -264,6 +255,25 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
             pass
         if leave is not None:
             leave()
+
+
+async def _in_time(effect: Invoke, work: Awaitable[Any], timeout: int) -> Any:
+    """What a step comes to if that does not take longer than its timeout; whatever comes later is too late."""
+    limit = asyncio.timeout(timeout / SECOND)
+    try:
+        async with limit:
+            value = await work
+    except TimeoutError:
+        if limit.expired():
+            raise _timed_out(effect) from None
+        raise
+    except Exception as error:
+        if limit.expired():
+            raise _timed_out(effect) from error
+        raise
+    if limit.expired():  # the step has swallowed the cancellation
+        raise _timed_out(effect)
+    return value
 
 
 def was_closed(error: BaseException) -> bool:

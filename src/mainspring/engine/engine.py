@@ -13,7 +13,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from mainspring.codec import encode_exception, in_a_line
+from mainspring.codec import check_size, encode_exception, in_a_line
 from mainspring.engine.execution import Execution
 from mainspring.engine.halting import Halting
 from mainspring.engine.local_starts import LocalStarts
@@ -24,13 +24,13 @@ from mainspring.engine.signals import Lost, Stopped
 from mainspring.engine.slots import Slots
 from mainspring.engine.timers import Timers
 from mainspring.engine.waits import Waits
-from mainspring.errors import StoreError, StoreUnavailable, TooLarge
+from mainspring.errors import StoreError, StoreUnavailable
 from mainspring.model.records import Ending, Run
 from mainspring.model.states import State
 from mainspring.store.ops import Finish, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
     from mainspring.engine.registry import Function, Registry
     from mainspring.engine.settings import EngineSettings
@@ -61,19 +61,21 @@ class Engine:
         worker_id: str,
         version: str,
         receiver: Callable[[Function, Any], Any],
+        methods: Callable[[], Mapping[str, Sequence[str]]],
         on_end: Callable[[Ending], None],
         on_room: Callable[[], None],
         on_poke: Callable[[], None],
         home: object,
     ) -> None:
-        self.store = store
-        self.committer = committer
+        self.store, self.committer = store, committer
         self.clock = clock
         self.registry = registry
         self.settings = settings
         self.worker_id = worker_id
         self.version = version
         self.receiver = receiver
+        self.methods = methods
+        """The functions that need an instance, with the names of those that there are here."""
         self._on_end = on_end
         self.on_room = on_room
         self.on_poke = on_poke
@@ -147,7 +149,9 @@ class Engine:
             schedule=schedule,
             tick=tick,
             priority=new.priority,
+            attempts=1,
             retry=new.retry,
+            since=new.created,
         )
         self.launch(Execution(self, run, self.registry.get(run.workflow), []))
 
@@ -172,6 +176,7 @@ class Engine:
         if not ex.function.is_async:
             self.slots.count_thread(1)
             self.clock.busy()
+        self.halting.halt_if_stopped_early(ex)
         ex.root = self._create(self._run(ex), f"mainspring {ex.id}")
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -283,18 +288,8 @@ class Engine:
     # -- from outside --------------------------------------------------------------------------------------------------
     async def attend(self, pokes: list[Poke]) -> None:
         """React to what happened to runs of this worker."""
-        curious: list[Execution] = []
-        for poke in pokes:
-            ex = self.executions.get(poke.run)
-            if ex is None:
-                continue
-            if poke.epoch != ex.epoch or poke.state.ended:
-                self.halting.halt(ex, Lost())
-            elif poke.state is State.CANCELLING:
-                self.halting.halt(ex, Stopped(poke.reason))
-            else:
-                curious.append(ex)
-        await self._look_around(curious)
+        found = ((self.executions.get(poke.run), poke) for poke in pokes)
+        await self._look_around([ex for ex, poke in found if ex is not None and not self.halting.heed(ex, poke)])
 
     async def _look_around(self, curious: list[Execution]) -> None:
         """Something that these runs wait for may have happened."""
@@ -408,8 +403,6 @@ class Engine:
             self.clock.idle()
         return await self.in_thread(work, *args)
 
-    def check_size(self, text: str, what: str) -> str:
-        limit = self.settings.value_bytes
-        if len(text) > limit:
-            raise TooLarge(f"{what} has {len(text):,} characters as JSON; the limit is {limit:,} (setting value_bytes)")
-        return text
+    def check_size(self, text: str, value: object, what: str) -> str:
+        """The text of a value, unless that is larger than the setting allows."""
+        return check_size(text, value, self.settings.value_bytes, what)

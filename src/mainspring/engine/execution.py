@@ -120,7 +120,7 @@ class Execution:
         self.journal = {step.position: step for step in steps} if steps else UNUSED
         self.delivery = Delivery(engine.loop, *_recorded(steps)) if steps else Delivery(engine.loop)
         self._seqs = itertools.count(self.delivery.recorded)
-        begun = run.since if run.attempts and run.since is not None else run.started
+        begun = run.since if run.attempts > 1 and run.since is not None else run.started
         self.last_time = begun if begun is not None else run.created
         # -- what it is doing
         self.phase = Phase.RUNNING

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from mainspring.codec import in_a_line
 from mainspring.engine.recording import (
+    Consult,
     Invoke,
     Pause,
     committed,
@@ -27,6 +28,7 @@ from mainspring.engine.recording import (
 )
 from mainspring.errors import Conflict, Interrupted, NotFound, StillRunning
 from mainspring.model.records import Step, error_of
+from mainspring.store.keyed import is_last
 from mainspring.store.ops import Verdict, Write
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from mainspring.engine.recording import Flow
     from mainspring.engine.registry import Function
     from mainspring.engine.retry import Retry
-    from mainspring.model.records import Ending, NewRun
+    from mainspring.model.records import Ending, NewRun, Run
     from mainspring.store.ops import Written
 
 Make = Callable[[], "list[NewRun]"]
@@ -86,12 +88,9 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
     record.epoch = ex.epoch
     began = now
     if recorded is not None:
-        if call.at_most_once and record.due is None:
-            failure = Interrupted(
-                f"step {call.name!r} was cut off in the middle and is not to be started a second time"
-            )
-            return (yield from conclude(ex, record, call.result, error=failure))
-        yield from _back_off(ex, record)
+        obstacle = yield from _taken_up(ex, record, call)
+        if obstacle is not None:
+            return (yield from conclude(ex, record, call.result, error=obstacle))
         began = ex.engine.clock.now()
     while True:
         record.due = None
@@ -100,7 +99,7 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
         record.attempts += 1  # once it is over: an attempt that a crash cuts off does not count
         try:
             value = yield Invoke(call, position, record.attempts)
-            text = ex.engine.check_size(call.result.encode(value), f"the result of step {call.name!r}")
+            text = ex.engine.check_size(call.result.encode(value), value, f"the result of step {call.name!r}")
         except Exception as caught:  # noqa: BLE001  (whatever the user's function raises is the outcome)
             error = caught
         else:
@@ -108,23 +107,51 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
                 record.trail = _trail(record.trail, {"error": None, "from": began})
             return (yield from conclude(ex, record, call.result, output=text))
         pause, error = _judged(call.retry, record, error, began, ex.engine.clock.now())
-        if pause is None:
+        record.due = None if pause is None else ex.engine.clock.now() + pause
+        if pause is None or not (yield from _back_off(ex, record)):
             return (yield from conclude(ex, record, call.result, error=error))
-        record.due = ex.engine.clock.now() + pause
-        yield from _back_off(ex, record)
         began = ex.engine.clock.now()
 
 
+def _taken_up(ex: Execution, record: Step, call: StepCall) -> Flow:
+    """Go on with a step that had begun before: what stands in the way, or None when it is time for its next attempt."""
+    if call.at_most_once and record.due is None:
+        return Interrupted(f"step {call.name!r} was cut off in the middle and is not to be started a second time")
+    return None if (yield from _back_off(ex, record)) else _not_again(record)
+
+
 def _back_off(ex: Execution, record: Step) -> Flow:
-    """Wait for the next attempt; how many there were is recorded first."""
+    """Wait for the next attempt; how many there were is recorded first. Whether there is one: not without the key of the run."""
     if record.due is None:
-        return
-    wait = ex.wait(until=record.due)
-    yield from keep(ex, waiting(ex, record))
-    if record.due > ex.engine.clock.now():
-        yield Pause(wait, record)
-    else:
-        ex.woken(wait)
+        return True  # cut off in the middle of an attempt
+    if not (yield from _has_lost_key(ex)):
+        wait = ex.wait(until=record.due)
+        yield from keep(ex, waiting(ex, record))
+        if record.due > ex.engine.clock.now():
+            yield Pause(wait, record)
+        else:
+            ex.woken(wait)
+        if not (yield from _has_lost_key(ex)):
+            return True
+    record.due = None
+    return False
+
+
+def _has_lost_key(ex: Execution) -> Flow:
+    """Whether another run has taken the key of a step that is a run of its own: then there is no further attempt."""
+    if ex.function.kind == "workflow":
+        return False
+    if ex.run.key is None:
+        return is_last(ex.run)
+    row: Run | None = yield Consult(lambda: ex.engine.store.run(ex.id))
+    return row is not None and is_last(row)
+
+
+def _not_again(record: Step) -> Interrupted:
+    """Why a step ends whose last exception is no longer in memory."""
+    tried = json.loads(record.trail or "[]")
+    last = f": {error_of(tried[-1])}" if tried else ""
+    return Interrupted(f"step {record.name!r} failed and is not tried again, since another run has taken its key{last}")
 
 
 def _judged(retry: Retry, record: Step, error: Exception, began: int, now: int) -> tuple[int | None, Exception]:

@@ -19,11 +19,15 @@ from mainspring.engine.residency import SETTLE_ROUNDS
 from mainspring.engine.signals import HandedBack, Lost, Stopped
 from mainspring.errors import StoreError
 from mainspring.model.clock import SECOND
+from mainspring.model.states import State
 from mainspring.store.ops import Unwind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mainspring.engine.engine import Engine
     from mainspring.engine.signals import Halt
+    from mainspring.store.protocol import Poke
 
 log = logging.getLogger("mainspring.engine")
 
@@ -33,6 +37,8 @@ class Halting:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._stopped_early: dict[str, Poke] = {}
+        """Runs that were stopped between being claimed or stored and being begun."""
 
     def halt(self, ex: Execution, signal: Halt) -> None:
         """Take a run from its code. From any thread."""
@@ -53,6 +59,40 @@ class Halting:
             self._engine.loop.call_later(self._engine.patience, self._press, ex)
             return
         _cancel(ex)
+
+    # -- stopped by somebody ------------------------------------------------------------------------------------------
+    def heed(self, ex: Execution, poke: Poke) -> bool:
+        """Halt a run that was stopped, or is another's by now; whether it was. From any thread."""
+        if poke.epoch != ex.epoch or poke.state.ended:
+            self.halt(ex, Lost())
+        elif poke.state is State.CANCELLING:
+            self.halt(ex, Stopped(poke.reason))
+        else:
+            return False
+        return True
+
+    def heed_all(self, stops: Iterable[Poke]) -> None:
+        """Runs of this worker were stopped by a commit of this process: nothing of them begins from now on. From any thread."""
+        for poke in stops:
+            ex = self._engine.executions.get(poke.run)
+            if ex is not None:
+                self.heed(ex, poke)
+            else:  # claimed or stored, and not begun yet; or just over
+                self._stopped_early[poke.run] = poke
+                self._engine.here(self._forget_later, poke)
+
+    def halt_if_stopped_early(self, ex: Execution) -> None:
+        """A run is in memory from now on: it may have been stopped before. On the loop."""
+        poke = self._stopped_early.pop(ex.id, None)
+        if poke is not None and poke.epoch >= ex.epoch:
+            self.heed(ex, poke)
+
+    def _forget_later(self, poke: Poke) -> None:
+        self._engine.loop.call_later(self._engine.patience, self._forget, poke)
+
+    def _forget(self, poke: Poke) -> None:
+        if self._stopped_early.get(poke.run) is poke:
+            del self._stopped_early[poke.run]
 
     # -- the worker stops ----------------------------------------------------------------------------------------------
     def hand_back_if_idle(self, ex: Execution) -> None:

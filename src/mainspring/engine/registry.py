@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import textwrap
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.codec import CallCodec
 from mainspring.engine.given import wanted
 from mainspring.engine.retry import Retry
+from mainspring.engine.source import source_of
 from mainspring.errors import AlreadyRegistered, InvalidInput, UnknownFunction
 from mainspring.recurrence.durations import parse_duration
 from mainspring.store.transactions import ISOLATION
@@ -60,15 +60,15 @@ class Function:
     retention: int | None = None
     """How long its ended runs are kept, in microseconds; None: as the settings say."""
 
-    fingerprint: str = field(init=False)
-    """A hash of its name and source: the same source, the same fingerprint, on every machine.
+    asks_for_patches: bool = False
+    """It is made to continue runs that were begun by the source before, and its fingerprint says so."""
 
-    One that asks for patches says so: it is made to continue runs that were begun by the source before.
-    """
+    fingerprint: str = field(init=False)
+    """A hash of its name and source: the same source, the same fingerprint, on every machine."""
 
     def __post_init__(self) -> None:
         found = hashlib.sha256(f"{self.name}\n{self.source}".encode()).hexdigest()[:16]
-        self.fingerprint = f"patched-{found}" if ".patched(" in self.source else found
+        self.fingerprint = f"patched-{found}" if self.asks_for_patches else found
 
 
 class Registry:
@@ -141,6 +141,11 @@ def make(
     bound = Bound.CLASS if is_class_method else Bound.INSTANCE if _first_of_method(fn) == "self" else Bound.NOT
     if at_most_once and kind == "workflow" and Retry.of(retry).attempts > 1:
         raise InvalidInput(f"{title!r} is never started a second time (at_most_once), so it cannot be retried")
+    if interruptible and not inspect.iscoroutinefunction(fn):
+        raise InvalidInput(
+            f"{title!r} is a `def` {kind}, which works on a thread and cannot be interrupted; write it as `async def`, or leave "
+            "out interruptible"
+        )
     place = None if kind != "transaction" else 0 if bound is Bound.NOT else 1
     if isolation is not None and isolation not in ISOLATION:
         raise InvalidInput(f"{title!r}: isolation is one of {', '.join(ISOLATION)}, not {isolation!r}")
@@ -149,13 +154,15 @@ def make(
             f"{title!r} is `async def`, which works with the URL of a PostgreSQL; in {database!r} write it as `def` and call it "
             f"with `await {title}.aio(…)`"
         )
+    source = source_of(fn)
     return Function(
         name=title,
         kind=kind,
         fn=fn,
         is_async=inspect.iscoroutinefunction(fn),
         codec=CallCodec(fn, name=title, skip=place),
-        source=_source(fn),
+        source=source.text,
+        asks_for_patches=source.asks_for_patches,
         retry=Retry.of(retry),
         timeout=_positive(timeout, f"the timeout of {title!r}"),
         queue=queue,
@@ -197,14 +204,6 @@ def _first_of_method(fn: Callable[..., Any]) -> str:
     scope = fn.__qualname__.rpartition(".")[0]
     in_class = bool(scope) and not scope.endswith("<locals>")
     return next(iter(inspect.signature(fn).parameters), "") if in_class else ""
-
-
-def _source(fn: Callable[..., Any]) -> str:
-    try:
-        return textwrap.dedent(inspect.getsource(fn))
-    except (OSError, TypeError):  # typed at a prompt, or made at run time: the compiled code has to do
-        code = getattr(fn, "__code__", None)
-        return f"{code.co_code.hex()} {code.co_consts!r}" if code is not None else repr(fn)
 
 
 def _where(fn: Callable[..., Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import random
 from dataclasses import dataclass
@@ -25,7 +27,7 @@ class Retry:
     """Try up to `attempts` times in all. The n-th pause is `first * factor ** (n - 1)`, at most `cap`.
 
     `on` names the exceptions worth another attempt (default: all), `unless` those that are not; each is a tuple of types, or
-    for `on` a function that is given the exception. `jitter` adds up to that fraction of each pause, by a hash of the run
+    for `on` a plain function that is given the exception. `jitter` adds up to that fraction of each pause, by a hash of the run
     and position, so that many runs that failed together do not come back together.
     """
 
@@ -48,6 +50,11 @@ class Retry:
         parse_duration(self.cap)
         if not _are_exceptions(self.on) and (isinstance(self.on, type) or not callable(self.on)):
             raise InvalidInput(f"Retry: on is a tuple of exceptions, or a function of one, not {self.on!r}")
+        if not _are_exceptions(self.on) and _answers_later(self.on):
+            raise InvalidInput(
+                f"Retry: on is a function that answers True or False at once, so it cannot be `async` or a generator; "
+                f"write {self.on!r} as a plain `def`"
+            )
         if not _are_exceptions(self.unless):
             raise InvalidInput(f"Retry: unless is a tuple of exceptions, not {self.unless!r}")
 
@@ -75,7 +82,25 @@ class Retry:
         if isinstance(error, (NotSerializable, TooLarge)) or (self.unless and isinstance(error, self.unless)):
             return False
         wanted: Any = self.on
-        return isinstance(error, wanted) if isinstance(wanted, (tuple, type)) else bool(wanted(error))
+        if isinstance(wanted, (tuple, type)):
+            return isinstance(error, wanted)
+        answer = wanted(error)
+        if inspect.isawaitable(
+            answer
+        ):  # of a plain function that calls a coroutine function, which nothing shows before
+            if inspect.iscoroutine(answer):
+                answer.close()
+            raise InvalidInput(f"Retry: on={wanted!r} answers with something to await; it has to answer True or False")
+        return bool(answer)
+
+
+def _answers_later(test: Any) -> bool:
+    """Whether what a function returns is no answer yet: a coroutine or a generator, which counts as true whatever comes of it."""
+    while isinstance(test, functools.partial):
+        test = cast("Any", test.func)  # pyright: ignore[reportUnknownMemberType]
+    called = getattr(test, "__call__", None)  # noqa: B004  (a method of its class, which may be `async`)
+    kinds = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction)
+    return any(kind(each) for kind in kinds for each in (test, called))
 
 
 def _is_number(value: object) -> bool:

@@ -201,7 +201,7 @@ def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
         verdict = yield Commit(Again(finish.owner, ex.id, ex.epoch, due, finish.error or "{}"))
         if verdict is Verdict.DONE:
             ex.engine.changed(ex, "run.retrying", finish.reason)
-        if verdict is not Verdict.STOPPING:
+        if verdict not in {Verdict.STOPPING, Verdict.LAST}:
             return None
     return (yield from _finish(ex, finish))
 
@@ -222,7 +222,7 @@ def _finish_of(ex: Execution, value: Any, error: BaseException | None) -> Finish
     if error is None:
         try:
             text = ex.function.codec.result.encode(value)
-            finish.output = ex.engine.check_size(text, f"the result of {ex.function.name!r}")
+            finish.output = ex.engine.check_size(text, value, f"the result of {ex.function.name!r}")
         except MainspringError as refused:
             error = refused
     if error is not None:
@@ -241,7 +241,7 @@ def _next_attempt(ex: Execution, finish: Finish, error: BaseException | None) ->
         return None
     own = function.retry if function.kind == "workflow" else _ONCE
     try:
-        pause = pause_of(run.retry, own, run.attempts + 1, error, run.uid)
+        pause = pause_of(run.retry, own, run.attempts, error, run.uid)
     except Exception:
         log.exception("run %s of %s: its own test of exceptions failed, so it is not tried again", ex.id, function.name)
         return None

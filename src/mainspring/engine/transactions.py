@@ -308,7 +308,7 @@ def _scope(ex: Execution, effect: Transact, session: Session) -> TransactionScop
 
 def _encoded(ex: Execution, effect: Transact, value: Any) -> str:
     text = effect.call.result.encode(value)
-    return ex.engine.check_size(text, f"the result of transaction {effect.call.name!r}")
+    return ex.engine.check_size(text, value, f"the result of transaction {effect.call.name!r}")
 
 
 def _record(ex: Execution, effect: Transact, text: str) -> tuple[Write, int]:

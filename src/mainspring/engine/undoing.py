@@ -82,5 +82,6 @@ def continue_as(ex: Execution, position: str, text: str) -> Flow:
     if ex.signal is not None:
         raise ex.signal
     yield from frontier(ex, position)
-    ex.engine.halting.halt(ex, Continued(text))
-    raise ex.signal or Continued(text)
+    signal = Continued(text)
+    ex.engine.halting.halt(ex, signal)
+    raise ex.signal or signal

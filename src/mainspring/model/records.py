@@ -141,6 +141,8 @@ class Worker(Struct, frozen=True):
     seen: int
     crontab: str = "{}"
     """The crontab entries it lists, with their patterns."""
+    instances: str = "{}"
+    """The methods it executes, each with the names of the instances that it has."""
 
 
 class Claim(Struct, frozen=True):

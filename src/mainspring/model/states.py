@@ -48,10 +48,11 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     ),
     State.CANCELLING: frozenset({State.CANCELLED, State.SUCCEEDED, State.FAILED, State.QUEUED}),
     State.SUCCEEDED: frozenset(),
-    State.FAILED: frozenset({State.QUEUED}),
+    State.FAILED: frozenset({State.QUEUED, State.SCHEDULED, State.SUCCEEDED, State.FAILED}),
     State.CANCELLED: frozenset({State.QUEUED, State.SCHEDULED}),
 }
-"""What may follow what. An ended run is left only by an operator's `resume` or `retry`."""
+"""What may follow what. An ended run changes only by a verb of an operator's: `resume`, `retry`, and of failed ones `complete`,
+`fail` and `reschedule`."""
 
 
 def legal(before: State, after: State) -> bool:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import to_datetime
 from mainspring.model.states import State
+from mainspring.operations.filter_values import page_size, texts
 from mainspring.operations.many import Found
 from mainspring.store.functions import FunctionFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from mainspring.model.clock import Clock
+    from mainspring.operations.run_filters import Texts
     from mainspring.store.functions import FunctionRow, Functions
     from mainspring.store.protocol import Store
 
@@ -73,21 +73,19 @@ class FunctionViews:
     def list(
         self,
         *,
-        name: str | None = None,
-        state: str | Sequence[str] = (),
+        name: Texts = None,
+        state: Texts = (),
         due_before: int | None = None,
         due_after: int | None = None,
         limit: int = 50,
     ) -> list[ScheduledFunction]:
         """The functions, first due first."""
-        names = (state,) if isinstance(state, str) else tuple(state)
+        names = texts("state", state)
         unknown = [each for each in names if each not in STATES]
         if unknown:
             raise InvalidInput(f"there is no state {', '.join(unknown)}; there are {', '.join(STATES)}")
-        if limit < 1:
-            raise InvalidInput(f"a page has at least one function, not {limit}")
         states = tuple(each for kind in names for each in STATES[kind])
-        wanted = FunctionFilter(name=name, states=states, due_before=due_before, due_after=due_after, limit=limit)
+        wanted = FunctionFilter(texts("name", name), states, due_after, due_before, limit=page_size(limit, "function"))
         return [_info(row) for row in self._functions.page(wanted)]
 
 
@@ -101,7 +99,7 @@ class ScheduledFunctions(FunctionViews):
     def cancel_all(
         self,
         *,
-        name: str | None = None,
+        name: Texts = None,
         before: int | None = None,
         after: int | None = None,
         reason: str | None = None,
@@ -116,11 +114,14 @@ class ScheduledFunctions(FunctionViews):
                 return count
 
     def pending(
-        self, *, name: str | None = None, before: int | None = None, after: int | None = None, place: str | None = None
+        self, *, name: Texts = None, before: int | None = None, after: int | None = None, place: str | None = None
     ) -> Found:
         """The next batch of the pending functions of a name or of a span of time, first due first."""
+        names = texts("name", name)
+        if name is not None and not names:
+            raise InvalidInput("name=[] names no function; leave it out for all of them")
         seen = None if place is None else (int(place.split()[0]), place.split()[1])
-        wanted = FunctionFilter(name, STATES["pending"], due_after=after, due_before=before, after=seen, limit=_BATCH)
+        wanted = FunctionFilter(names, STATES["pending"], due_after=after, due_before=before, after=seen, limit=_BATCH)
         rows = self._functions.page(wanted)
         more = f"{rows[-1].scheduled_time} {rows[-1].uid}" if len(rows) == _BATCH else None
         return Found([row.id for row in rows], more)

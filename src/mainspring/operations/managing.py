@@ -11,6 +11,7 @@ from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.ids import IdMaker, check_run_id
 from mainspring.model.states import LIVE, State
+from mainspring.operations.filter_values import text, texts
 from mainspring.operations.many import act_on
 from mainspring.operations.run_filters import run_filter
 from mainspring.store.exports import FORMAT
@@ -43,7 +44,8 @@ ACTS_ON: dict[str, tuple[State, ...]] = {
     "fail": NOT_IN_HAND,
     "reschedule": NOT_BEGUN,
 }
-"""The states of the runs to which each verb can be done: those that it is done to when a filter names none."""
+"""The states of the runs to which each verb is done when a filter names none. `complete`, `fail` and `reschedule` can also be done to
+failed runs, but only by id or with that state: the failures of a whole history are not meant by the name of a queue."""
 
 
 def without_result(workflow: str) -> str:
@@ -113,7 +115,7 @@ class Managing:
         reason: str | None = None,
         filters: RunTraits | None = None,
     ) -> dict[str, bool]:
-        """End runs that no worker has in hand as if they had succeeded. False: ended, in hand, or unknown.
+        """End runs that no worker owns, or that have failed, as if they had succeeded. False: ended otherwise, owned, or unknown.
 
         `output` says, given the name of a function, what is stored as the result of its runs. What it raises changes nothing.
         """
@@ -123,12 +125,25 @@ class Managing:
         )
 
     def fail(self, ids: Sequence[str], reason: str | None = None, filters: RunTraits | None = None) -> dict[str, bool]:
-        """End runs that no worker has in hand as failed, for good. False: ended, in hand, or unknown."""
+        """End runs that no worker owns as failed, for good; mark those that have failed with the reason.
+
+        False: ended otherwise, owned, or unknown.
+        """
         why = check_reason(reason) or "marked as failed by hand"
         return self._to("fail", ids, filters, lambda chosen: self._desk.fail(chosen, why, self._clock.now()))
 
     def reschedule(self, ids: Sequence[str], move: Move, filters: RunTraits | None = None) -> dict[str, bool]:
-        """Change when runs begin that have not begun, or are to be tried again. False: begun, ended, or unknown."""
+        """Change when runs begin that have not begun, or are to be tried again, and retry failed ones at that time.
+
+        False: begun, ended otherwise, or unknown.
+        """
+        for name, value, least in (("priority", move.priority, -(2**63)), ("attempts", move.attempts, 0)):
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63
+            ):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidInput(
+                    f"reschedule: {name} is a whole number{' from 0' if not least else ''}, not {value!r}"
+                )
         return self._to(
             "reschedule", ids, filters, lambda chosen: self._desk.reschedule(chosen, move, self._clock.now())
         )
@@ -143,7 +158,7 @@ class Managing:
         if not filters:
             return act(chosen) if chosen else {}
         whole = cast("Store", self._store)  # whoever names no runs is not inside a transaction
-        return act_on(whole, {"ids": chosen, **filters}, ACTS_ON[verb], act)
+        return act_on(whole, {"ids": chosen or None, **filters}, ACTS_ON[verb], act)
 
     def fork(
         self,
@@ -206,16 +221,17 @@ class Managing:
 
     # -- figures -------------------------------------------------------------------------------------------------------
     def aggregate(
-        self, by: Sequence[str] = ("state",), bucket: timedelta | None = None, filters: RunFilters | None = None
+        self, by: str | Sequence[str] = ("state",), bucket: timedelta | None = None, filters: RunFilters | None = None
     ) -> list[Figures]:
         """Figures of runs by state, workflow, queue … and by spans of the time at which they were created."""
+        by = texts("by", by)
         unknown = [name for name in by if name not in GROUPS]
         if unknown:
             raise InvalidInput(f"there are no figures by {', '.join(unknown)}; there are by {', '.join(GROUPS)}")
         span = None if bucket is None else int(bucket.total_seconds() * SECOND)
         if span is not None and span < SECOND:
             raise InvalidInput(f"a span of time is at least a second, not {bucket}")
-        found = self._store.management.aggregate(run_filter(filters or {}), tuple(by), span)
+        found = self._store.management.aggregate(run_filter(filters or {}), by, span)
         return [_figures(row, by, spans=span is not None) for row in found]
 
 
@@ -223,9 +239,7 @@ def check_reason(reason: str | None) -> str | None:
     """A reason that somebody gives. One of them is the library's own: whoever waits is told by it that a run's time was over."""
     if reason == "timeout":
         raise InvalidInput("the reason 'timeout' is that of runs whose time is over; say it in other words")
-    if reason is not None and "\0" in reason:
-        raise InvalidInput("a reason is text, without zero characters")
-    return reason
+    return text("reason", reason)
 
 
 def records_of(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

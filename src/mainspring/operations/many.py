@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec.structs import replace
 
 from mainspring.errors import Conflict, InvalidInput, NotFound
-from mainspring.operations.run_filters import run_filter
+from mainspring.operations.filter_values import texts
+from mainspring.operations.run_filters import TEXTS, run_filter
 from mainspring.operations.run_lists import quickly
+from mainspring.store.protocol import RunFilter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,14 +56,21 @@ def act_on(store: Store, filters: RunFilters, states: Sequence[str], act: Act) -
 
 def find(store: Store, filters: RunFilters, states: Sequence[str], place: str | None) -> Found:
     """The next batch of the runs that are all of this."""
-    given = [name for name, value in filters.items() if value not in (None, (), [])]
-    if not given:
-        raise InvalidInput("which runs are meant? Give ids, or filters such as workflow=… or queue=…")
     wanted = run_filter(filters, before=place, limit=BATCH)
+    _refuse_none(filters, wanted)
     if not wanted.states:
         wanted = replace(wanted, states=tuple(states))
     page = store.runs(quickly(store.watching, wanted))
     return Found([run.id for run in page], page[-1].uid if len(page) == BATCH else None)
+
+
+def _refuse_none(filters: RunFilters, wanted: RunFilter) -> None:
+    """A list that turned out empty must not mean all runs to a verb that ends them."""
+    empty = [name for name in TEXTS if filters.get(name) is not None and not texts(name, filters.get(name))]
+    if empty:
+        raise InvalidInput(f"{empty[0]}=[] names no run; leave it out to mean any")
+    if wanted == RunFilter(before=wanted.before, limit=wanted.limit):
+        raise InvalidInput("which runs are meant? Give ids, or filters such as workflow=… or queue=…")
 
 
 def act_on_batch(act: Act, batch: list[str]) -> dict[str, bool]:

@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
-from mainspring.errors import InvalidInput
+from msgspec.structs import replace
+
+from mainspring.codec.attributes import attributes_json
+from mainspring.errors import InvalidInput, NotSerializable
 from mainspring.model.clock import to_micros
 from mainspring.model.states import State
+from mainspring.operations.filter_values import flag, text, texts
 from mainspring.store.protocol import RunFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
 _NOT_BEGUN = (State.SCHEDULED, State.QUEUED)
+Texts: TypeAlias = "str | Collection[str] | None"
+TEXTS = (
+    *("state", "ids", "id_prefix", "workflow", "kind", "queue", "key"),
+    *("parent", "schedule", "version", "forked_from"),
+)
+"""The filters that are texts, of which several can be given."""
 
 
 class RunTraits(TypedDict, total=False):
-    """Runs that are all of this. Times are aware datetimes: `…_after` is inclusive, `…_before` is not."""
+    """Runs that are all of this. Of several texts one has to fit. Times are aware datetimes: `…_after` is inclusive, `…_before` is not."""
 
-    id_prefix: str | None
-    state: str | Sequence[str]
-    workflow: str | None
-    kind: str | None
-    queue: str | None
-    key: str | None
+    id_prefix: Texts
+    state: Texts
+    workflow: Texts
+    kind: Texts
+    queue: Texts
+    key: Texts
     """Of those that have not ended one at most has it."""
-    parent: str | None
-    schedule: str | None
-    version: str | None
-    forked_from: str | None
+    parent: Texts
+    schedule: Texts
+    version: Texts
+    forked_from: Texts
     attributes: Mapping[str, Any] | None
     """Runs whose attributes have all of these."""
     stranded: bool | None
@@ -48,7 +57,7 @@ class RunTraits(TypedDict, total=False):
 class RunFilters(RunTraits, total=False):
     """The same, of some ids."""
 
-    ids: Sequence[str]
+    ids: Texts
 
 
 def run_filter(given: RunFilters, *, before: str | None = None, limit: int = 50) -> RunFilter:
@@ -57,45 +66,37 @@ def run_filter(given: RunFilters, *, before: str | None = None, limit: int = 50)
     if unknown:
         raise InvalidInput(f"runs are not found by {', '.join(unknown)}; by {', '.join(RunFilters.__annotations__)}")
     attributes = given.get("attributes")
-    states = _states(given.get("state", ()))
+    chosen = {name: texts(name, given.get(name)) for name in TEXTS}
+    states = _states(chosen.pop("state"))
     if not states and (given.get("due_after") or given.get("due_before")):
         states = _NOT_BEGUN
-    return RunFilter(
+    wanted = RunFilter(
         states=states,
-        ids=tuple(given.get("ids", ())),
-        id_prefix=given.get("id_prefix"),
-        workflow=given.get("workflow"),
-        kind=given.get("kind"),
-        queue=given.get("queue"),
-        key=given.get("key"),
-        parent=given.get("parent"),
-        schedule=given.get("schedule"),
-        version=given.get("version"),
-        forked_from=given.get("forked_from"),
-        attributes=None if not attributes else _attributes(attributes),
-        stranded=given.get("stranded"),
-        before=before,
+        attributes=None if attributes is None else _attributes(attributes),
+        stranded=flag("stranded", given.get("stranded")),
+        before=text("after", before),
         limit=limit,
         created=_span(given, "created"),
         started=_span(given, "started"),
         completed=_span(given, "completed"),
         due=_span(given, "due"),
     )
+    return replace(wanted, **chosen)
 
 
-def _states(given: str | Sequence[str]) -> tuple[str, ...]:
-    names = (given,) if isinstance(given, str) else tuple(given)
+def _states(names: tuple[str, ...]) -> tuple[str, ...]:
     unknown = [name for name in names if name not in {*State}]
     if unknown:
         raise InvalidInput(f"there is no state {', '.join(unknown)}; there are {', '.join(State)}")
     return names
 
 
-def _attributes(given: Mapping[str, Any]) -> str:
+def _attributes(given: Mapping[str, Any]) -> str | None:
     try:
-        return json.dumps(dict(given), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"attributes are plain JSON values by name, not {given!r}: {error}") from None
+        text = attributes_json(given, "attributes")
+    except NotSerializable as error:
+        raise InvalidInput(str(error)) from None
+    return text if given else None
 
 
 def _span(given: RunFilters, name: str) -> tuple[int | None, int | None]:

@@ -17,9 +17,12 @@ from mainspring.store.unreadable import readable
 from mainspring.store.watching import MOST
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from mainspring.store.run_glances import Glance
     from mainspring.store.watching import Watching
 
+_FEW_VALUES = 10
 WITHIN = 20_000
 """Where no index helps, one page looks at so many runs, and the next one goes on from there."""
 _APART = 3_600 * SECOND
@@ -81,15 +84,20 @@ def quickly(watching: Watching, wanted: RunFilter) -> RunFilter:
         counts = watching.live()
         if sum(counts[state] for state in wanted.states) < MOST:
             return replace(wanted, few_by="states")
-    if wanted.workflow is not None and _are_few(watching, wanted.workflow):
+    if wanted.workflow and _are_few(watching, wanted.workflow):
         return replace(wanted, few_by="workflow")
-    if wanted.id_prefix is not None and watching.glances.with_prefix(wanted.id_prefix, MOST) < MOST:
+    if wanted.id_prefix and _few(watching.glances.with_prefix, wanted.id_prefix):
         return replace(wanted, few_by="prefix")
     return wanted
 
 
-def _are_few(watching: Watching, workflow: str) -> bool:
-    return watching.glances.ended(workflow, MOST) < MOST and sum(watching.live().values()) < MOST
+def _are_few(watching: Watching, workflows: Sequence[str]) -> bool:
+    return _few(watching.glances.ended, workflows) and sum(watching.live().values()) < MOST
+
+
+def _few(count: Callable[[str, int], int], values: Sequence[str]) -> bool:
+    """Whether there are few runs of all these values. Of many values that is not even asked."""
+    return len(values) <= _FEW_VALUES and sum(count(each, MOST) for each in values) < MOST
 
 
 def _is_search(wanted: RunFilter) -> bool:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003  (a run that asks for a RunInfo records it, and reads it back by its annotations)
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
-from mainspring.errors import InvalidInput, NotFound
+from mainspring.errors import NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.records import error_of
 from mainspring.model.states import State  # noqa: TC001  (what is recorded is read back by its annotations)
 from mainspring.operations.appearance import appearance, moment
+from mainspring.operations.filter_values import page_size
 from mainspring.operations.functions import ScheduledFunctions
 from mainspring.operations.managing import Managing, check_reason
 from mainspring.operations.pages import Page
@@ -64,7 +65,7 @@ class RunInfo:
     partition: str = ""
     key: str | None = None
     attempts: int = 0
-    """How often it has failed so far."""
+    """How many attempts were made, with the one that is under way. An operator's `retry` or `resume` begins to count anew."""
     forked_from: str | None = None
     forked_at: str | None = None
     """The position of the first operation that was not copied from there."""
@@ -158,9 +159,7 @@ class Runs(Managing):
 
     def list(self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]) -> RunPage:
         """A page of runs, newest first. Runs that come or change meanwhile do not shift the pages that follow."""
-        if limit < 1:
-            raise InvalidInput(f"a page has at least one run, not {limit}")
-        wanted = run_filter(filters, before=after, limit=limit + 1)
+        wanted = run_filter(filters, before=after, limit=page_size(limit, "run") + 1)
         page = self._store.runs(quickly(self._store.watching, wanted))
         more = len(page) > limit
         page = page[:limit]
@@ -168,7 +167,7 @@ class Runs(Managing):
 
     def glance(self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]) -> GlancePage:
         """A page of runs without their values, newest first. It takes the same short time however long the history is."""
-        return glance(self._store.watching, run_filter(filters, before=after, limit=limit + 1))
+        return glance(self._store.watching, run_filter(filters, before=after, limit=page_size(limit, "run") + 1))
 
     def logs(self, run_id: str, limit: int = 1_000) -> Lines:
         """The last lines that were logged inside a run, if they are kept (setting keep_logs)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003  (a run that asks for a WorkerInfo records it, and reads it back by its annotations)
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,8 @@ class WorkerInfo:
     """When it last showed that it lives."""
     silent: float
     """Seconds since then."""
+    instances: list[str] = field(default_factory=list[str])
+    """The names of the instances that it has, if it executes methods."""
 
 
 class Workers:
@@ -56,4 +58,5 @@ def _info(worker: Worker, now: int) -> WorkerInfo:
         started=to_datetime(worker.started),
         seen=to_datetime(worker.seen),
         silent=max(0, now - worker.seen) / SECOND,
+        instances=sorted({name for names in json.loads(worker.instances).values() for name in names}),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainspring.engine.registry import Bound
 from mainspring.model.states import State
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ class Births:
 
     def __init__(self, engine: Engine, now: int, *, wanted: bool) -> None:
         self._starts = engine.local_starts
+        self._registry = engine.registry
         self._version = engine.version
         self._now = now
         self._wanted = wanted
@@ -35,6 +37,9 @@ class Births:
     def _reserve(self, run: NewRun) -> bool:
         if run.state is not State.QUEUED or run.queue is not None or run.key is not None:
             return False
+        function = self._registry.find(run.workflow)
+        if function is None or function.bound is Bound.INSTANCE:
+            return False  # a method is begun by a claim, which looks for its instance
         if run.version not in {None, self._version} or not self._starts.reserve(run):
             return False
         run.deadline = None if run.timeout is None else self._now + run.timeout

@@ -144,6 +144,7 @@ class Claimer(Service):
             compatible=self._compatible,
             queues=self.queues,
             kinds=self._kinds(functions),
+            instances=engine.methods(),
             mine={queue: dict(partitions) for queue, partitions in engine.slots.queued.items()},
             admit=admit,
         )

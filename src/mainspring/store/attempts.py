@@ -8,6 +8,8 @@ from mainspring.model.forgetting import forgotten_from
 from mainspring.model.states import State
 from mainspring.store import sql
 from mainspring.store.desk import steps_of
+from mainspring.store.keyed import is_last
+from mainspring.store.ops import Verdict
 from mainspring.store.reviving import forget
 
 if TYPE_CHECKING:
@@ -15,15 +17,20 @@ if TYPE_CHECKING:
     from mainspring.store.ops import Again
 
 _AGAIN = """
-  UPDATE runs SET state = :state, due = :due, error = {error}, attempts = attempts + 1, since = NULL, owner = NULL, poked = :no,
+  UPDATE runs SET state = :state, due = :due, error = {error}, since = NULL, owner = NULL, poked = :no,
     stranded = NULL
   WHERE id = :id
 """
 
 
-def try_again(desk: Desk, op: Again, now: int, error: str = ":error") -> None:
-    """Put a run that is still in its worker's hand back, to be claimed when it is due. `error` is how its record is written."""
+def try_again(desk: Desk, op: Again, now: int, error: str = ":error") -> Verdict:
+    """Put a run that is still in its worker's hand back, to be claimed when it is due. `error` is how its record is written.
+
+    LAST where another run has taken its key since it was claimed.
+    """
     run = sql.to_run(desk.rows(sql.RUN, id=op.run)[0])
+    if is_last(run):
+        return Verdict.LAST
     steps = steps_of(desk, run.id)
     first = forgotten_from(steps, op.error)
     for step in steps:
@@ -32,3 +39,4 @@ def try_again(desk: Desk, op: Again, now: int, error: str = ":error") -> None:
     state = State.SCHEDULED if op.due > now else State.QUEUED
     desk.rows(_AGAIN.format(error=error), id=run.id, state=str(state), due=op.due, error=op.error, no=False)
     desk.ready()
+    return Verdict.DONE

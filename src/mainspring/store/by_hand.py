@@ -1,4 +1,4 @@
-"""What an operator may do to runs that nobody has in hand: end them, or change when they begin."""
+"""What an operator may do to runs that no worker owns: end them, change when they begin, deal with those that have failed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from mainspring.model.states import State
+from mainspring.store import reviving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,11 +23,14 @@ _END = """
 """
 _COMPLETE = _END.format(output=":output", error="NULL")
 _FAIL = _END.format(output="NULL", error=":error")
+_MARK = "UPDATE runs SET reason = :reason WHERE id = :id"
 _MOVE = "UPDATE runs SET state = :state, due = :due, priority = :priority, attempts = :attempts WHERE id = :id"
+_ANEW = "UPDATE runs SET deadline = NULL WHERE id = :id"
+"""Its time counts from when it begins."""
 
 
 class Move(Struct, frozen=True):
-    """When a run that has not begun is to begin. What is None stays as it is."""
+    """When a run is to begin that has not begun, or has failed. What is None stays as it is."""
 
     due: int | None = None
     priority: int | None = None
@@ -34,8 +38,8 @@ class Move(Struct, frozen=True):
 
 
 def complete(desk: Desk, run: Run, output: Callable[[str], str], reason: str, now: int) -> bool:
-    """End a run as if it had succeeded, with what `output` says for its function."""
-    if run.state.ended or run.owner is not None:
+    """End a run as if it had succeeded, with what `output` says for its function; also one that has failed."""
+    if run.owner is not None or (run.state.ended and run.state is not State.FAILED):
         return False
     values = {"state": str(State.SUCCEEDED), "output": output(run.workflow), "reason": reason}
     desk.rows(_COMPLETE, id=run.id, now=now, yes=True, no=False, **values)
@@ -44,9 +48,12 @@ def complete(desk: Desk, run: Run, output: Callable[[str], str], reason: str, no
 
 
 def fail(desk: Desk, run: Run, reason: str, now: int) -> bool:
-    """End a run as failed; `retry` gives it another life."""
-    if run.state.ended or run.owner is not None:
+    """End a run as failed; `retry` gives it another life. One that has failed is marked with the reason, and keeps its error."""
+    if run.owner is not None or (run.state.ended and run.state is not State.FAILED):
         return False
+    if run.state is State.FAILED:
+        desk.rows(_MARK, id=run.id, reason=reason)
+        return True
     error = json.dumps({"type": "mainspring.errors:RunEnded", "message": reason, "args": [reason]})
     desk.rows(_FAIL, id=run.id, state=str(State.FAILED), reason=reason, error=error, now=now, yes=True, no=False)
     desk.ended(run.id)
@@ -54,8 +61,12 @@ def fail(desk: Desk, run: Run, reason: str, now: int) -> bool:
 
 
 def reschedule(desk: Desk, run: Run, move: Move, now: int) -> bool:
-    """Change when a run that waits to begin, or to be tried again, does so."""
-    if run.state not in {State.SCHEDULED, State.QUEUED} or run.since is not None or run.owner is not None:
+    """Change when a run that waits to begin, or to be tried again, does so. One that has failed is retried at that time."""
+    if run.state is State.FAILED and run.owner is None:
+        reviving.retry(desk, run, now)
+        desk.rows(_ANEW, id=run.id)
+        run.state, run.due, run.attempts = State.QUEUED, now, 0
+    elif run.state not in {State.SCHEDULED, State.QUEUED} or run.since is not None or run.owner is not None:
         return False
     due = run.due if move.due is None else move.due
     values = {

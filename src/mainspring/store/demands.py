@@ -144,16 +144,23 @@ class Resumable(NamedTuple):
     """Runs that this worker may go on with. `short`: there are some that it has no place for; `mine`: what it then has."""
 
     ids: list[str]
+    more: bool
+    """There are more than were asked for."""
     short: bool
     mine: Mapping[str, Mapping[str, int]]
 
 
-def resumable(request: ClaimRequest, rows: Sequence[Any], queues: Mapping[str, Queue]) -> Resumable:
-    """Of runs that want to go on (id, queue, partition) those that this worker may have in memory."""
+def resumable(
+    request: ClaimRequest, rows: Iterable[Sequence[Any]], queues: Mapping[str, Queue], limit: int
+) -> Resumable:
+    """Of runs that want to go on (id, queue, partition, …) the first that this worker may have in memory.
+
+    No more rows are read than it takes to find so many; but those that there is no place for are passed over, however many they are.
+    """
     mine = {name: dict(partitions) for name, partitions in request.mine.items()}
     found: list[str] = []
     short = False
-    for run, name, partition in rows:
+    for run, name, partition, *_ in rows:
         if not _heard(request, name):
             continue
         here = mine.setdefault(name, {})
@@ -162,9 +169,11 @@ def resumable(request: ClaimRequest, rows: Sequence[Any], queues: Mapping[str, Q
         if (whole is not None and sum(here.values()) >= whole) or (part is not None and here.get(partition, 0) >= part):
             short = True
             continue
+        if len(found) == limit:
+            return Resumable(found, True, short, mine)  # noqa: FBT003
         here[partition] = here.get(partition, 0) + 1
         found.append(run)
-    return Resumable(found, short, mine)
+    return Resumable(found, False, short, mine)  # noqa: FBT003
 
 
 def _heard(request: ClaimRequest, queue: str) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from mainspring.model.states import State
+from mainspring.store.run_filters import among
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ class FunctionRow(Struct, frozen=True):
 class FunctionFilter(Struct, frozen=True):
     """Which functions to list, first due first. `after` is time and uid of the last one of the page before."""
 
-    name: str | None = None
+    names: Sequence[str] = ()
     states: Sequence[str] = ()
     due_after: int | None = None
     due_before: int | None = None
@@ -67,9 +68,7 @@ class Functions:
         where = [f"completed IS {'NOT ' if over else ''}NULL"]
         values: dict[str, Any] = {f"state{number}": str(state) for number, state in enumerate(states)}
         where.append(f"state IN ({', '.join(f':{name}' for name in values)})")
-        if wanted.name is not None:
-            where.append("workflow = :workflow")
-            values["workflow"] = wanted.name
+        where += among("workflow", wanted.names, values)
         if wanted.due_after is not None:
             where.append("scheduled_time >= :due_after")
             values["due_after"] = wanted.due_after

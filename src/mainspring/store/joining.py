@@ -20,6 +20,7 @@ from mainspring.store.keyed import KeyTexts, meet_holder
 from mainspring.store.messages import Post, heard_by
 from mainspring.store.ops import Started
 from mainspring.store.protocol import Signal
+from mainspring.store.stopped import Stops
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from mainspring.store.conversations import Asked, Talk
     from mainspring.store.messages import Heard, Say
     from mainspring.store.ops import Start, Write
+    from mainspring.store.protocol import Poke
 
 Place = tuple[str, str, str]
 """Of a transaction: the uid of its run, the run's generation and attempt, and its position there."""
@@ -77,6 +79,7 @@ class Joining(Struct):
     ready: bool = False
     ended: set[str] = field(default_factory=set[str])
     poked: set[str] = field(default_factory=set[str])
+    stops: list[Poke] = field(default_factory=list["Poke"])
     said: set[Heard] = field(default_factory=set["Heard"])
     due: bool = False
     """Schedules were changed."""
@@ -89,7 +92,8 @@ class Joining(Struct):
 
     def signal(self) -> Signal:
         ended, poked, said = frozenset(self.ended), frozenset(self.poked), frozenset(self.said)
-        return Signal(ready=self.ready, ended=ended, poked=poked, due=self.due or bool(ended), said=said)
+        due = self.due or bool(ended)
+        return Signal(ready=self.ready, ended=ended, poked=poked, stops=tuple(self.stops), due=due, said=said)
 
     @property
     def news(self) -> bool:
@@ -105,6 +109,7 @@ class Joining(Struct):
         self.ready, self.due = self.ready or signal.ready, self.due or signal.due
         self.ended |= signal.ended or set()
         self.poked |= signal.poked or set()
+        self.stops += signal.stops
 
     # -- starting ------------------------------------------------------------------------------------------------------
     def start(self, ops: Sequence[Start], now: int) -> Talk[list[Started]]:
@@ -191,21 +196,24 @@ class Joining(Struct):
         """Cancel runs and their children; see `Store.cancel`."""
         values = {"ids": self.texts.ids(ids), "reason": reason, "now": now}
         yield from self.hold(ids)
-        in_hand: dict[str, str] = dict((yield self.texts.cancel_in_hand, values))
+        in_hand = Stops((yield self.texts.cancel_in_hand, values), State.CANCELLING, reason)
         later = {row[0] for row in (yield self.texts.cancel_undoable, values)}
         self.ready = self.ready or bool(later)
         rows = yield self.texts.cancel_at_once, values
         ended = {row[0] for row in rows}
-        self.poked |= set(in_hand.values())
+        self.poked |= in_hand.owners
+        self.stops += in_hand.pokes
         yield from self.settle(ended, now)
-        return {run: run in in_hand or run in later or run in ended for run in ids}
+        return {run: run in in_hand.runs or run in later or run in ended for run in ids}
 
     def terminate(self, ids: Sequence[str], reason: str | None, now: int) -> Talk[dict[str, bool]]:
         """End runs and their children at once; see `Store.terminate`."""
         yield from self.hold(ids)
         rows = yield self.texts.terminate, {"ids": self.texts.ids(ids), "reason": reason, "now": now}
-        ended = {run for run, _ in rows}
-        self.poked |= {owner for _, owner in rows if owner is not None}
+        ended = {row[0] for row in rows}
+        owned = Stops(rows, State.CANCELLED, reason)
+        self.poked |= owned.owners
+        self.stops += owned.pokes
         yield from self.settle(ended, now)
         return {run: run in ended for run in ids}
 

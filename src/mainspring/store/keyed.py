@@ -15,7 +15,7 @@ from mainspring.model.states import LIVE, State
 from mainspring.store.ops import Started, Verdict
 
 if TYPE_CHECKING:
-    from mainspring.model.records import NewRun, Step
+    from mainspring.model.records import NewRun, Run, Step
     from mainspring.store.ops import Write, Written
 
 T = TypeVar("T")
@@ -32,6 +32,11 @@ _COLUMNS = (
 )
 _FORGET = "DELETE FROM steps WHERE run = :id"
 _ONCE = '{"attempts": 1}'
+
+
+def is_last(run: Run) -> bool:
+    """Whether a run has lost its key to another one: then there is no attempt after the one that is under way."""
+    return run.key is None and run.retry is not None and json.loads(run.retry) == json.loads(_ONCE)
 
 
 class KeyTexts:

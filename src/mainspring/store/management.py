@@ -148,7 +148,7 @@ class Management:
         return self._change(ids, now, act)
 
     def complete(self, ids: Sequence[str], output: Callable[[str], str], reason: str, now: int) -> dict[str, bool]:
-        """End runs that nobody has in hand as if they had succeeded. False: ended already, in hand, or unknown.
+        """End runs that no worker owns, or that have failed, as if they had succeeded. False: ended otherwise, owned, or unknown.
 
         `output` says what is stored for runs of a function. If it raises, nothing is done.
         """
@@ -159,7 +159,9 @@ class Management:
         return self._change(ids, now, act)
 
     def fail(self, ids: Sequence[str], reason: str, now: int) -> dict[str, bool]:
-        """End runs that nobody has in hand as failed. False: ended already, in hand, or unknown."""
+        """End runs that no worker owns as failed; mark those that have failed with the reason. False: ended otherwise, owned, or
+        unknown.
+        """
 
         def act(desk: Desk) -> dict[str, bool]:
             return by_hand.each(ids, there(desk, ids), lambda run: by_hand.fail(desk, run, reason, now))
@@ -167,7 +169,9 @@ class Management:
         return self._change(ids, now, act)
 
     def reschedule(self, ids: Sequence[str], move: Move, now: int) -> dict[str, bool]:
-        """Change when runs begin that have not, or are to be tried again. False: begun, ended, or unknown."""
+        """Change when runs begin that have not, or are to be tried again; retry failed ones then. False: begun, ended otherwise, or
+        unknown.
+        """
 
         def act(desk: Desk) -> dict[str, bool]:
             return by_hand.each(ids, there(desk, ids), lambda run: by_hand.reschedule(desk, run, move, now))

@@ -37,6 +37,8 @@ class Verdict(Enum):
     """Something happened to the run that its owner has not looked at yet. Nothing was written."""
     HELD = "held"
     """Somebody holds what it concerns for longer than a moment. Nothing was written; the committer makes it again."""
+    LAST = "last"
+    """The run is not to be tried again, since another one has taken its key. Nothing was written."""
     UNKNOWN = "unknown"
     """Something was to be said to a run that does not exist. Nothing was written."""
     TAKEN = "taken"
@@ -191,7 +193,7 @@ class Again(Struct):
     """An attempt of a run has failed, and it is to be tried again when it is due: from what it has achieved.
 
     The recorded exception that ended the attempt is forgotten, with what was recorded after it. Refused as STOPPING when the run is
-    being cancelled.
+    being cancelled, as LAST when it has lost its key meanwhile.
     """
 
     owner: str

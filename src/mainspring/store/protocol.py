@@ -56,6 +56,8 @@ class ClaimRequest(Struct, frozen=True):
     """The queues to take from; None: all. Runs without a queue are everybody's."""
     mine: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, "Mapping[str, int]"])
     """Runs of queues in this worker's memory, by queue and partition."""
+    instances: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
+    """Which of the functions are methods, with the names of the instances that the worker has: runs of others are left alone."""
     kinds: Mapping[str, str] = field(default_factory=dict[str, str])
     """Which of the functions are not workflows: whoever started one by its name alone did not know."""
     admit: Admit = admit_nothing
@@ -89,23 +91,23 @@ class Poke(Struct, frozen=True):
 class RunFilter(Struct, frozen=True):
     """Which runs to list, newest first. `before` is the uid of the last one of the page before.
 
-    Times are microseconds; each span begins with its first and ends before its second.
+    Times are microseconds; each span begins with its first and ends before its second. Of several texts one has to fit.
     """
 
     states: Sequence[str] = ()
-    workflow: str | None = None
-    id_prefix: str | None = None
-    parent: str | None = None
+    workflow: Sequence[str] = ()
+    id_prefix: Sequence[str] = ()
+    parent: Sequence[str] = ()
     stranded: bool | None = None
     before: str | None = None
     limit: int = 50
     ids: Sequence[str] = ()
-    kind: str | None = None
-    queue: str | None = None
-    key: str | None = None
-    schedule: str | None = None
-    version: str | None = None
-    forked_from: str | None = None
+    kind: Sequence[str] = ()
+    queue: Sequence[str] = ()
+    key: Sequence[str] = ()
+    schedule: Sequence[str] = ()
+    version: Sequence[str] = ()
+    forked_from: Sequence[str] = ()
     attributes: str | None = None
     """A JSON object: runs that have all of these."""
     created: tuple[int | None, int | None] = (None, None)
@@ -113,7 +115,7 @@ class RunFilter(Struct, frozen=True):
     completed: tuple[int | None, int | None] = (None, None)
     due: tuple[int | None, int | None] = (None, None)
     few_by: Literal["", "states", "workflow", "prefix"] = ""
-    """There are few runs in these states (none of them an end), of this workflow, or with this prefix: to find them by that is quicker
+    """There are few runs in these states (none of them an end), of these workflows, or with these prefixes: to find them by that is quicker
     than to go through all."""
     since: str | None = None
     """The uid of the oldest run that comes into question."""
@@ -128,6 +130,8 @@ class Signal(Struct, frozen=True):
     """Runs that ended; None: some did, unknown which."""
     poked: frozenset[str] | None = frozenset()
     """Workers whose runs were poked; None: perhaps anybody's."""
+    stops: tuple[Poke, ...] = ()
+    """Runs owned by workers that this commit has stopped. Only a commit of this process says so: others are told by pokes."""
     said: frozenset[Heard] | None = frozenset()
     """What was said; None: something was, unknown what."""
     due: bool = False
@@ -271,6 +275,10 @@ class Store(Protocol):
 
     def list_crontab(self, worker: str, entries: str) -> None:
         """Say which crontab entries a worker lists now."""
+        ...
+
+    def list_instances(self, worker: str, instances: str) -> None:
+        """Say which instances of its methods a worker has now."""
         ...
 
     def beat(self, worker: str, now: int) -> list[Worker] | None:

@@ -145,6 +145,7 @@ _NAMES = f"""
     SELECT (SELECT min(runs.queue) FROM runs WHERE {WAITS} AND runs.queue > names.name)
     FROM names WHERE name IS NOT NULL)
 """
+_AFTER = f"SELECT min(runs.partition) FROM runs WHERE {WAITS} AND queue = :queue AND runs.partition > {{after}}"
 WAITING = f"""{_NAMES}
   SELECT {", ".join(f"queues.{column}" for column in QUEUE_COLUMNS)} FROM names JOIN queues ON queues.name = names.name
 """
@@ -158,16 +159,24 @@ NAMES = """
   SELECT name FROM names WHERE name IS NOT NULL
 """
 """The functions whose runs wait, in the same way."""
-PARTITIONS = f"""
-  WITH RECURSIVE found (name, number) AS (
-    SELECT (SELECT min(partition) FROM runs WHERE {WAITS} AND queue = :queue AND partition > :after), 1
+
+
+def partitions(fits: str, after: str = _AFTER) -> str:
+    """The statement for the partitions of a queue with runs that the asking worker can take, after a given one, in the same way.
+
+    `fits` is the condition that there is such a run in `found.name`, `after` finds the next partition behind `{after}`. Partitions without
+    one are passed over: a place that was offered to them would stay empty. Rows are made as they are read, so that no more
+    partitions are looked at than it takes to find enough of them.
+    """
+    return f"""
+  WITH RECURSIVE found (name) AS (
+    SELECT ({after.format(after=":after")})
     UNION ALL
-    SELECT (SELECT min(runs.partition) FROM runs WHERE {WAITS} AND queue = :queue AND runs.partition > found.name), number + 1
-    FROM found WHERE name IS NOT NULL AND number < :most)
-  SELECT name FROM found WHERE name IS NOT NULL
+    SELECT ({after.format(after="found.name")}) FROM found WHERE name IS NOT NULL)
+  SELECT name FROM found WHERE name IS NOT NULL AND {fits} LIMIT :most
 """
-"""The partitions in which runs wait, after a given one, in the same way."""
-UNPARTITIONED = f"SELECT 1 FROM runs WHERE {WAITS} AND queue = :queue AND partition = '' LIMIT 1"
+
+
 COUNT_PLACED = f"SELECT partition, count(*) FROM runs WHERE {PLACED} AND queue = :queue GROUP BY partition"
 COUNT_RECENT = """
   SELECT partition, count(*), min(at), max(at) FROM queue_starts WHERE queue = :queue AND at > :after GROUP BY partition

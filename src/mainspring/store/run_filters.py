@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from mainspring.store.protocol import RunFilter
 
-_EQUAL = ("workflow", "kind", "parent", "queue", "key", "schedule", "version", "forked_from")
+_TEXTS = ("workflow", "kind", "parent", "queue", "key", "schedule", "version", "forked_from")
 _SPANS = ("created", "started", "completed", "due")
 _STRANDED = "(stranded IS NOT NULL AND state = 'queued')"
 """In hand it goes on after all; which versions could not follow it is remembered until it has ended or is handed back."""
@@ -31,9 +31,9 @@ _PLACES = {
 """Where runs in a state that is no end are found: each is word for word the condition of an index."""
 
 _OF_WORKFLOW = (
-    "completed IS NOT NULL AND scheduled_time IS NULL AND workflow = :workflow ORDER BY completed LIMIT 1000000",
-    "completed IS NOT NULL AND scheduled_time IS NOT NULL AND workflow = :workflow ORDER BY completed LIMIT 1000000",
-    *(f"{place} AND workflow = :workflow" for place in dict.fromkeys(sum(_PLACES.values(), ()))),
+    "completed IS NOT NULL AND scheduled_time IS NULL AND workflow = {name} ORDER BY completed LIMIT 1000000",
+    "completed IS NOT NULL AND scheduled_time IS NOT NULL AND workflow = {name} ORDER BY completed LIMIT 1000000",
+    *(f"{place} AND workflow = {{name}}" for place in dict.fromkeys(sum(_PLACES.values(), ()))),
 )
 """Where runs of a workflow are found: the ended ones by its name, the others all together. The order is that of the index: where most
 runs are of one workflow, SQLite expects that of any, and would go through all."""
@@ -92,18 +92,15 @@ class Filters:
 
     def _where(self, wanted: RunFilter, id_: str = "id") -> tuple[str, dict[str, Any]]:
         values: dict[str, Any] = {}
-        where = [*_in_states(wanted.states), *_among("id", wanted.ids, values)]
-        for column in _EQUAL:
-            value = getattr(wanted, column)
-            if value is not None:
-                where.append(f"{column} = :{column}")
-                values[column] = value
+        where = [*_in_states(wanted.states), *among("id", wanted.ids, values)]
+        for column in _TEXTS:
+            where += among(column, getattr(wanted, column), values)
         for column in _SPANS:
             where += _between(column, getattr(wanted, column), values)
-        if wanted.id_prefix is not None:
-            where.append(f"{id_} >= :prefix AND {id_} < :prefix_end")
-            values["prefix"] = wanted.id_prefix
-            values["prefix_end"] = wanted.id_prefix + "\U0010ffff"
+        if wanted.id_prefix:
+            where.append(f"({' OR '.join(_begins(id_, number) for number in range(len(wanted.id_prefix)))})")
+            for number, prefix in enumerate(wanted.id_prefix):
+                values |= {f"prefix{number}": prefix, f"prefix_end{number}": prefix + "\U0010ffff"}
         if wanted.attributes is not None:
             where.append(self._attributes)
             values["attributes"] = wanted.attributes
@@ -123,8 +120,13 @@ def _places(wanted: RunFilter) -> list[str]:
     if wanted.few_by == "states":
         return list(dict.fromkeys(place for state in wanted.states for place in _PLACES[state]))
     if wanted.few_by == "workflow":
-        return list(_OF_WORKFLOW)
-    return ["id >= :prefix AND id < :prefix_end"]
+        names = [f":workflow{number}" for number in range(len(wanted.workflow))]
+        return [place.format(name=name) for name in names for place in _OF_WORKFLOW]
+    return [_begins("id", number) for number in range(len(wanted.id_prefix))]
+
+
+def _begins(column: str, number: int) -> str:
+    return f"{column} >= :prefix{number} AND {column} < :prefix_end{number}"
 
 
 def _in_states(states: Sequence[str]) -> list[str]:
@@ -137,7 +139,8 @@ def _in_states(states: Sequence[str]) -> list[str]:
     return made
 
 
-def _among(column: str, choice: Sequence[str], values: dict[str, Any]) -> list[str]:
+def among(column: str, choice: Sequence[str], values: dict[str, Any]) -> list[str]:
+    """The condition that a column has one of some values, which are added to the parameters; none, if there is no choice."""
     names = {f"{column}{number}": str(value) for number, value in enumerate(choice)}
     values |= names
     return [f"{column} IN ({', '.join(f':{name}' for name in names)})"] if names else []

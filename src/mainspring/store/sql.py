@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 RUN_COLUMNS = Run.__struct_fields__
 STEP_COLUMNS = Step.__struct_fields__
-NEW_RUN_COLUMNS = (*(name for name in NewRun.__struct_fields__ if name != "key_mode"), "started", "epoch")
+NEW_RUN_COLUMNS = (
+    *(name for name in NewRun.__struct_fields__ if name != "key_mode"),
+    "started",
+    "since",
+    "epoch",
+    "attempts",
+)
 WORKER_COLUMNS = (
     "id",
     "host",
@@ -29,6 +35,7 @@ WORKER_COLUMNS = (
     "beat",
     "seen",
     "crontab",
+    "instances",
 )
 
 RUN = f"SELECT {', '.join(RUN_COLUMNS)} FROM runs WHERE id = :id"
@@ -87,6 +94,10 @@ def has_wait(run: str) -> str:
     SELECT 1 FROM steps o WHERE o.run = {run}.id AND o.completed IS NULL AND (o.due IS NOT NULL OR o.child IS NOT NULL))"""
 
 
+SQLITE_INSTANCE = "coalesce(json_extract(input, '$.self'), json_extract(input, '$.\"*\"[0]'))"
+_INPUT = r"CAST(replace(CAST(input AS text), '\u0000', '\ufffd') AS json)"
+POSTGRES_INSTANCE = f"coalesce({_INPUT} ->> 'self', {_INPUT} -> '*' ->> 0)"
+"""The name of the instance that a run of a method needs: its first argument. PostgreSQL has no text with a zero in it."""
 UNWIND = """
   UPDATE runs SET owner = NULL, poked = :no, state = 'queued', due = :now, stopping = :stopping WHERE id = :run
 """
@@ -94,7 +105,7 @@ UNWIND = """
 
 def run_values(run: NewRun) -> tuple[Any, ...]:
     """The row of a new run, in the order of NEW_RUN_COLUMNS. One that begins in hand has been claimed once."""
-    in_hand = run.owner is not None
+    begun, once = (run.created, 1) if run.owner is not None else (None, 0)
     return (
         run.id,
         run.uid,
@@ -119,8 +130,10 @@ def run_values(run: NewRun) -> tuple[Any, ...]:
         run.key,
         run.retry,
         run.latest,
-        run.created if in_hand else None,
-        1 if in_hand else 0,
+        begun,
+        begun,
+        once,
+        once,
     )
 
 

@@ -1,32 +1,32 @@
-"""Runs of functions that nobody knows: started by name from outside, or left behind when a function was removed.
+"""Runs of functions, or of instances, that no live worker has: started by name from outside, or left behind when one was removed.
 
-They wait, marked with the reason, and fail when no live worker has known their function for long enough. A worker that comes to
-know it meanwhile takes the mark away.
+They wait, marked with the reason, and fail when no live worker has known their function or had their instance for long enough. A
+worker that comes to know it meanwhile takes the mark away.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
 from mainspring.store.unreadable import readable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from mainspring.store.desk import Change, Desk
     from mainspring.store.message_sql import Rows
 
 _AT_ONCE = 200
-_KNOWN = "SELECT functions FROM workers"
-_NAMES = """
-  SELECT DISTINCT workflow FROM runs WHERE state = 'queued' AND fingerprint = '' AND stranded IS NULL AND due <= :now
-"""
-_UNMARKED = """
-  SELECT id FROM runs WHERE state = 'queued' AND fingerprint = '' AND stranded IS NULL AND due <= :now AND workflow = :workflow
-  LIMIT :limit
-"""
-_MARKED = "SELECT id, workflow, stranded FROM runs WHERE stranded IS NOT NULL AND state = 'queued' AND fingerprint = ''"
+_FLEET = "SELECT functions, instances, id FROM workers"
+_WAITS = "state = 'queued' AND fingerprint = '' AND stranded IS NULL AND due <= :now"
+_NAMES = f"SELECT DISTINCT workflow FROM runs WHERE {_WAITS}"
+_UNMARKED = f"SELECT id FROM runs WHERE {_WAITS} AND workflow = :workflow LIMIT :limit"
+_INSTANCES = f"SELECT DISTINCT {{instance}} FROM runs WHERE {_WAITS} AND workflow = :workflow"
+_UNMARKED_OF = f"SELECT id FROM runs WHERE {_WAITS} AND workflow = :workflow AND {{instance}} = CAST(:instance AS text) LIMIT :limit"
+_MARKED = "SELECT id, workflow, stranded, {instance} FROM runs WHERE stranded IS NOT NULL AND state = 'queued' AND fingerprint = ''"
 _MARK = "UPDATE runs SET stranded = :mark WHERE id = :id AND state = 'queued' AND stranded IS NULL RETURNING id"
 _UNMARK = "UPDATE runs SET stranded = NULL WHERE id = :id AND state = 'queued' RETURNING id"
 _FAIL = """
@@ -36,44 +36,110 @@ _FAIL = """
 
 
 class Reviewed(Struct, frozen=True):
-    """How many runs were found whose function nobody knows, and how many of an earlier time have failed for it."""
+    """How many runs were found whose function no live worker knows, and how many of an earlier time have failed for it."""
 
     marked: int = 0
     failed: int = 0
 
 
-class Unknown:
-    """Looks after them, for a store that says how rows are read and how a transaction is had."""
+class _Fleet:
+    """What the live workers know between them."""
 
-    def __init__(self, change: Change, rows: Rows) -> None:
+    def __init__(self, workers: Iterable[tuple[list[str], dict[str, list[str]]]]) -> None:
+        self.names: set[str] = set()
+        self.methods: set[str] = set()
+        self._instances: set[tuple[str, str]] = set()
+        for functions, instances in workers:
+            self.names.update(functions)
+            for method, names in instances.items():
+                self.methods.add(method)
+                self._instances.update((method, name) for name in names)
+
+    def has(self, workflow: str, instance: str | None) -> bool:
+        if workflow not in self.names:
+            return False
+        # A call without an instance is executed, to fail with words.
+        return workflow not in self.methods or instance is None or (workflow, instance) in self._instances
+
+
+class _Missing(NamedTuple):
+    """A function that no live worker knows; or one that is known, and the instance that is not."""
+
+    workflow: str
+    instance: str | None = None
+
+    @property
+    def mark(self) -> str:
+        what = f"knows {self.workflow!r}"
+        if self.instance is not None:
+            what = f"has the instance {self.instance!r} that {self.workflow!r} needs"
+        return f"no live worker {what}"
+
+    @property
+    def message(self) -> str:
+        what = f"known a function called {self.workflow!r}"
+        if self.instance is not None:
+            what = f"had the instance {self.instance!r} that {self.workflow!r} needs (app.instance)"
+        return f"no live worker has {what} for too long (setting unknown_after)"
+
+
+class Unknown:
+    """Looks after them, for a store that says how rows are read, how a transaction is had, and how a run says its `instance`."""
+
+    def __init__(self, change: Change, rows: Rows, instance: str) -> None:
         self._change = change
         self._rows = rows
+        self._instances = _INSTANCES.format(instance=instance)
+        self._unmarked_of = _UNMARKED_OF.format(instance=instance)
+        self._marked = _MARKED.format(instance=instance)
 
     def review(self, now: int, patience: int) -> Reviewed:
         """Mark those whose function no live worker knows, fail those that have been marked for `patience` microseconds."""
-        known = {
-            name for names in readable("workers", self._rows(_KNOWN), lambda row: json.loads(row[0])) for name in names
-        }
-        names = [name for (name,) in self._rows(_NAMES, now=now) if name not in known]
-        there = self._rows(_MARKED)
-        found = [run for run, name, _ in there if name in known]
-        lost = {run: name for run, name, mark in there if name not in known and _since(mark) <= now - patience}
-        if not (names or found or lost):
+        fleet = _Fleet(readable("workers", self._rows(_FLEET), _known_to, lambda row: row[2]))
+        fresh = self._fresh(fleet, now)
+        found: list[str] = []
+        lost: dict[str, _Missing] = {}
+        for run, workflow, mark, instance in self._rows(self._marked):
+            if fleet.has(workflow, instance):
+                found.append(run)
+            elif _since(mark) <= now - patience:
+                lost[run] = _Missing(workflow, instance if workflow in fleet.names else None)
+        if not (fresh or found or lost):
             return Reviewed()
-        ids = {run: name for name in names for (run,) in self._rows(_UNMARKED, now=now, workflow=name, limit=_AT_ONCE)}
 
         def act(desk: Desk) -> Reviewed:
             for run in found:
                 desk.rows(_UNMARK, id=run)
-            marked = sum(bool(desk.rows(_MARK, id=run, mark=_mark(name, now))) for run, name in ids.items())
-            failed = sum(_fail(desk, run, name, now) for run, name in lost.items())
+            marked = sum(bool(desk.rows(_MARK, id=run, mark=_mark(missing, now))) for run, missing in fresh.items())
+            failed = sum(_fail(desk, run, missing, now) for run, missing in lost.items())
             return Reviewed(marked, failed)
 
-        return self._change([*found, *ids, *lost], now, act)
+        return self._change([*found, *fresh, *lost], now, act)
+
+    def _fresh(self, fleet: _Fleet, now: int) -> dict[str, _Missing]:
+        """Runs that are not marked yet."""
+        missing: list[_Missing] = []
+        for (workflow,) in self._rows(_NAMES, now=now):
+            if workflow not in fleet.names:
+                missing.append(_Missing(workflow))
+            elif workflow in fleet.methods:
+                wanted = [instance for (instance,) in self._rows(self._instances, now=now, workflow=workflow)]
+                missing += [_Missing(workflow, each) for each in wanted if not fleet.has(workflow, each)]
+        return {run: each for each in missing for run in self._unmarked(each, now)}
+
+    def _unmarked(self, missing: _Missing, now: int) -> list[str]:
+        values = {"now": now, "workflow": missing.workflow, "limit": _AT_ONCE}
+        if missing.instance is None:
+            return [run for (run,) in self._rows(_UNMARKED, **values)]
+        return [run for (run,) in self._rows(self._unmarked_of, instance=missing.instance, **values)]
 
 
-def _mark(workflow: str, now: int) -> str:
-    return json.dumps({"versions": [], "reason": f"no live worker knows {workflow!r}", "since": now})
+def _known_to(worker: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
+    return list(json.loads(worker[0])), json.loads(worker[1])
+
+
+def _mark(missing: _Missing, now: int) -> str:
+    return json.dumps({"versions": [], "reason": missing.mark, "since": now})
 
 
 def _since(mark: str) -> int:
@@ -81,10 +147,11 @@ def _since(mark: str) -> int:
     return since
 
 
-def _fail(desk: Desk, run: str, workflow: str, now: int) -> bool:
-    reason = f"no worker knows {workflow!r}"
-    message = f"no live worker has known a function called {workflow!r} for too long (setting unknown_after)"
-    error = json.dumps({"type": "mainspring.errors:UnknownFunction", "message": message, "args": [message]})
+def _fail(desk: Desk, run: str, missing: _Missing, now: int) -> bool:
+    reason = missing.mark.replace("no live worker", "no worker")
+    error = json.dumps(
+        {"type": "mainspring.errors:UnknownFunction", "message": missing.message, "args": [missing.message]}
+    )
     if not desk.rows(_FAIL, id=run, reason=reason, error=error, now=now, yes=True):
         return False
     desk.ended(run)

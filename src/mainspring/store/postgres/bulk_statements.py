@@ -56,7 +56,8 @@ _ASKED_FOR = {
     )
     if name in sql.NEW_RUN_COLUMNS
 }
-_IN_HAND = {"started": "CASE WHEN a.owner IS NOT NULL THEN a.created END", "epoch": "(a.owner IS NOT NULL)::integer"}
+_BEGUN, _ONCE = "CASE WHEN a.owner IS NOT NULL THEN a.created END", "(a.owner IS NOT NULL)::integer"
+_IN_HAND = {"started": _BEGUN, "since": _BEGUN, "epoch": _ONCE, "attempts": _ONCE}
 
 
 def _new_run(column: str) -> str:

@@ -48,19 +48,13 @@ _PARTITION_AFTER = f"""
     SELECT min(runs.partition) AS partition FROM runs
     WHERE {_WAITS} AND queue = :queue AND workflow = known.name AND runs.partition > {{after}}) each
 """
-PARTITIONS = f"""
-  WITH RECURSIVE found (name, number) AS (
-    SELECT ({_PARTITION_AFTER.format(after=":after")}), 1
-    UNION ALL
-    SELECT ({_PARTITION_AFTER.format(after="found.name")}), number + 1
-    FROM found WHERE name IS NOT NULL AND number < :most)
-  SELECT name FROM found WHERE name IS NOT NULL
-"""
-UNPARTITIONED = f"""
+_FITS = f"""(
   SELECT 1 FROM unnest(:names::text[]) AS known (name) CROSS JOIN LATERAL (
-    SELECT 1 FROM runs WHERE {_WAITS} AND queue = :queue AND partition = '' AND workflow = known.name
-    ORDER BY {_ORDER} LIMIT 1) each LIMIT 1
+    SELECT 1 FROM runs WHERE {_WAITS} AND queue = :queue AND partition = {{partition}} AND workflow = known.name AND {FITTING}
+    ORDER BY {_ORDER} LIMIT 1) each LIMIT 1)
 """
+PARTITIONS = text.partitions(f"{_FITS.format(partition='found.name')} IS NOT NULL", _PARTITION_AFTER)
+UNPARTITIONED = _FITS.format(partition="''")
 _SHARED = f"{_WAITS} AND queue = {{of}}.queue AND partition = {{of}}.partition"
 TAKE_SHARES = f"""
   WITH wanted AS MATERIALIZED (

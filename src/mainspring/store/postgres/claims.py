@@ -18,12 +18,12 @@ from mainspring.store.postgres import by_name
 from mainspring.store.postgres import statements as text
 from mainspring.store.postgres.database import LOCKED, roll_back
 from mainspring.store.postgres.queue_facts import Statements
-from mainspring.store.postgres.queued import CLAIMABLE, TAKE_SHARES, TAKEN, Queued
+from mainspring.store.postgres.queued import CLAIMABLE, PARTITIONS, TAKE_SHARES, TAKEN, UNPARTITIONED, Queued
 from mainspring.store.postgres.queues import to_queues
 from mainspring.store.postgres.wire import array
 from mainspring.store.protocol import Claimed, Poke
 from mainspring.store.queue_rows import to_exceptions, to_queue_with
-from mainspring.store.queues import EXCEPTIONS, NAMES, PARTITIONS, RESUMES, UNPARTITIONED, WAITING
+from mainspring.store.queues import EXCEPTIONS, NAMES, RESUMES, WAITING
 
 if TYPE_CHECKING:
     from mainspring.model.records import Run, Step
@@ -98,6 +98,8 @@ class Claims:
             "names": array(request.functions),
             "functions": json.dumps(dict(request.functions)),
             "kinds": json.dumps(dict(request.kinds)),
+            "methods": array(request.instances),
+            "instances": array({name for names in request.instances.values() for name in names}),
             "compatible": "true" if request.compatible else "false",
             "version": request.version,
             "limit": plain,

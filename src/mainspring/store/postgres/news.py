@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mainspring.store.messages import Heard
     from mainspring.store.postgres.database import Connection
     from mainspring.store.postgres.dialect import Dialect
+    from mainspring.store.protocol import Poke
 
 LONGEST_PAYLOAD = 7_000
 """PostgreSQL refuses more than 8,000 bytes in one notification."""
@@ -32,6 +33,7 @@ class News:
     ready: bool = False
     ended: set[str] = field(default_factory=set[str])
     poked: set[str] = field(default_factory=set[str])
+    stops: list[Poke] = field(default_factory=list["Poke"])
     due: bool = False
     """There may be schedules to look at."""
     said: set[Heard] = field(default_factory=set["Heard"])
@@ -61,11 +63,12 @@ class News:
         self.due = self.due or other.due
         self.ended |= other.ended
         self.poked |= other.poked
+        self.stops += other.stops
         self.said |= other.said
 
     def signal(self) -> Signal:
         ended, poked, said = frozenset(self.ended), frozenset(self.poked), frozenset(self.said)
-        return Signal(ready=self.ready, ended=ended, poked=poked, due=self.due, said=said)
+        return Signal(ready=self.ready, ended=ended, poked=poked, stops=tuple(self.stops), due=self.due, said=said)
 
     def payload(self, origin: str) -> str:
         """Tokens, the sender's first: "r" there are runs to claim, "s" schedules to look at, "e" runs that ended, "v" something was

@@ -292,8 +292,7 @@ class One:
         verdict = self._fence(row, op.owner, op.epoch)
         if verdict is Verdict.DONE:
             self.ask("SELECT set_config('lock_timeout', :patience, true)", {"patience": text.PATIENCE})
-            try_again(self, op, self._now, error=":error::json")
-            return verdict
+            return try_again(self, op, self._now, error=":error::json")
         return self._let_go_before(row, op.epoch) if verdict is Verdict.FENCED else verdict
 
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:

@@ -27,7 +27,7 @@ from mainspring.store.postgres.statements import PATIENCE
 from mainspring.store.postgres.wire import array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from mainspring.model.queues import Queue
     from mainspring.store.demands import Allotment, Demands
@@ -37,19 +37,27 @@ if TYPE_CHECKING:
     from mainspring.store.postgres.wire import Row, Value
     from mainspring.store.protocol import ClaimRequest
 
-FITTING = """(:compatible OR fingerprint = '' OR fingerprint = (SELECT :functions::jsonb) ->> workflow
+FITTING = f"""(:compatible OR fingerprint = '' OR fingerprint = (SELECT :functions::jsonb) ->> workflow
         OR (SELECT :functions::jsonb) ->> workflow LIKE 'patched-%')
       AND (version IS NULL OR version = :version OR fingerprint <> '')
+      AND CASE WHEN workflow = ANY(:methods::text[]) THEN coalesce({sql.POSTGRES_INSTANCE} = ANY(:instances::text[]), true) ELSE true END
       AND (stranded IS NULL OR (json_typeof(stranded -> 'versions') = 'array'
         AND NOT jsonb_exists(stranded::jsonb -> 'versions', :version)))
 """
 """The functions are read once for a statement, because they are a subquery; as a mere parameter once for each run."""
 CLAIMABLE = f"workflow = ANY(:names) AND {FITTING}"
+_FITS = f"""(
+    SELECT 1 FROM runs WHERE {text.WAITS} AND queue = :queue AND partition = {{partition}} AND {CLAIMABLE}
+    ORDER BY queue, partition, priority, due, uid LIMIT 1)"""
+"""The order is that of the index: PostgreSQL has to be told, or it takes its chances with reading from the beginning."""
+PARTITIONS = text.partitions(f"{_FITS.format(partition='found.name')} IS NOT NULL")
+UNPARTITIONED = _FITS.format(partition="''")
 TAKEN = f"""
   UPDATE runs r SET state = 'running', owner = :worker, epoch = epoch + 1, poked = false,
     kind = coalesce((SELECT :kinds::jsonb) ->> r.workflow, kind),
     stranded = CASE WHEN json_array_length(stranded -> 'versions') > 0 THEN stranded END,
-    started = coalesce(started, :now), since = coalesce(since, :now), version = coalesce(version, :version),
+    started = coalesce(started, greatest(created, :now)), since = coalesce(since, :now),
+    attempts = CASE WHEN since IS NULL THEN attempts + 1 ELSE greatest(attempts, 1) END, version = coalesce(version, :version),
     fingerprint = CASE WHEN fingerprint = '' THEN (SELECT :functions::jsonb) ->> r.workflow ELSE fingerprint END,
     deadline = CASE WHEN since IS NULL AND timeout IS NOT NULL THEN least(deadline, :now + timeout) ELSE deadline END,
     retry = coalesce(retry, (SELECT q.retry FROM queues q WHERE q.name = r.queue))
@@ -63,10 +71,15 @@ _TRY_LOCK = f"""
 _PATIENCE = "SELECT set_config('lock_timeout', :patience, true)"
 _KNOWN = f"{text.QUEUES} WHERE name = ANY(:names)"
 _RESUMED = f"""
-  SELECT id, queue, partition FROM runs WHERE {text.RESUMES} AND {CLAIMABLE} AND (:heard::text[] IS NULL OR queue = ANY(:heard))
-  ORDER BY due, uid LIMIT :limit::bigint + 1 FOR NO KEY UPDATE SKIP LOCKED
+  SELECT id, queue, partition, due, uid FROM runs
+  WHERE {text.RESUMES} AND {CLAIMABLE} AND (:heard::text[] IS NULL OR queue = ANY(:heard)) AND (due, uid) > (:due::bigint, :uid)
+  ORDER BY due, uid LIMIT :page
 """
-_TAKE_RESUMED = f"WITH chosen AS MATERIALIZED (SELECT unnest(:ids::text[]) AS id) {TAKEN.format(also='')}"
+_TAKE_RESUMED = f"""
+  WITH chosen AS MATERIALIZED (
+    SELECT id FROM runs WHERE id = ANY(:ids) AND {text.RESUMES} AND {CLAIMABLE} ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
+  {TAKEN.format(also="")}
+"""
 TAKE_SHARES = f"""
   WITH wanted AS MATERIALIZED (
     SELECT * FROM json_to_recordset(:wanted::json) AS rows (queue text, partition text, count bigint)),
@@ -114,13 +127,24 @@ class Queued:
 
     def resume(self, room: int) -> list[Row]:
         """Take runs that have begun before and want to go on."""
-        (rows,) = self._execute((_RESUMED, {"limit": room}))
-        (known,) = self._execute((_KNOWN, {"names": array({row[1] for row in rows})}))
-        found = resumable(self.request, rows[:room], {queue.name: queue for queue in to_queues(known)})
+        (known,) = self._execute((text.QUEUES, {}))
+        found = resumable(
+            self.request, self._resuming(room + 1), {queue.name: queue for queue in to_queues(known)}, room
+        )
         self.short = found.short
         self.request = replace(self.request, mine=found.mine)
-        self.more = len(rows) > room and len(found.ids) == room
+        self.more = found.more
         return self._execute((_TAKE_RESUMED, {"ids": array(found.ids)}))[0] if found.ids else []
+
+    def _resuming(self, page: int) -> Iterator[Row]:
+        """What wants to go on, first due first, without locks: most of it may be beyond what this worker has places for."""
+        due, uid = -1, ""
+        while True:
+            (rows,) = self._execute((_RESUMED, {"due": due, "uid": uid, "page": page}))
+            yield from rows
+            if len(rows) < page:
+                return
+            *_, due, uid = rows[-1]
 
     def begin(self, demands: Demands, room: int) -> list[Row]:
         """Take runs that the queues admit, of those queues that no other claim has locked."""

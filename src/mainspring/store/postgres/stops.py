@@ -34,7 +34,7 @@ TREE_FIND = f"{_TREE} SELECT id FROM tree"
 CANCEL_IN_HAND = f"""{_TREE}
   UPDATE runs SET state = 'cancelling', reason = :reason, poked = true
   WHERE id = ANY(ARRAY(SELECT id FROM tree)) AND owner IS NOT NULL AND kind = 'workflow' AND state IN ('running', 'waiting')
-  RETURNING id, owner
+  RETURNING id, owner, epoch
 """
 CANCEL_UNDOABLE = f"""{_TREE}
   UPDATE runs r SET state = 'queued', reason = :reason, stopping = coalesce(:reason, ''), due = :now
@@ -51,7 +51,7 @@ CANCEL_AT_ONCE = f"""{_TREE}
 TERMINATE = f"""{_TREE}
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, epoch = epoch + 1, untold = true, poked = owner IS NOT NULL
   WHERE id = ANY(ARRAY(SELECT id FROM tree)) AND state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling')
-  RETURNING id, owner
+  RETURNING id, owner, epoch
 """
 _OVERDUE = "deadline <= :now AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') AND stopping IS NULL"
 EXPIRE_FIND = f"SELECT id FROM runs WHERE {_OVERDUE}"

@@ -28,6 +28,7 @@ from mainspring.store.postgres.whole import Whole
 from mainspring.store.protocol import Poke
 from mainspring.store.run_filters import POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE, Filters
 from mainspring.store.run_glances import runs_page
+from mainspring.store.stopped import Stops
 from mainspring.store.telling import Telling
 from mainspring.store.tick_glances import POSTGRES_EACH, POSTGRES_SPANS
 from mainspring.store.unknown import Unknown
@@ -55,16 +56,19 @@ _REGISTER = f"""
   INSERT INTO workers ({", ".join(sql.WORKER_COLUMNS)}) VALUES ({", ".join(":" + name for name in sql.WORKER_COLUMNS)})
   ON CONFLICT (id) DO NOTHING
 """
-_STRAND = """
+_SAME_SOURCE = """SELECT 1 FROM workers w
+        WHERE (w.functions ->> r.workflow = r.fingerprint OR w.functions ->> r.workflow LIKE 'patched-%')"""
+_STRAND = f"""
   WITH lost AS MATERIALIZED (
     SELECT id FROM runs r
     WHERE state = 'queued' AND stranded IS NULL AND fingerprint <> ''
-      AND NOT EXISTS (
-        SELECT 1 FROM workers w
-        WHERE w.functions ->> r.workflow = r.fingerprint OR w.functions ->> r.workflow LIKE 'patched-%')
+      AND NOT EXISTS ({_SAME_SOURCE}
+        AND CASE WHEN w.instances -> r.workflow IS NOT NULL
+                 THEN jsonb_exists(w.instances -> r.workflow, {sql.POSTGRES_INSTANCE}) ELSE true END)
     ORDER BY id FOR NO KEY UPDATE OF r SKIP LOCKED)
   UPDATE runs r SET stranded = json_build_object('versions', json_build_array(), 'reason',
-    CASE WHEN workflow = ANY(:names)
+    CASE WHEN EXISTS ({_SAME_SOURCE}) THEN 'no live worker has the instance ' || {sql.POSTGRES_INSTANCE} || ' that ' || workflow || ' needs'
+      WHEN workflow = ANY(:names)
       THEN 'the source of ' || workflow || ' has changed since this run began under version ' || coalesce(version, '?')
            || '; no live worker has that source'
       ELSE 'no live worker knows ' || workflow END)
@@ -97,7 +101,7 @@ class PostgresStore:
         self.messages = SqlMessages(self._quickly)
         self._filters = Filters(POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE)
         self.management = Management(self._manage, self._rows, self._filters)
-        self.unknown = Unknown(self._manage, self._rows)
+        self.unknown = Unknown(self._manage, self._rows, sql.POSTGRES_INSTANCE)
         self.telling = Telling(self._manage, self._rows)
         self.watching = Watching(self._rows, self._do_all, POSTGRES_SPANS, self._filters, POSTGRES_EACH)
 
@@ -170,6 +174,11 @@ class PostgresStore:
     def list_crontab(self, worker: str, entries: str) -> None:
         self._do("UPDATE workers SET crontab = :entries WHERE id = :id", entries=entries, id=worker)
 
+    def list_instances(self, worker: str, instances: str) -> None:
+        self._do(
+            "UPDATE workers SET instances = CAST(:instances AS jsonb) WHERE id = :id", instances=instances, id=worker
+        )
+
     def beat(self, worker: str, now: int) -> list[Worker] | None:
         if not self._do("UPDATE workers SET beat = beat + 1, seen = :now WHERE id = :id", now=now, id=worker):
             return None
@@ -226,20 +235,21 @@ class PostgresStore:
     # -- from anywhere -------------------------------------------------------------------------------------------------
     def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
         def act(change: Change) -> dict[str, bool]:
-            in_hand: dict[str, str] = dict(change.rows(stops.CANCEL_IN_HAND))
+            in_hand = Stops(change.rows(stops.CANCEL_IN_HAND), State.CANCELLING, reason)
             later = {row[0] for row in change.rows(stops.CANCEL_UNDOABLE)}
             change.news.ready = bool(later)
             change.news.ended = {row[0] for row in change.rows(stops.CANCEL_AT_ONCE)}
-            change.news.poked = set(in_hand.values())
-            return {run: run in in_hand or run in later or run in change.news.ended for run in ids}
+            change.news.poked, change.news.stops = in_hand.owners, in_hand.pokes
+            return {run: run in in_hand.runs or run in later or run in change.news.ended for run in ids}
 
         return self._changed(stops.TREE_FIND, {"ids": list(ids), "reason": reason, "now": now}, act)
 
     def terminate(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
         def act(change: Change) -> dict[str, bool]:
             rows = change.rows(stops.TERMINATE)
-            change.news.ended = {run for run, _ in rows}
-            change.news.poked = {owner for _, owner in rows if owner is not None}
+            owned = Stops(rows, State.CANCELLED, reason)
+            change.news.ended = {row[0] for row in rows}
+            change.news.poked, change.news.stops = owned.owners, owned.pokes
             return {run: run in change.news.ended for run in ids}
 
         return self._changed(stops.TREE_FIND, {"ids": list(ids), "reason": reason, "now": now}, act)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _ANY = f"SELECT 1 FROM runs INDEXED BY runs_name WHERE {WAITS} AND queue = :queue AND workflow = :name LIMIT 1"
-_UNPARTITIONED = f"SELECT 1 FROM runs INDEXED BY runs_name WHERE {WAITS} AND queue = :queue AND partition = '' AND workflow = :name LIMIT 1"
 _PARTITION_AFTER = f"""
   SELECT min(partition) FROM runs INDEXED BY runs_name WHERE {WAITS} AND queue = :queue AND workflow = :name AND partition > :after
 """
@@ -33,23 +32,25 @@ class ByName:
     def waits_in(self, queue: str) -> bool:
         return self._any(_ANY, queue)
 
-    def unpartitioned(self, queue: str) -> bool:
-        return self._any(_UNPARTITIONED, queue)
-
-    def partitions(self, queue: str, after: str, most: int) -> list[str]:
-        """The partitions of a queue in which they wait, in order."""
+    def partitions(self, statement: str, values: dict[str, Any], after: str, most: int) -> list[str]:
+        """The partitions of a queue in which runs wait that fit, in order; `statement` finds those of one function."""
         found: list[str] = []
         while len(found) < most:
             each = [
-                self._db.execute(_PARTITION_AFTER, {"queue": queue, "name": name, "after": after}).fetchone()[0]
+                self._db.execute(_PARTITION_AFTER, {**values, "name": name, "after": after}).fetchone()[0]
                 for name in self._names
             ]
             there = [partition for partition in each if partition is not None]
             if not there:
                 break
             after = min(there)
-            found.append(after)
+            if self.fits(statement, {**values, "partition": after}):
+                found.append(after)
         return found
+
+    def fits(self, statement: str, values: dict[str, Any]) -> bool:
+        """Whether a statement finds runs of any of the functions."""
+        return any(self._db.execute(statement, {**values, "name": name, "limit": 1}).fetchone() for name in self._names)
 
     def first(self, statement: str, values: dict[str, Any], limit: int) -> list[str]:
         """The ids of the first runs of all functions: from what a statement finds of one `name`, with how they are ordered."""

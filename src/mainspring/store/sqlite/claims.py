@@ -23,7 +23,6 @@ from mainspring.store.sqlite.queues import to_queues
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable
 
     from mainspring.model.queues import Queue
     from mainspring.model.records import Run, Step
@@ -35,9 +34,11 @@ _PROMOTE = """
   WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due <= ?
 """
 _KNOWN = "WITH known (name, print) AS MATERIALIZED (SELECT key, value FROM json_each(:functions))"
-_CLAIMABLE = """
+_CLAIMABLE = f"""
     EXISTS (SELECT 1 FROM known WHERE name = workflow AND (:compatible OR fingerprint = '' OR fingerprint = print OR print LIKE 'patched-%'))
     AND (version IS NULL OR version = :version OR fingerprint <> '')
+    AND CASE WHEN workflow IN (SELECT key FROM json_each(:instances)) THEN coalesce({sql.SQLITE_INSTANCE} IN (
+      SELECT i.value FROM json_each(:instances) m, json_each(m.value) i), 1) ELSE 1 END
     AND CASE WHEN stranded IS NULL THEN 1 WHEN NOT json_valid(stranded) THEN 0
       ELSE NOT EXISTS (SELECT 1 FROM json_each(stranded, '$.versions') v WHERE v.value = :version) END
 """
@@ -53,7 +54,7 @@ _READY_OF_NAME = f"""{_KNOWN}
 _RESUMED = f"""{_KNOWN}
   SELECT id, queue, partition FROM runs WHERE {text.RESUMES} AND {_CLAIMABLE}
     AND (:heard IS NULL OR queue IN (SELECT value FROM json_each(:heard)))
-  ORDER BY due, uid LIMIT :limit
+  ORDER BY due, uid
 """
 _SHARE = f"""{_KNOWN}
   SELECT id FROM runs WHERE {text.WAITS} AND queue = :queue AND partition = :partition AND {_CLAIMABLE}
@@ -64,11 +65,19 @@ _SHARE_OF_NAME = f"""{_KNOWN}
   WHERE {text.WAITS} AND queue = :queue AND workflow = :name AND partition = :partition AND {_CLAIMABLE}
   ORDER BY priority, due, uid LIMIT :limit
 """
+_FITS = (
+    f"(SELECT 1 FROM runs WHERE {text.WAITS} AND queue = :queue AND partition = {{partition}} AND {_CLAIMABLE} LIMIT 1)"
+)
+_PARTITIONS = text.partitions(f"{_FITS.format(partition='found.name')} IS NOT NULL").replace(
+    "WITH RECURSIVE", f"{_KNOWN},", 1
+)
+_UNPARTITIONED = f"{_KNOWN} SELECT {_FITS.format(partition=chr(39) * 2)}"
 _TAKE = f"""{_KNOWN}, kinds (name, kind) AS MATERIALIZED (SELECT key, value FROM json_each(:kinds))
   UPDATE runs SET state = 'running', owner = :worker, epoch = epoch + 1, poked = 0,
     kind = coalesce((SELECT kinds.kind FROM kinds WHERE name = workflow), kind),
     stranded = CASE WHEN json_array_length(stranded, '$.versions') > 0 THEN stranded END,
-    started = coalesce(started, :now), since = coalesce(since, :now), version = coalesce(version, :version),
+    started = coalesce(started, max(created, :now)), since = coalesce(since, :now),
+    attempts = CASE WHEN since IS NULL THEN attempts + 1 ELSE max(attempts, 1) END, version = coalesce(version, :version),
     fingerprint = CASE WHEN fingerprint = '' THEN (SELECT print FROM known WHERE name = workflow) ELSE fingerprint END,
     deadline = CASE WHEN since IS NULL AND timeout IS NOT NULL THEN min(coalesce(deadline, :now + timeout), :now + timeout)
                     ELSE deadline END,
@@ -100,6 +109,7 @@ class Claiming:
         self._values: dict[str, Any] = {
             "functions": json.dumps(dict(request.functions)),
             "kinds": json.dumps(dict(request.kinds)),
+            "instances": json.dumps({name: list(instances) for name, instances in request.instances.items()}),
             "compatible": request.compatible,
             "version": request.version,
             "worker": request.worker,
@@ -148,18 +158,12 @@ class Claiming:
     def _resumed(self, limit: int) -> list[str]:
         if self._db.execute(f"SELECT 1 FROM runs WHERE {text.RESUMES} LIMIT 1").fetchone() is None:
             return []
-        rows = self._db.execute(_RESUMED, self._values | {"limit": limit + 1}).fetchall()
-        known = {queue.name: queue for queue in self._known({row[1] for row in rows})}
-        found = resumable(self._request, rows[:limit], known)
+        known = {queue.name: queue for queue in to_queues(self._db.execute(text.QUEUES))}
+        found = resumable(self._request, self._db.execute(_RESUMED, self._values), known, limit)
         self._short = found.short
         self._request = replace(self._request, mine=found.mine)
-        self._more = self._more or (len(rows) > limit and len(found.ids) == limit)
+        self._more = self._more or found.more
         return found.ids
-
-    def _known(self, names: Iterable[str]) -> list[Queue]:
-        wanted = json.dumps(sorted(names))
-        rows = self._db.execute(f"{text.QUEUES} WHERE name IN (SELECT value FROM json_each(?))", (wanted,))
-        return to_queues(rows)
 
     def _queued(self, demands: Demands, room: int) -> list[str]:
         """Choose from the queues in turn."""
@@ -195,14 +199,14 @@ class Claiming:
 
     def _partitions_after(self, queue: str, after: str, most: int) -> list[str]:
         if self._by_name is not None:
-            return self._by_name.partitions(queue, after, most)
-        values = {"queue": queue, "after": after, "most": most}
-        return [row[0] for row in self._db.execute(text.PARTITIONS, values)]
+            return self._by_name.partitions(_SHARE_OF_NAME, self._values | {"queue": queue}, after, most)
+        values = self._values | {"queue": queue, "after": after, "most": most}
+        return [row[0] for row in self._db.execute(_PARTITIONS, values)]
 
     def _unpartitioned(self, queue: str) -> bool:
         if self._by_name is not None:
-            return self._by_name.unpartitioned(queue)
-        return self._db.execute(text.UNPARTITIONED, {"queue": queue}).fetchone() is not None
+            return self._by_name.fits(_SHARE_OF_NAME, self._values | {"queue": queue, "partition": ""})
+        return self._db.execute(_UNPARTITIONED, self._values | {"queue": queue}).fetchone()[0] is not None
 
     def _placed(self, allotment: Allotment) -> dict[str, int]:
         if not allotment.queue.counts_places:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from mainspring.store.messages import Heard
+    from mainspring.store.protocol import Poke
 
 
 class Doing:
@@ -28,12 +29,13 @@ class Doing:
         """Schedules may be due."""
         self.ended: set[str] = set()
         self.poked: set[str] = set()
+        self.stops: list[Poke] = []
         self.said: set[Heard] = set()
 
     def signal(self) -> Signal:
         """What there is to tell once it is committed."""
         ended, poked, said = frozenset(self.ended), frozenset(self.poked), frozenset(self.said)
-        return Signal(ready=self.ready, ended=ended, poked=poked, due=self.due, said=said)
+        return Signal(ready=self.ready, ended=ended, poked=poked, stops=tuple(self.stops), due=self.due, said=said)
 
     def ask(self, text: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         return self._db.execute(text, values).fetchall()

@@ -54,8 +54,7 @@ class RunWrites(Doing):
     def again(self, op: Again) -> Verdict:
         verdict = self._fence(op.run, op.owner, op.epoch)
         if verdict is Verdict.DONE:
-            try_again(SqliteDesk(self, self._db), op, self._now)
-            return verdict
+            return try_again(SqliteDesk(self, self._db), op, self._now)
         return self._let_go_before(op) if verdict is Verdict.FENCED else verdict
 
     def set_back(self, op: Release) -> Verdict:

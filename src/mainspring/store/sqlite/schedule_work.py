@@ -228,7 +228,7 @@ def _stop(db: sqlite3.Connection, batch: Batch, plan: Plan, now: int) -> None:
         batch.ended.update(row[0] for row in db.execute(stops.CANCEL_AT_ONCE, values).fetchall())
     for reason, ids in sql.by_reason(plan.terminates).items():
         values = {"ids": json.dumps(ids), "reason": reason, "now": now}
-        for run, owner in db.execute(stops.TERMINATE, values).fetchall():
+        for run, owner, _ in db.execute(stops.TERMINATE, values).fetchall():
             batch.ended.add(run)
             if owner is not None:
                 batch.poked.add(owner)

@@ -29,7 +29,7 @@ TREE = """
 CANCEL_IN_HAND = f"""{TREE}
   UPDATE runs SET state = 'cancelling', reason = :reason, poked = 1
   WHERE id IN (SELECT id FROM tree) AND owner IS NOT NULL AND kind = 'workflow' AND state IN ('running', 'waiting')
-  RETURNING id, owner
+  RETURNING id, owner, epoch
 """
 CANCEL_UNDOABLE = f"""{TREE}
   UPDATE runs SET state = 'queued', reason = :reason, stopping = coalesce(:reason, ''), due = :now
@@ -46,7 +46,7 @@ TERMINATE = f"""{TREE}
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, epoch = epoch + 1, untold = 1,
     poked = CASE WHEN owner IS NULL THEN 0 ELSE 1 END
   WHERE id IN (SELECT id FROM tree) AND state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling')
-  RETURNING id, owner
+  RETURNING id, owner, epoch
 """
 _OVERDUE = "deadline <= :now AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') AND stopping IS NULL"
 EXPIRE_UNDOABLE = f"""

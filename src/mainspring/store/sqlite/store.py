@@ -29,6 +29,7 @@ from mainspring.store.sqlite.schedules import SqliteSchedules
 from mainspring.store.sqlite.statements import ENDING
 from mainspring.store.sqlite.step_writes import checkpoint
 from mainspring.store.sqlite.transactions import SqliteTransactions
+from mainspring.store.stopped import Stops
 from mainspring.store.telling import Telling
 from mainspring.store.tick_glances import SQLITE_SPANS
 from mainspring.store.unknown import Unknown
@@ -56,15 +57,20 @@ _BESIDE = (
     "back, and make them before: enter the app or use any other verb of it first, or run `mainspring db migrate --url {url}`"
 )
 
-_STRAND = """
+_SAME_SOURCE = """SELECT 1 FROM workers, json_each(CASE WHEN json_valid(workers.functions) THEN workers.functions END) f
+      WHERE f.key = workflow AND (f.value = fingerprint OR f.value LIKE 'patched-%')"""
+_STRAND = f"""
   UPDATE runs SET stranded = json_object('versions', json_array(), 'reason',
-    CASE WHEN workflow IN (SELECT key FROM json_each(:functions))
+    CASE WHEN EXISTS ({_SAME_SOURCE}) THEN 'no live worker has the instance ' || {sql.SQLITE_INSTANCE} || ' that ' || workflow || ' needs'
+      WHEN workflow IN (SELECT key FROM json_each(:functions))
       THEN 'the source of ' || workflow || ' has changed since this run began under version ' || coalesce(version, '?')
            || '; no live worker has that source'
       ELSE 'no live worker knows ' || workflow END)
   WHERE state = 'queued' AND stranded IS NULL AND fingerprint <> ''
-    AND NOT EXISTS (
-      SELECT 1 FROM workers, json_each(CASE WHEN json_valid(workers.functions) THEN workers.functions END) f WHERE f.key = workflow AND (f.value = fingerprint OR f.value LIKE 'patched-%'))
+    AND NOT EXISTS ({_SAME_SOURCE} AND (
+      NOT EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(workers.instances) THEN workers.instances END) m WHERE m.key = workflow)
+      OR EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(workers.instances) THEN workers.instances END) m, json_each(m.value) i
+                 WHERE m.key = workflow AND i.value IS {sql.SQLITE_INSTANCE})))
 """
 
 
@@ -88,7 +94,7 @@ class SqliteStore:
         self.queues = SqliteQueues(self._db, self._wake_claimers)
         self._filters = Filters(SQLITE_ATTRIBUTES, SQLITE_MESSAGE)
         self.management = Management(self._manage, self._rows, self._filters)
-        self.unknown = Unknown(self._manage, self._rows)
+        self.unknown = Unknown(self._manage, self._rows, sql.SQLITE_INSTANCE)
         self.telling = Telling(self._manage, self._rows)
         self.watching = Watching(self._rows, self._do, SQLITE_SPANS, self._filters)
 
@@ -216,6 +222,10 @@ class SqliteStore:
         with self._db.write() as db:
             db.execute("UPDATE workers SET crontab = ? WHERE id = ?", (entries, worker))
 
+    def list_instances(self, worker: str, instances: str) -> None:
+        with self._db.write() as db:
+            db.execute("UPDATE workers SET instances = ? WHERE id = ?", (instances, worker))
+
     def beat(self, worker: str, now: int) -> list[Worker] | None:
         with self._db.write() as db:
             if not db.execute("UPDATE workers SET beat = beat + 1, seen = ? WHERE id = ?", (now, worker)).rowcount:
@@ -298,25 +308,26 @@ class SqliteStore:
     def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
         values = {"ids": json.dumps(list(ids)), "reason": reason, "now": now}
         with self._db.write() as db:
-            in_hand = dict(db.execute(stops.CANCEL_IN_HAND, values).fetchall())
+            in_hand = Stops(db.execute(stops.CANCEL_IN_HAND, values).fetchall(), State.CANCELLING, reason)
             later = {row[0] for row in db.execute(stops.CANCEL_UNDOABLE, values).fetchall()}
             at_once = {row[0] for row in db.execute(stops.CANCEL_AT_ONCE, values)}
             batch = Batch(db, now)
             batch.ready = bool(later)
             batch.ended = at_once
             batch.due = bool(at_once)
-            batch.poked = set(in_hand.values())
+            batch.poked, batch.stops = in_hand.owners, in_hand.pokes
             batch.unblock(at_once)
         self._tell(batch)
-        return {run: run in in_hand or run in at_once or run in later for run in ids}
+        return {run: run in in_hand.runs or run in at_once or run in later for run in ids}
 
     def terminate(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
         with self._db.write() as db:
             rows = db.execute(stops.TERMINATE, {"ids": json.dumps(list(ids)), "reason": reason, "now": now}).fetchall()
             batch = Batch(db, now)
-            batch.ended = {run for run, _ in rows}
+            batch.ended = {row[0] for row in rows}
             batch.due = bool(rows)
-            batch.poked = {owner for _, owner in rows if owner is not None}
+            owned = Stops(rows, State.CANCELLED, reason)
+            batch.poked, batch.stops = owned.owners, owned.pokes
             batch.unblock(batch.ended)
         self._tell(batch)
         return {run: run in batch.ended for run in ids}

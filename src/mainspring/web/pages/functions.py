@@ -19,7 +19,7 @@ class FunctionQuery(Struct):
     """Which functions."""
 
     state: list[FunctionState] = field(default_factory=list[FunctionState])
-    name: Name | None = None
+    name: list[Name] = field(default_factory=list[Name])
     limit: PageSize = 50
 
 

@@ -9,10 +9,13 @@ from typing import Annotated, Any, Literal, cast
 from msgspec import Meta, Struct, field
 
 from mainspring.errors import InvalidInput
+from mainspring.model.clock import SECOND, to_micros
 from mainspring.model.states import State
 from mainspring.operations.run_lists import RunGlance
 from mainspring.operations.runs import LogLine, RunInfo, StepInfo
 from mainspring.operations.talk import Conversation
+from mainspring.recurrence.durations import parse_duration
+from mainspring.store.by_hand import Move
 from mainspring.web.views import After, Body, Done, Id, Moment, Pages, PageSize, Reason, Scene
 from mainspring.web.words import WHERE_REPLAY_AGREES
 
@@ -29,13 +32,13 @@ class RunQuery(Struct):
     """Which runs."""
 
     state: list[StateName] = field(default_factory=list[StateName])
-    workflow: Text | None = None
-    id_prefix: Text | None = None
-    queue: Text | None = None
-    schedule: Text | None = None
-    version: Text | None = None
-    parent: Id | None = None
-    forked_from: Id | None = None
+    workflow: list[Text] = field(default_factory=list[Text])
+    id_prefix: list[Text] = field(default_factory=list[Text])
+    queue: list[Text] = field(default_factory=list[Text])
+    schedule: list[Text] = field(default_factory=list[Text])
+    version: list[Text] = field(default_factory=list[Text])
+    parent: list[Id] = field(default_factory=list[Id])
+    forked_from: list[Id] = field(default_factory=list[Id])
     attributes: (
         Annotated[str, Meta(max_length=2_000, description="A JSON object: runs that have all of it.")] | None
     ) = None
@@ -84,6 +87,20 @@ class Chosen(Body):
     reason: Reason | None = None
 
 
+class Completing(Chosen):
+    """What the runs are to have returned."""
+
+    result: Annotated[str, Meta(max_length=100_000, description="JSON; null if it is not given.")] = "null"
+
+
+class Rescheduling(Chosen):
+    """When the runs are to begin: so long from now, or at a time. Neither: at once."""
+
+    after: Annotated[str, Meta(max_length=100, description="Such as 1h30m, or a number of seconds.")] | None = None
+    at: Moment | None = None
+    priority: int | None = None
+
+
 class Forking(Chosen):
     """Where the new runs go on: at a step (its position or name), at the beginning, or else at what ended the old ones."""
 
@@ -96,7 +113,7 @@ class Forking(Chosen):
 def runs(scene: Scene, query: RunQuery) -> RunList:
     """A page of runs, newest first."""
     found = scene.operations.runs.glance(
-        state=tuple(query.state),
+        state=query.state,
         workflow=query.workflow,
         id_prefix=query.id_prefix,
         queue=query.queue,
@@ -156,6 +173,34 @@ def resume(scene: Scene, body: Chosen) -> Done:
     return _counted("queued again", scene.operations.runs.resume(body.ids), "had nothing to resume")
 
 
+@pages.action("/runs/complete", lambda body: body.ids)
+def complete(scene: Scene, body: Completing) -> Done:
+    """End runs that no worker owns, or that have failed, as if they had succeeded."""
+    try:
+        text = json.dumps(json.loads(body.result), ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        raise InvalidInput(f"the result is JSON, not {body.result!r}: {error}") from None
+    done = scene.operations.runs.complete(body.ids, lambda _: text, body.reason)
+    return _counted("completed", done, "had ended before, or is owned by a worker")
+
+
+@pages.action("/runs/fail", lambda body: body.ids)
+def fail(scene: Scene, body: Chosen) -> Done:
+    """End runs that no worker owns as failed; mark those that have failed with the reason, as dealt with."""
+    done = scene.operations.runs.fail(body.ids, body.reason)
+    return _counted("marked as failed", done, "had ended before, or is owned by a worker")
+
+
+@pages.action("/runs/reschedule", lambda body: body.ids)
+def reschedule(scene: Scene, body: Rescheduling) -> Done:
+    """Change when runs begin that have not begun, or are to be tried again; retry failed ones at that time."""
+    if body.after is not None and body.at is not None:
+        raise InvalidInput("give `after` or `at`, not both")
+    at = None if body.at is None else to_micros(body.at)
+    move = Move(scene.now + _micros(body.after or "0s") if at is None else at, body.priority)
+    return _counted("rescheduled", scene.operations.runs.reschedule(body.ids, move), "has begun, or had ended before")
+
+
 @pages.action("/runs/fork", lambda body: body.ids)
 def fork(scene: Scene, body: Forking) -> Done:
     """Make new runs that have done what these had done before a step, and go on from there."""
@@ -172,6 +217,12 @@ def fork(scene: Scene, body: Forking) -> Done:
 def delete(scene: Scene, body: Chosen) -> Done:
     """Delete ended runs with their children and all they recorded."""
     return _counted("deleted", scene.operations.runs.delete(body.ids), "did not exist")
+
+
+def _micros(text: str) -> int:
+    """A length of time as people write it: 1h30m, or a number of seconds."""
+    number = text.isascii() and text.isdigit()
+    return round(parse_duration(float(text) if number else text).total_seconds() * SECOND)
 
 
 def _attributes(text: str | None) -> dict[str, Any] | None:

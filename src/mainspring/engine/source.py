@@ -1,0 +1,66 @@
+"""The text that a function's fingerprint is made of: its source, or its compiled code where the source cannot be read.
+
+Programs without source (`.pyc` files only, a frozen program, `python -c`, a prompt, `exec`) have the same fingerprint in every process
+that runs them with the same Python: nothing here depends on addresses, on the order of sets, or on where the code lies.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from types import CodeType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Source(NamedTuple):
+    """What a function is made of. `asks_for_patches`: it calls `run.patched`."""
+
+    text: str
+    asks_for_patches: bool
+
+
+def source_of(fn: Callable[..., Any]) -> Source:
+    """The source of a function if it can be read, else its compiled code as text."""
+    try:
+        text = textwrap.dedent(inspect.getsource(fn))
+    except (OSError, TypeError):
+        code = getattr(inspect.unwrap(fn), "__code__", None)
+        if not isinstance(code, CodeType):  # made by an extension module: there is nothing but its name
+            return Source(f"{fn.__module__}.{fn.__qualname__}", asks_for_patches=False)
+        asks = any("patched" in each.co_names for each in _with_nested(code))
+        return Source(_constant(code), asks)
+    return Source(text, ".patched(" in text)
+
+
+def _with_nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_nested(constant)
+
+
+def _constant(value: Any) -> str:
+    """A constant of compiled code as text: equal constants, equal texts, in every process."""
+    kind: type[Any] = type(value)
+    if kind is CodeType:
+        return f"code({', '.join(_parts(value))})"
+    if kind is tuple:
+        return f"({', '.join(map(_constant, value))})"
+    if kind is frozenset:
+        return f"set({', '.join(sorted(map(_constant, value)))})"
+    if kind is slice:
+        return f"slice{_constant((value.start, value.stop, value.step))}"
+    return f"{kind.__name__} {value!r}"
+
+
+def _parts(code: CodeType) -> Iterator[str]:
+    """What a code object does. Where it was written, by file and line, is left out, as it is from source."""
+    yield code.co_name
+    yield from map(str, (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags))
+    yield code.co_code.hex()
+    yield code.co_exceptiontable.hex()
+    for names in (code.co_names, code.co_varnames, code.co_cellvars, code.co_freevars, code.co_consts):
+        yield _constant(names)
