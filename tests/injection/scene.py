@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mainspring import run
-from mainspring.errors import MainspringError, StoreError
+from mainspring.errors import MainspringError, NotFound, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -198,11 +198,14 @@ class Caller:
         while name not in self.done and not (self.dropped and name in self.dropped):
             try:
                 self.results[run_id] = await self.app.handle(run_id).result()
-            except StoreError:
+            except (StoreError, NotFound) as error:
                 if self.scene.life.dead:
                     raise Ended from None
-                await asyncio.sleep(_AGAIN_SECONDS)
-                continue
+                if self.dropped and isinstance(error, NotFound):
+                    self.results[run_id] = error
+                else:  # a run that is not there yet is started by a schedule, which has been held up
+                    await asyncio.sleep(_AGAIN_SECONDS)
+                    continue
             except asyncio.CancelledError:
                 raise
             except Exception as error:  # noqa: BLE001  (how it ended is the auditor's to judge)

@@ -66,6 +66,11 @@ class Clock:
         del chore
         return loop.call_at(max((when - _EPOCH) / SECOND, self._turns.now), ring)
 
+    doubtful = False
+
+    def confirm(self) -> None:
+        pass
+
     def busy(self) -> None:
         pass
 

@@ -68,6 +68,7 @@ def managed(s: Scene) -> Drive:
         await do("fail first", lambda: app.handle("f").result(), missing=True, failing=True)
         s.ledger.facts.add("mended")
         await do("retry", lambda: runs.retry("f"))
+        await do("stop first", lambda: app.handle("c").result(), missing=True, failing=True)
         await do("resume", lambda: runs.resume("c"))
         await caller.results_of("f", "c", "given", "refused", "soon")
         await do("fork", lambda: runs.fork("c", "note", id="copy"), missing=True)

@@ -198,7 +198,13 @@ def failing(s: Scene) -> Drive:
     return drive
 
 
-@shape({"r": "failed: GeneratorExit: GeneratorExit", "b": "failed: GeneratorExit: GeneratorExit"}, main=("r", "b"))
+@shape(
+    {
+        "r": "failed: RuntimeError: RuntimeError: step 'leaves' raised GeneratorExit",
+        "b": "failed: GeneratorExit: GeneratorExit: ",
+    },
+    main=("r", "b"),
+)
 def odd_errors(s: Scene) -> Drive:
     """A step and a body that raise what is no `Exception`."""
 
