@@ -4,13 +4,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
+import sqlite3
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
 
 from mainspring.engine.engine import Engine
 from mainspring.model.records import NewRun, Step, Worker
 from mainspring.model.states import State
 from mainspring.operations.runs import Runs
+from mainspring.store.open import sqlite_path
 from mainspring.store.ops import Start, Started, Write, Written
 
 if TYPE_CHECKING:
@@ -48,6 +53,16 @@ def names(app: App, run_id: str) -> list[str]:
 
 def count_runs(app: App) -> int:
     return len(Runs(store_of(app), app.runtime.clock).list(limit=1000).runs)
+
+
+def execute(url: str, statement: str) -> int:
+    """Change a database by hand; how many rows it concerned."""
+    if not url.startswith("sqlite"):
+        with psycopg.connect(url) as session:
+            session.execute("SET search_path TO mainspring")
+            return session.execute(statement.encode()).rowcount
+    with contextlib.closing(sqlite3.connect(sqlite_path(url))) as database, database:
+        return database.execute(statement).rowcount
 
 
 async def another_process(w: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any, Literal
 
 import pytest
@@ -98,9 +99,41 @@ async def wrong() -> None:
         undo.push(trip.bind("x"))
 
 
+reached = threading.Event()
+released = threading.Event()
+
+
+@app.workflow
+async def last_lines(then: float = 0) -> str:
+    async with run.undo() as undo:
+        undo.push(cancel_booking.bind(await book("flight")))
+        await asyncio.to_thread(_stand_still)
+    if then:
+        await run.sleep(then)
+    return "done"
+
+
+@app.workflow
+def blocking_last_lines(then: float = 0) -> str:
+    with run.undo() as undo:
+        undo.push(cancel_booking.bind(book.sync("flight")))
+        _stand_still()
+    if then:
+        run.sleep.sync(then)
+    return "done"
+
+
+def _stand_still() -> None:
+    """Something in a block that is no operation, and takes a while."""
+    reached.set()
+    released.wait(20)
+
+
 @pytest.fixture(autouse=True)
 def nothing_done(monkeypatch: pytest.MonkeyPatch) -> None:
     done.clear()
+    reached.clear()
+    released.clear()
     monkeypatch.setattr(Engine, "patience", 0.02)
 
 
@@ -160,6 +193,62 @@ async def test_a_run_out_of_time_undoes(store_url: str) -> None:
         with pytest.raises(RunTimedOut):
             await trip.options(timeout="1h")("flight", sleep=86400)
         assert done == ["book flight", "cancel a flight"]
+
+
+@pytest.mark.parametrize("function", [last_lines, blocking_last_lines])
+async def test_a_run_that_is_cancelled_in_the_last_lines_of_its_block_undoes(store_url: str, function: Any) -> None:
+    """Also where the worker does not know: the record says that the block was left, unless the run was stopped before."""
+    async with world(app, url=store_url) as w:
+        handle = await function.start()
+        await asyncio.to_thread(reached.wait, 20)
+        lives.store_of(w.app).cancel([handle.id], "enough", w.app.runtime.clock.now())
+        released.set()
+        with pytest.raises(RunCancelled):
+            await handle.result()
+        assert done == ["book flight", "cancel a flight"]
+
+
+@pytest.mark.parametrize("function", [last_lines, blocking_last_lines])
+async def test_a_run_that_is_out_of_time_in_the_last_lines_of_its_block_undoes(store_url: str, function: Any) -> None:
+    async with world(app, url=store_url) as w:
+        handle = await function.options(timeout="1h").start()
+        await asyncio.to_thread(reached.wait, 20)
+        lives.engine_of(w.app).executions[
+            handle.id
+        ].run.deadline = w.app.runtime.clock.now()  # and its timer has not rung yet
+        released.set()
+        with pytest.raises(RunTimedOut):
+            await handle.result()
+        assert done == ["book flight", "cancel a flight"]
+
+
+@pytest.mark.parametrize("function", [last_lines, blocking_last_lines])
+async def test_a_run_that_is_cancelled_after_a_good_end_of_its_block_undoes_nothing(
+    store_url: str, function: Any
+) -> None:
+    released.set()
+    async with world(app, url=store_url) as w:
+        handle = await function.start(then=86400)
+        await w.advance("1h")
+        await handle.cancel()
+        with pytest.raises(RunCancelled):
+            await handle.result()
+        assert done == ["book flight"]
+
+
+async def test_a_run_that_is_cancelled_after_a_block_that_an_older_version_left_undoes_nothing(store_url: str) -> None:
+    """Such a version did not record that a block was left; what was recorded after it says so."""
+    released.set()
+    async with world(app, url=store_url) as w:
+        handle = await last_lines.options(id="old").start(then=86400)
+        await w.advance("1h")
+        await w.app.vanish()
+        assert lives.execute(store_url, "DELETE FROM steps WHERE name = 'left'") == 1
+        await lives.enter_again(w)
+        await handle.cancel()
+        with pytest.raises(RunCancelled):
+            await handle.result()
+        assert done == ["book flight"]
 
 
 async def test_a_run_that_waits_for_nothing_of_ours_undoes(store_url: str) -> None:

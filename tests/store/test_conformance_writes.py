@@ -98,6 +98,17 @@ def test_a_run_that_is_being_cancelled_records_outcomes_but_starts_nothing(store
     assert store.run("a/1") is None
 
 
+def test_what_is_written_unless_the_run_is_being_cancelled_is_refused_then(store: Store) -> None:
+    start(store, in_hand("a"))
+    assert write(store, step("a", "0"), unless_stopping=True) == Written()
+    store.cancel(["a"], None, NOW)
+    assert write(store, step("a", "0"), unless_stopping=True) == Written(stopping=True), (
+        "after a lost acknowledgement: it was written before that"
+    )
+    assert write(store, step("a", "1"), unless_stopping=True).verdict is Verdict.STOPPING
+    assert [each.position for each in store.steps("a")] == ["0"]
+
+
 def test_a_child_begins_if_and_only_if_its_step_is_recorded(store: Store) -> None:
     start(store, in_hand("a"))
     child = run("a/0", parent="a")

@@ -12,6 +12,7 @@ from mainspring import App, Client, Question, Settings, run
 from mainspring.engine.engine import Engine
 from mainspring.errors import InvalidInput, NotAnswered, NotFound, Refused, StillRunning
 from mainspring.testing import crash, world
+from tests.engine import lives
 from tests.support.crashing import calls
 
 app = App("sqlite://")
@@ -93,6 +94,30 @@ async def test_a_question_is_answered(store_url: str) -> None:
         assert await app.ask("a", "total") == 3
         assert await app.ask("a", add, 7, timeout=20) == 10
         assert (await handle.result())[0] == 10
+
+
+@app.workflow
+async def listener() -> str:
+    """Answers until it hears that it is enough."""
+    run.answer("twice", lambda number: 2 * number)
+    return str(await run.receive("enough"))
+
+
+async def test_a_question_at_the_very_end_does_not_keep_a_replay_from_its_end(store_url: str) -> None:
+    """The worker died between the last question and the end; in the replay the function is over before its servant has begun."""
+    async with world(app, url=store_url):
+        handle = await listener.options(id="a").start()
+        assert await app.ask("a", "twice", 4) == 8
+        await app.send("a", "enough", "done")
+        assert await handle.result() == "done"
+        steps = [step for step in lives.store_of(app).steps("a") if step.seq is not None]
+        enough = next(step for step in steps if step.name == "enough")
+        others = [step for step in steps if step is not enough]
+        for seq, step in enumerate([enough, *others]):
+            step.seq = seq
+        assert {step.kind for step in others} >= {"question"}
+        lives.put(app, listener, "b", [enough, *others])
+        assert await app.handle("b").result() == "done"
 
 
 async def test_a_refused_question_leaves_nothing_in_the_record(store_url: str) -> None:

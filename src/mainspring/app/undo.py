@@ -60,31 +60,45 @@ class Undo:
 
     # -- leaving -------------------------------------------------------------------------------------------------------
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        ex = self._line.execution
+        if error is None and await drive(ex, self._leave()):
+            return
         failures: list[str] = []
         for flow in self._compensations(error, failures):
             try:
-                await drive(self._line.execution, flow)
+                await drive(ex, flow)
             except Exception as failed:  # noqa: BLE001  (the others have their turn all the same)
                 failures.append(f"{type(failed).__name__}: {failed}")
         self._tell(error, failures)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        ex = self._line.execution
+        if error is None and drive_blocking(ex, self._leave()):
+            return
         failures: list[str] = []
         for flow in self._compensations(error, failures):
             try:
-                drive_blocking(self._line.execution, flow)
+                drive_blocking(ex, flow)
             except Exception as failed:  # noqa: BLE001
                 failures.append(f"{type(failed).__name__}: {failed}")
         self._tell(error, failures)
 
+    def _leave(self) -> Flow:
+        """Whether the block has come to a good end."""
+        ex = self._line.execution
+        ex.scopes -= 1
+        if self._calls and not ex.dry:
+            ex.outstanding += 1
+            return (yield from undoing.leave(ex, self._position, self._line.following()))
+        return True
+
     def _compensations(self, error: BaseException | None, failures: list[str]) -> Iterator[Flow]:
         """What is to be done now, the last that was pushed first."""
         ex = self._line.execution
-        ex.scopes -= 1
-        if ex.dry:
-            return
+        if error is not None:
+            ex.scopes -= 1
         stopped = ex.undoing is not None and ex.unwound
-        if (error is None and not stopped) or ex.signal is not None or ex.disagreement is not None:
+        if ex.dry or ex.signal is not None or ex.disagreement is not None:
             return
         if ex.function.is_async and error is not None and was_closed(error) and not _in_own_task(ex):
             return  # the loop is gone, and the run with it; the worker that takes it over undoes
@@ -99,12 +113,14 @@ class Undo:
             yield undoing.compensation(ex, self._position, number, call.function, call.args, call.kwargs, until)
 
     def _tell(self, error: BaseException | None, failures: list[str]) -> None:
-        if not failures:
-            return
-        text = f"could not undo everything: {'; '.join(failures)}"
-        self._line.execution.complaints += (text,)
-        if error is not None:
-            error.add_note(text)
+        ex = self._line.execution
+        if failures:
+            text = f"could not undo everything: {'; '.join(failures)}"
+            ex.complaints += (text,)
+            if error is not None:
+                error.add_note(text)
+        if error is None and ex.undoing is not None:
+            raise ex.undoing  # the run was stopped in the block: what follows it is not executed
 
 
 def _in_own_task(ex: Execution) -> bool:

@@ -56,6 +56,10 @@ class Line:
         self._operations = number + 1
         return f"{self.prefix}{number}"
 
+    def following(self) -> str:
+        """The position of the operation that comes next."""
+        return f"{self.prefix}{self._operations}"
+
     def take_position(self) -> str:
         """The position of an operation that is called now and, from now on, is owed to the run."""
         self.execution.outstanding += 1

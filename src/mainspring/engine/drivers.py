@@ -33,8 +33,10 @@ SECOND = 1_000_000
 async def drive(ex: Execution, flow: Flow) -> Any:
     """Perform an operation on the run's loop. Counted as outstanding by its caller, from the call on."""
     ex.acting += 1
+    position = ""
     try:
         effect = next(flow)
+        position = ex.recalled
         while True:
             try:
                 answer = await perform(ex, effect)
@@ -45,6 +47,10 @@ async def drive(ex: Execution, flow: Flow) -> Any:
                 answer = None  # it may be a long time until the next one
     except StopIteration as done:
         return done.value
+    except asyncio.CancelledError:
+        if position in ex.open_records and ex.signal is None:
+            abandon(ex, ex.open_records[position])
+        raise
     except Halt:
         while (quiet := ex.quiet()) is not None:  # a step of another branch would be cut off as the code unwinds
             await quiet
@@ -108,7 +114,7 @@ async def _commit(ex: Execution, effect: Commit) -> Any:
     except asyncio.CancelledError:
         await _void(ex, effect.final)
         if effect.begins is not None and ex.signal is None:
-            _abandon(ex, effect.begins, stored_as_waiting=isinstance(op, Write) and op.mood is State.WAITING)
+            abandon(ex, effect.begins, stored_as_waiting=isinstance(op, Write) and op.mood is State.WAITING)
         raise
 
 
@@ -152,6 +158,7 @@ async def _void(ex: Execution, outcome: Step | None) -> None:
 
 async def _pause(ex: Execution, effect: Pause) -> Any:
     wait = effect.wait
+    ex.open_records.pop(effect.record.position, None)
     if wait.future.done():  # it was over before its beginning was committed
         ex.woken(wait)
         return wait.future.result()
@@ -161,7 +168,7 @@ async def _pause(ex: Execution, effect: Pause) -> Any:
         return await wait.future
     except asyncio.CancelledError:
         if ex.signal is None:
-            _abandon(ex, effect.record)
+            abandon(ex, effect.record)
         raise
     finally:
         ex.woken(wait)
@@ -169,13 +176,14 @@ async def _pause(ex: Execution, effect: Pause) -> Any:
         ex.engine.residency.end_wait(ex)
 
 
-def _abandon(ex: Execution, begun: Step, *, stored_as_waiting: bool = False) -> None:
+def abandon(ex: Execution, begun: Step, *, stored_as_waiting: bool = False) -> None:
     """The workflow's own code no longer waits for this: a replay is not to take it for a wait that goes on.
 
     `stored_as_waiting`: by a write that is under way, and whose answer the operation does not wait for any more.
     """
     now = ex.engine.clock.now()
-    write = stirring(ex, structs.replace(begun, completed=now, seq=None, output=None, error=None))
+    ex.open_records.pop(begun.position, None)
+    write = stirring(ex, structs.replace(begun, epoch=ex.epoch, completed=now, seq=None, output=None, error=None))
     if stored_as_waiting:
         write.mood, write.due = State.RUNNING, now
     ex.write_unconfirmed(write)

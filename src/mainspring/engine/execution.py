@@ -87,6 +87,7 @@ class Execution:
         "journal",
         "last_time",
         "let_go",
+        "open_records",
         "outcome",
         "outstanding",
         "park_timer",
@@ -94,6 +95,7 @@ class Execution:
         "phase",
         "process_timers",
         "quota",
+        "recalled",
         "reserved",
         "root",
         "run",
@@ -148,6 +150,10 @@ class Execution:
         self.root: asyncio.Task[Any] | None = None
         self.tasks: dict[asyncio.Future[Any], str] = UNUSED
         """Tasks that the workflow created, with the place that did."""
+        self.open_records: dict[str, Step] = UNUSED
+        """By position: operations under way that the record has as begun, but for waits, which see to that themselves."""
+        self.recalled = ""
+        """The position of the operation that has asked last what is recorded of it."""
         self.servants: dict[asyncio.Future[Any], str] = UNUSED
         """Those of them that answer questions for as long as the run lasts, with where their operations stand."""
         self.interruptible: dict[asyncio.Task[Any], None] = UNUSED
@@ -270,13 +276,32 @@ class Execution:
             raise self.signal
         if self.disagreement is not None:
             raise self.disagreement
+        self.recalled = position
         step = self.journal.pop(position, None)
-        if step is not None and (step.kind, step.name) != (kind, name):
+        if step is None:
+            return None
+        if step.completed is None:
+            self.note_open(step)
+        if (step.kind, step.name) != (kind, name):
             raise self.disagree(
                 f"at position {position} the record has {_operation(step.kind, step.name)}, "
                 f"but the code now asks for {_operation(kind, name)}"
             )
         return step
+
+    def note_open(self, record: Step) -> None:
+        """An operation is under way that the record has as begun: if the code gives it up, that has to be recorded."""
+        self.open_records = own(self.open_records)
+        self.open_records[record.position] = record
+
+    def left_open(self) -> list[Step]:
+        """Operations that are recorded as begun and that the code, which waits or is over, never came to in this replay.
+
+        It has given them up before they could begin: the worker before this one died before it had recorded that.
+        """
+        if not self.journal or self.delivery.replaying:
+            return []
+        return [step for step in self.journal.values() if step.completed is None]
 
     def patched(self, name: str) -> bool:
         """Whether the run is to take the path of a patch: a new one does, one that has been past here without it does not.
@@ -348,9 +373,9 @@ class Execution:
         """A recorded outcome that the code never asked for, the first of them."""
         if not self.delivery.replaying:
             return None
-        serving = tuple(
-            at for at in self.servants.values() if at
-        )  # a question that came at the very end may be left without an answer
+        # A question that came at the very end may be left without an answer, also by a servant that has not begun yet.
+        asked = (step.position for step in self.journal.values() if step.kind == "question")
+        serving = (*(at for at in self.servants.values() if at), *(f"{at.rpartition('.')[0]}." for at in asked))
         left = [
             step
             for step in self.journal.values()

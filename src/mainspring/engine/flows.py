@@ -131,6 +131,7 @@ def _back_off(ex: Execution, record: Step) -> Flow:
             yield Pause(wait, record)
         else:
             ex.woken(wait)
+        ex.note_open(record)
         if not (yield from _has_lost_key(ex)):
             return True
     record.due = None

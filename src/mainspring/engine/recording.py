@@ -193,6 +193,7 @@ def conclude(
     record.error = encode_exception(error) if error is not None else error_text
     record.completed = ex.engine.clock.now()
     record.seq = ex.take_seq()
+    ex.open_records.pop(record.position, None)
     try:
         write = stirring(ex, record)
         if record.kind == "step" and error is None and _may_go_ahead(ex, write):

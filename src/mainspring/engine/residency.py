@@ -10,6 +10,7 @@ import heapq
 from functools import partial
 from typing import TYPE_CHECKING
 
+from mainspring.engine.drivers import abandon
 from mainspring.engine.phases import Phase
 from mainspring.engine.process_time import not_durable_until
 from mainspring.engine.signals import Lost, Parked
@@ -56,6 +57,8 @@ class Residency:
             self._engine.halting.hand_back_if_idle(ex)
         elif ex.suspended:
             self._suspended(ex)
+            if ex.journal:
+                self.after_rounds(SETTLE_ROUNDS, partial(self._close_records, ex))
         elif ex.acting == 0 and ex.phase is Phase.RUNNING:
             self.after_rounds(SETTLE_ROUNDS, partial(self._perhaps_suspend, ex))
 
@@ -76,7 +79,14 @@ class Residency:
     def _perhaps_suspend(self, ex: Execution) -> None:
         """A run with several branches is suspended when all of them wait."""
         if ex.phase is Phase.RUNNING and ex.acting == 0 and ex.waits and not self._engine.draining:
+            close_records(ex)
             self._request(ex, park=False)
+
+    def _close_records(self, ex: Execution) -> None:
+        """What the code gave up is not to wake the run: it is recorded as over, and the run is suspended anew."""
+        if ex.suspended and ex.left_open():
+            close_records(ex)
+            self.reconsider(ex)
 
     def _suspended(self, ex: Execution) -> None:
         settings = self._engine.settings
@@ -162,6 +172,13 @@ class Residency:
             self._engine.loop.call_soon(self.after_rounds, rounds - 1, then)
         else:
             then()
+
+
+def close_records(ex: Execution) -> None:
+    """Record that operations are over that the code of an `async def` run has given up before it came to them."""
+    for step in ex.left_open() if ex.function.is_async else ():
+        del ex.journal[step.position]
+        abandon(ex, step)
 
 
 def _still_sleeps(sleeper: tuple[int, int, Execution]) -> bool:

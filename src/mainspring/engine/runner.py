@@ -15,6 +15,7 @@ from mainspring.engine.forked import await_here, call_here
 from mainspring.engine.phases import Phase
 from mainspring.engine.recording import Commit
 from mainspring.engine.registry import Bound
+from mainspring.engine.residency import close_records
 from mainspring.engine.retry import Retry, pause_of
 from mainspring.engine.signals import Continued, Halt, HandedBack, Lost, Parked, Stopped
 from mainspring.engine.ticks import times_of
@@ -195,6 +196,8 @@ def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
             yield Commit(Release(ex.engine.worker_id, ex.id, ex.epoch, stranded=_stranding(ex)))
             return None
         error = ex.disagreement
+    else:
+        close_records(ex)
     finish = _finish_of(ex, value, error)
     due = _next_attempt(ex, finish, error)
     if due is not None:

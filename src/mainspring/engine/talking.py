@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from mainspring.engine.recording import (
     Consult,
     Pause,
@@ -175,7 +177,7 @@ def await_(
 
 def speaking(write: Write, says: list[Say], takes: int | None = None) -> Speak:
     """The same write, with what it says."""
-    return Speak(write.owner, write.step, write.starts, write.mood, write.due, write.watch, says, takes)
+    return Speak(**structs.asdict(write), says=says, takes=takes)
 
 
 def taking(write: Write, number: int) -> Write:

@@ -2,7 +2,9 @@
 
 Entering a scope is recorded, so that everybody knows that the run is not simply to be dropped. What is pushed is not: a replay pushes
 it again. A run that is stopped is therefore unwound by a replay, in which the first operation that has no record stops instead of
-beginning; the scopes that this leaves make their compensations, each of which is recorded once.
+beginning; the scopes that this leaves make their compensations, each of which is recorded once. Leaving a scope in good order is
+recorded as well, unless the run has been stopped by then: a run that is stopped before that is in its scope, however little of
+the code in it is left.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mainspring.engine.flows import StepCall, step
-from mainspring.engine.recording import MARK, committed, frontier, heed, replayed, stirring, turn
-from mainspring.engine.signals import Continued
+from mainspring.engine.recording import MARK, Hold, committed, frontier, heed, replayed, stirring, turn
+from mainspring.engine.signals import Continued, Stopped
 from mainspring.engine.transactions import TransactionCall, transaction
 from mainspring.model.records import Step
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
 
 KIND = "undo"
+_LEFT = "left"
 BUDGET = 300_000_000
 """Microseconds that the compensations of one scope may take in all; those that have not begun by then are left."""
 
@@ -41,6 +44,38 @@ def enter(ex: Execution, position: str) -> Flow:
     heed(ex, answer)
     yield from turn(ex, record, record)
     return None
+
+
+def leave(ex: Execution, scope: str, following: str) -> Flow:
+    """Leave a scope in good order: nothing that was pushed is called any more. False: the run was stopped in it.
+
+    `following` is the position of the operation after it. It has a record without this one having any only where a version of the
+    library left the scope that did not record this.
+    """
+    position = f"{MARK}{scope}.{_LEFT}"
+    recorded = ex.recall(position, KIND, _LEFT)
+    if recorded is not None:
+        yield from replayed(ex, recorded, None)
+        return True
+    if ex.undoing is not None:
+        ex.unwound = ex.unwound or following not in ex.journal
+        return not ex.unwound
+    while ex.held_wakes is not None:
+        yield Hold(ex.request_answered())
+    now = ex.engine.clock.now()
+    if ex.run.deadline is not None and now >= ex.run.deadline:
+        ex.engine.halting.halt(ex, Stopped("timeout"))
+        ex.engine.here(ex.engine.halting.out_of_time, ex)
+    if ex.signal is not None:
+        raise ex.signal
+    record = Step(ex.id, position, KIND, _LEFT, started=now, completed=now, epoch=ex.epoch, output="null")
+    record.seq = ex.take_seq()
+    write = stirring(ex, record)
+    write.unless_stopping = True
+    answer = yield from committed(ex, write, final=record)
+    heed(ex, answer)
+    yield from turn(ex, record, record)
+    return True
 
 
 def compensation(  # noqa: PLR0917  (a call and where it stands)

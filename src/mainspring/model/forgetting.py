@@ -34,7 +34,11 @@ def forgotten_from(steps: Sequence[Step], error: str | None) -> int | None:
 
 def undone_from(steps: Sequence[Step]) -> int | None:
     """The seq of the first scope whose compensations were made: what was done in it is not there any more. None: there is none."""
-    scopes = {step.position.removeprefix("u:").rpartition(".")[0] for step in steps if step.position.startswith("u:")}
+    scopes = {
+        step.position.removeprefix("u:").rpartition(".")[0]
+        for step in steps
+        if step.position.startswith("u:") and step.kind != "undo"  # that one says that its scope was left in good order
+    }
     return min((step.seq for step in steps if step.position in scopes and step.seq is not None), default=None)
 
 

@@ -80,6 +80,8 @@ class Write(Struct, gc=False):
     due: int = FAR
     watch: str | None = None
     """Tell, with the result, how the run of this id has ended, if it has."""
+    unless_stopping: bool = False
+    """Refused as STOPPING when the run is being cancelled; other outcomes are recorded then."""
 
 
 class Speak(Write):

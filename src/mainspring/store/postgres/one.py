@@ -165,7 +165,7 @@ class One:
             return Written(Verdict.UNKNOWN, unknown=unknown)
         verdict = self._fence(rows.get(step.run), op.owner, step.epoch)
         stopping = verdict is Verdict.STOPPING
-        if stopping and (not op.starts or self._started_before(op)):
+        if stopping and not self._comes_too_late(op):
             verdict = Verdict.DONE  # a run that is being cancelled may still record, but not start
         if verdict is Verdict.FENCED and self._ended_since(rows.get(step.run), step.epoch):
             return Written(self._written_before(op))
@@ -177,6 +177,12 @@ class One:
                 if verdict is Verdict.DONE and isinstance(op, Speak):
                     self._rouse(op.says)  # whoever waits for it may not have been told, as we were not
         return self._with_step(op, rows, Written(verdict, stopping=stopping and verdict is Verdict.DONE))
+
+    def _comes_too_late(self, op: Write) -> bool:
+        """Whether the run is being cancelled since before this was written for the first time, and this is not to be written then."""
+        if op.unless_stopping and self._written_before(op) is not Verdict.DONE:
+            return True
+        return bool(op.starts) and not self._started_before(op)
 
     def _with_step(self, op: Write, rows: dict[str, tuple[Any, ...]], answer: Written) -> Written:
         """What goes with a step that is written: the runs it starts, the one it watches, the run's own mood."""

@@ -130,12 +130,18 @@ class StepWrites(Doing):
         stopping = verdict is Verdict.STOPPING
         if verdict is Verdict.FENCED and self._ended_since(op):
             return Written(), False
-        if verdict is Verdict.FENCED or (stopping and op.starts and not self._started_before(op)):
+        if verdict is Verdict.FENCED or (stopping and self._comes_too_late(op)):
             return Written(verdict), False
         if stopping and UPSERT_STEPS.run(self._db, [write_values(op, stopping=True)]) == 1:
             return Written(stopping=True), True
         verdict = Verdict.DONE if self._written_before(op) else Verdict.FENCED
         return Written(verdict, stopping=stopping and verdict is Verdict.DONE), False
+
+    def _comes_too_late(self, op: Write) -> bool:
+        """Whether the run is being cancelled since before this was written for the first time, and this is not to be written then."""
+        if op.unless_stopping and not self._written_before(op):
+            return True
+        return bool(op.starts) and not self._started_before(op)
 
     def _with_step(self, op: Write, answer: Written) -> Written:
         """What goes with a step that is written: the runs it starts, the one it watches, the run's own mood."""
