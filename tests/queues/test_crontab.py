@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -249,6 +250,23 @@ async def test_an_entry_that_was_taken_out_fires_nothing_and_makes_up_nothing_fr
         handle = await shop.app.schedules.trigger("rollup")  # what is asked for happens
         assert handle is not None
         await handle.result()
+
+
+async def test_a_list_says_at_once_that_no_live_worker_lists_an_entry(store_url: str) -> None:
+    first, second = Shop(store_url), Shop(store_url)
+    first.app.crontab(text="* * * * * rollup")
+
+    async def seen() -> tuple[list[Any], int]:
+        (listed,) = await second.app.schedules.list()
+        due = await second.app.schedules.list(due_before=datetime(2021, 1, 1, 0, 2, tzinfo=UTC))
+        return [listed.next, listed.stopped], len(due)
+
+    async with world(second.app, url=store_url, at="2021-01-01T00:00:30Z") as w:
+        first.app.runtime.clock = w.clock
+        async with first.app:
+            (when, stopped), due = await seen()
+            assert (str(when), stopped, due) == ("2021-01-01 00:01:00+00:00", None, 1)
+        assert await seen() == ([None, UNLISTED], 0)
 
 
 async def test_an_entry_that_is_listed_again_is_made_up_for_within_its_fill(store_url: str) -> None:
