@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import httpx
 import pytest
