@@ -7,18 +7,22 @@ import json
 import logging
 import os
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mainspring import App, Settings, run
 from mainspring.errors import InvalidCron, InvalidInput
+from mainspring.model.clock import to_micros
 from mainspring.model.schedules import UNLISTED
 from mainspring.operations import pages
 from mainspring.operations.audit import Audit
 from mainspring.operations.crontabs import Crontabs
 from mainspring.recurrence import CronItem, CronOptions, Spec, parse_crontab
+from mainspring.store.open import open_store
 from mainspring.testing import world
+from tests.store.build import StoreSettings, worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -249,6 +253,50 @@ async def test_an_entry_that_was_taken_out_fires_nothing_and_makes_up_nothing_fr
         handle = await shop.app.schedules.trigger("rollup")  # what is asked for happens
         assert handle is not None
         await handle.result()
+
+
+async def test_an_entry_of_a_worker_that_was_killed_elsewhere_makes_up_nothing(store_url: str) -> None:
+    """Its row is there until its lease has lapsed, but it has been silent for hours."""
+    async with at(store_url, MINUTELY, "00:00:30") as shop:
+        await shop.world.advance("1m")
+        listed = shop.app._worker._me.crontab  # type: ignore[union-attr]
+    store = open_store(store_url, StoreSettings())
+    store.open()
+    store.register(worker("gone", host="elsewhere", crontab=listed, seen=to_micros(datetime(2021, 1, 1, tzinfo=UTC))))
+    store.close()
+    async with at(store_url, "0 0 * * * email", "05:00:30") as shop:
+        await shop.world.advance("90s")
+        assert [tick.nominal.minute for tick in await shop.app.schedules.ticks("rollup")] == [1]
+    assert shop.times == []
+
+
+async def test_a_worker_that_was_taken_for_dead_lists_its_entries_again(store_url: str) -> None:
+    async with at(store_url, "* * * * * rollup", "00:00:30") as shop:
+        me: Any = shop.app._worker
+        store = shop.app.runtime.connection().store
+        await asyncio.to_thread(store.list_crontab, me._me.id, "{}")
+        await shop.world.advance("40s")
+        assert shop.times == []
+        await asyncio.to_thread(me._round)
+        await shop.world.advance("50s")
+    assert shop.times == ["00:01", "00:02"]
+
+
+async def test_a_list_says_at_once_that_no_live_worker_lists_an_entry(store_url: str) -> None:
+    first, second = Shop(store_url), Shop(store_url)
+    first.app.crontab(text="* * * * * rollup")
+
+    async def seen() -> tuple[list[Any], int]:
+        (listed,) = await second.app.schedules.list()
+        due = await second.app.schedules.list(due_before=datetime(2021, 1, 1, 0, 2, tzinfo=UTC))
+        return [listed.next, listed.stopped], len(due)
+
+    async with world(second.app, url=store_url, at="2021-01-01T00:00:30Z") as w:
+        first.app.runtime.clock = w.clock
+        async with first.app:
+            (when, stopped), due = await seen()
+            assert (str(when), stopped, due) == ("2021-01-01 00:01:00+00:00", None, 1)
+        assert await seen() == ([None, UNLISTED], 0)
 
 
 async def test_an_entry_that_is_listed_again_is_made_up_for_within_its_fill(store_url: str) -> None:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mainspring.model.clock import to_datetime
-from mainspring.model.schedules import Outcome, Source
+from mainspring.model.schedules import Outcome, Schedule, Source
 from mainspring.schedules.actions import stamp
+from mainspring.schedules.declaration import declared_json, overridden, same_declaration
 from mainspring.schedules.elapsed import Times, spec_of
 from mainspring.store.schedules import ScheduleFilter, TickFilter
+from tests.schedules.operated import app, written
 
 if TYPE_CHECKING:
-    from mainspring.model.schedules import Schedule, Tick
+    from pathlib import Path
+
+    from mainspring.model.schedules import Tick
     from mainspring.operations.connect import Operations
     from mainspring.store.protocol import Store
 
+DEFINITION = ("spec", "workflow", "input", "action", "policy", "attributes", "note")
 _MOST = 1_000_000
 _SHOWN = 5
 
@@ -36,9 +42,13 @@ class Acts:
     faults: list[str] = field(default_factory=list[str])
 
 
-def audit(operations: Operations, store: Store, acts: Acts) -> tuple[Counter[str], list[str]]:
+def audit(operations: Operations, store: Store, acts: Acts, folder: Path) -> tuple[Counter[str], list[str]]:
     """How much there was to look at, and what is not as it must be. Nothing is at work any more."""
     found, faults = Counter[str](), list(acts.faults)
+    declared = [(Schedule(**before), Schedule(**after)) for before, after in written(folder)]
+    acts.specs += [(row.id, row.created, row.revision, row.cursor, row.spec) for _, row in declared]
+    faults += _declarations(operations, store, declared)
+    found["declarations"] = len(declared)
     for row in store.schedules.page(ScheduleFilter(limit=1_000)):
         ticks = store.schedules.ticks(TickFilter(row.id, limit=_MOST))
         again = {each.id for each in store.schedules.backfills(row.id) if each.again}
@@ -52,6 +62,38 @@ def audit(operations: Operations, store: Store, acts: Acts) -> tuple[Counter[str
             faults.append(f"{row.id}: cannot be planned: {row.fault}")
     faults += _promises(operations, store, acts)
     return found, faults
+
+
+def _declarations(operations: Operations, store: Store, declared: list[tuple[Schedule, Schedule]]) -> list[str]:
+    """Operators' changes that were undone though the declaration was the same, or without a word; and what is declared last."""
+    faults: list[str] = []
+    overriding = Counter[str]()
+    for before, after in declared:
+        assert after.declared is not None
+        changed = [name for name in DEFINITION if getattr(before, name) != getattr(after, name)]
+        if same_declaration(before.declared, after.declared):
+            faults += [f"{after.id}: {name} was undone at revision {after.revision}" for name in changed]
+        elif overridden(before, json.loads(after.declared)):
+            overriding[after.id] += 1
+    deeds = [deed for deed in operations.audit.list(limit=100_000).deeds if deed.action == "schedules.declare"]
+    for name, count in overriding.items():
+        told = [deed.outcome for deed in deeds if deed.subject == [name]]
+        done, unknown = told.count(True), told.count(None)  # a worker was killed before it could write what came of it
+        if not done <= count <= done + unknown:
+            faults.append(
+                f"{name}: {count} changes were overridden, and the audit log tells of {done}, perhaps {unknown} more"
+            )
+    for definition in app.runtime.declarations:  # of the older version, whose workers are the only ones that are left
+        row = store.schedules.get(definition.id)
+        assert row is not None
+        if (row.version, row.stopped) != (app.version, None):
+            faults.append(f"{row.id} is of version {row.version}, {row.stopped}")
+        if not same_declaration(row.declared, declared_json(definition.columns())):
+            faults.append(f"{row.id} is declared as {row.declared}")
+    gone = store.schedules.get("d3")
+    if gone is None or gone.stopped is None:
+        faults.append("d3 is not stopped, though no version declares it")
+    return faults
 
 
 def _times(row: Schedule, ticks: list[Tick], acts: Acts) -> list[str]:

@@ -1,5 +1,6 @@
 """Operators against workers: several people do to schedules whatever comes to their minds, while workers fire them and are killed.
 
+Workers are of two versions of the code, which declare some of the schedules: deploys go back and forth.
 An auditor then looks at what is stored. `python -m tests.schedules.operators --minutes 5` looks for longer than the suite does.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import os
 import random
 import shutil
 import signal
@@ -28,10 +30,11 @@ from mainspring import Overlap, Policy, Settings, Spec
 from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.model.clock import to_datetime, to_micros
 from mainspring.operations.connect import connect
+from mainspring.operations.declared import Declared
 from mainspring.schedules.definition import Definition, spec_json
 from mainspring.store.open import open_store, sqlite_path
 from tests.schedules.auditing import Acts, audit
-from tests.schedules.operated import app
+from tests.schedules.operated import DECLARED, FOLDER, app, newer, undisturbed
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Fleet, eventually
 
@@ -41,8 +44,9 @@ if TYPE_CHECKING:
     from mainspring.operations.connect import Operations
     from mainspring.schedules.control import Control
     from mainspring.store.protocol import Store
+    from tests.support.processes import Process
 
-APP = "tests.schedules.operated:app"
+VERSIONS = {"one": "tests.schedules.operated:app", "two": "tests.schedules.operated:newer"}
 NAMES = [f"s{number}" for number in range(8)]
 LASTING = 4
 """So many of them are never deleted, so that there is a history to look at."""
@@ -99,11 +103,12 @@ class Operator:
             self.revive: 3,
             self.look: 4,
             self.join: 4,
+            self.reset: 4,
         }
         verb = self._chance.choices(list(acts), list(acts.values()))[0]
         name = verb.__name__
         try:
-            verb(self._chance.choice(NAMES))
+            verb(self._chance.choice(NAMES if verb == self.create else [*NAMES, *DECLARED]))
         except ANSWERS as error:
             name += f" ({type(error).__name__})"
         except Exception as error:  # noqa: BLE001  (whatever else an operator is told is a fault)
@@ -169,6 +174,9 @@ class Operator:
         other = self._chance.choice([name, f"{name}-other"])
         columns = Definition(name, "job", "{}", Spec(), action_id=other).columns()
         self._change(name, lambda control: control.update({"action": columns["action"]}, None, over=False))
+
+    def reset(self, name: str) -> None:
+        self._change(name, lambda control: control.reset())
 
     def pause(self, name: str) -> None:
         until = to_datetime(self._operations.clock.now()) + timedelta(seconds=1)
@@ -247,6 +255,7 @@ class Play:
     def __init__(self, folder: Path, url: str, outcome: Outcome, *, operators: int, workers: int) -> None:
         self._url = url
         self.outcome = outcome
+        self._folder = folder
         self._fleet = Fleet(folder, url, lease=LEASE, poll=1, concurrency=50)
         self._fleet.quiet = True
         self._chance = random.Random(f"{outcome.seed}")
@@ -258,23 +267,48 @@ class Play:
         store = open_store(self._url, Settings())
         store.open()
         app.runtime.url, app.runtime.settings = self._url, Settings(work=False)
+        os.environ[FOLDER] = str(self._folder)
         try:
+            self._declare_all(store)
             with self._fleet:
-                self._play(seconds)
+                workers = self._play(seconds)
+                self._take_back(workers)
                 self._come_to_rest(store)
                 for worker in self._fleet.processes:
                     worker.send(signal.SIGTERM)
                     worker.wait()
                     self._listen(worker.output)
             with connect(self._url, Settings()) as operations:
-                self.outcome.found, faults = audit(operations, store, self.outcome.acts)
+                self.outcome.found, faults = audit(operations, store, self.outcome.acts, self._folder)
             self.outcome.faults += faults
         finally:
+            del os.environ[FOLDER]
             app.close()
             store.close()
 
-    def _play(self, seconds: float) -> None:
-        workers = self._fleet.workers(self._size, APP)
+    def _declare_all(self, store: Store) -> None:
+        """Both versions have been at work: the later one was seen later, and each schedule is there."""
+        clock: Any = app.runtime.clock
+        for each in (app, newer):
+            store.remember_version(each.version, clock.now())
+            declared = Declared(store, clock, each.runtime.ids, app=each.name, version=each.version)
+            declared.apply(list(each.runtime.declarations), alone=True)
+            for row in (store.schedules.get(name) for name in DECLARED):
+                if row is not None:
+                    self.outcome.acts.specs.append((row.id, row.created, row.revision, row.cursor, row.spec))
+
+    def _take_back(self, workers: list[Process]) -> None:
+        """Of the newer version none is left: the older one says what schedules are, with or without a start."""
+        kept = [worker for worker in workers if "version    one" in worker.output] or [
+            self._fleet.worker(VERSIONS["one"])
+        ]
+        for worker in self._fleet.processes:
+            if worker not in kept and worker.alive:
+                worker.send(signal.SIGTERM)
+                worker.wait()
+
+    def _play(self, seconds: float) -> list[Process]:
+        workers = self._fleet.workers(self._size, VERSIONS["one"])
         threads = [threading.Thread(target=self._operate, args=(number,)) for number in range(self._operators)]
         for thread in threads:
             thread.start()
@@ -282,13 +316,17 @@ class Play:
         try:
             while time.monotonic() < deadline:
                 self._over.wait(self._chance.uniform(1, 4))
-                workers.pop(self._chance.randrange(len(workers))).kill()
+                with undisturbed(self._folder):
+                    workers.pop(self._chance.randrange(len(workers))).kill()
                 self.outcome.killed += 1
-                workers.append(self._fleet.start_worker(APP))
+                workers.append(self._fleet.start_worker(VERSIONS[self._chance.choice(["one", "two"])]))
         finally:
             self._over.set()
             for thread in threads:
                 thread.join()
+        for worker in workers:
+            worker.says("ready;")
+        return workers
 
     def _operate(self, number: int) -> None:
         chance = random.Random(f"{self.outcome.seed}-{number}")
@@ -310,7 +348,8 @@ class Play:
             def at_rest() -> bool:
                 situations = [store.schedules.situation(row.id) for row in verbs.list()]
                 waiting = any(each is not None and (each.waiting or each.runs) for each in situations)
-                return not waiting and not sum(operations.runs.counts().values())
+                versions = {row.version for row in map(store.schedules.get, DECLARED) if row is not None}
+                return not waiting and not sum(operations.runs.counts().values()) and versions == {"one"}
 
             with contextlib.suppress(AssertionError):  # the auditor says what is left
                 eventually(at_rest, "all is at rest", within=45)

@@ -72,7 +72,11 @@ async def test_what_is_due_before_a_time_is_what_will_act_before_it(bench: Bench
     assert await due("01:30") == ["active"]
     assert await due("02:30") == ["active", "skipped"]
     await bench.app.schedules.pause("active", until=at("01:15"))
+    assert await due("01:30") == []
+    assert await due("02:30") == ["active", "skipped"]  # that pause ends by itself
+    await bench.app.schedules.pause("active")
     assert await due("02:30") == ["skipped"]
+    await bench.app.schedules.pause("active", until=at("01:15"))
     await bench.to("01:20")
     assert await due("02:30") == ["active", "skipped"]
     assert await due("06:30") == ["active", "later", "skipped"]

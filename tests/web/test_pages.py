@@ -7,12 +7,13 @@ import json
 import re
 import shlex
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import httpx
 import pytest
 from click.testing import CliRunner
 
-from mainspring import App, Settings, run
+from mainspring import App, Settings, Spec, run
 from mainspring.cli.main import main
 from mainspring.web import dashboard
 from mainspring.web.rendering import LONGEST_VALUE
@@ -273,3 +274,14 @@ async def test_stranded_runs_are_shown_with_the_commands_that_help(store_url: st
             assert all(words in page for words in (told["run"]["stranded"], careful, forcing))
             assert "| mainspring versions force -" in (await asking.get("/workers")).text
     assert CliRunner().invoke(main, [*shlex.split(forcing)[1:], "--url", store_url]).output == "it's order-7\n"
+
+
+async def test_the_latest_starts_of_a_schedule_are_linked_however_many_ticks_were_left_out_since(shop: Shop) -> None:
+    await shop.app.schedules.create("often", shop.checkout.bind("slow"), Spec(intervals=["1m"]))
+    await shop.world.advance("2h")
+    async with shop.asking() as asking:
+        found = (await asking.get("/api/schedules/often")).json()
+        page = (await asking.get("/schedules/often")).text
+    (start,) = found["schedule"]["recent_starts"]
+    assert {tick["outcome"] for tick in found["ticks"]} == {"skipped_overlap"}
+    assert f"/runs/{quote(start['run'])}" in page.partition("Latest starts")[2].partition("</p>")[0]

@@ -152,6 +152,8 @@ class WorkerCrontab:
         self._runtime = runtime
         self._store = store
         self._made: Crontabs | None = None
+        self._listed = "{}"
+        """What the worker's row said last."""
 
     def _crontabs(self) -> Crontabs:
         from mainspring.operations.crontabs import Crontabs  # noqa: PLC0415  (recurrence is slow to import)
@@ -170,7 +172,8 @@ class WorkerCrontab:
             return "{}"
         from mainspring.operations.crontabs import listing  # noqa: PLC0415
 
-        return listing(self._definitions())
+        self._listed = listing(self._definitions())
+        return self._listed
 
     def bring(self) -> None:
         """Make schedules of the entries."""
@@ -180,6 +183,8 @@ class WorkerCrontab:
     def review(self, worker: str) -> None:
         """Read the file again if it has changed, and stop what nobody lists any more."""
         crontab = self._runtime.crontab
+        if crontab is not None:
+            self._list_again(worker)
         if crontab is not None and crontab.changed:
             try:
                 crontab.load()
@@ -191,3 +196,9 @@ class WorkerCrontab:
                 self.bring()
                 log.info("the crontab %s has changed and is in force now", crontab.file)
         self._crontabs().review()
+
+    def _list_again(self, worker: str) -> None:
+        """Another worker took this one for dead, and struck out what it lists: it has been silent for long, or a clock is wrong."""
+        if any(each.id == worker and each.crontab != self._listed for each in self._store.workers()):
+            log.warning("worker %s was taken for dead by another one that started: it lists its crontab again", worker)
+            self._store.list_crontab(worker, self._listed)

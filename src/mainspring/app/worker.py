@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from mainspring.app.crontab import WorkerCrontab
 from mainspring.app.logs import Keeper, carry_runs
+from mainspring.app.worker_declarations import WorkerDeclarations
 from mainspring.engine import branches, process_time
 from mainspring.engine.engine import Engine
 from mainspring.errors import StoreError
@@ -71,6 +72,7 @@ class Worker:
         self._review_at = runtime.clock.monotonic() + _REVIEW
         self.tally = Tally(runtime.clock)
         self._crontab = WorkerCrontab(runtime, connection.store)
+        self._declarations = WorkerDeclarations(runtime, connection.store, self._crontab)
         self._keeper: Keeper | None = None
         self._make()
 
@@ -150,25 +152,13 @@ class Worker:
         await self.engine.in_thread(store.register, self._me)
         await self.engine.in_thread(store.remember_version, runtime.version, clock.now())
         await self.engine.in_thread(self._heartbeat.start)
-        await self.engine.in_thread(self._declare)
+        await self.engine.in_thread(self._declarations.bring, self._me)
         runtime.engine = self.engine
         if runtime.settings.keep_logs != "off":
             self._keeper = Keeper(runtime.settings.keep_logs, self.engine.worker_id, clock)
             self._keeper.begin()
         services = (self._claimer, self._attendant, self._scheduler, self._pruner, self._sweeper, self._teller)
         self._tasks = [self._loop.create_task(service.run()) for service in services]
-
-    def _declare(self) -> None:
-        """Bring the queues and schedules that the code declares into the database."""
-        from mainspring.operations.declared import Declared  # noqa: PLC0415  (slow to import)
-
-        runtime, store = self._runtime, self._connection.store
-        store.queues.declare([replace(queue, version=runtime.version) for queue in runtime.queues], runtime.clock.now())
-        declared = Declared(store, runtime.clock, runtime.ids, app=runtime.name, version=runtime.version)
-        alone = all(worker.id == self._me.id for worker in store.workers())
-        declared.apply(list(runtime.declarations), alone=alone)
-        self._crontab.bring()
-        declared.apply_hooks(list(runtime.declarations.hooks.values()))
 
     def _record(self) -> WorkerRecord:
         runtime = self._runtime
@@ -312,7 +302,7 @@ class Worker:
         if stranded:
             log.warning("%d runs are stranded: see `mainspring runs list --stranded`", stranded)
         self._review_unknown()
-        self._crontab.review(self._me.id)
+        self._declarations.review(self._me.id)
 
     def _list_instances(self) -> None:
         """Instances that were named since the worker entered the fleet are made known to the others."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
@@ -75,7 +76,7 @@ class Crontabs:
         if row.app != CRONTAB:
             log.warning("schedule %s was no crontab entry; from now on the crontab defines it", row.id)
         values: dict[str, Any] = {"app": CRONTAB, "version": None, "stopped": None}
-        self._declaring.declare(row, definition.columns(), values, _WHO)
+        self._declaring.latest(row, lambda row: self._declaring.declare(row, definition.columns(), values, _WHO))
 
     def review(self) -> None:
         """Mark entries that no live worker has listed for a minute; of the others, see to it that they are what live workers list.
@@ -88,14 +89,14 @@ class Crontabs:
                 listed = self._listed()
             if row.id in listed:
                 self._unlisted.pop(row.id, None)
-                self._agree(row, listed[row.id])
+                self._declaring.latest(row, partial(self._agree, listed[row.id]))
             elif row.stopped is None:
                 since = self._unlisted.setdefault(row.id, self._clock.monotonic())
                 if self._clock.monotonic() - since >= _PATIENCE:
                     log.warning("crontab entry %s is stopped: %s", row.id, UNLISTED)
                     self._declaring.update(row.id, {"stopped": UNLISTED})
 
-    def _agree(self, row: Schedule, patterns: list[Any]) -> None:
+    def _agree(self, patterns: list[Any], row: Schedule) -> None:
         try:
             columns = declared_columns(row.declared or declared_json(asdict(row)))
             there = json.loads(columns["spec"])["cron"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -64,23 +65,30 @@ class Declared:
         self._declaring = Declaring(store, clock, ids)
         self._app = app
         self._version = version
+        self._first_seen: dict[str, int] = {}
+        self._alive: set[str] = set()
+        """The versions of live workers."""
+        self._warned: set[str] = set()
 
     def apply(self, definitions: Sequence[Definition], *, alone: bool) -> None:
         """Make the database say what the code says. `alone`: no other worker was active until now."""
         there = self._there()
-        if not there and not definitions:
-            return
-        rewrites = self._rules(list(there.values()))
         for definition in definitions:
-            row = there.get(definition.id)
-            if row is None or is_readable(row):
-                self._declare(definition, row, rewrites, alone=alone)
-        declared = {definition.id for definition in definitions}
-        for row in there.values():
-            if row.id not in declared and row.stopped is None and rewrites(row) and is_readable(row):
-                reason = f"version {self._version} of the code does not declare it any more"
-                log.warning("schedule %s is stopped: %s", row.id, reason)
-                self._declaring.update(row.id, {"stopped": reason, "version": self._version})
+            row = there.get(definition.id) or self._create(definition)
+            if row is not None:
+                self._act(row, partial(self._declare, definition, alone=alone))
+        self._stop_others(definitions, there)
+
+    def review(self, definitions: Sequence[Definition]) -> None:
+        """Declare once more what is there: the version that rewrote it may have no worker any more, as when a deploy is taken back.
+
+        What an operator has deleted stays deleted until a worker starts.
+        """
+        there = self._there()
+        for definition in definitions:
+            if (row := there.get(definition.id)) is not None and row.version != self._version:
+                self._act(row, partial(self._declare, definition, alone=False))
+        self._stop_others(definitions, there)
 
     def apply_hooks(self, hooks: Sequence[Hook]) -> None:
         """Make the database say whom to tell, unless a later version that is at work has said so."""
@@ -98,36 +106,64 @@ class Declared:
 
     def _there(self) -> dict[str, Schedule]:
         rows = schedules_of(self._store.schedules, self._app)
-        return {row.id: row for row in rows if row.version is not None}
+        there = {row.id: row for row in rows if row.version is not None}
+        self._look(list(there.values()))
+        return there
 
-    def _rules(self, rows: list[Schedule]) -> Callable[[Schedule], bool]:
-        versions = {row.version for row in rows if row.version is not None}
-        seen = self._store.schedules.first_seen([self._version, *versions])
-        alive = {worker.version for worker in self._store.workers()}
-        mine = seen.get(self._version, 0)
+    def _look(self, rows: list[Schedule]) -> None:
+        """Find out whose workers live, and which version is the newer one."""
+        others = {row.version for row in rows if row.version is not None} - {self._version}
+        if others:
+            self._first_seen = self._store.schedules.first_seen([self._version, *others])
+            self._alive = {worker.version for worker in self._store.workers()}
 
-        def rewrites(row: Schedule) -> bool:
-            other = row.version
-            return other is None or other == self._version or other not in alive or mine > seen.get(other, 0)
+    def _rewrites(self, row: Schedule) -> bool:
+        other = row.version
+        if other is None or other == self._version or other not in self._alive:
+            return True
+        return self._first_seen.get(self._version, 0) > self._first_seen.get(other, 0)
 
-        return rewrites
+    def _act(self, row: Schedule, act: Callable[[Schedule], None]) -> None:
+        """Act on a schedule that can be read, by the rules that hold for it as it is by then."""
 
-    def _declare(
-        self, definition: Definition, row: Schedule | None, rewrites: Callable[[Schedule], bool], *, alone: bool
-    ) -> None:
-        if row is None:
-            new = definition.row(self._clock.now(), over=True)
-            new.app, new.version = self._app, self._version
-            new.declared = declared_json(definition.columns())
-            if new.upcoming is None and not definition.spec.is_empty:
-                log.warning("schedule %s (%s) has no time any more", new.id, definition.spec.describe())
-            if not self._store.schedules.create([new]):
-                return
-            row = self._store.schedules.get(definition.id)  # made at run time, or by another process a moment ago
-            if row is not None and row.app is None:
-                log.warning("schedule %s was made at run time; from now on the code defines it", row.id)
-        if row is None or not rewrites(row):
-            return
+        def acted(latest: Schedule) -> None:
+            if latest is not row:
+                self._look([latest])
+            if is_readable(latest) and self._rewrites(latest):
+                act(latest)
+
+        self._declaring.latest(row, acted)
+
+    def _stop_others(self, definitions: Sequence[Definition], there: dict[str, Schedule]) -> None:
+        """Stop what this version does not declare."""
+        declared = {definition.id for definition in definitions}
+        for row in there.values():
+            if row.id not in declared:
+                self._act(row, self._stop)
+
+    def _stop(self, row: Schedule) -> None:
+        if row.stopped is None:
+            reason = f"version {self._version} of the code does not declare it any more"
+            log.warning("schedule %s is stopped: %s", row.id, reason)
+            self._declaring.update(row.id, {"stopped": reason, "version": self._version}, seen=row)
+
+    def _create(self, definition: Definition) -> Schedule | None:
+        """Store a schedule that is new. One that was there under its id is to be made what the code says."""
+        new = definition.row(self._clock.now(), over=True)
+        new.app, new.version = self._app, self._version
+        new.declared = declared_json(definition.columns())
+        if new.upcoming is None and not definition.spec.is_empty:
+            log.warning("schedule %s (%s) has no time any more", new.id, definition.spec.describe())
+        if not self._store.schedules.create([new]):
+            return None
+        row = self._store.schedules.get(definition.id)  # made at run time, or by another process a moment ago
+        if row is not None and row.app is None:
+            log.warning("schedule %s was made at run time; from now on the code defines it", row.id)
+        if row is not None:
+            self._look([row])
+        return row
+
+    def _declare(self, definition: Definition, row: Schedule, *, alone: bool) -> None:
         if definition.policy.when_active and alone:
             self._declaring.change(definition.id, Control(self._clock.now(), self._ids.new).start_at_present())
         values: dict[str, object] = {"app": self._app, "version": self._version, "stopped": None}
@@ -137,10 +173,11 @@ class Declared:
             if row.stopped is not None:
                 log.warning("schedule %s is declared again, and goes on", row.id)
             self._declaring.declare(row, columns, values, f"version {self._version}")
-        if differing(row) and same:
+        if same and row.id not in self._warned and (changed := differing(row)):
+            self._warned.add(row.id)
             log.warning(
                 "schedule %s differs from the code, in %s: an operator changed it; `mainspring schedules reset %s` goes back",
                 row.id,
-                ", ".join(differing(row)),
+                ", ".join(changed),
                 row.id,
             )

@@ -6,10 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from mainspring.operations.audit import Audit, Intent
-from mainspring.schedules.control import Control
+from mainspring.schedules.control import Control, Outdated
 from mainspring.schedules.declaration import declared_json, overridden, same_declaration
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mainspring.model.clock import Clock
     from mainspring.model.ids import IdMaker
     from mainspring.model.schedules import Schedule
@@ -28,12 +30,21 @@ class Declaring:
         self._clock = clock
         self._ids = ids
 
+    def latest(self, row: Schedule | None, act: Callable[[Schedule], None]) -> None:
+        """Act on a schedule as it is: once more when an operator or another worker has changed it since it was read."""
+        while row is not None:
+            try:
+                return act(row)
+            except Outdated:
+                row = self._store.schedules.get(row.id)
+        return None
+
     def declare(self, row: Schedule, columns: dict[str, Any], values: dict[str, Any], who: str) -> None:
-        """Make a schedule that is there what `columns` declare, and set `values` beside that.
+        """Make a schedule that is there what `columns` declare, and set `values` beside that. Raises `Outdated`.
 
         When that overrides what an operator changed, the audit log says so, in the name of `who`.
         """
-        decide = Control(self._clock.now(), self._ids.new).declare(columns, values)
+        decide = Control(self._clock.now(), self._ids.new).declare(row, columns, values)
         lost = [] if same_declaration(row.declared, declared_json(columns)) else overridden(row, columns)
         if not lost:
             self.change(row.id, decide)
@@ -44,8 +55,9 @@ class Declaring:
         audit = Audit(self._store, self._clock, self._ids)
         audit.carry_out(intent, lambda: self.change(row.id, decide), lambda plan: plan is not None and plan.redefined)
 
-    def update(self, schedule: str, values: dict[str, Any]) -> None:
-        self.change(schedule, Control(self._clock.now(), self._ids.new).update(values, None))
+    def update(self, schedule: str, values: dict[str, Any], seen: Schedule | None = None) -> None:
+        """Set columns of a schedule. Raises `Outdated` if it is not as it was `seen` any more."""
+        self.change(schedule, Control(self._clock.now(), self._ids.new).update(values, None, seen=seen))
 
     def change(self, schedule: str, decide: Decide) -> Plan | None:
         while (plan := self._store.schedules.change(schedule, decide, self._clock.now())) and plan.unfinished:

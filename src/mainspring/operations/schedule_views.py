@@ -11,7 +11,7 @@ from mainspring.codec.attributes import attributes_json
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import to_datetime, to_micros
 from mainspring.model.ids import storable
-from mainspring.model.schedules import Outcome
+from mainspring.model.schedules import UNLISTED, Outcome, is_crontab_entry
 from mainspring.operations.schedule_audit import Auditor
 from mainspring.operations.schedule_infos import (
     MOST_SHOWN,
@@ -100,8 +100,16 @@ class ScheduleViews:
         if wanted.limit < 1:
             raise InvalidInput(f"a page has at least one schedule, not {wanted.limit}")
         found = self._store.page(replace(wanted, limit=wanted.limit + 1))
-        page = found[: wanted.limit]
+        page = self._stopped(found[: wanted.limit])
         return page, page[-1].id if len(found) > wanted.limit else None
+
+    def _stopped(self, rows: list[Schedule]) -> list[Schedule]:
+        """Rows that say of crontab entries whether they have an effect now: workers that go take no time to write that down."""
+        entries = [row.id for row in rows if is_crontab_entry(row)]
+        if not entries:
+            return rows
+        unlisted = set(entries) - self._store.listed(entries)
+        return [replace(row, stopped=UNLISTED) if row.id in unlisted else row for row in rows]
 
     def list(
         self,

@@ -30,6 +30,10 @@ _DECLARED_BY = {"app", "version", "declared"}
 """Columns that say where the definition comes from, and not what it is."""
 
 
+class Outdated(Exception):
+    """The schedule is not what a decision was based on any more. The caller reads it again, and decides again."""
+
+
 class Control:
     """Makes the decisions, at one time."""
 
@@ -105,11 +109,18 @@ class Control:
 
         return self._after_now(change)
 
-    def update(self, values: dict[str, Any], revision: int | None, *, over: bool = True) -> Decide:
-        """Change the definition: `values` are columns of the schedule. `over`: it may have no time to come any more."""
+    def update(
+        self, values: dict[str, Any], revision: int | None, *, over: bool = True, seen: Schedule | None = None
+    ) -> Decide:
+        """Change the definition: `values` are columns of the schedule. `over`: it may have no time to come any more.
+
+        With `seen`, only as long as it is as it was then.
+        """
 
         def change(planning: Planning) -> None:
             schedule = planning.schedule
+            if seen is not None and _identity(planning.before) != _identity(seen):
+                raise Outdated
             changed = _changed(schedule, values)
             if not changed:
                 return
@@ -128,13 +139,16 @@ class Control:
 
         return self._after_now(change)
 
-    def declare(self, columns: dict[str, Any], values: dict[str, Any]) -> Decide:
+    def declare(self, seen: Schedule, columns: dict[str, Any], values: dict[str, Any]) -> Decide:
         """Make the definition what `columns` say, unless the same was declared last: what an operator changed since then stays.
 
-        `values` are columns beside the definition, which are set in any case.
+        `values` are columns beside the definition, which are set in any case. Whether this version may declare it, and what that
+        overrides, was judged by `seen`.
         """
 
         def change(planning: Planning) -> None:
+            if _identity(planning.before) != _identity(seen):
+                raise Outdated
             declared = declared_json(columns)
             wanted = {**values, "declared": declared}
             if not same_declaration(planning.before.declared, declared):
@@ -225,6 +239,11 @@ def redefine(planning: Planning, changed: dict[str, Any]) -> None:
         schedule.updated = now
         schedule.revision += 1
     planning.plan.redefined = True
+
+
+def _identity(schedule: Schedule) -> tuple[object, ...]:
+    """What changes with everything that operators and workers change on a definition."""
+    return schedule.created, schedule.revision, schedule.app, schedule.version, schedule.declared, schedule.stopped
 
 
 def _changed(schedule: Schedule, values: dict[str, Any]) -> dict[str, Any]:

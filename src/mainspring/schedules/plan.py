@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from mainspring.model.clock import SECOND
 from mainspring.model.schedules import MOVED, UNLISTED, Outcome, Overlap, Source, Tick
 from mainspring.model.states import State
 from mainspring.schedules import actions
@@ -358,9 +359,8 @@ class Planning:
     def look_ahead(self) -> None:
         schedule = self.schedule
         schedule.skips = json.dumps(sorted(self.skips)) if self.skips else "[]"
-        first = schedule.upcoming = self.times.next(schedule.cursor)
-        while schedule.upcoming in self.skips:
-            schedule.upcoming = self.times.next(schedule.upcoming)
+        first = self.times.next(schedule.cursor)
+        schedule.upcoming = self._next_acted_on(first)
         due = FAR
         if self.active and first is not None:
             due = self.times.act(first)
@@ -369,6 +369,16 @@ class Planning:
         due = min([due, *(tick.due for tick in self.held)])
         schedule.due = self.now if self.more else due
         schedule.fault = None
+
+    def _next_acted_on(self, nominal: int | None) -> int | None:
+        """The next nominal time that is neither to be skipped nor acted on before a pause ends by itself."""
+        resume_at = (self.schedule.resume_at or 0) if self.schedule.paused else 0
+        if resume_at:
+            jitter = round(self.times.spec.jitter.total_seconds()) * SECOND
+            nominal = self.times.next(max(self.schedule.cursor, resume_at - jitter - SECOND))
+        while nominal is not None and (nominal in self.skips or self.times.act(nominal) < resume_at):
+            nominal = self.times.next(nominal)
+        return nominal
 
 
 def _why_late(tick: Tick, waited: int) -> str:

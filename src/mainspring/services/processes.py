@@ -38,6 +38,11 @@ def start_time(pid: int) -> int | None:
     return None if state in "ZX" else int(ticks)
 
 
+def is_there(worker: Worker, mine: Worker) -> bool:
+    """Whether a worker's process certainly exists, seen from `mine` on the same machine."""
+    return bool(mine.boot) and worker.boot == mine.boot and start_time(worker.pid) == worker.pid_start
+
+
 def is_dead(worker: Worker, mine: Worker) -> bool:
     """Whether a worker's process is certainly gone, seen from `mine` on the same machine."""
     if not mine.boot or worker.boot != mine.boot:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mainspring.model.schedules import Backfill, Hook, Outcome, Overlap, RunOf, Schedule, Source, Tick
+from mainspring.model.schedules import CRONTAB, Backfill, Hook, Outcome, Overlap, RunOf, Schedule, Source, Tick
 from mainspring.model.states import State
 from mainspring.store.sql import NEW_RUN_COLUMNS, run_values
 
@@ -54,6 +54,8 @@ AHEAD = """
   SELECT nominal, request FROM ticks WHERE schedule = :schedule AND nominal > :cursor AND nominal <= :now
     AND source = 'backfill' AND (run IS NOT NULL OR outcome IN ('pending', 'buffered'))
 """
+WILL_ACT = "(NOT paused OR resume_at IS NOT NULL) AND stopped IS NULL AND coalesce(remaining, 1) > 0"
+"""Whether a schedule acts on its upcoming time without anybody's doing."""
 HAS_QUEUE = "SELECT EXISTS (SELECT 1 FROM queues WHERE name = :name)"
 FUNCTIONS = "SELECT functions FROM workers"
 KEEP_HOOK = f"""
@@ -173,8 +175,11 @@ def to_run_of(row: Sequence[Any]) -> RunOf:
     return RunOf(run_id, uid, State(state), *rest)
 
 
-def schedules_page(wanted: ScheduleFilter, has: str) -> tuple[str, dict[str, Any]]:
-    """The statement and its parameters for a page of schedules. `has` is how a store finds pairs in a JSON object."""
+def schedules_page(wanted: ScheduleFilter, has: str, listed: str) -> tuple[str, dict[str, Any]]:
+    """The statement and its parameters for a page of schedules.
+
+    `has` is how a store finds pairs in a JSON object, `listed` how it finds the workers that list a crontab entry.
+    """
     where: list[str] = []
     values: dict[str, Any] = {"limit": wanted.limit}
     if wanted.id_prefix is not None:
@@ -190,7 +195,7 @@ def schedules_page(wanted: ScheduleFilter, has: str) -> tuple[str, dict[str, Any
         where.append(has)
         values["attributes"] = wanted.attributes
     if wanted.due_before is not None:
-        where.append("upcoming < :due_before AND NOT paused AND stopped IS NULL AND coalesce(remaining, 1) > 0")
+        where.append(f"upcoming < :due_before AND {WILL_ACT} AND (app IS NULL OR app <> '{CRONTAB}' OR {listed})")
         values["due_before"] = wanted.due_before
     if wanted.app is not None:
         where.append("app = :app")

@@ -162,6 +162,10 @@ class ScheduleStore(Protocol):
         """A page of schedules, by id."""
         ...
 
+    def listed(self, entries: Sequence[str]) -> set[str]:
+        """Those of these crontab entries that a live worker lists."""
+        ...
+
     def situation(self, schedule: str) -> Situation | None:
         """What a plan would be made from, without locking anything."""
         ...

@@ -14,6 +14,7 @@ from mainspring.model.states import LIVE, State
 from mainspring.store.ops import FAR
 from mainspring.store.queues import RESUMES, WAITS
 from mainspring.store.run_glances import RunGlances
+from mainspring.store.schedule_sql import WILL_ACT
 from mainspring.store.telling import UNTOLD_MINUTES, UNTOLD_TOTALS
 from mainspring.store.tick_glances import TickGlances
 
@@ -50,13 +51,13 @@ _DUE = f"""
     SELECT 1 FROM runs
     WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due > :since AND due <= :until AND due < {FAR} LIMIT :most) x
 """
-_TICKS_DUE = """
+_TICKS_DUE = f"""
   SELECT count(*) FROM (
-    SELECT 1 FROM schedules WHERE upcoming <= :until AND NOT paused AND stopped IS NULL LIMIT :most) x
+    SELECT 1 FROM schedules WHERE upcoming <= :until AND {WILL_ACT} LIMIT :most) x
 """
-_COMING = """
+_COMING = f"""
   SELECT id, workflow, upcoming FROM schedules
-  WHERE upcoming > :now AND NOT paused AND stopped IS NULL ORDER BY upcoming LIMIT :limit
+  WHERE upcoming > :now AND {WILL_ACT} ORDER BY upcoming LIMIT :limit
 """
 _LOST = """
   SELECT outcome, sum(count) FROM (

@@ -106,6 +106,7 @@ MADE = """
 LISTED = """
   SELECT DISTINCT entry FROM workers, json_object_keys(crontab::json) AS entry WHERE crontab <> '{}' AND entry = ANY(:ids)
 """
+IS_LISTED = "EXISTS (SELECT 1 FROM workers, json_object_keys(crontab::json) AS entry WHERE crontab <> '{}' AND entry = schedules.id)"
 FORGET = """
   UPDATE runs SET unsettled = false
   WHERE unsettled AND schedule = ANY(:ids) AND NOT EXISTS (SELECT 1 FROM schedules s WHERE s.id = runs.schedule)

@@ -152,8 +152,11 @@ class PostgresSchedules:
         return sql.to_schedule(rows[0]) if rows else None
 
     def page(self, wanted: ScheduleFilter) -> list[Schedule]:
-        statement, values = sql.schedules_page(wanted, "attributes @> :attributes::jsonb")
+        statement, values = sql.schedules_page(wanted, "attributes @> :attributes::jsonb", text.IS_LISTED)
         return [sql.to_schedule(row) for row in self._rows(statement, **values)]
+
+    def listed(self, entries: Sequence[str]) -> set[str]:
+        return {row[0] for row in self._rows(text.LISTED, ids=list(entries))}
 
     def situation(self, schedule: str) -> Situation | None:
         with self._db.snapshot() as db:

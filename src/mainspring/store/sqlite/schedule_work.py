@@ -58,7 +58,7 @@ _MADE = """
   SELECT DISTINCT nominal FROM ticks WHERE schedule = ? AND nominal > ? AND nominal <= ?
     AND source <> 'trigger' AND (run IS NOT NULL OR outcome IN ('pending', 'buffered')) ORDER BY nominal LIMIT ?
 """
-_LISTED = f"SELECT DISTINCT e.key FROM workers, json_each(workers.crontab) e WHERE e.key IN {LIST}"
+LISTED = f"SELECT DISTINCT e.key FROM workers, json_each(workers.crontab) e WHERE e.key IN {LIST}"
 _THERE = f"SELECT id, uid FROM runs WHERE id IN {LIST}"
 _TAKE_BACK = f"DELETE FROM runs WHERE uid IN {LIST}"
 _OF_SCHEDULE = "UPDATE runs SET schedule = ?, tick = ?, unsettled = 1 WHERE id = ?"
@@ -126,7 +126,7 @@ def _situations(db: sqlite3.Connection, rows: Sequence[Sequence[Any]], now: int)
         values = {"schedule": ahead.schedule.id, "cursor": ahead.schedule.cursor, "now": now}
         ahead.ahead = dict(db.execute(sql.AHEAD, values).fetchall())
     if entries := [each for each in found.values() if is_crontab_entry(each.schedule)]:
-        sql.mark_listed(entries, db.execute(_LISTED, (json.dumps([each.schedule.id for each in entries]),)))
+        sql.mark_listed(entries, db.execute(LISTED, (json.dumps([each.schedule.id for each in entries]),)))
     if rows and rows[0][3]:
         told = [Hook(*row) for row in db.execute(sql.HOOKS)]
         for each in found.values():

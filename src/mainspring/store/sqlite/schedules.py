@@ -27,6 +27,7 @@ _NEXT = f"""
 _HAS = """NOT EXISTS (
     SELECT 1 FROM json_each(:attributes) w
     WHERE NOT EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(schedules.attributes) THEN schedules.attributes END) h WHERE h.key = w.key AND h.value IS w.value))"""
+_IS_LISTED = "EXISTS (SELECT 1 FROM workers, json_each(workers.crontab) e WHERE e.key = schedules.id)"
 
 _INSERT = Bulk(
     f"INSERT INTO schedules ({', '.join(sql.SCHEDULE)}) VALUES {{rows}} ON CONFLICT (id) DO NOTHING", len(sql.SCHEDULE)
@@ -114,9 +115,13 @@ class SqliteSchedules:
             return sql.to_schedule(row) if row else None
 
     def page(self, wanted: ScheduleFilter) -> list[Schedule]:
-        statement, values = sql.schedules_page(wanted, _HAS)
+        statement, values = sql.schedules_page(wanted, _HAS, _IS_LISTED)
         with self._db.read() as db:
             return [sql.to_schedule(row) for row in db.execute(statement, values)]
+
+    def listed(self, entries: Sequence[str]) -> set[str]:
+        with self._db.read() as db:
+            return {row[0] for row in db.execute(work.LISTED, (json.dumps(list(entries)),))}
 
     def situation(self, schedule: str) -> Situation | None:
         with self._db.snapshot() as db:
