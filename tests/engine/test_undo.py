@@ -229,7 +229,7 @@ async def test_a_run_that_is_cancelled_after_a_good_end_of_its_block_undoes_noth
     released.set()
     async with world(app, url=store_url) as w:
         handle = await function.start(then=86400)
-        await w.advance("1h")
+        await lives.until(lambda: lives.info(w.app, handle.id).state is State.WAITING)
         await handle.cancel()
         with pytest.raises(RunCancelled):
             await handle.result()
@@ -241,7 +241,7 @@ async def test_a_run_that_is_cancelled_after_a_block_that_an_older_version_left_
     released.set()
     async with world(app, url=store_url) as w:
         handle = await last_lines.options(id="old").start(then=86400)
-        await w.advance("1h")
+        await lives.until(lambda: lives.info(w.app, "old").state is State.WAITING)
         await w.app.vanish()
         assert lives.execute(store_url, "DELETE FROM steps WHERE name = 'left'") == 1
         await lives.enter_again(w)
