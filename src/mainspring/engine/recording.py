@@ -78,6 +78,8 @@ class Transact(Struct):
 
     call: TransactionCall
     record: Step
+    forgotten: int = 0
+    """In which epoch the run last forgot that it had been made. It is another transaction since."""
     stopping: bool = False
     """It was made, but the run was asked to stop meanwhile."""
 
@@ -172,6 +174,7 @@ def outcome(ex: Execution, record: Step, codec: ValueCodec | None) -> Any:
     if record.completed is not None:
         ex.last_time = record.completed
     if record.error is not None:
+        ex.failed_at = ex.landmark = max(ex.landmark, record.completed or 0)
         raise rebuilt(record.error)
     if codec is None or record.output is None:
         return None

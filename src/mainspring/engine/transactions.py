@@ -23,12 +23,13 @@ from mainspring.engine.retry import Retry
 from mainspring.engine.signals import Lost
 from mainspring.errors import InTransaction, StoreError
 from mainspring.model.clock import SECOND
+from mainspring.model.forgetting import MADE
 from mainspring.model.records import Step
 from mainspring.model.states import State
 from mainspring.store.deferred import Deferred
 from mainspring.store.elsewhere import Way
 from mainspring.store.ops import Write
-from mainspring.store.outcomes import Key, Outcome
+from mainspring.store.outcomes import Key, Outcome, generation_of
 from mainspring.store.transactions import Again
 
 if TYPE_CHECKING:
@@ -98,10 +99,12 @@ def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
     if recorded is not None and recorded.completed is not None:
         return (yield from replayed(ex, recorded, call.result))
     yield from frontier(ex, position)
-    record = recorded or Step(ex.id, position, call.kind, call.name, started=ex.engine.clock.now())
+    record = recorded or Step(ex.id, position, call.kind, call.name, started=ex.begins())
     record.epoch = ex.epoch
     failed = 0
     effect = Transact(call, record)
+    if call.database is not None:
+        effect.forgotten = ex.mark(f"{MADE}{position}") or 0
     while (made := (yield from _attempt(ex, effect))) is False:
         failed += 1
         yield Nap(pause(failed, f"{ex.engine.worker_id}/{ex.id}/{record.position}"))
@@ -247,7 +250,7 @@ async def _make_elsewhere_async(ex: Execution, effect: Transact, database: Elsew
 
 def _way(ex: Execution, effect: Transact, store: str) -> Way:
     record = effect.record
-    key = Key(ex.run.uid, f"{ex.run.generation}.{ex.run.attempts}", record.position)
+    key = Key(ex.run.uid, generation_of(ex.run.generation, effect.forgotten), record.position)
     first = record.attempts == 1 and ex.epoch <= 1
     return Way(key, store, effect.call.isolation, look=not first)
 

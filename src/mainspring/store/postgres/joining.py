@@ -109,8 +109,11 @@ TEXTS = Texts(
     keys=KeyTexts(lambda column: f":{column}::{cast(column)}", f"{HOLDER} FOR NO KEY UPDATE"),
     says=messages.statements,
     listeners=lambda said: (messages.LISTENERS, {"said": messages.listening(said)}),
-    generations="SELECT uid, id, generation, attempts FROM runs WHERE uid = ANY(:ids)",
-    recorded="SELECT run, position FROM steps WHERE completed IS NOT NULL AND kind = 'transaction' AND run = ANY(:ids)",
+    generations="SELECT uid, id, generation FROM runs WHERE uid = ANY(:ids)",
+    recorded="""
+  SELECT run, position, CASE WHEN kind = 'mark' THEN output::text END FROM steps
+  WHERE completed IS NOT NULL AND kind IN ('transaction', 'mark') AND run = ANY(:ids)
+""",
     old_snapshot="SELECT current_setting('transaction_isolation') <> 'read committed'",
     parents="SELECT parent FROM runs WHERE parent IS NOT NULL AND id = ANY(:ids)",
 )

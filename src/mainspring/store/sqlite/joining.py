@@ -97,8 +97,11 @@ TEXTS = Texts(
     keys=KEY_TEXTS,
     says=lambda says: [messages.statement(say) for say in says],
     listeners=messages.listening,
-    generations=f"SELECT uid, id, generation, attempts FROM runs WHERE uid IN {_IDS}",
-    recorded=f"SELECT run, position FROM steps WHERE completed IS NOT NULL AND kind = 'transaction' AND run IN {_IDS}",
+    generations=f"SELECT uid, id, generation FROM runs WHERE uid IN {_IDS}",
+    recorded=f"""
+  SELECT run, position, CASE WHEN kind = 'mark' THEN output END FROM steps
+  WHERE completed IS NOT NULL AND kind IN ('transaction', 'mark') AND run IN {_IDS}
+""",
     old_snapshot=None,
     parents=f"SELECT parent FROM runs WHERE parent IS NOT NULL AND id IN {_IDS}",
 )
