@@ -80,6 +80,8 @@ class Transact(Struct):
     record: Step
     forgotten: int = 0
     """In which epoch the run last forgot that it had been made. It is another transaction since."""
+    doubt: bool = False
+    """The answer to an attempt was lost, so that one may yet turn out to have been committed."""
     stopping: bool = False
     """It was made, but the run was asked to stop meanwhile."""
 
@@ -112,7 +114,7 @@ def frontier(ex: Execution, position: str, *, together: bool = False) -> Flow:
         except Exception as error:
             raise _refused(ex, "the outcome of a step", error) from error
         ex.ahead = None
-        _obey(ex, answer)
+        obey(ex, answer)
         heed(ex, answer)
     while ex.held_wakes is not None:
         yield Hold(ex.request_answered())
@@ -267,7 +269,7 @@ def committed(ex: Execution, write: Write, final: Step | None = None) -> Flow:
         raise
     except Exception as error:
         raise _refused(ex, f"{write.step.kind} {write.step.name!r}", error) from error
-    _obey(ex, answer)
+    obey(ex, answer)
     if write.mood is State.WAITING and answer.ending is None and ex.phase is Phase.RUNNING and ex.move(Phase.WAITING):
         ex.engine.changed(ex, "run.waiting")
     return answer
@@ -277,7 +279,7 @@ def _refused(ex: Execution, what: str, error: Exception) -> NotSerializable:
     return NotSerializable(f"the database refused {what} of run {ex.id}: {error}")
 
 
-def _obey(ex: Execution, answer: Written) -> None:
+def obey(ex: Execution, answer: Written) -> None:
     """Stop here if what was written was refused: the run is no longer ours, or was asked to stop."""
     if answer.verdict is Verdict.FENCED:
         ex.engine.halting.halt(ex, Lost())

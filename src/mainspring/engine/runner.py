@@ -107,6 +107,7 @@ def _come_to_its_end(ex: Execution, error: BaseException | None) -> BaseExceptio
     """
     if isinstance(error, Halt):
         ex.take_away(error)
+        ex.signal = ex.signal or error  # whatever the phase: a signal is never how a run ended
     ex.move(Phase.ENDING)
     return None if ex.signal is not None else error
 

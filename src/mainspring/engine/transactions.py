@@ -13,11 +13,25 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from mainspring.codec import encode_exception
 from mainspring.engine.ahead import tell
 from mainspring.engine.context import StepScope, TransactionScope, current
 from mainspring.engine.forked import await_here, call_here
 from mainspring.engine.phases import Phase
-from mainspring.engine.recording import Consult, Nap, Transact, conclude, frontier, heed, outcome, replayed, turn
+from mainspring.engine.recording import (
+    Commit,
+    Consult,
+    Nap,
+    Transact,
+    conclude,
+    frontier,
+    heed,
+    obey,
+    outcome,
+    replayed,
+    stirring,
+    turn,
+)
 from mainspring.engine.registry import Bound
 from mainspring.engine.retry import Retry
 from mainspring.engine.signals import Lost
@@ -28,7 +42,7 @@ from mainspring.model.records import Step
 from mainspring.model.states import State
 from mainspring.store.deferred import Deferred
 from mainspring.store.elsewhere import Way
-from mainspring.store.ops import Write
+from mainspring.store.ops import Verdict, Write
 from mainspring.store.outcomes import Key, Outcome, generation_of
 from mainspring.store.transactions import Again
 
@@ -111,8 +125,10 @@ def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
         if ex.signal is not None:
             raise ex.signal
     if made is not True:
-        _give_back_seq(ex, record)
-        return (yield from conclude(ex, record, call.result, error=made))
+        if not effect.doubt:
+            _give_back_seq(ex, record)
+            return (yield from conclude(ex, record, call.result, error=made))
+        yield from _conclude_in_doubt(ex, effect, made)
     if ex.stored_as_waiting:
         ex.move(Phase.RUNNING)
     assert record.seq is not None  # noqa: S101
@@ -123,32 +139,66 @@ def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
 
 
 def _attempt(ex: Execution, effect: Transact) -> Flow:
-    """Try it: True if it was made, False if it is to be made again, or the exception that it came to."""
+    """Try it: True if it was made, False if it is to be retried, or the exception that it came to."""
     record = effect.record
     record.attempts += 1
     try:
         yield effect
     except Again:
-        _give_back_seq(ex, record)
+        if not effect.doubt:
+            _give_back_seq(ex, record)
         return False
     except (StoreError, Unrecorded) as refused:
-        return (yield from _looked_up(ex, record, refused))
+        return (yield from _looked_up(ex, effect, refused))
     except Exception as error:  # noqa: BLE001  (whatever the user's function raises is the outcome)
+        if effect.doubt or record.seq is not None:
+            return (yield from _explained(ex, effect, error))
         return error
     return True
 
 
-def _looked_up(ex: Execution, record: Step, refused: Exception) -> Flow:
-    """The same when its answer was lost or its record refused: what is recorded decides."""
+def _explained(ex: Execution, effect: Transact, error: Exception) -> Flow:
+    """The same when it raised an exception, and its commit, or that of an attempt before it, was under way: it may be because of that."""
+    database = effect.call.database
+    if (yield from _is_recorded(ex, effect.record)):
+        return True
+    if database is not None:
+        transactions = ex.engine.store.transactions
+        made = yield Consult(lambda: database.find(_way(ex, effect, transactions.store_id())))
+        return False if made is not None else error
+    return error
+
+
+def _is_recorded(ex: Execution, record: Step) -> Flow:
+    """Whether its outcome is recorded; then this is the record."""
     store = ex.engine.store
     found: Step | None = yield Consult(lambda: store.step(record.run, record.position))
-    if found is not None and found.completed is not None and found.epoch == record.epoch:
-        record.seq, record.output, record.error, record.completed = (
-            found.seq,
-            found.output,
-            found.error,
-            found.completed,
-        )
+    if found is None or found.completed is None or found.epoch != record.epoch:
+        return False
+    record.seq, record.output, record.error, record.completed = found.seq, found.output, found.error, found.completed
+    return True
+
+
+def _conclude_in_doubt(ex: Execution, effect: Transact, error: Exception) -> Flow:
+    """Record an exception where an attempt may be committed at this very moment: of the two, the one that is recorded first is the outcome."""
+    record = effect.record
+    reserved, record.seq = record.seq, ex.take_seq()
+    written = record.seq
+    record.output, record.error, record.completed = None, encode_exception(error), ex.engine.clock.now()
+    answer = yield Commit(stirring(ex, record), record)
+    if answer.verdict is Verdict.FENCED and (yield from _is_recorded(ex, record)):
+        ex.delivery.skip(written)
+        return
+    obey(ex, answer)
+    heed(ex, answer)
+    if reserved is not None:
+        ex.delivery.skip(reserved)
+
+
+def _looked_up(ex: Execution, effect: Transact, refused: Exception) -> Flow:
+    """The same when its answer was lost or its record refused: what is recorded decides."""
+    record, store = effect.record, ex.engine.store
+    if (yield from _is_recorded(ex, record)):
         return True
     if isinstance(refused, Unrecorded):
         run: Run | None = yield Consult(lambda: store.run(record.run))
@@ -156,8 +206,9 @@ def _looked_up(ex: Execution, record: Step, refused: Exception) -> Flow:
             return InTransaction(_OWN_RUN.format(name=record.name, run=record.run))
         ex.engine.halting.halt(ex, Lost())
         raise ex.signal or Lost()
-    log.warning("run %s: transaction %s is made again: %s", ex.id, record.name, refused)
-    return False  # the number of its outcome stays reserved for it: it may yet turn out to have been committed
+    effect.doubt = True
+    log.warning("run %s: transaction %s is retried: %s", ex.id, record.name, refused)
+    return False  # the number of its outcome stays reserved for it
 
 
 def _give_back_seq(ex: Execution, record: Step) -> None:
