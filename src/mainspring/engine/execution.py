@@ -77,6 +77,7 @@ class Execution:
         "delivery",
         "disagreement",
         "dry",
+        "ended_with",
         "engine",
         "epoch",
         "failed_at",
@@ -189,6 +190,8 @@ class Execution:
         # -- its end
         self.outcome: tuple[Any, BaseException | None] = (None, None)
         """What came out of its code."""
+        self.ended_with: str | None = None
+        """The result with which it has succeeded, in the commit of its only operation."""
         self.settled = False
         """Its schedule has taken note of its end."""
 

@@ -80,6 +80,8 @@ class Transact(Struct):
     record: Step
     forgotten: int = 0
     """In which epoch the run last forgot that it had been made. It is another transaction since."""
+    whole: bool = False
+    """It is all that its run does: the run ends in its commit."""
     doubt: bool = False
     """The answer to an attempt was lost, so that one may yet turn out to have been committed."""
     stopping: bool = False

@@ -52,6 +52,8 @@ async def run_async(ex: Execution) -> Ending | None:
     await _clear_tasks(ex)
     value, error = ex.outcome
     ex.outcome = value, error or _refusal(ex)
+    if ex.ended_with is not None:
+        return Ending(ex.id, State.SUCCEEDED, None, ex.ended_with, None)
     flow = _conclude(ex, *ex.outcome)
     try:
         effect = next(flow)
@@ -86,6 +88,8 @@ def run_blocking(ex: Execution) -> Ending | None:
         error = caught
     current.set(None)
     ex.outcome = value, _come_to_its_end(ex, error)
+    if ex.ended_with is not None:
+        return Ending(ex.id, State.SUCCEEDED, None, ex.ended_with, None)
     flow = _conclude(ex, *ex.outcome)
     try:
         effect = next(flow)

@@ -34,7 +34,7 @@ from mainspring.engine.recording import (
 )
 from mainspring.engine.registry import Bound
 from mainspring.engine.retry import Retry
-from mainspring.engine.signals import Lost
+from mainspring.engine.signals import Lost, Stopped
 from mainspring.errors import InTransaction, StoreError
 from mainspring.model.clock import SECOND
 from mainspring.model.forgetting import MADE
@@ -42,7 +42,7 @@ from mainspring.model.records import Step
 from mainspring.model.states import State
 from mainspring.store.deferred import Deferred
 from mainspring.store.elsewhere import Way
-from mainspring.store.ops import Verdict, Write
+from mainspring.store.ops import Complete, StoppedFirst, Verdict, Write
 from mainspring.store.outcomes import Key, Outcome, generation_of
 from mainspring.store.transactions import Again
 
@@ -116,7 +116,7 @@ def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
     record = recorded or Step(ex.id, position, call.kind, call.name, started=ex.begins())
     record.epoch = ex.epoch
     failed = 0
-    effect = Transact(call, record)
+    effect = Transact(call, record, whole=ex.function.kind == "transaction")
     if call.database is not None:
         effect.forgotten = ex.mark(f"{MADE}{position}") or 0
     while (made := (yield from _attempt(ex, effect))) is False:
@@ -150,6 +150,11 @@ def _attempt(ex: Execution, effect: Transact) -> Flow:
         return False
     except (StoreError, Unrecorded) as refused:
         return (yield from _looked_up(ex, effect, refused))
+    except StoppedFirst:
+        _give_back_seq(ex, record)
+        late = ex.run.deadline is not None and ex.engine.clock.now() >= ex.run.deadline
+        ex.engine.halting.halt(ex, Stopped("timeout") if late else Stopped())
+        raise ex.signal or Stopped() from None
     except Exception as error:  # noqa: BLE001  (whatever the user's function raises is the outcome)
         if effect.doubt or record.seq is not None:
             return (yield from _explained(ex, effect, error))
@@ -160,7 +165,7 @@ def _attempt(ex: Execution, effect: Transact) -> Flow:
 def _explained(ex: Execution, effect: Transact, error: Exception) -> Flow:
     """The same when it raised an exception, and its commit, or that of an attempt before it, was under way: it may be because of that."""
     database = effect.call.database
-    if (yield from _is_recorded(ex, effect.record)):
+    if (yield from _is_recorded(ex, effect)):
         return True
     if database is not None:
         transactions = ex.engine.store.transactions
@@ -169,13 +174,17 @@ def _explained(ex: Execution, effect: Transact, error: Exception) -> Flow:
     return error
 
 
-def _is_recorded(ex: Execution, record: Step) -> Flow:
+def _is_recorded(ex: Execution, effect: Transact) -> Flow:
     """Whether its outcome is recorded; then this is the record."""
-    store = ex.engine.store
+    record, store = effect.record, ex.engine.store
     found: Step | None = yield Consult(lambda: store.step(record.run, record.position))
     if found is None or found.completed is None or found.epoch != record.epoch:
         return False
     record.seq, record.output, record.error, record.completed = found.seq, found.output, found.error, found.completed
+    if effect.whole:
+        run: Run | None = yield Consult(lambda: store.run(record.run))
+        if run is not None and run.epoch == record.epoch and run.state is State.SUCCEEDED:
+            ex.ended_with = run.output
     return True
 
 
@@ -186,7 +195,7 @@ def _conclude_in_doubt(ex: Execution, effect: Transact, error: Exception) -> Flo
     written = record.seq
     record.output, record.error, record.completed = None, encode_exception(error), ex.engine.clock.now()
     answer = yield Commit(stirring(ex, record), record)
-    if answer.verdict is Verdict.FENCED and (yield from _is_recorded(ex, record)):
+    if answer.verdict is Verdict.FENCED and (yield from _is_recorded(ex, effect)):
         ex.delivery.skip(written)
         return
     obey(ex, answer)
@@ -198,7 +207,7 @@ def _conclude_in_doubt(ex: Execution, effect: Transact, error: Exception) -> Flo
 def _looked_up(ex: Execution, effect: Transact, refused: Exception) -> Flow:
     """The same when its answer was lost or its record refused: what is recorded decides."""
     record, store = effect.record, ex.engine.store
-    if (yield from _is_recorded(ex, record)):
+    if (yield from _is_recorded(ex, effect)):
         return True
     if isinstance(refused, Unrecorded):
         run: Run | None = yield Consult(lambda: store.run(record.run))
@@ -235,7 +244,7 @@ def make(ex: Execution, effect: Transact) -> None:
 def _work(ex: Execution, effect: Transact, session: Session) -> None:
     text = _called(ex, effect, _scope(ex, effect, session), session)
     write, now = _record(ex, effect, text)
-    _note(effect, session.record(write, now))
+    _note(ex, effect, session.record(write, now))
 
 
 class _Inside:
@@ -321,15 +330,17 @@ def _record_elsewhere(ex: Execution, effect: Transact, found: Outcome) -> None:
         write, now = _record(ex, effect, found.output)
         joined = session.joined
         joined.do(Deferred.decode(found.deferred).carry_out(joined.joining, now))
-        _note(effect, session.record(write, now))
+        _note(ex, effect, session.record(write, now))
 
     ex.engine.store.transactions.transact(here)
 
 
-def _note(effect: Transact, state: State | None) -> None:
+def _note(ex: Execution, effect: Transact, state: State | None) -> None:
     if state is None:
         raise Unrecorded
     effect.stopping = state is State.CANCELLING
+    if state is State.SUCCEEDED:
+        ex.ended_with = effect.record.output
 
 
 async def make_async(ex: Execution, effect: Transact) -> None:
@@ -342,7 +353,7 @@ async def make_async(ex: Execution, effect: Transact) -> None:
     async def work(session: Session) -> None:
         text = await _awaited(ex, effect, _scope(ex, effect, session), session)
         write, now = _record(ex, effect, text)
-        _note(effect, await session.joined.ado(session.joined.joining.checkpoint(write, now)))
+        _note(ex, effect, await session.joined.ado(session.joined.joining.checkpoint(write, now)))
 
     await ex.engine.store.transactions.atransact(work, effect.call.wants, effect.call.isolation)
 
@@ -371,6 +382,12 @@ def _record(ex: Execution, effect: Transact, text: str) -> tuple[Write, int]:
     record.completed = now = ex.engine.clock.now()
     if record.seq is None:
         record.seq = ex.take_seq()
+    if effect.whole:
+        kept = effect.call.database is not None
+        if ex.run.deadline is None or now < ex.run.deadline:
+            return Complete(ex.engine.worker_id, record, kept=kept), now
+        if not kept:
+            raise StoppedFirst
     write = Write(ex.engine.worker_id, record)
     if ex.stored_as_waiting:
         write.mood, write.due = State.RUNNING, now

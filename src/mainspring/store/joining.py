@@ -19,7 +19,7 @@ from mainspring.model.states import State
 from mainspring.store import sql
 from mainspring.store.keyed import KeyTexts, meet_holder
 from mainspring.store.messages import Post, heard_by
-from mainspring.store.ops import Started
+from mainspring.store.ops import Complete, Started, StoppedFirst
 from mainspring.store.outcomes import generation_of
 from mainspring.store.protocol import Signal
 from mainspring.store.stopped import Stops
@@ -51,6 +51,7 @@ class Texts:
     askers: str
     checkpoint: Callable[[Write], Talk[State | None]]
     mood: str
+    succeed: str
     born_cancelled: str
     lock_tree: str
     cancel_in_hand: str
@@ -171,11 +172,22 @@ class Joining(Struct):
         state = yield from self.texts.checkpoint(write)
         if state is None:
             return None
+        if isinstance(write, Complete):
+            if state not in STOPPED:
+                return (yield from self._succeed(write, now))
+            if not write.kept:
+                raise StoppedFirst
         if self.born and state in STOPPED:
             yield from self._cancel_born(self.born, now)
         if write.mood is not None:
             yield self.texts.mood, {"run": write.step.run, "mood": write.mood, "due": write.due}
         return state
+
+    def _succeed(self, write: Complete, now: int) -> Talk[State]:
+        step = write.step
+        yield self.texts.succeed, {"run": step.run, "output": step.output, "completed": step.completed}
+        yield from self.settle({step.run}, now)
+        return State.SUCCEEDED
 
     def done_with(self, keys: Sequence[Place]) -> Talk[list[Place]]:
         """Which transactions in another database nobody will ask for any more: what they came to is recorded here, or their run

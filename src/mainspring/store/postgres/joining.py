@@ -82,6 +82,11 @@ TEXTS = Texts(
     askers="SELECT id, state FROM runs WHERE id = ANY(:ids) ORDER BY id FOR SHARE",
     checkpoint=_checkpoint,
     mood=MOOD_ONE,
+    succeed="""
+  UPDATE runs SET state = 'succeeded', output = :output::json, error = NULL, completed = :completed, owner = NULL, poked = false,
+    stranded = NULL
+  WHERE id = :run
+""",
     born_cancelled="""
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, untold = true
   WHERE id = ANY(:ids) AND state IN ('scheduled', 'queued')

@@ -15,6 +15,7 @@ from mainspring.errors import InTransaction
 from mainspring.model.states import State
 from mainspring.store import sql
 from mainspring.store.joined import Joined
+from mainspring.store.ops import Write
 from mainspring.store.placeholders import for_psycopg
 from mainspring.store.postgres.dialect import Statement
 from mainspring.store.postgres.joining import RECORD, Words, inside
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from mainspring.store.alchemy import Wrapped
     from mainspring.store.conversations import Rows
     from mainspring.store.joining import Joining
-    from mainspring.store.ops import Write
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.postgres.wire import Wire
 
@@ -221,7 +221,7 @@ class TxSession(PostgresSession):
     def record(self, write: Write, now: int) -> State | None:
         """Record it and commit, in one round trip: where the record is refused, the database does not get to COMMIT."""
         self.begun()
-        alone = write.mood is None and (self.joining is None or not self.joining.born)
+        alone = type(write) is Write and write.mood is None and (self.joining is None or not self.joining.born)
         if not (alone and self._wire.sure and self._wire.speaks_unicode):
             return super().record(write, now)
         values = dict(zip(sql.STEP_COLUMNS, sql.step_values(write.step), strict=True), owner=write.owner)

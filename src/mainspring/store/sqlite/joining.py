@@ -72,6 +72,11 @@ TEXTS = Texts(
     askers=f"SELECT id, state FROM runs WHERE id IN {_IDS}",
     checkpoint=_checkpoint,
     mood="UPDATE runs SET state = :mood, due = :due WHERE id = :run AND state IN ('running', 'waiting')",
+    succeed="""
+  UPDATE runs SET state = 'succeeded', output = :output, error = NULL, completed = :completed, owner = NULL, poked = 0,
+    stranded = NULL
+  WHERE id = :run
+""",
     born_cancelled=f"""
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, untold = 1
   WHERE id IN {_IDS} AND state IN ('scheduled', 'queued')
