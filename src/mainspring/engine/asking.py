@@ -47,7 +47,7 @@ def accept(
         yield from replayed(ex, recorded, None)
         return _asked(recorded, codec)
     yield from frontier(ex, position)
-    record = recorded or Step(ex.id, position, "question", name, started=ex.engine.clock.now(), child=ex.id)
+    record = recorded or Step(ex.id, position, "question", name, started=ex.begins(), child=ex.id)
     message: Message | None = None
 
     def look() -> Flow:
@@ -122,7 +122,7 @@ def ask(ex: Execution, position: str, post: Post, until: int | None, codec: Valu
     if recorded is not None and recorded.completed is not None:
         return (yield from replayed(ex, recorded, codec))
     yield from frontier(ex, position)
-    record = recorded or Step(ex.id, position, "answer", name, started=ex.engine.clock.now(), child=run, due=until)
+    record = recorded or Step(ex.id, position, "answer", name, started=ex.begins(), child=run, due=until)
 
     def look() -> Flow:
         found: tuple[Message | None, State | None] = yield Consult(lambda: ex.engine.store.messages.asked(run, key))

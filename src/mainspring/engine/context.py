@@ -79,7 +79,10 @@ class Line:
         if number is None:
             number = self._branches
             self._branches = number + 1
-        return Line(self.execution, f"{self.prefix}t{number}.")
+        prefix = f"{self.prefix}t{number}."
+        if self.execution.failed_at is not None:
+            self.execution.note_birth(prefix)
+        return Line(self.execution, prefix)
 
     def reserve_branches(self, group: object, count: int) -> int:
         """The first of `count` numbers kept for a group of tasks that are created in no particular order."""

@@ -12,6 +12,7 @@ from msgspec import structs
 from mainspring.engine import transactions
 from mainspring.engine.context import StepScope, current
 from mainspring.engine.forked import await_here, call_here
+from mainspring.engine.phases import Phase
 from mainspring.engine.recording import Commit, Consult, Forever, Hold, Invoke, Nap, Pause, Transact, stirring
 from mainspring.engine.signals import Halt
 from mainspring.engine.unused import own
@@ -147,6 +148,11 @@ async def _void(ex: Execution, outcome: Step | None) -> None:
     """The workflow's own code cancelled an operation whose outcome is already on its way: record that it never saw it."""
     if outcome is None or ex.signal is not None or outcome.seq is None:
         return
+    if (
+        ex.phase is Phase.ENDING
+    ):  # it is not the code that has cancelled it: the code is over, and another attempt may want it
+        return
+    ex.landmark = max(ex.landmark, outcome.completed or 0)
     ex.delivery.skip(outcome.seq)
     written = ex.engine.committer.commit(Void(ex.engine.worker_id, ex.id, ex.epoch, outcome.position))
     while not written.done():
@@ -181,7 +187,7 @@ def abandon(ex: Execution, begun: Step, *, stored_as_waiting: bool = False) -> N
 
     `stored_as_waiting`: by a write that is under way, and whose answer the operation does not wait for any more.
     """
-    now = ex.engine.clock.now()
+    now = ex.landmark = ex.begins()
     ex.open_records.pop(begun.position, None)
     write = stirring(ex, structs.replace(begun, epoch=ex.epoch, completed=now, seq=None, output=None, error=None))
     if stored_as_waiting:

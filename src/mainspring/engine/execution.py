@@ -13,6 +13,7 @@ from mainspring.engine.recording import MARK
 from mainspring.engine.signals import Halt, Lost, Parked, Stopped
 from mainspring.engine.unused import UNUSED, own
 from mainspring.errors import NonDeterminism
+from mainspring.model.forgetting import BORN, MADE
 from mainspring.model.ids import LONGEST_ID
 from mainspring.model.records import Step
 from mainspring.store.ops import FAR, Write
@@ -76,8 +77,10 @@ class Execution:
         "delivery",
         "disagreement",
         "dry",
+        "ended_with",
         "engine",
         "epoch",
+        "failed_at",
         "function",
         "held_back",
         "held_wakes",
@@ -85,6 +88,7 @@ class Execution:
         "interruptible",
         "invoking",
         "journal",
+        "landmark",
         "last_time",
         "let_go",
         "open_records",
@@ -124,6 +128,10 @@ class Execution:
         self._seqs = itertools.count(self.delivery.recorded)
         begun = run.since if run.attempts > 1 and run.since is not None else run.started
         self.last_time = begun if begun is not None else run.created
+        self.failed_at: int | None = None
+        """When the exception came that its code had last."""
+        self.landmark = 0
+        """When the last outcome came that a retry or resume may begin anew from. What begins later says a later time."""
         # -- what it is doing
         self.phase = Phase.RUNNING
         self.signal: Halt | None = None
@@ -188,6 +196,8 @@ class Execution:
         # -- its end
         self.outcome: tuple[Any, BaseException | None] = (None, None)
         """What came out of its code."""
+        self.ended_with: str | None = None
+        """The result with which it has succeeded, in the commit of its only operation."""
         self.settled = False
         """Its schedule has taken note of its end."""
 
@@ -320,7 +330,7 @@ class Execution:
         if self.mark(position):
             return True
         if self.delivery.replaying or any(
-            not step.position.startswith(("p:", "c:", MARK)) for step in self.journal.values()
+            not step.position.startswith(("p:", "c:", BORN, MADE, MARK)) for step in self.journal.values()
         ):
             return False
         if self.undoing is None and self.signal is None:
@@ -364,6 +374,17 @@ class Execution:
         """
         found = f"{self.id}/{place}"
         return f"{self.run.uid}/{place}" if detached or len(found) > LONGEST_ID else found
+
+    def begins(self) -> int:
+        """The time at which an operation begins: later than what may have led to it, so that a retry can tell the two apart."""
+        now = self.engine.clock.now()
+        return now if now > self.landmark else self.landmark + 1
+
+    def note_birth(self, line: str) -> None:
+        """Its code creates a branch after it had an exception: a retry that forgets the exception has to know."""
+        position = f"{BORN}{line}"
+        if self.journal.pop(position, None) is None and self.undoing is None and self.signal is None:
+            self.write_unconfirmed(Write(self.engine.worker_id, self.new_mark(position, value=self.failed_at)))
 
     def take_seq(self) -> int:
         """The number of the next outcome. From any thread of the run's own."""

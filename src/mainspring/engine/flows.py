@@ -83,7 +83,7 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
     if recorded is not None and recorded.completed is not None:
         return (yield from replayed(ex, recorded, call.result))
     yield from frontier(ex, position)
-    now = ex.engine.clock.now()
+    now = ex.begins()
     record = recorded or Step(ex.id, position, "step", call.name, started=now)
     record.epoch = ex.epoch
     began = now
@@ -188,7 +188,7 @@ def sleep(ex: Execution, position: str, until: int) -> Flow:
         return (yield from replayed(ex, recorded, None))
     yield from frontier(ex, position)
     now = ex.engine.clock.now()
-    record = recorded or Step(ex.id, position, "sleep", "sleep", started=now, due=until)
+    record = recorded or Step(ex.id, position, "sleep", "sleep", started=ex.begins(), due=until)
     record.epoch = ex.epoch
     due = record.due if record.due is not None else until
     if due > now:
@@ -207,7 +207,7 @@ def call(ex: Execution, position: str, name: str, make: Make, result: ValueCodec
     if recorded is not None:
         return (yield from _await_run(ex, recorded, result, starts=[]))
     (child,) = starts = make()
-    record = Step(ex.id, position, "call", name, started=ex.engine.clock.now(), child=child.id)
+    record = Step(ex.id, position, "call", name, started=ex.begins(), child=child.id)
     return (yield from _await_run(ex, record, result, starts=starts))
 
 
@@ -219,7 +219,7 @@ def result(
     if recorded is not None and recorded.completed is not None:
         return (yield from replayed(ex, recorded, codec))
     yield from frontier(ex, position, together=together)
-    record = recorded or Step(ex.id, position, "result", run_id, started=ex.engine.clock.now(), child=run_id, due=until)
+    record = recorded or Step(ex.id, position, "result", run_id, started=ex.begins(), child=run_id, due=until)
     return (yield from _await_run(ex, record, codec, starts=[]))
 
 
@@ -229,7 +229,7 @@ def ended(ex: Execution, position: str, run_id: str) -> Flow:
     if recorded is not None and recorded.completed is not None:
         return (yield from replayed(ex, recorded, None))
     yield from frontier(ex, position, together=True)
-    record = recorded or Step(ex.id, position, "ended", run_id, started=ex.engine.clock.now(), child=run_id)
+    record = recorded or Step(ex.id, position, "ended", run_id, started=ex.begins(), child=run_id)
     ending = yield from _ending(ex, record, starts=[])
     if isinstance(ending, Exception):
         return (yield from conclude(ex, record, None, error=ending))
@@ -288,7 +288,7 @@ def start(ex: Execution, position: str, name: str, make: Make) -> Flow:
     now = ex.engine.clock.now()
     children = make()
     only = children[0].id if len(children) == 1 else None
-    record = Step(ex.id, position, "start", name, started=now, epoch=ex.epoch, child=only)
+    record = Step(ex.id, position, "start", name, started=ex.begins(), epoch=ex.epoch, child=only)
     record.completed, record.seq = now, ex.take_seq()
     record.output = json.dumps([child.id for child in children])
     answer = yield from _begin(ex, Write(ex.engine.worker_id, record, starts=children), final=record)

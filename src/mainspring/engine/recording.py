@@ -78,6 +78,12 @@ class Transact(Struct):
 
     call: TransactionCall
     record: Step
+    forgotten: int = 0
+    """In which epoch the run last forgot that it had been made. It is another transaction since."""
+    whole: bool = False
+    """It is all that its run does: the run ends in its commit."""
+    doubt: bool = False
+    """The answer to an attempt was lost, so that one may yet turn out to have been committed."""
     stopping: bool = False
     """It was made, but the run was asked to stop meanwhile."""
 
@@ -110,7 +116,7 @@ def frontier(ex: Execution, position: str, *, together: bool = False) -> Flow:
         except Exception as error:
             raise _refused(ex, "the outcome of a step", error) from error
         ex.ahead = None
-        _obey(ex, answer)
+        obey(ex, answer)
         heed(ex, answer)
     while ex.held_wakes is not None:
         yield Hold(ex.request_answered())
@@ -172,6 +178,7 @@ def outcome(ex: Execution, record: Step, codec: ValueCodec | None) -> Any:
     if record.completed is not None:
         ex.last_time = record.completed
     if record.error is not None:
+        ex.failed_at = ex.landmark = max(ex.landmark, record.completed or 0)
         raise rebuilt(record.error)
     if codec is None or record.output is None:
         return None
@@ -265,7 +272,7 @@ def committed(ex: Execution, write: Write, final: Step | None = None) -> Flow:
         raise
     except Exception as error:
         raise _refused(ex, f"{write.step.kind} {write.step.name!r}", error) from error
-    _obey(ex, answer)
+    obey(ex, answer)
     if write.mood is State.WAITING and answer.ending is None and ex.phase is Phase.RUNNING and ex.move(Phase.WAITING):
         ex.engine.changed(ex, "run.waiting")
     return answer
@@ -275,7 +282,7 @@ def _refused(ex: Execution, what: str, error: Exception) -> NotSerializable:
     return NotSerializable(f"the database refused {what} of run {ex.id}: {error}")
 
 
-def _obey(ex: Execution, answer: Written) -> None:
+def obey(ex: Execution, answer: Written) -> None:
     """Stop here if what was written was refused: the run is no longer ours, or was asked to stop."""
     if answer.verdict is Verdict.FENCED:
         ex.engine.halting.halt(ex, Lost())

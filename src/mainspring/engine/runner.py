@@ -53,6 +53,8 @@ async def run_async(ex: Execution) -> Ending | None:
     await _clear_tasks(ex)
     value, error = ex.outcome
     ex.outcome = value, error or _refusal(ex)
+    if ex.ended_with is not None:
+        return Ending(ex.id, State.SUCCEEDED, None, ex.ended_with, None)
     flow = _conclude(ex, *ex.outcome)
     try:
         effect = next(flow)
@@ -87,6 +89,8 @@ def run_blocking(ex: Execution) -> Ending | None:
         error = caught
     current.set(None)
     ex.outcome = value, _come_to_its_end(ex, error)
+    if ex.ended_with is not None:
+        return Ending(ex.id, State.SUCCEEDED, None, ex.ended_with, None)
     flow = _conclude(ex, *ex.outcome)
     try:
         effect = next(flow)
@@ -108,6 +112,7 @@ def _come_to_its_end(ex: Execution, error: BaseException | None) -> BaseExceptio
     """
     if isinstance(error, Halt):
         ex.take_away(error)
+        ex.signal = ex.signal or error  # whatever the phase: a signal is never how a run ended
     ex.move(Phase.ENDING)
     return None if ex.signal is not None else error
 

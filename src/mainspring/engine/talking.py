@@ -43,7 +43,7 @@ def receive(ex: Execution, position: str, topic: str, until: int | None, codec: 
     if recorded is not None and recorded.completed is not None:
         return (yield from replayed(ex, recorded, codec))
     yield from frontier(ex, position)
-    record = recorded or Step(ex.id, position, "receive", topic, started=ex.engine.clock.now(), child=ex.id, due=until)
+    record = recorded or Step(ex.id, position, "receive", topic, started=ex.begins(), child=ex.id, due=until)
     message: Message | None = None
     try:
         message = yield from await_(ex, record, lambda: unread(ex, topic, question=False), pending=recorded is not None)
@@ -89,7 +89,7 @@ def say(ex: Execution, position: str, kind: str, name: str, make: Callable[[], l
         return None
     yield from frontier(ex, position)
     now = ex.engine.clock.now()
-    record = Step(ex.id, position, kind, name, started=now, epoch=ex.epoch, output="null")
+    record = Step(ex.id, position, kind, name, started=ex.begins(), epoch=ex.epoch, output="null")
     record.completed, record.seq = now, ex.take_seq()
     write = speaking(stirring(ex, record), make())
     answer = yield from keep(ex, write, final=record)
@@ -107,7 +107,7 @@ def event(ex: Execution, position: str, run: str, key: str, *, until: int | None
     if recorded is not None and recorded.completed is not None:
         return (yield from replayed(ex, recorded, codec))
     yield from frontier(ex, position)
-    record = recorded or Step(ex.id, position, "event", key, started=ex.engine.clock.now(), child=run, due=until)
+    record = recorded or Step(ex.id, position, "event", key, started=ex.begins(), child=run, due=until)
 
     def look() -> Flow:
         found: Reading = yield Consult(lambda: ex.engine.store.messages.event(run, key))
@@ -123,7 +123,7 @@ def stream(ex: Execution, position: str, run: str, key: str, *, offset: int, cod
     if recorded is not None and recorded.completed is not None:
         return (yield from replayed(ex, recorded, codec))
     yield from frontier(ex, position)
-    record = recorded or Step(ex.id, position, "stream", key, started=ex.engine.clock.now(), child=run)
+    record = recorded or Step(ex.id, position, "stream", key, started=ex.begins(), child=run)
     record.output = str(offset)  # until it is known: whoever parks the run asks whether the stream has come so far
 
     def look() -> Flow:

@@ -13,22 +13,37 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from mainspring.codec import encode_exception
 from mainspring.engine.ahead import tell
 from mainspring.engine.context import StepScope, TransactionScope, current
 from mainspring.engine.forked import await_here, call_here
 from mainspring.engine.phases import Phase
-from mainspring.engine.recording import Consult, Nap, Transact, conclude, frontier, heed, outcome, replayed, turn
+from mainspring.engine.recording import (
+    Commit,
+    Consult,
+    Nap,
+    Transact,
+    conclude,
+    frontier,
+    heed,
+    obey,
+    outcome,
+    replayed,
+    stirring,
+    turn,
+)
 from mainspring.engine.registry import Bound
 from mainspring.engine.retry import Retry
-from mainspring.engine.signals import Lost
+from mainspring.engine.signals import Lost, Stopped
 from mainspring.errors import InTransaction, StoreError
 from mainspring.model.clock import SECOND
+from mainspring.model.forgetting import MADE
 from mainspring.model.records import Step
 from mainspring.model.states import State
 from mainspring.store.deferred import Deferred
 from mainspring.store.elsewhere import Way
-from mainspring.store.ops import Write
-from mainspring.store.outcomes import Key, Outcome
+from mainspring.store.ops import Complete, StoppedFirst, Verdict, Write
+from mainspring.store.outcomes import Key, Outcome, generation_of
 from mainspring.store.transactions import Again
 
 if TYPE_CHECKING:
@@ -98,18 +113,22 @@ def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
     if recorded is not None and recorded.completed is not None:
         return (yield from replayed(ex, recorded, call.result))
     yield from frontier(ex, position)
-    record = recorded or Step(ex.id, position, call.kind, call.name, started=ex.engine.clock.now())
+    record = recorded or Step(ex.id, position, call.kind, call.name, started=ex.begins())
     record.epoch = ex.epoch
     failed = 0
-    effect = Transact(call, record)
+    effect = Transact(call, record, whole=ex.function.kind == "transaction")
+    if call.database is not None:
+        effect.forgotten = ex.mark(f"{MADE}{position}") or 0
     while (made := (yield from _attempt(ex, effect))) is False:
         failed += 1
         yield Nap(pause(failed, f"{ex.engine.worker_id}/{ex.id}/{record.position}"))
         if ex.signal is not None:
             raise ex.signal
     if made is not True:
-        _give_back_seq(ex, record)
-        return (yield from conclude(ex, record, call.result, error=made))
+        if not effect.doubt:
+            _give_back_seq(ex, record)
+            return (yield from conclude(ex, record, call.result, error=made))
+        yield from _conclude_in_doubt(ex, effect, made)
     if ex.stored_as_waiting:
         ex.move(Phase.RUNNING)
     assert record.seq is not None  # noqa: S101
@@ -120,32 +139,75 @@ def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
 
 
 def _attempt(ex: Execution, effect: Transact) -> Flow:
-    """Try it: True if it was made, False if it is to be made again, or the exception that it came to."""
+    """Try it: True if it was made, False if it is to be retried, or the exception that it came to."""
     record = effect.record
     record.attempts += 1
     try:
         yield effect
     except Again:
-        _give_back_seq(ex, record)
+        if not effect.doubt:
+            _give_back_seq(ex, record)
         return False
     except (StoreError, Unrecorded) as refused:
-        return (yield from _looked_up(ex, record, refused))
+        return (yield from _looked_up(ex, effect, refused))
+    except StoppedFirst:
+        _give_back_seq(ex, record)
+        late = ex.run.deadline is not None and ex.engine.clock.now() >= ex.run.deadline
+        ex.engine.halting.halt(ex, Stopped("timeout") if late else Stopped())
+        raise ex.signal or Stopped() from None
     except Exception as error:  # noqa: BLE001  (whatever the user's function raises is the outcome)
+        if effect.doubt or record.seq is not None:
+            return (yield from _explained(ex, effect, error))
         return error
     return True
 
 
-def _looked_up(ex: Execution, record: Step, refused: Exception) -> Flow:
-    """The same when its answer was lost or its record refused: what is recorded decides."""
-    store = ex.engine.store
+def _explained(ex: Execution, effect: Transact, error: Exception) -> Flow:
+    """The same when it raised an exception, and its commit, or that of an attempt before it, was under way: it may be because of that."""
+    database = effect.call.database
+    if (yield from _is_recorded(ex, effect)):
+        return True
+    if database is not None:
+        transactions = ex.engine.store.transactions
+        made = yield Consult(lambda: database.find(_way(ex, effect, transactions.store_id())))
+        return False if made is not None else error
+    return error
+
+
+def _is_recorded(ex: Execution, effect: Transact) -> Flow:
+    """Whether its outcome is recorded; then this is the record."""
+    record, store = effect.record, ex.engine.store
     found: Step | None = yield Consult(lambda: store.step(record.run, record.position))
-    if found is not None and found.completed is not None and found.epoch == record.epoch:
-        record.seq, record.output, record.error, record.completed = (
-            found.seq,
-            found.output,
-            found.error,
-            found.completed,
-        )
+    if found is None or found.completed is None or found.epoch != record.epoch:
+        return False
+    record.seq, record.output, record.error, record.completed = found.seq, found.output, found.error, found.completed
+    if effect.whole:
+        run: Run | None = yield Consult(lambda: store.run(record.run))
+        if run is not None and run.epoch == record.epoch and run.state is State.SUCCEEDED:
+            ex.ended_with = run.output
+    return True
+
+
+def _conclude_in_doubt(ex: Execution, effect: Transact, error: Exception) -> Flow:
+    """Record an exception where an attempt may be committed at this very moment: of the two, the one that is recorded first is the outcome."""
+    record = effect.record
+    reserved, record.seq = record.seq, ex.take_seq()
+    written = record.seq
+    record.output, record.error, record.completed = None, encode_exception(error), ex.engine.clock.now()
+    answer = yield Commit(stirring(ex, record), record)
+    if answer.verdict is Verdict.FENCED and (yield from _is_recorded(ex, effect)):
+        ex.delivery.skip(written)
+        return
+    obey(ex, answer)
+    heed(ex, answer)
+    if reserved is not None:
+        ex.delivery.skip(reserved)
+
+
+def _looked_up(ex: Execution, effect: Transact, refused: Exception) -> Flow:
+    """The same when its answer was lost or its record refused: what is recorded decides."""
+    record, store = effect.record, ex.engine.store
+    if (yield from _is_recorded(ex, effect)):
         return True
     if isinstance(refused, Unrecorded):
         run: Run | None = yield Consult(lambda: store.run(record.run))
@@ -153,8 +215,9 @@ def _looked_up(ex: Execution, record: Step, refused: Exception) -> Flow:
             return InTransaction(_OWN_RUN.format(name=record.name, run=record.run))
         ex.engine.halting.halt(ex, Lost())
         raise ex.signal or Lost()
-    log.warning("run %s: transaction %s is made again: %s", ex.id, record.name, refused)
-    return False  # the number of its outcome stays reserved for it: it may yet turn out to have been committed
+    effect.doubt = True
+    log.warning("run %s: transaction %s is retried: %s", ex.id, record.name, refused)
+    return False  # the number of its outcome stays reserved for it
 
 
 def _give_back_seq(ex: Execution, record: Step) -> None:
@@ -181,7 +244,7 @@ def make(ex: Execution, effect: Transact) -> None:
 def _work(ex: Execution, effect: Transact, session: Session) -> None:
     text = _called(ex, effect, _scope(ex, effect, session), session)
     write, now = _record(ex, effect, text)
-    _note(effect, session.record(write, now))
+    _note(ex, effect, session.record(write, now))
 
 
 class _Inside:
@@ -247,7 +310,7 @@ async def _make_elsewhere_async(ex: Execution, effect: Transact, database: Elsew
 
 def _way(ex: Execution, effect: Transact, store: str) -> Way:
     record = effect.record
-    key = Key(ex.run.uid, f"{ex.run.generation}.{ex.run.attempts}", record.position)
+    key = Key(ex.run.uid, generation_of(ex.run.generation, effect.forgotten), record.position)
     first = record.attempts == 1 and ex.epoch <= 1
     return Way(key, store, effect.call.isolation, look=not first)
 
@@ -267,15 +330,17 @@ def _record_elsewhere(ex: Execution, effect: Transact, found: Outcome) -> None:
         write, now = _record(ex, effect, found.output)
         joined = session.joined
         joined.do(Deferred.decode(found.deferred).carry_out(joined.joining, now))
-        _note(effect, session.record(write, now))
+        _note(ex, effect, session.record(write, now))
 
     ex.engine.store.transactions.transact(here)
 
 
-def _note(effect: Transact, state: State | None) -> None:
+def _note(ex: Execution, effect: Transact, state: State | None) -> None:
     if state is None:
         raise Unrecorded
     effect.stopping = state is State.CANCELLING
+    if state is State.SUCCEEDED:
+        ex.ended_with = effect.record.output
 
 
 async def make_async(ex: Execution, effect: Transact) -> None:
@@ -288,7 +353,7 @@ async def make_async(ex: Execution, effect: Transact) -> None:
     async def work(session: Session) -> None:
         text = await _awaited(ex, effect, _scope(ex, effect, session), session)
         write, now = _record(ex, effect, text)
-        _note(effect, await session.joined.ado(session.joined.joining.checkpoint(write, now)))
+        _note(ex, effect, await session.joined.ado(session.joined.joining.checkpoint(write, now)))
 
     await ex.engine.store.transactions.atransact(work, effect.call.wants, effect.call.isolation)
 
@@ -317,6 +382,12 @@ def _record(ex: Execution, effect: Transact, text: str) -> tuple[Write, int]:
     record.completed = now = ex.engine.clock.now()
     if record.seq is None:
         record.seq = ex.take_seq()
+    if effect.whole:
+        kept = effect.call.database is not None
+        if ex.run.deadline is None or now < ex.run.deadline:
+            return Complete(ex.engine.worker_id, record, kept=kept), now
+        if not kept:
+            raise StoppedFirst
     write = Write(ex.engine.worker_id, record)
     if ex.stored_as_waiting:
         write.mood, write.due = State.RUNNING, now

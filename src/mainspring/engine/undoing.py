@@ -35,9 +35,10 @@ def enter(ex: Execution, position: str) -> Flow:
     ex.undoable = True
     recorded = ex.recall(position, KIND, KIND)
     if recorded is not None and recorded.completed is not None:
+        ex.landmark = max(ex.landmark, recorded.completed)
         return (yield from replayed(ex, recorded, None))
     yield from frontier(ex, position)
-    now = ex.engine.clock.now()
+    now = ex.landmark = ex.begins()
     record = Step(ex.id, position, KIND, KIND, started=now, completed=now, epoch=ex.epoch, output="null")
     record.seq = ex.take_seq()
     answer = yield from committed(ex, stirring(ex, record), final=record)

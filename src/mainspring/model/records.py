@@ -84,11 +84,15 @@ class Run(Struct, gc=False):
     stopping: str | None = None
 
 
+UNSEEN = -1
+"""The due time of a completed operation whose outcome is recorded, and was never handed to the code."""
+
+
 class Step(Struct, gc=False):
     """An operation of a run. Without `completed` it has begun and is not over: a wait, or a step between two attempts.
 
     Completed with neither output nor error means that the workflow's own code cancelled it while its outcome was being
-    recorded; a replay waits for that to happen again.
+    recorded; a replay waits for that to happen again. The output of a step or transaction stays then, and `due` is `UNSEEN`.
     """
 
     run: str
@@ -108,7 +112,9 @@ class Step(Struct, gc=False):
 
     @property
     def interrupted(self) -> bool:
-        return self.completed is not None and self.output is None and self.error is None
+        if self.completed is None:
+            return False
+        return self.due == UNSEEN or (self.output is None and self.error is None)
 
 
 def error_of(attempt: str | dict[str, Any]) -> str | None:

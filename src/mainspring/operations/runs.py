@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from mainspring.errors import NotFound
 from mainspring.model.clock import SECOND, to_datetime
-from mainspring.model.records import error_of
+from mainspring.model.records import UNSEEN, error_of
 from mainspring.model.states import State  # noqa: TC001  (what is recorded is read back by its annotations)
 from mainspring.operations.appearance import appearance, moment
 from mainspring.operations.filter_values import page_size
@@ -248,7 +248,7 @@ def step_info(step: Step) -> StepInfo:
         child=step.child
         if step.child != step.run
         else None,  # a run that waits to be told something waits for nobody else
-        due=moment(step.due),
+        due=None if step.due == UNSEEN else moment(step.due),
         interrupted=step.interrupted,
     )
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainspring.model.forgetting import forgotten_from
 from mainspring.model.states import State
 from mainspring.store import sql
-from mainspring.store.desk import steps_of
 from mainspring.store.keyed import is_last
 from mainspring.store.ops import Verdict
-from mainspring.store.reviving import forget
+from mainspring.store.reviving import forget_attempt
 
 if TYPE_CHECKING:
     from mainspring.store.desk import Desk
@@ -31,11 +29,7 @@ def try_again(desk: Desk, op: Again, now: int, error: str = ":error") -> Verdict
     run = sql.to_run(desk.rows(sql.RUN, id=op.run)[0])
     if is_last(run):
         return Verdict.LAST
-    steps = steps_of(desk, run.id)
-    first = forgotten_from(steps, op.error)
-    for step in steps:
-        if first is not None and step.seq is not None and step.seq >= first:
-            forget(desk, run, step, now)
+    forget_attempt(desk, run, op.error, now)
     state = State.SCHEDULED if op.due > now else State.QUEUED
     desk.rows(_AGAIN.format(error=error), id=run.id, state=str(state), due=op.due, error=op.error, no=False)
     desk.ready()

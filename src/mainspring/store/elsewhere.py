@@ -38,6 +38,10 @@ _TAKEN = {"23505", "42P07", "42710"}  # a row, a table, or the type that every t
 _SWEPT_AT_ONCE = 100
 
 
+class _NotMade(Exception):
+    """Rolls back the row that was written only to see whether it is taken."""
+
+
 class Way(Struct, frozen=True):
     """How a transaction is made that happens once: `look` whether it was made before, for the app whose database is `store`."""
 
@@ -111,6 +115,28 @@ class Elsewhere:
 
         with self._forgetting() as done:
             return await self._awaiting().atransact(within, way.isolation)
+
+    def find(self, way: Way) -> Outcome | None:
+        """What a transaction came to whose answer was lost; None: it was not made, and will not be.
+
+        Whoever wants its row waits until the one that has it has committed or rolled back.
+        """
+
+        def within(session: ElsewhereSession) -> Outcome:
+            found = carry(outcomes.look(way.key), session.tongue)
+            if found is None:
+                with _taken_means_again():
+                    carry(outcomes.keep(way.key, way.store, Outcome("", "")), session.tongue)
+                raise _NotMade
+            return found
+
+        while True:
+            try:
+                return self._at().transact(within, Wants.TX, None)
+            except _NotMade:
+                return None
+            except Again:
+                continue
 
     def recorded(self, key: Key) -> None:
         """It is recorded in the app's own database: its row there can go, with the next transaction."""

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct, field
 
+from mainspring.model.forgetting import MADE
 from mainspring.model.states import State
 from mainspring.store import sql
 from mainspring.store.keyed import KeyTexts, meet_holder
 from mainspring.store.messages import Post, heard_by
-from mainspring.store.ops import Started
+from mainspring.store.ops import Complete, Started, StoppedFirst
+from mainspring.store.outcomes import generation_of
 from mainspring.store.protocol import Signal
 from mainspring.store.stopped import Stops
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from mainspring.store.protocol import Poke
 
 Place = tuple[str, str, str]
-"""Of a transaction: the uid of its run, the run's generation and attempt, and its position there."""
+"""Of a transaction: the uid of its run, its generation there (`outcomes.generation_of`), and its position."""
 Fence = tuple[str, str, int]
 """A run, the worker that has it in hand, and the epoch of that."""
 
@@ -49,6 +51,7 @@ class Texts:
     askers: str
     checkpoint: Callable[[Write], Talk[State | None]]
     mood: str
+    succeed: str
     born_cancelled: str
     lock_tree: str
     cancel_in_hand: str
@@ -169,25 +172,39 @@ class Joining(Struct):
         state = yield from self.texts.checkpoint(write)
         if state is None:
             return None
+        if isinstance(write, Complete):
+            if state not in STOPPED:
+                return (yield from self._succeed(write, now))
+            if not write.kept:
+                raise StoppedFirst
         if self.born and state in STOPPED:
             yield from self._cancel_born(self.born, now)
         if write.mood is not None:
             yield self.texts.mood, {"run": write.step.run, "mood": write.mood, "due": write.due}
         return state
 
+    def _succeed(self, write: Complete, now: int) -> Talk[State]:
+        step = write.step
+        yield self.texts.succeed, {"run": step.run, "output": step.output, "completed": step.completed}
+        yield from self.settle({step.run}, now)
+        return State.SUCCEEDED
+
     def done_with(self, keys: Sequence[Place]) -> Talk[list[Place]]:
         """Which transactions in another database nobody will ask for any more: what they came to is recorded here, or their run
         has begun anew since, or it was deleted.
         """
         rows = yield self.texts.generations, {"ids": self.texts.ids(sorted({uid for uid, _, _ in keys}))}
-        runs = {uid: (run, f"{generation}.{attempts}") for uid, run, generation, attempts in rows}
+        runs = {uid: (run, generation) for uid, run, generation in rows}
         rows = yield self.texts.recorded, {"ids": self.texts.ids(sorted(run for run, _ in runs.values()))}
-        recorded = {(run, position) for run, position in rows}
+        recorded = {(run, position): output for run, position, output in rows}
 
         def needed(key: Place) -> bool:
             uid, generation, position = key
-            run, latest = runs.get(uid, ("", ""))
-            return generation == latest and (run, position) not in recorded
+            if uid not in runs:
+                return False
+            run, latest = runs[uid]
+            forgotten = int(recorded.get((run, f"{MADE}{position}"), 0))
+            return generation == generation_of(latest, forgotten) and (run, position) not in recorded
 
         return [key for key in keys if not needed(key)]
 

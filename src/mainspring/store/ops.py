@@ -84,6 +84,20 @@ class Write(Struct, gc=False):
     """Refused as STOPPING when the run is being cancelled; other outcomes are recorded then."""
 
 
+class Complete(Write):
+    """A write with which the run itself succeeds: the outcome of its only operation, which is a transaction.
+
+    For the transaction itself to make, not for the committer. Refused by `StoppedFirst` when the run was asked to stop before, unless `kept`.
+    """
+
+    kept: bool = False
+    """What it did is committed already, in another database: then it is recorded, and the run is stopped."""
+
+
+class StoppedFirst(Exception):
+    """The run was asked to stop before its transaction could commit: nothing of it is to stay."""
+
+
 class Speak(Write):
     """A write with which a run says something, or receives a message: both happen if, and only if, this is recorded."""
 

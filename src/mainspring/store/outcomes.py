@@ -36,8 +36,16 @@ _FORGET = f"DELETE FROM {TABLE} WHERE run = :run AND generation = :generation AN
 _LEFT = f"SELECT run, generation, position FROM {TABLE} WHERE store = :store"
 
 
+def generation_of(generation: int, forgotten: int) -> str:
+    """What tells transactions at one position of one run apart: how often the run has begun anew, and when it last forgot this one.
+
+    Nothing else: what was committed and not recorded is found again, in whichever attempt.
+    """
+    return f"{generation}.{forgotten}"
+
+
 class Key(Struct, frozen=True):
-    """Which transaction it is: of which run (by its uid), begun anew how often, at which position."""
+    """Which transaction it is: of which run (by its uid), of which generation, at which position."""
 
     run: str
     generation: str

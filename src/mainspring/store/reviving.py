@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from mainspring.errors import Conflict
-from mainspring.model.forgetting import forgotten_from, undone_from
+from mainspring.model.forgetting import MADE, forgotten_by_resume, forgotten_by_retry
 from mainspring.model.states import LIVE, State
 from mainspring.store.desk import children, find, steps_of
 from mainspring.store.ops import FAR
@@ -27,6 +27,11 @@ _AGAIN = """
 """
 _SEEN_TO_END = "SELECT child FROM steps WHERE run = :id AND kind IN ('call', 'result') AND completed IS NOT NULL"
 _FORGET = "DELETE FROM steps WHERE run = :id AND position = :position"
+_REVEAL = "UPDATE steps SET due = NULL WHERE run = :id AND position = :position"
+_NOTE_MADE = """
+  INSERT INTO steps (run, position, kind, name, output, started, completed, epoch)
+  VALUES (:id, :position, 'mark', 'mark', '{epoch}', :now, :now, {epoch})
+"""
 _UNTAKE = """
   UPDATE messages SET received = NULL, position = NULL WHERE run = :id AND position = :position AND answered IS NULL
 """
@@ -43,8 +48,8 @@ def resume(desk: Desk, run: Run, now: int) -> bool:
     """Let a run that was stopped go on where it stopped, and the children that were stopped with it."""
     if run.state is not State.CANCELLED and not (run.state is State.FAILED and run.reason == _EXHAUSTED):
         return False
-    steps = steps_of(desk, run.id)
-    _forget_from(desk, run, steps, undone_from(steps), now)
+    for step in forgotten_by_resume(steps_of(desk, run.id)):
+        forget(desk, run, step, now)
     seen = {row[0] for row in desk.rows(_SEEN_TO_END, id=run.id)}
     for child in children(desk, run):
         if child.state is State.CANCELLED and child.reason == run.reason and child.id not in seen:
@@ -57,8 +62,7 @@ def retry(desk: Desk, run: Run, now: int) -> bool:
     """Let a failed run go on from what it has achieved: the exception that ended it is forgotten, with what came after."""
     if run.state is not State.FAILED:
         return False
-    steps = steps_of(desk, run.id)
-    _forget_from(desk, run, steps, forgotten_from(steps, run.error), now)
+    forget_attempt(desk, run, run.error, now)
     _again(desk, run, now, as_it_was=False)
     return True
 
@@ -97,15 +101,21 @@ def key_conflicts() -> Generator[None]:
         raise
 
 
-def _forget_from(desk: Desk, run: Run, steps: list[Step], first: int | None, now: int) -> None:
-    """Forget what was recorded from a seq on, and what has begun since."""
-    for step in steps:
-        if first is not None and ((step.seq is not None and step.seq >= first) or step.completed is None):
-            forget(desk, run, step, now)
+def forget_attempt(desk: Desk, run: Run, error: str | None, now: int) -> None:
+    """Forget what is to be made anew in the next attempt of a run that came to an exception."""
+    found = forgotten_by_retry(steps_of(desk, run.id), error)
+    for step in found.forget:
+        forget(desk, run, step, now)
+    for step in found.reveal:
+        desk.rows(_REVEAL, id=run.id, position=step.position)
 
 
 def forget(desk: Desk, run: Run, step: Step, now: int) -> None:
     """Undo what was recorded with an operation, so that it can be made anew. What it told others stays told."""
+    if step.kind == "transaction" and step.output is not None:
+        at = {"id": run.id, "position": f"{MADE}{step.position}"}
+        desk.rows(_FORGET, **at)
+        desk.rows(_NOTE_MADE.format(epoch=run.epoch), now=now, **at)
     for statement in (_FORGET, _UNTAKE, *_UNSAY):
         desk.rows(statement, id=run.id, position=step.position)
     child = find(desk, step.child) if step.child is not None and step.kind in {"call", "result"} else None

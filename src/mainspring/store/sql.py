@@ -6,7 +6,7 @@ import json
 from sys import intern
 from typing import TYPE_CHECKING, Any
 
-from mainspring.model.records import Ending, NewRun, Run, Step, Worker
+from mainspring.model.records import UNSEEN, Ending, NewRun, Run, Step, Worker
 from mainspring.model.states import State
 from mainspring.store.ops import FAR
 
@@ -61,6 +61,10 @@ COUNTS = """
 """What is alive, each part by an index of its own: what has ended is not looked at."""
 
 
+VOID = f"""output = CASE WHEN kind IN ('step', 'transaction') AND error IS NULL THEN output END, error = NULL,
+    due = CASE WHEN kind IN ('step', 'transaction') AND error IS NULL THEN {UNSEEN} ELSE due END"""
+"""What an operation becomes that the workflow's own code has cancelled. A transaction has committed all the same, and an attempt that
+does not cancel it is to have its outcome."""
 CONTINUE = (
     """
   UPDATE runs SET owner = NULL, poked = :no, stranded = NULL, state = 'queued', due = :now, input = :input,

@@ -161,7 +161,7 @@ VOID = f"""
     UPDATE messages r SET received = NULL, position = NULL
     FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
     WHERE r.run = a.run AND r.position = a.position AND r.answered IS NULL)
-  UPDATE steps s SET output = NULL, error = NULL
+  UPDATE steps s SET {sql.VOID}
   FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
   WHERE s.run = a.run AND s.position = a.position
   RETURNING a.n

@@ -82,6 +82,11 @@ TEXTS = Texts(
     askers="SELECT id, state FROM runs WHERE id = ANY(:ids) ORDER BY id FOR SHARE",
     checkpoint=_checkpoint,
     mood=MOOD_ONE,
+    succeed="""
+  UPDATE runs SET state = 'succeeded', output = :output::json, error = NULL, completed = :completed, owner = NULL, poked = false,
+    stranded = NULL
+  WHERE id = :run
+""",
     born_cancelled="""
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, untold = true
   WHERE id = ANY(:ids) AND state IN ('scheduled', 'queued')
@@ -109,8 +114,11 @@ TEXTS = Texts(
     keys=KeyTexts(lambda column: f":{column}::{cast(column)}", f"{HOLDER} FOR NO KEY UPDATE"),
     says=messages.statements,
     listeners=lambda said: (messages.LISTENERS, {"said": messages.listening(said)}),
-    generations="SELECT uid, id, generation, attempts FROM runs WHERE uid = ANY(:ids)",
-    recorded="SELECT run, position FROM steps WHERE completed IS NOT NULL AND kind = 'transaction' AND run = ANY(:ids)",
+    generations="SELECT uid, id, generation FROM runs WHERE uid = ANY(:ids)",
+    recorded="""
+  SELECT run, position, CASE WHEN kind = 'mark' THEN output::text END FROM steps
+  WHERE completed IS NOT NULL AND kind IN ('transaction', 'mark') AND run = ANY(:ids)
+""",
     old_snapshot="SELECT current_setting('transaction_isolation') <> 'read committed'",
     parents="SELECT parent FROM runs WHERE parent IS NOT NULL AND id = ANY(:ids)",
 )

@@ -82,7 +82,7 @@ MOOD_ONE = f"""
   UPDATE runs r SET state = :mood, due = CASE WHEN :mood = 'waiting' THEN least(:due, {sql.next_wake("r")}) ELSE :due END
   WHERE id = :run AND state IN ('running', 'waiting') RETURNING id
 """
-VOID_ONE = "UPDATE steps SET output = NULL, error = NULL WHERE run = :run AND position = :position RETURNING run"
+VOID_ONE = f"UPDATE steps SET {sql.VOID} WHERE run = :run AND position = :position RETURNING run"
 
 # -- runs, after their rows are locked -------------------------------------------------------------------------------------
 CHILD_ENDED = f"""EXISTS (

@@ -72,6 +72,11 @@ TEXTS = Texts(
     askers=f"SELECT id, state FROM runs WHERE id IN {_IDS}",
     checkpoint=_checkpoint,
     mood="UPDATE runs SET state = :mood, due = :due WHERE id = :run AND state IN ('running', 'waiting')",
+    succeed="""
+  UPDATE runs SET state = 'succeeded', output = :output, error = NULL, completed = :completed, owner = NULL, poked = 0,
+    stranded = NULL
+  WHERE id = :run
+""",
     born_cancelled=f"""
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, untold = 1
   WHERE id IN {_IDS} AND state IN ('scheduled', 'queued')
@@ -97,8 +102,11 @@ TEXTS = Texts(
     keys=KEY_TEXTS,
     says=lambda says: [messages.statement(say) for say in says],
     listeners=messages.listening,
-    generations=f"SELECT uid, id, generation, attempts FROM runs WHERE uid IN {_IDS}",
-    recorded=f"SELECT run, position FROM steps WHERE completed IS NOT NULL AND kind = 'transaction' AND run IN {_IDS}",
+    generations=f"SELECT uid, id, generation FROM runs WHERE uid IN {_IDS}",
+    recorded=f"""
+  SELECT run, position, CASE WHEN kind = 'mark' THEN output END FROM steps
+  WHERE completed IS NOT NULL AND kind IN ('transaction', 'mark') AND run IN {_IDS}
+""",
     old_snapshot=None,
     parents=f"SELECT parent FROM runs WHERE parent IS NOT NULL AND id IN {_IDS}",
 )

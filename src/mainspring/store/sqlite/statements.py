@@ -60,7 +60,7 @@ MOOD = Bulk(
     5,
 )
 VOID_STEP = f"""
-  UPDATE steps SET output = NULL, error = NULL
+  UPDATE steps SET {sql.VOID}
   WHERE run = ? AND position = ? AND EXISTS (SELECT 1 FROM runs WHERE {_FENCE})
 """
 REST = Bulk(

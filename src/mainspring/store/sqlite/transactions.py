@@ -17,6 +17,7 @@ from mainspring.store import alchemy, sql
 from mainspring.store.conversations import carry
 from mainspring.store.joined import Joined
 from mainspring.store.joining import Joining
+from mainspring.store.ops import Write
 from mainspring.store.placeholders import for_sqlite
 from mainspring.store.sqlite.database import translated
 from mainspring.store.sqlite.joining import RECORD_FIRST, TEXTS, AsyncWords, Words, inside
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from mainspring.store.alchemy import Wrapped
     from mainspring.store.conversations import Rows, Talk
-    from mainspring.store.ops import Write
     from mainspring.store.protocol import Signal
     from mainspring.store.sqlite.database import Database
     from mainspring.store.transactions import Cursor, Session
@@ -93,7 +93,7 @@ class SqliteSession:
 
         That nothing has come in between is seen by the statement that writes. If something has, it writes nothing.
         """
-        if write.mood is None and self._joined is None:
+        if type(write) is Write and write.mood is None and self._joined is None:
             try:
                 self._db.execute(RECORD_FIRST, (*sql.step_values(write.step), write.owner))
             except sqlite3.IntegrityError:
