@@ -125,10 +125,13 @@ FINISH_ONE = """
     completed = :completed, owner = NULL, poked = false, stranded = NULL
   WHERE id = :id RETURNING id
 """
-FORGET_CHILDREN = f"""
+CONTINUE = (
+    *sql.continue_as("messages"),
+    f"""
   UPDATE runs SET parent = NULL, scheduled_by = :run WHERE id IN (
     SELECT id FROM runs WHERE parent = :run AND state IN {ENDED} FOR NO KEY UPDATE SKIP LOCKED)
-"""
+""",
+)
 WAITERS = f"""
   SELECT DISTINCT s.run FROM steps s JOIN runs c ON c.id = s.child
   WHERE s.completed IS NULL AND s.child = ANY(:ended) AND c.state IN {ENDED}

@@ -101,10 +101,14 @@ FINISH_RUNS = Bulk(
 """,
     9,
 )
-FORGET_CHILDREN = """
+CONTINUE = (
+    *sql.continue_as("messages INDEXED BY messages_over"),
+    """
   UPDATE runs SET parent = NULL, scheduled_by = :run
   WHERE parent = :run AND state IN ('succeeded', 'failed', 'cancelled')
-"""
+""",
+)
+"""Without the hint SQLite takes the primary key, and reads the keys of all the messages that the run ever received."""
 WAITERS = """
   SELECT DISTINCT run FROM steps WHERE completed IS NULL AND child IN (SELECT value FROM json_each(?))
 """
