@@ -113,6 +113,22 @@ def next_wake(run: str, except_at: str | None = None) -> str:
     return f"coalesce((SELECT min(o.due) FROM steps o WHERE o.run = {run}.id AND o.completed IS NULL{besides}), {FAR})"
 
 
+def awaited_end(run: str) -> str:
+    """A condition: a run that the run waits for has ended.
+
+    A worker that finishes both learns of it in memory, without a notification. So every statement that takes a waiting run from
+    its owner has to look.
+    """
+    return f"""EXISTS (
+    SELECT 1 FROM steps s JOIN runs c ON c.id = s.child
+    WHERE s.run = {run}.id AND s.completed IS NULL AND c.state IN ('succeeded', 'failed', 'cancelled'))"""
+
+
+def undoable(run: str) -> str:
+    """A condition: the run may have something to undo when it is stopped. Then the worker that claims it next stops it."""
+    return f"EXISTS (SELECT 1 FROM steps u WHERE u.run = {run}.id AND u.kind = 'undo')"
+
+
 def has_wait(run: str) -> str:
     """A condition: the run has an open step that a time, a message or another run can complete. Without one it must not wait."""
     return f"""EXISTS (
