@@ -206,3 +206,16 @@ async def test_an_answer_that_a_run_has_not_seen_yet_outlives_generations(store_
         await w.settle()
         assert (await desk.runs.get("clerk")).generation == 3
     assert asked == [7], "asked once, although the step was tried three times"
+
+
+async def test_a_run_that_began_anew_can_be_forked_at_a_step(store_url: str) -> None:
+    async with world(app, url=store_url):
+        handle = await counter.options(id="a").start(1, 3)
+        assert (await handle.result())[0] == 3
+        first = (await app.runs.steps("a"))[0]
+        for step, generation in ((first.position, 0), ("child", 2), (None, 0)):
+            done.clear()
+            fork = await app.runs.fork("a", step=step)
+            assert (await fork.result())[:3] == [3, 3, None]
+            assert done == ([] if step == "child" else [3])
+            assert (await app.runs.get(fork.id)).generation == generation

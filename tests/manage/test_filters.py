@@ -21,7 +21,7 @@ OPTIONS = ("queue", "key", "version")
 COLUMNS = ("kind", "parent", "schedule", "forked_from")
 TEXTS = ("id_prefix", "workflow", "state", "ids", *OPTIONS, *COLUMNS)
 KINDS = {"a": "workflow", "b": "step", "c": "transaction"}
-STATES = {"a": "queued", "b": "waiting", "c": "failed"}
+STATES = {"a": "queued", "b": "scheduled", "c": "failed"}
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_verbs_act_on_runs_of_several_values_and_never_on_all_for_an_empty_list(
             client.runs.cancel.sync(**none, queue="queue-b")
     with pytest.raises(InvalidInput, match="which runs are meant"):
         client.runs.cancel.sync(workflow=None)
-    assert found(client, state="waiting") == {"b-1"}
+    assert found(client, state="scheduled") == {"b-1"}
 
 
 def test_options_of_commands_can_be_repeated(client: Client, store_url: str) -> None:

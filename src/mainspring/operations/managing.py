@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003  (a run that asks for figures records them, and reads them back by their annotations)
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from mainspring.errors import InvalidInput, NotFound
+from mainspring.errors import InvalidInput
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.ids import IdMaker, check_run_id
 from mainspring.model.states import LIVE, State
@@ -199,15 +199,12 @@ class Managing:
 
     # -- out and in ----------------------------------------------------------------------------------------------------
     def export(self, ids: Sequence[str]) -> Iterator[str]:
-        """Runs with their children and all they recorded, as lines of JSON for `load`. The first line says what it is."""
+        """Runs with their children and all they recorded, as of one moment, as lines of JSON for `load`. The first line says what
+        it is.
+        """
         yield json.dumps({"mainspring": "runs", "format": FORMAT})
-        for run_id in _unique(ids):
-            empty = True
-            for record in self._store.management.dump(run_id):
-                empty = False
-                yield json.dumps(record, ensure_ascii=False)
-            if empty:
-                raise NotFound(f"there is no run {run_id!r}, or no longer")
+        for record in self._store.management.dump(_unique(ids)):
+            yield json.dumps(record, ensure_ascii=False)
 
     def load(self, lines: Iterable[str]) -> Loaded:
         """Bring runs in that `export` took out, all of them or none."""

@@ -9,8 +9,10 @@ from mainspring.store import sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from mainspring.model.records import Run, Step
+    from mainspring.store.message_sql import Rows
 
 T = TypeVar("T")
 
@@ -37,6 +39,12 @@ class Change(Protocol):
     """Does something in one transaction that holds runs and all that descend from them."""
 
     def __call__(self, ids: Sequence[str], now: int, act: Callable[[Desk], T]) -> T: ...
+
+
+class Snapshot(Protocol):
+    """Reads with many statements as of one moment. Where a statement cannot do without, it holds the runs and their descendants."""
+
+    def __call__(self, ids: Sequence[str]) -> AbstractContextManager[Rows]: ...
 
 
 def find(desk: Desk, run_id: str) -> Run | None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from mainspring.errors import Conflict, InvalidInput
+from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.model.states import State
 from mainspring.store import sql
-from mainspring.store.message_sql import MESSAGE_COLUMNS, SPOKEN_COLUMNS
+from mainspring.store.message_sql import MESSAGE_COLUMNS, SPOKEN_COLUMNS, heard
+from mainspring.store.ops import FAR
 from mainspring.store.reviving import require_key
 
 if TYPE_CHECKING:
@@ -50,24 +51,38 @@ _INSERT = {
 }
 _CHILDREN = "SELECT id FROM runs WHERE parent = :run ORDER BY uid"
 _THERE = "SELECT uid FROM runs WHERE id = :run"
+_ENDED = "SELECT 1 FROM runs WHERE id = :run AND completed IS NOT NULL"
 _UID = "SELECT id FROM runs WHERE uid = :uid"
+_WAKE = f"""
+  UPDATE runs SET state = 'queued', due = :now
+  WHERE id = :run AND state = 'waiting' AND ({sql.awaited_end("runs")} OR {heard("runs")} OR NOT {sql.has_wait("runs")})
+"""
+_STOP = f"""
+  UPDATE runs SET state = CASE WHEN {sql.undoable("runs")} THEN 'queued' ELSE 'cancelled' END,
+    stopping = CASE WHEN {sql.undoable("runs")} THEN coalesce(reason, '') END,
+    completed = CASE WHEN {sql.undoable("runs")} THEN NULL ELSE CAST(:now AS bigint) END,
+    untold = NOT {sql.undoable("runs")}
+  WHERE id = :run AND state = 'cancelling'
+"""
 
 
 def dump(rows: Rows, run_id: str) -> Iterator[dict[str, Any]]:
-    """A run and all that descend from it, parents first, each followed by what it recorded. Nothing, if there is none."""
-    for row in rows(_SELECT["runs"], run=run_id):
-        yield _record("runs", row)
-        for table in _ORDER:
-            for each in rows(_SELECT[table], run=run_id):
-                yield _record(table, each)
-        for (child,) in rows(_CHILDREN, run=run_id):
-            yield from dump(rows, child)
+    """A run and all that descend from it, parents first, each followed by what it recorded. `rows` reads as of one moment."""
+    found = rows(_SELECT["runs"], run=run_id)
+    if not found:
+        raise NotFound(f"there is no run {run_id!r}, or no longer")
+    yield _record("runs", found[0])
+    for table in _ORDER:
+        for each in rows(_SELECT[table], run=run_id):
+            yield _record(table, each)
+    for (child,) in rows(_CHILDREN, run=run_id):
+        yield from dump(rows, child)
 
 
-def load(desk: Desk, records: Iterable[dict[str, Any]]) -> tuple[int, int]:
+def load(desk: Desk, records: Iterable[dict[str, Any]], now: int) -> tuple[int, int]:
     """Bring runs in: how many are new, and how many were there already, which stay as they are.
 
-    Nobody has a run in hand that comes in: one that was running is queued, one that was being cancelled is cancelled.
+    Loaded runs have no owner, as if the worker that owned them was lost: see `_release`.
     """
     new: set[str] = set()
     there: set[str] = set()
@@ -79,16 +94,17 @@ def load(desk: Desk, records: Iterable[dict[str, Any]]) -> tuple[int, int]:
         if table == "runs":
             (new if _is_new(desk, values) else there).add(values["id"])
             if values["id"] in new:
-                _free(values)
+                _free(values, now)
                 if not State(values["state"]).ended:
                     require_key(desk, values["id"], values["key"])
                 desk.rows(_INSERT[table], **values)
-                if not State(values["state"]).ended:
-                    desk.ready()
         elif values["run"] in new:
             desk.rows(_INSERT[table], **values)
         elif values["run"] not in there:
             raise InvalidInput(f"a record of {table} comes before its run {values['run']!r}; nothing was loaded")
+    for run in new:
+        _release(desk, run, now)
+    desk.ready()
     return len(new), len(there)
 
 
@@ -147,9 +163,20 @@ def _is_new(desk: Desk, values: dict[str, Any]) -> bool:
     return not found
 
 
-def _free(values: dict[str, Any]) -> None:
+def _free(values: dict[str, Any], now: int) -> None:
+    """Nothing in this database knows of the run's owner, nor of the tick of a schedule in whose turn it was to begin."""
     values["owner"] = None
     if values["state"] == State.RUNNING:
-        values["state"] = State.QUEUED.value
-    elif values["state"] == State.CANCELLING:
-        values["state"], values["completed"] = State.CANCELLED.value, values["completed"] or values["created"]
+        values["state"], values["due"] = State.QUEUED.value, min(values["due"], now)
+    elif values["state"] == State.SCHEDULED and values["due"] >= FAR:
+        values["due"] = now
+
+
+def _release(desk: Desk, run: str, now: int) -> None:
+    """Wake a run whose wait is over: its worker may not have looked before the export. Stop one that was being cancelled, and wake
+    those that wait for one that has ended.
+    """
+    desk.rows(_STOP, run=run, now=now)
+    desk.rows(_WAKE, run=run, now=now)
+    if desk.rows(_ENDED, run=run):
+        desk.ended(run)

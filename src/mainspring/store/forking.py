@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _FORK_COLUMNS = (
     *("id", "uid", "workflow", "kind", "input", "state", "due", "created", "timeout", "version", "epoch"),
-    *("attributes", "forked_from", "forked_at", "queue", "priority", "partition", "retry"),
+    *("attributes", "forked_from", "forked_at", "queue", "priority", "partition", "retry", "generation"),
 )
 _FORK = f"""
   INSERT INTO runs ({", ".join(_FORK_COLUMNS)}) VALUES ({", ".join(f":{column}" for column in _FORK_COLUMNS)})
@@ -80,6 +80,7 @@ def make(desk: Desk, fork: Fork, now: int) -> None:
         "priority": source.priority,
         "partition": source.partition,
         "retry": source.retry,
+        "generation": source.generation if copied else 0,  # positions begin with it, also those that are copied
     }
     there = find(desk, fork.id)
     if there is not None and there.uid == fork.uid:

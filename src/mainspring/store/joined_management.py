@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.store.conversations import carry
 from mainspring.store.management import Management
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from mainspring.store.conversations import Tongue
     from mainspring.store.desk import Desk
     from mainspring.store.joining import Joining
+    from mainspring.store.message_sql import Rows
     from mainspring.store.run_filters import Filters
 
 T = TypeVar("T")
@@ -56,4 +58,13 @@ def joined_management(tongue: Tongue, joining: Joining, filters: Filters) -> Man
         tongue.ask(f"RELEASE SAVEPOINT {_PART}", {})
         return answer
 
-    return Management(change, lambda statement, **values: tongue.ask(statement, values), filters)
+    def rows(statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        return tongue.ask(statement, values)
+
+    @contextlib.contextmanager
+    def snapshot(ids: Sequence[str]) -> Generator[Rows]:
+        """Every statement of this transaction may see another moment; what is held does not change."""
+        carry(joining.hold(ids), tongue)
+        yield rows
+
+    return Management(change, rows, snapshot, filters)

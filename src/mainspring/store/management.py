@@ -15,10 +15,10 @@ from mainspring.store.desk import all_of, there
 from mainspring.store.exports import LOG_COLUMNS, dump, load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from mainspring.store.by_hand import Move
-    from mainspring.store.desk import Change, Desk
+    from mainspring.store.desk import Change, Desk, Snapshot
     from mainspring.store.forking import Fork
     from mainspring.store.message_sql import Rows
     from mainspring.store.protocol import RunFilter
@@ -51,9 +51,10 @@ _FORCE = "UPDATE runs SET fingerprint = '', stranded = NULL, version = :version 
 class Management:
     """The verbs of a store, which says how a transaction is had."""
 
-    def __init__(self, change: Change, rows: Rows, filters: Filters) -> None:
+    def __init__(self, change: Change, rows: Rows, snapshot: Snapshot, filters: Filters) -> None:
         self._act = change
         self._rows = rows
+        self._snapshot = snapshot
         self._filters = filters
 
     def _change(self, ids: Sequence[str], now: int, act: Callable[[Desk], T]) -> T:
@@ -113,14 +114,18 @@ class Management:
 
         return self._change(ids, now, act)
 
-    def dump(self, run_id: str) -> Iterator[dict[str, Any]]:
-        """A run with its children and everything they recorded, as records for `load`."""
-        return dump(self._rows, run_id)
+    def dump(self, ids: Sequence[str]) -> list[dict[str, Any]]:
+        """Runs with their children and everything they recorded, all as of one moment, as records for `load`.
+
+        `NotFound` if one of the ids is unknown.
+        """
+        with self._snapshot(ids) as rows:
+            return [record for run_id in ids for record in dump(rows, run_id)]
 
     def load(self, records: Iterable[dict[str, Any]], now: int) -> tuple[int, int]:
         """Bring runs in that were taken out elsewhere, all of them or none: how many are new, how many were there already."""
         kept = list(records)  # a transaction may have to be made again
-        return self._change((), now, lambda desk: load(desk, kept))
+        return self._change((), now, lambda desk: load(desk, kept, now))
 
     def resume(self, ids: Sequence[str], now: int) -> dict[str, bool]:
         """Let cancelled runs, and those that were recovered too often, go on where they stopped. False: nothing to resume.

@@ -18,7 +18,9 @@ _NEXT = f"""
   {_MESSAGE} WHERE run = :run AND kind = :kind AND topic = :topic AND received IS NULL ORDER BY number LIMIT :limit
 """
 _ASKED = f"{_MESSAGE} WHERE run = :run AND key = :key"
-_RECEIVED = f"{_MESSAGE} WHERE run = :run ORDER BY number"
+_RECEIVED = f"""
+  {_MESSAGE} WHERE run = :run AND (received IS NULL OR position IS NOT NULL OR answered IS NOT NULL) ORDER BY number
+"""
 _EVENT = f"SELECT {', '.join(SPOKEN_COLUMNS)} FROM events WHERE run = :run AND key = :key ORDER BY number DESC LIMIT 1"
 _EVENTS = f"""
   SELECT {", ".join(SPOKEN_COLUMNS)} FROM events

@@ -140,5 +140,5 @@ class Messages(Protocol):
         ...
 
     def received(self, run: str) -> list[Message]:
-        """All messages for a run, received or not, in order."""
+        """All messages for a run, received or not, in order; not the bare keys that an earlier generation left."""
         ...

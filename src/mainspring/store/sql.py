@@ -60,25 +60,51 @@ COUNTS = """
 """
 """What is alive, each part by an index of its own: what has ended is not looked at."""
 
+_OVER = "(position IS NOT NULL OR answered IS NOT NULL)"
+"""The condition of the index `messages_over`, word for word: SQLite compares the text. Bare keys of older messages are not in it."""
+_ASKER = "r.uid || '-' || CASE r.generation WHEN 0 THEN '' ELSE 'g' || r.generation || '.' END"
+"""How the keys of questions begin that a run `r` asked in its present generation."""
 
 VOID = f"""output = CASE WHEN kind IN ('step', 'transaction') AND error IS NULL THEN output END, error = NULL,
     due = CASE WHEN kind IN ('step', 'transaction') AND error IS NULL THEN {UNSEEN} ELSE due END"""
 """What an operation becomes that the workflow's own code has cancelled. A transaction has committed all the same, and an attempt that
 does not cancel it is to have its outcome."""
-CONTINUE = (
+
+
+def continue_as(messages: str) -> tuple[str, ...]:
+    """A run begins anew. It forgets its steps, received messages and older values of events. `messages` is the table, with a hint.
+
+    Of a message with a key the key stays, without a position: a second message with that key is never stored. A question that was
+    accepted and not answered is put to the next generation. An answer stays for an hour, and for as long as the run that asked may read
+    it: until that run ends or begins anew itself.
     """
+    return (
+        """
   UPDATE runs SET owner = NULL, poked = :no, stranded = NULL, state = 'queued', due = :now, input = :input,
     generation = generation + 1, recoveries = 0, version = NULL, fingerprint = ''
   WHERE id = :run
 """,
-    "DELETE FROM steps WHERE run = :run",
-    "DELETE FROM messages WHERE run = :run AND received IS NOT NULL AND (kind = 'message' OR answered < :long_ago)",
-    """
+        "DELETE FROM steps WHERE run = :run",
+        f"""
+  UPDATE {messages} SET received = NULL, position = NULL
+  WHERE run = :run AND {_OVER} AND kind = 'question' AND answered IS NULL
+""",
+        f"""
+  UPDATE {messages} SET body = 'null', position = NULL
+  WHERE run = :run AND {_OVER} AND kind = 'message' AND key IS NOT NULL
+""",
+        f"""
+  DELETE FROM {messages} WHERE run = :run AND {_OVER} AND (kind = 'message' OR (answered < :long_ago AND NOT EXISTS (
+    SELECT 1 FROM runs r WHERE r.id = messages.sender AND r.completed IS NULL
+      AND substr(messages.key, 1, length({_ASKER})) = {_ASKER})))
+""",
+        """
   DELETE FROM events WHERE run = :run AND number < (
     SELECT max(e.number) FROM events e WHERE e.run = events.run AND e.key = events.key)
 """,
-)
-"""A run begins anew: what it recorded is forgotten, what it said last stays, and so does an answer that somebody may be waiting for."""
+    )
+
+
 LONG_AGO = 3_600_000_000
 
 
@@ -90,6 +116,22 @@ def next_wake(run: str, except_at: str | None = None) -> str:
     """
     besides = f" AND o.position <> {except_at}" if except_at else ""
     return f"coalesce((SELECT min(o.due) FROM steps o WHERE o.run = {run}.id AND o.completed IS NULL{besides}), {FAR})"
+
+
+def awaited_end(run: str) -> str:
+    """A condition: a run that the run waits for has ended.
+
+    A worker that finishes both learns of it in memory, without a notification. So every statement that takes a waiting run from
+    its owner has to look.
+    """
+    return f"""EXISTS (
+    SELECT 1 FROM steps s JOIN runs c ON c.id = s.child
+    WHERE s.run = {run}.id AND s.completed IS NULL AND c.state IN ('succeeded', 'failed', 'cancelled'))"""
+
+
+def undoable(run: str) -> str:
+    """A condition: the run may have something to undo when it is stopped. Then the worker that claims it next stops it."""
+    return f"EXISTS (SELECT 1 FROM steps u WHERE u.run = {run}.id AND u.kind = 'undo')"
 
 
 def has_wait(run: str) -> str:

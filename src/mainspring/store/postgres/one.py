@@ -322,7 +322,7 @@ class One:
         if isinstance(op, Unwind):
             self._do(sql.UNWIND, stopping=op.stopping, **values)
         else:
-            for statement in (*sql.CONTINUE, text.FORGET_CHILDREN):
+            for statement in text.CONTINUE:
                 self._do(statement, input=op.input, **values)
         self._news.ready = True
         return Verdict.DONE

@@ -85,9 +85,7 @@ MOOD_ONE = f"""
 VOID_ONE = f"UPDATE steps SET {sql.VOID} WHERE run = :run AND position = :position RETURNING run"
 
 # -- runs, after their rows are locked -------------------------------------------------------------------------------------
-CHILD_ENDED = f"""EXISTS (
-    SELECT 1 FROM steps s JOIN runs c ON c.id = s.child
-    WHERE s.run = r.id AND s.completed IS NULL AND c.state IN {ENDED})"""
+CHILD_ENDED = sql.awaited_end("r")
 AWAITED = f"({CHILD_ENDED} OR {heard('r')})"
 """Whether what the run at hand waits for has happened."""
 NOTIFY = "(SELECT pg_notify(:channel, :payload))"
@@ -104,8 +102,7 @@ REST = f"""
 is parked for whom there is something to hear, or whose time has come."""
 STAYS_WAITING = f"r.state = 'waiting' AND NOT r.poked AND NOT {AWAITED} AND {sql.has_wait('r')}"
 """Whether a run that loses its owner goes on waiting: it is recorded so, and an open step can wake it."""
-UNDOABLE = "EXISTS (SELECT 1 FROM steps u WHERE u.run = r.id AND u.kind = 'undo')"
-"""Whether a run may have something to undo when it is stopped: then it is stopped by whoever takes it next."""
+UNDOABLE = sql.undoable("r")
 REST_AND_TELL = f"{REST}, {NOTIFY}"
 RELEASE = f"""
   UPDATE runs r SET owner = NULL, poked = false, stranded = a.stranded::json,
@@ -125,10 +122,13 @@ FINISH_ONE = """
     completed = :completed, owner = NULL, poked = false, stranded = NULL
   WHERE id = :id RETURNING id
 """
-FORGET_CHILDREN = f"""
+CONTINUE = (
+    *sql.continue_as("messages"),
+    f"""
   UPDATE runs SET parent = NULL, scheduled_by = :run WHERE id IN (
     SELECT id FROM runs WHERE parent = :run AND state IN {ENDED} FOR NO KEY UPDATE SKIP LOCKED)
-"""
+""",
+)
 WAITERS = f"""
   SELECT DISTINCT s.run FROM steps s JOIN runs c ON c.id = s.child
   WHERE s.completed IS NULL AND s.child = ANY(:ended) AND c.state IN {ENDED}

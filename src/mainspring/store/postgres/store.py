@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.model.clock import SystemClock
@@ -35,11 +36,12 @@ from mainspring.store.unknown import Unknown
 from mainspring.store.watching import Watching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from mainspring.model.records import Ending, Run, Step, Worker
     from mainspring.store.desk import Desk
     from mainspring.store.inspection import Oddity
+    from mainspring.store.message_sql import Rows
     from mainspring.store.ops import Op, Result
     from mainspring.store.postgres.whole import Change
     from mainspring.store.protocol import Claimed, ClaimRequest, RunFilter, SchemaReport, Signal
@@ -100,7 +102,7 @@ class PostgresStore:
         self._listener: Listener | None = None
         self.messages = SqlMessages(self._quickly)
         self._filters = Filters(POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE)
-        self.management = Management(self._manage, self._rows, self._filters)
+        self.management = Management(self._manage, self._rows, self._snapshot, self._filters)
         self.unknown = Unknown(self._manage, self._rows, sql.POSTGRES_INSTANCE)
         self.telling = Telling(self._manage, self._rows)
         self.watching = Watching(self._rows, self._do_all, POSTGRES_SPANS, self._filters, POSTGRES_EACH)
@@ -278,6 +280,12 @@ class PostgresStore:
         return dict(self._rows(sql.COUNTS))
 
     # -- ways to the database ------------------------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def _snapshot(self, ids: Sequence[str]) -> Generator[Rows]:
+        del ids  # nothing is held
+        with self._db.snapshot() as db:
+            yield lambda statement, **values: db.execute(self._sql(statement), values).fetchall()
+
     def _rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         with self._db.connection() as db:
             return db.execute(self._sql(statement), values).fetchall()

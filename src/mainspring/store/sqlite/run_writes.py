@@ -10,7 +10,7 @@ from mainspring.store.attempts import try_again
 from mainspring.store.ops import Continue, Release, Unwind, Verdict
 from mainspring.store.sqlite.doing import Doing
 from mainspring.store.sqlite.settling import settle
-from mainspring.store.sqlite.statements import FINISH_RUNS, FORGET_CHILDREN, RELEASE, REST, finish_values, rest_values
+from mainspring.store.sqlite.statements import CONTINUE, FINISH_RUNS, RELEASE, REST, finish_values, rest_values
 
 if TYPE_CHECKING:
     import sqlite3
@@ -67,7 +67,7 @@ class RunWrites(Doing):
         if isinstance(op, Unwind):
             self._db.execute(sql.UNWIND, {**values, "stopping": op.stopping})
         elif isinstance(op, Continue):
-            for statement in (*sql.CONTINUE, FORGET_CHILDREN):
+            for statement in CONTINUE:
                 self._db.execute(statement, {**values, "input": op.input})
         self.ready = True
         return Verdict.DONE

@@ -16,12 +16,7 @@ KEY_TEXTS = KeyTexts(lambda column: f":{column}")
 
 _FENCE = "id = ? AND owner = ? AND epoch = ?"
 
-AWAITED_END = """EXISTS (
-    SELECT 1 FROM steps s JOIN runs c ON c.id = s.child
-    WHERE s.run = runs.id AND s.completed IS NULL AND c.state IN ('succeeded', 'failed', 'cancelled'))"""
-"""Whether a run that the run at hand waits for has ended. A worker that finishes both learns of it in memory, without a poke;
-so whenever it lets go of the waiting one, or dies, this has to be looked at."""
-
+AWAITED_END = sql.awaited_end("runs")
 AWAITED = f"({AWAITED_END} OR {heard('runs')})"
 """Whether what the run at hand waits for has happened."""
 
@@ -78,8 +73,7 @@ REST = Bulk(
 is parked for whom there is something to hear, or whose time has come."""
 STAYS_WAITING = f"state = 'waiting' AND poked = 0 AND NOT {AWAITED} AND {sql.has_wait('runs')}"
 """Whether a run that loses its owner goes on waiting: it is recorded so, and an open step can wake it."""
-UNDOABLE = "EXISTS (SELECT 1 FROM steps u WHERE u.run = runs.id AND u.kind = 'undo')"
-"""Whether a run may have something to undo when it is stopped: then it is stopped by whoever takes it next."""
+UNDOABLE = sql.undoable("runs")
 RELEASE = f"""
   UPDATE runs SET owner = NULL, poked = 0, stranded = :stranded,
     state = CASE WHEN :stranded IS NULL AND {STAYS_WAITING} THEN 'waiting' ELSE 'queued' END,
@@ -101,10 +95,14 @@ FINISH_RUNS = Bulk(
 """,
     9,
 )
-FORGET_CHILDREN = """
+CONTINUE = (
+    *sql.continue_as("messages INDEXED BY messages_over"),
+    """
   UPDATE runs SET parent = NULL, scheduled_by = :run
   WHERE parent = :run AND state IN ('succeeded', 'failed', 'cancelled')
-"""
+""",
+)
+"""Without the hint SQLite takes the primary key, and reads the keys of all the messages that the run ever received."""
 WAITERS = """
   SELECT DISTINCT run FROM steps WHERE completed IS NULL AND child IN (SELECT value FROM json_each(?))
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
@@ -36,11 +37,12 @@ from mainspring.store.unknown import Unknown
 from mainspring.store.watching import Watching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from mainspring.model.records import Ending, Run, Step, Worker
     from mainspring.store.desk import Desk
     from mainspring.store.inspection import Oddity
+    from mainspring.store.message_sql import Rows
     from mainspring.store.ops import Op, Result
     from mainspring.store.protocol import Claimed, ClaimRequest, RunFilter, SchemaReport
 
@@ -93,7 +95,7 @@ class SqliteStore:
         self._turns: dict[str, str] = {}
         self.queues = SqliteQueues(self._db, self._wake_claimers)
         self._filters = Filters(SQLITE_ATTRIBUTES, SQLITE_MESSAGE)
-        self.management = Management(self._manage, self._rows, self._filters)
+        self.management = Management(self._manage, self._rows, self._snapshot, self._filters)
         self.unknown = Unknown(self._manage, self._rows, sql.SQLITE_INSTANCE)
         self.telling = Telling(self._manage, self._rows)
         self.watching = Watching(self._rows, self._do, SQLITE_SPANS, self._filters)
@@ -368,6 +370,12 @@ class SqliteStore:
 
     def counts(self) -> dict[str, int]:
         return dict(self._rows(sql.COUNTS))
+
+    @contextlib.contextmanager
+    def _snapshot(self, ids: Sequence[str]) -> Generator[Rows]:
+        del ids  # nothing is held
+        with self._db.snapshot() as db:
+            yield lambda statement, **values: db.execute(statement, values).fetchall()
 
     def _rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         with self._db.read() as db:
