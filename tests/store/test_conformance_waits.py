@@ -378,9 +378,30 @@ def test_a_run_that_was_not_begun_is_handed_back_as_if_never_claimed(store: Stor
     (taken,) = claim(store)
     done(store, release("a", unbegun=taken.run.uid))
     found = get(store)
-    assert (found.state, found.owner, found.epoch, found.started) == (State.QUEUED, None, 0, None)
+    assert (found.state, found.owner, found.started, found.since, found.attempts) == (State.QUEUED, None, None, None, 0)
     assert apply(store, release("a", unbegun=taken.run.uid)) is Verdict.DONE  # the answer was lost
-    assert claim(store, "w2")[0].run.epoch == 1
+    (again,) = claim(store, "w2")
+    assert (again.run.epoch, again.run.goes_on, again.run.attempts) == (2, False, 1)
+
+
+def test_a_claim_is_not_handed_back_by_an_earlier_one_of_the_same_worker(store: Store) -> None:
+    """The answer to a release was lost, the worker claims the run again, and then the release is repeated."""
+    start(store, run("a"))
+    (taken,) = claim(store)
+    done(store, release("a", unbegun=taken.run.uid))
+    (again,) = claim(store)
+    assert apply(store, release("a", unbegun=taken.run.uid, epoch=taken.run.epoch)) is Verdict.FENCED
+    assert (state(store), get(store).owner, get(store).epoch) == (State.RUNNING, "w1", again.run.epoch)
+
+
+def test_a_run_that_went_on_and_is_handed_back_unbegun_goes_on_again(store: Store) -> None:
+    start(store, in_hand("a"))
+    done(store, release("a"))
+    (taken,) = claim(store)
+    assert taken.run.goes_on
+    done(store, release("a", unbegun=taken.run.uid, epoch=taken.run.epoch))
+    (again,) = claim(store)
+    assert (again.run.goes_on, again.run.attempts, again.run.started) == (True, 1, taken.run.started)
 
 
 def test_a_start_that_came_too_late_does_not_hand_back_the_run_that_has_its_id(store: Store) -> None:

@@ -168,7 +168,7 @@ class Engine:
         self.executions[ex.id] = ex
         self.launches += 1
         self.slots.count_queued(ex, 1)
-        self.changed(ex, "run.started" if ex.epoch == 1 else "run.resumed")
+        self.changed(ex, "run.started" if ex.run.attempts <= 1 and not ex.run.goes_on else "run.resumed")
         if ex.undoing is not None:
             self.halting.press_on_later(ex)
         elif ex.run.deadline is not None:

@@ -123,7 +123,7 @@ def _prefix(ex: Execution) -> str:
 
 
 def _arguments(ex: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if ex.function.at_most_once and ex.epoch > 1 and not _has_outcome(ex):
+    if ex.function.at_most_once and ex.run.goes_on and not _has_outcome(ex):
         raise Interrupted(
             f"run {ex.id} was cut off in the middle, and {ex.function.name!r} is not to be started a second time"
         )

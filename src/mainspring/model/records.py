@@ -82,6 +82,13 @@ class Run(Struct, gc=False):
     forked_at: str | None = None
     generation: int = 0
     stopping: str | None = None
+    began_epoch: int = 1
+    """The epoch in which its present attempt began; in later ones it goes on."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether this claim goes on with what an earlier one has begun."""
+        return self.epoch > self.began_epoch
 
 
 UNSEEN = -1

@@ -51,7 +51,7 @@ class Tally:
         minute = now // MINUTE * MINUTE
         with self._lock:
             self._add(minute, run.workflow, "duration", ending.state, now - run.started)
-            if run.epoch == 1 and run.due < FAR:  # later claims overwrite when it was due
+            if run.attempts <= 1 and not run.goes_on and run.due < FAR:  # later claims overwrite when it was due
                 self._add(minute, run.workflow, "lateness", ending.state, run.started - run.due)
 
     def count_untold(self, end: Untold) -> None:

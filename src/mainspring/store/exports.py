@@ -148,6 +148,7 @@ _DEFAULTS: dict[str, Any] = {
     "attributes": {},
     "fingerprint": "",
     "generation": 0,
+    "began_epoch": 1,
     "priority": 0,
     "partition": "",
     "attempts": 0,

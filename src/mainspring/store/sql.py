@@ -81,7 +81,7 @@ def continue_as(messages: str) -> tuple[str, ...]:
     return (
         """
   UPDATE runs SET owner = NULL, poked = :no, stranded = NULL, state = 'queued', due = :now, input = :input,
-    generation = generation + 1, recoveries = 0, version = NULL, fingerprint = ''
+    generation = generation + 1, began_epoch = epoch + 1, recoveries = 0, version = NULL, fingerprint = ''
   WHERE id = :run
 """,
         "DELETE FROM steps WHERE run = :run",

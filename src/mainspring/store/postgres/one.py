@@ -287,7 +287,7 @@ class One:
         row = self._locked([op.run], text.LOCK).get(op.run)
         verdict = self._fence(row, op.owner, op.epoch)
         if verdict is Verdict.FENCED:
-            return self._let_go_before(row, op.epoch - (op.unbegun is not None))
+            return self._let_go_before(row, op.epoch)
         if not self._all(text.RELEASE, ops=to_json([text.release_row(0, op)]), now=self._now):
             return verdict
         self._news.ready = True

@@ -57,7 +57,8 @@ TAKEN = f"""
     kind = coalesce((SELECT :kinds::jsonb) ->> r.workflow, kind),
     stranded = CASE WHEN json_array_length(stranded -> 'versions') > 0 THEN stranded END,
     started = coalesce(started, greatest(created, :now)), since = coalesce(since, :now),
-    attempts = CASE WHEN since IS NULL THEN attempts + 1 ELSE greatest(attempts, 1) END, version = coalesce(version, :version),
+    attempts = CASE WHEN since IS NULL THEN attempts + 1 ELSE greatest(attempts, 1) END, began_epoch = CASE WHEN since IS NULL THEN epoch + 1 ELSE began_epoch END,
+    version = coalesce(version, :version),
     fingerprint = CASE WHEN fingerprint = '' THEN (SELECT :functions::jsonb) ->> r.workflow ELSE fingerprint END,
     deadline = CASE WHEN since IS NULL AND timeout IS NOT NULL THEN least(deadline, :now + timeout) ELSE deadline END,
     retry = coalesce(retry, (SELECT q.retry FROM queues q WHERE q.name = r.queue))

@@ -33,6 +33,7 @@ _RUN_NUMBERS = {
     "since",
     "latest",
     "generation",
+    "began_epoch",
 }
 _NUMBERS = {"due", "seq", "attempts"} | _RUN_NUMBERS
 
@@ -104,14 +105,16 @@ STAYS_WAITING = f"r.state = 'waiting' AND NOT r.poked AND NOT {AWAITED} AND {sql
 """Whether a run that loses its owner goes on waiting: it is recorded so, and an open step can wake it."""
 UNDOABLE = sql.undoable("r")
 REST_AND_TELL = f"{REST}, {NOTIFY}"
+UNBEGUN = "(a.unbegun IS NOT NULL AND r.epoch = r.began_epoch)"
+"""Whether a run that is handed back has not begun its present attempt: its next claim begins it."""
 RELEASE = f"""
   UPDATE runs r SET owner = NULL, poked = false, stranded = a.stranded::json,
     state = CASE WHEN a.stranded IS NULL AND {STAYS_WAITING} THEN 'waiting' ELSE 'queued' END,
     due = least(r.due, CASE WHEN a.stranded IS NULL AND {STAYS_WAITING} THEN {sql.next_wake("r")} ELSE :now END),
     stopping = CASE WHEN r.state = 'cancelling' THEN coalesce(r.reason, '') ELSE r.stopping END,
-    epoch = r.epoch - (a.unbegun IS NOT NULL)::integer,
-    started = CASE WHEN a.unbegun IS NULL OR r.epoch > 1 THEN r.started END,
-    since = CASE WHEN a.unbegun IS NULL OR r.epoch > 1 THEN r.since END
+    attempts = CASE WHEN {UNBEGUN} THEN greatest(r.attempts - 1, 0) ELSE r.attempts END,
+    started = CASE WHEN {UNBEGUN} AND r.attempts <= 1 THEN NULL ELSE r.started END,
+    since = CASE WHEN {UNBEGUN} THEN NULL ELSE r.since END
   FROM json_to_recordset(:ops::json) AS a (n integer, run text, unbegun text, stranded text)
   WHERE r.id = a.run AND (a.unbegun IS NULL OR r.uid = a.unbegun) AND (r.state <> 'cancelling' OR {UNDOABLE})
   RETURNING a.n

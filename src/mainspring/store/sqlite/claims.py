@@ -77,7 +77,8 @@ _TAKE = f"""{_KNOWN}, kinds (name, kind) AS MATERIALIZED (SELECT key, value FROM
     kind = coalesce((SELECT kinds.kind FROM kinds WHERE name = workflow), kind),
     stranded = CASE WHEN json_array_length(stranded, '$.versions') > 0 THEN stranded END,
     started = coalesce(started, max(created, :now)), since = coalesce(since, :now),
-    attempts = CASE WHEN since IS NULL THEN attempts + 1 ELSE max(attempts, 1) END, version = coalesce(version, :version),
+    attempts = CASE WHEN since IS NULL THEN attempts + 1 ELSE max(attempts, 1) END, began_epoch = CASE WHEN since IS NULL THEN epoch + 1 ELSE began_epoch END,
+    version = coalesce(version, :version),
     fingerprint = CASE WHEN fingerprint = '' THEN (SELECT print FROM known WHERE name = workflow) ELSE fingerprint END,
     deadline = CASE WHEN since IS NULL AND timeout IS NOT NULL THEN min(coalesce(deadline, :now + timeout), :now + timeout)
                     ELSE deadline END,

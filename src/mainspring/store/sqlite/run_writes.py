@@ -76,8 +76,7 @@ class RunWrites(Doing):
         """DONE when nobody has had the run in hand since: this had been written, and the acknowledgement was lost."""
         verdict = self._fence(op.run, op.owner, op.epoch)
         row = self._db.execute("SELECT owner, epoch, state FROM runs WHERE id = ?", (op.run,)).fetchone()
-        epoch = op.epoch - (isinstance(op, Release) and op.unbegun is not None)
-        if verdict is Verdict.FENCED and row and row[:2] == (None, epoch) and not State(row[2]).ended:
+        if verdict is Verdict.FENCED and row and row[:2] == (None, op.epoch) and not State(row[2]).ended:
             self.ready = True
             return Verdict.DONE
         return verdict

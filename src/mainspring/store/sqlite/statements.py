@@ -74,14 +74,16 @@ is parked for whom there is something to hear, or whose time has come."""
 STAYS_WAITING = f"state = 'waiting' AND poked = 0 AND NOT {AWAITED} AND {sql.has_wait('runs')}"
 """Whether a run that loses its owner goes on waiting: it is recorded so, and an open step can wake it."""
 UNDOABLE = sql.undoable("runs")
+UNBEGUN = "(:unbegun IS NOT NULL AND epoch = began_epoch)"
+"""Whether a run that is handed back has not begun its present attempt: its next claim begins it."""
 RELEASE = f"""
   UPDATE runs SET owner = NULL, poked = 0, stranded = :stranded,
     state = CASE WHEN :stranded IS NULL AND {STAYS_WAITING} THEN 'waiting' ELSE 'queued' END,
     due   = CASE WHEN :stranded IS NULL AND {STAYS_WAITING} THEN min(due, {sql.next_wake("runs")}) ELSE min(due, :now) END,
     stopping = CASE WHEN state = 'cancelling' THEN coalesce(reason, '') ELSE stopping END,
-    epoch = epoch - (:unbegun IS NOT NULL),
-    started = CASE WHEN :unbegun IS NULL OR epoch > 1 THEN started END,
-    since = CASE WHEN :unbegun IS NULL OR epoch > 1 THEN since END
+    attempts = CASE WHEN {UNBEGUN} THEN max(attempts - 1, 0) ELSE attempts END,
+    started = CASE WHEN {UNBEGUN} AND attempts <= 1 THEN NULL ELSE started END,
+    since = CASE WHEN {UNBEGUN} THEN NULL ELSE since END
   WHERE id = :run AND owner = :owner AND epoch = :epoch AND (:unbegun IS NULL OR uid = :unbegun)
     AND (state IN ('running', 'waiting') OR (state = 'cancelling' AND {UNDOABLE}))
 """
