@@ -112,7 +112,8 @@ def _come_to_its_end(ex: Execution, error: BaseException | None) -> BaseExceptio
     """
     if isinstance(error, Halt):
         ex.take_away(error)
-        ex.signal = ex.signal or error  # whatever the phase: a signal is never how a run ended
+        if ex.undoing is None:  # whatever the phase: a signal is never how a run ended
+            ex.signal = ex.signal or error
     ex.move(Phase.ENDING)
     return None if ex.signal is not None else error
 
