@@ -1,0 +1,30 @@
+"""A trip that does not come to its end undoes all that it has recorded, the last first; one that does undoes nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainspring.model.states import State
+from tests.soak.functions.trips import TRIPS, UNDONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.soak.evidence import Evidence
+
+
+def audit(evidence: Evidence) -> Iterator[str]:
+    for run in evidence.runs.values():
+        if run.workflow not in TRIPS or not run.state.ended:
+            continue
+        labels = [label for label, _, _ in evidence.recorded(run.id)]
+        booked = [label for label in labels if not label.startswith(UNDONE)]
+        undone = [label.removeprefix(UNDONE) for label in labels if label.startswith(UNDONE)]
+        if run.state is State.SUCCEEDED:
+            if undone:
+                yield f"{run.id} has succeeded, and has undone {undone}"
+        elif evidence.stopped(run) == "terminate":
+            continue  # who terminates a run wants nothing undone
+        elif undone != booked[::-1]:
+            steps = "\n".join(f"  {step}" for step in evidence.steps[run.id])
+            yield f"{run.id} ended {run.state} ({run.reason}) after {booked} and has undone {undone}\n{steps}"
