@@ -86,7 +86,9 @@ class Load:
         """Start nothing more. What is under way, a conversation for example, is brought to its end."""
         self._stopping.set()
         while self._tasks:
-            await asyncio.wait(self._tasks)
+            done, _ = await asyncio.wait(self._tasks)
+            for task in done:
+                task.result()
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -302,18 +304,18 @@ class Load:
             await self._ask_for(jobs.keyed, key, "debounce", debounce=Debounce(key, wait=0.4, max_wait=2))
             await asyncio.sleep(self._chance.uniform(0, 0.3))
 
-    async def _ask_for(self, function: Any, key: str, mode: str, **options: Any) -> None:
+    async def _ask_for(self, function: Any, named: str, mode: str, **options: Any) -> None:
         """Ask for a run with a key, once: the library may make it, change it or refuse."""
         value = next(self._serial)
-        self._ledger.write("tries", "", "keyed", key=key, mode=mode, value=value)
+        self._ledger.write("tries", "", "keyed", key=named, mode=mode, value=value)
         try:
             handle = await function.options(**options).start(value)
         except Conflict:
-            self._ledger.write("rejected", "", "keyed", key=key, mode=mode, value=value)
+            self._ledger.write("rejected", "", "keyed", key=named, mode=mode, value=value)
         except StoreError:
             self.refused += 1
         else:
-            self._promised("keyed", handle.id, key=key, mode=mode, value=value, created=handle.created)
+            self._promised("keyed", handle.id, key=named, mode=mode, value=value, created=handle.created)
 
     # -- functions and transactions ------------------------------------------------------------------------------------
     async def _chain(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from psycopg.conninfo import conninfo_to_dict
 
@@ -58,7 +58,7 @@ class Proxy:
         assert self._silent is not None
         self._loop.call_soon_threadsafe(self._silent.set)
 
-    def _do[T](self, work: Coroutine[object, object, T]) -> T:
+    def _do(self, work: Coroutine[Any, Any, int]) -> int:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     async def _open(self) -> int:

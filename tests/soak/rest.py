@@ -139,5 +139,3 @@ async def exported_and_loaded(store: Store, folder: Path) -> list[str]:
         for before, after in zip(lines, again, strict=False)
         if json.loads(before) != json.loads(after)
     ][:5] + ([f"{len(lines)} lines were exported and {len(again)} after loading"] if len(lines) != len(again) else [])
-
-

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from tests.soak.clocks import Clock
     from tests.soak.evidence import Evidence
+    from tests.soak.rig import Rig
 
 _PAUSE = (0.1, 0.9)
 _SHOWN = 5
@@ -71,7 +72,9 @@ class Outcome:
             lines += [f"  {finding}" for finding in findings[:_SHOWN]]
         if self.findings:
             lines.append(f"The ledger, the database and what the processes said are in {self.folder}. To see it again:")
-            lines.append(f'  make soak MINUTES={self.seconds / 60:.1f} ARGS="--database {self.database} --seed {self.seed}"')
+            lines.append(
+                f'  make soak MINUTES={self.seconds / 60:.1f} ARGS="--database {self.database} --seed {self.seed}"'
+            )
         else:
             lines.append("  no promise broken")
         return "\n".join(lines)
@@ -117,9 +120,9 @@ class Soak:
         os.environ.update(self._environment)  # the load imports the app that the workers execute, and must see the same
         os.environ[VARIABLE] = str(self._folder / "ledger")
         from tests.soak.app import app  # noqa: PLC0415  (it reads the environment)
-        from tests.soak.rig import Rig  # noqa: PLC0415
+        from tests.soak import rig as rigs  # noqa: PLC0415
 
-        rig = Rig(self._folder, self._worker_url, self._url, self._seed, self._size, self._environment, self._clocks)
+        rig = rigs.Rig(self._folder, self._worker_url, self._url, self._seed, self._size, self._environment, self._clocks)
         rig.create_tables(self._databases)
         rig.disturb_with(self._server, self._proxy)
         try:
@@ -204,16 +207,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--database", choices=["sqlite", "postgres"], default="sqlite")
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=int(time.time()), help="which load and faults, not when exactly they come")
+    parser.add_argument(
+        "--seed", type=int, default=int(time.time()), help="which load and faults, not when exactly they come"
+    )
     given = parser.parse_args(arguments)
     logging.getLogger("mainspring").setLevel(logging.CRITICAL)  # that the database goes away is no news here
     sys.stdout.write(f"{given.database}, seed {given.seed}, {given.minutes:g} minutes\n")
     sys.stdout.flush()
     with contextlib.suppress(ValueError):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the processes are ended as well
-    outcome = asyncio.run(
-        soak(given.database, given.minutes * 60, given.seed, workers=given.workers)
-    )
+    outcome = asyncio.run(soak(given.database, given.minutes * 60, given.seed, workers=given.workers))
     sys.stdout.write(f"{outcome}\n")
     return 1 if outcome.findings else 0
 

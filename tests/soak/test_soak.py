@@ -16,7 +16,19 @@ from tests.support.processes import PROJECT
 def test_a_fleet_under_fire_keeps_every_promise(database: str) -> None:
     """In a process of its own, because the app of the soak reads its environment when it is imported."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.soak.soak", "--database", database, "--minutes", "0.2", "--seed", "7", "--workers", "2"],
+        [
+            sys.executable,
+            "-m",
+            "tests.soak.soak",
+            "--database",
+            database,
+            "--minutes",
+            "0.2",
+            "--seed",
+            "7",
+            "--workers",
+            "2",
+        ],
         cwd=PROJECT,
         capture_output=True,
         text=True,

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 
 def audit(evidence: Evidence) -> Iterator[str]:
     outcomes = {
-        line.run: line
-        for line in evidence.ledger.of("committed", "rolled back", "unknown")
-        if line.label == "joined"
+        line.run: line for line in evidence.ledger.of("committed", "rolled back", "unknown") if line.label == "joined"
     }
     rows = dict(evidence.joined_rows)
     for tried in evidence.ledger.of("tries"):

@@ -18,8 +18,8 @@ def audit(evidence: Evidence) -> Iterator[str]:
         if line.run in evidence.runs:
             yield from _listener(evidence, line.run, line.more["counts"])
     for run in evidence.succeeded:
-        operations = evidence.operations(run)
-        for count, received in mail_of(evidence.output(run.id), operations):
+        program = evidence.operations(run)
+        for count, received in mail_of(evidence.output(run.id), program) if program else ():
             if received != list(range(count)):
                 yield f"{run.id} sent itself {count} messages and received {received}"
 

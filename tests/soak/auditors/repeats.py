@@ -73,4 +73,6 @@ def _within_a_claim(run: str, lines: list[Line]) -> Iterator[str]:
 
 def _is_transaction(line: Line) -> bool:
     """One may be rolled back after its function has ended, for the sake of others, and is then made again."""
-    return bool(line.more.get("transaction")) or line.label.startswith(("link", "send", "~")) or line.label in TRANSACTIONS
+    return (
+        bool(line.more.get("transaction")) or line.label.startswith(("link", "send", "~")) or line.label in TRANSACTIONS
+    )
