@@ -43,12 +43,13 @@ ROLLED_BACK = {"40001", "40P01"}  # serialization failure, deadlock
 _COMMIT = Statement(b"COMMIT", ())
 
 
-_RELEASE = Statement(b"SELECT pg_advisory_unlock_all(), pg_my_temp_schema() <> 0 OR current_user <> $1", ("user",))
+_RELEASE = Statement(b"SELECT pg_advisory_unlock_all(), current_user <> $1 OR pg_my_temp_schema() <> 0", ("user",))
 """Goes with COMMIT, behind it: nobody is to wait for the locks of a session that is idle. The rest is whether it has another role, or had
 temporary tables, which statements that are prepared may name."""
-_AFRESH = b"RESET ALL; CLOSE ALL; UNLISTEN *; "
+_AFRESH = b"RESET ALL; UNLISTEN *; "
 """Goes with BEGIN, before it. What a function sets, by whatever statement or trigger, must not reach the next one; to ask the session whether
-there is something would take longer, and DISCARD ALL would also forget what is prepared."""
+there is something would take longer, and DISCARD ALL would also forget what is prepared. Nothing in here takes a snapshot: the
+isolation level can still be chosen."""
 RESET = b"""
   SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *;
   SELECT pg_advisory_unlock_all(),
@@ -70,10 +71,12 @@ class Lent(psycopg.Connection[tuple[Any, ...]]):
     """Whether such a transaction is open."""
     dirty = False
     """Whether the session has to be reset before it is idle."""
+    fresh = True
+    """Whether it was reset since it was used, or never was."""
 
     def reset(self) -> bool:
         """Have nothing stay of what a function did to the session. False: something does."""
-        self.dirty = False
+        self.dirty, self.fresh = False, True
         self.wire.send(RESET)
         return not any(left for rows in self.wire.answer() for *_, left in rows)
 
@@ -91,13 +94,26 @@ class Lent(psycopg.Connection[tuple[Any, ...]]):
 class PostgresSession:
     """An open transaction on one connection, of which a function may have been given the connection itself."""
 
-    def __init__(self, connection: Sync | Async, joined: Joined, wrapped: Wrapped | None = None) -> None:
+    def __init__(self, connection: Sync | Async, join: Callable[[], Joined], wrapped: Wrapped | None = None) -> None:
         self._db = connection
         self._wrapped = wrapped
         self._over = False
-        self.joined = joined
+        self._join = join
+        self._joined: Joined | None = None
         self.rolled_back = False
         """Whether the database has rolled it back for the sake of others, whatever the function makes of that."""
+
+    @property
+    def joined(self) -> Joined:
+        """Made when first asked for: most transactions are left alone."""
+        if self._joined is None:
+            self._joined = self._join()
+        return self._joined
+
+    @property
+    def joining(self) -> Joining | None:
+        """What was made part of it, if anything was."""
+        return self._joined.joining if self._joined is not None else None
 
     def make(self, work: Callable[[PostgresSession], T], isolation: str | None) -> T:
         """Begin, do the work, and commit or roll back, blocking."""
@@ -156,8 +172,8 @@ class TxSession(PostgresSession):
 
     _db: Lent
 
-    def __init__(self, connection: Lent, joining: Joining, dialect: Dialect) -> None:
-        super().__init__(connection, Joined(joining, inside, tongue=_TxWords(self, connection, dialect)))
+    def __init__(self, connection: Lent, joining: Callable[[], Joining], dialect: Dialect) -> None:
+        super().__init__(connection, lambda: Joined(joining(), inside, tongue=_TxWords(self, connection, dialect)))
         self._sql = dialect
         self._wire = connection.wire
         self._begun = False
@@ -167,6 +183,7 @@ class TxSession(PostgresSession):
     def make(self, work: Callable[[PostgresSession], T], isolation: str | None) -> T:
         wire, connection = self._wire, self._db
         wire.make_sure()
+        connection.fresh = False
         wire.send(_AFRESH + (f"BEGIN ISOLATION LEVEL {isolation}".encode() if isolation else b"BEGIN"))
         connection.held = True
         try:
@@ -204,7 +221,7 @@ class TxSession(PostgresSession):
     def record(self, write: Write, now: int) -> State | None:
         """Record it and commit, in one round trip: where the record is refused, the database does not get to COMMIT."""
         self.begun()
-        alone = write.mood is None and not self.joined.joining.born
+        alone = write.mood is None and (self.joining is None or not self.joining.born)
         if not (alone and self._wire.sure and self._wire.speaks_unicode):
             return super().record(write, now)
         values = dict(zip(sql.STEP_COLUMNS, sql.step_values(write.step), strict=True), owner=write.owner)

@@ -64,7 +64,7 @@ class PostgresTransactions:
 
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
         _refuse_sqlite(wants)
-        with self._lent() as connection:
+        with self._lent(fresh=wants is not Wants.TX) as connection:
             session = self._session(connection, wants)
             try:
                 answer = session.make(work, isolation)
@@ -72,26 +72,28 @@ class PostgresTransactions:
                 raise self._judged(error, session, closed=connection.closed) from error
             finally:
                 session.end()
-        if session.joined.joining.missed:
-            self._look_again(session.joined.joining)
-        self._told(session.joined)
+        joining = session.joining
+        if joining is not None:
+            if joining.missed:
+                self._look_again(joining)
+            self._told(joining)
         return answer
 
     def _session(self, connection: Lent, wants: Wants) -> PostgresSession:
-        joining = self._joining(self._origin)
         if wants is Wants.TX:
-            return TxSession(connection, joining, self._sql)
+            return TxSession(connection, self._own_joining, self._sql)
         connection.wire.sure, connection.dirty = False, True
         wrapped = alchemy.wrap("postgresql+psycopg://", connection) if wants.name.startswith("SA") else None
-        return PostgresSession(connection, Joined(joining, inside, tongue=Words(connection, self._sql)), wrapped)
+        tongue = Words(connection, self._sql)
+        return PostgresSession(connection, lambda: Joined(self._own_joining(), inside, tongue=tongue), wrapped)
 
     async def atransact(
         self, work: Callable[[Session], Awaitable[T]], wants: Wants = Wants.PSYCOPG_ASYNC, isolation: str | None = None
     ) -> T:
         _refuse_sqlite(wants)
         async with self._lent_async() as connection:
-            joined = Joined(self._joining(self._origin), inside, async_tongue=AsyncWords(connection, self._sql))
-            session = PostgresSession(connection, joined)
+            joined = Joined(self._own_joining(), inside, async_tongue=AsyncWords(connection, self._sql))
+            session = PostgresSession(connection, lambda: joined)
             try:
                 await connection.set_isolation_level(LEVELS[isolation] if isolation else None)
                 async with connection.transaction():
@@ -100,7 +102,7 @@ class PostgresTransactions:
                 raise self._judged(error, session, closed=connection.closed) from error
         if joined.joining.missed:
             await asyncio.to_thread(self._look_again, joined.joining)
-        self._told(joined)
+        self._told(joined.joining)
         return answer
 
     def store_id(self) -> str:
@@ -143,13 +145,16 @@ class PostgresTransactions:
     def _joining(self, origin: str) -> Joining:
         return Joining(TEXTS, self._sql.channel, origin if self.notify else "")
 
-    def _told(self, joined: Joined) -> None:
-        if joined.joining.news:
-            self._tell(joined.joining.signal())
+    def _own_joining(self) -> Joining:
+        return self._joining(self._origin)
+
+    def _told(self, joining: Joining) -> None:
+        if joining.news:
+            self._tell(joining.signal())
 
     def _look_again(self, joining: Joining) -> None:
         """Wake what a committed transaction could not find because its snapshot was too old for it."""
-        again = self._joining(self._origin)
+        again = self._own_joining()
         again.ended, again.said = joining.ended, joining.said
         try:
             self.transact(lambda session: session.joined.do(again.look_again(joining.at)), isolation="read committed")
@@ -171,14 +176,17 @@ class PostgresTransactions:
         return error
 
     @contextlib.contextmanager
-    def _lent(self) -> Generator[Lent]:
+    def _lent(self, *, fresh: bool) -> Generator[Lent]:
+        """A connection for a function. One that is given the connection itself needs a `fresh` one; for a `Tx`, BEGIN sees to that."""
         with self._lock:
             if self._process != os.getpid():
                 _ABANDONED.extend(self._idle)
                 self._idle, self._process = [], os.getpid()
             connection = self._idle.pop() if self._idle else None
         # One that the server closed meanwhile, as it does when it is restarted, must not be found out by the function.
-        if connection is not None and (connection.closed or connection.wire.stale()):
+        if connection is not None and (
+            connection.closed or connection.wire.stale() or (fresh and not connection.fresh and not _reset(connection))
+        ):
             connection.close()
             connection = None
         if connection is None:

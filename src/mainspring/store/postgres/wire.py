@@ -120,7 +120,7 @@ class Wire:
         for result in results:
             if result.status not in _ANSWERS:
                 raise error_from_result(result)
-        return [self._rows(result) for result in results]
+        return [self._rows(result) if result.ntuples else [] for result in results]
 
     def _rows(self, result: pq.abc.PGresult) -> list[Row]:
         self._transformer.set_pgresult(result)
