@@ -99,8 +99,8 @@ class Operators:
     async def _trigger(self) -> None:
         schedule = self._schedule()
         self._ledger.write("tries", label="trigger", schedule=schedule)
-        tick = await app.schedules.trigger(schedule)
-        self._ledger.write("triggered", tick.run or "", schedule, request=tick.request)
+        handle = await app.schedules.trigger(schedule)
+        self._ledger.write("triggered", handle.id, schedule)
 
     async def _skip(self) -> None:
         await app.schedules.skip(self._schedule())

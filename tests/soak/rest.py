@@ -134,8 +134,7 @@ async def exported_and_loaded(store: Store, folder: Path) -> list[str]:
         again = await other.runs.export(*chosen)
     finally:
         await asyncio.to_thread(other.close)
-    return [
-        f"export and load differ:\n  {before}\n  {after}"
-        for before, after in zip(lines, again, strict=False)
-        if json.loads(before) != json.loads(after)
-    ][:5] + ([f"{len(lines)} lines were exported and {len(again)} after loading"] if len(lines) != len(again) else [])
+    before, after = sorted(lines), sorted(again)
+    return [f"lost or changed by export and load: {line}" for line in before if line not in set(after)][:5] + [
+        f"made or changed by export and load: {line}" for line in after if line not in set(before)
+    ][:5]

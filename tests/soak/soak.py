@@ -116,7 +116,6 @@ class Soak:
 
     async def run(self, seconds: float) -> Outcome:
         """Keep the fleet busy and in trouble for so long, let it come to rest, and audit it."""
-        began = time.monotonic()
         os.environ.update(self._environment)  # the load imports the app that the workers execute, and must see the same
         os.environ[VARIABLE] = str(self._folder / "ledger")
         from tests.soak.app import app  # noqa: PLC0415  (it reads the environment)
@@ -128,15 +127,16 @@ class Soak:
         try:
             with rig.workers.fleet:
                 await rig.begin()
+                began = time.monotonic()
                 await self._under_fire(rig, began + seconds)
                 await self._at_rest(rig)
                 await rig.end()
                 self._audit(rig.evidence(self._databases))
                 self._count(rig)
+                self.outcome.seconds = time.monotonic() - began
         finally:
             await asyncio.to_thread(app.close)
             rig.close()
-        self.outcome.seconds = time.monotonic() - began
         return self.outcome
 
     async def _under_fire(self, rig: Rig, until: float) -> None:
