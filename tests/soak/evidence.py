@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from mainspring.model.states import State
 from mainspring.store.schedules import ScheduleFilter, TickFilter
 from tests.soak.functions.programs import PROGRAMS
@@ -98,6 +100,23 @@ class Evidence:
         """The program of a run that carries one out."""
         found: list[Any] = json.loads(run.input)["operations"] if run.workflow in PROGRAMS else []
         return found
+
+    def story(self, run: str) -> str:
+        """All that there is about a run: its row, its records, its effects, and what was done to processes and database meanwhile."""
+        row = self.runs.get(run)
+        effects = self.ledger.by_run.get(run, [])
+        lines = [f"  {row}", *(f"  {step}" for step in self.steps.get(run, ()))]
+        if effects:
+            first, last = effects[0].at - 2, effects[-1].at + 5
+            about = [line for line in self.ledger.lines if first <= line.at <= last and (line.run in {run, ""})]
+            lines += [str(line) for line in about if line.what != "tries"][:60]
+        return "\n".join(lines)
+
+    def keep(self) -> None:
+        """Write all rows into the folder, one JSON object each: the database may not outlive the soak."""
+        with (self.folder / "rows.jsonl").open("w") as file:
+            for rows in (self.runs.values(), *self.steps.values(), self.schedules.values(), *self.ticks.values()):
+                file.writelines(f"{type(row).__name__} {msgspec.json.encode(row).decode()}\n" for row in rows)
 
     @property
     def succeeded(self) -> list[Run]:

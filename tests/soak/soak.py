@@ -131,8 +131,11 @@ class Soak:
                 await self._under_fire(rig, began + seconds)
                 await self._at_rest(rig)
                 await rig.end()
-                self._audit(rig.evidence(self._databases))
+                evidence = rig.evidence(self._databases)
+                self._audit(evidence)
                 self._count(rig)
+                if self.outcome.findings:
+                    evidence.keep()
                 self.outcome.seconds = time.monotonic() - began
         finally:
             await asyncio.to_thread(app.close)

@@ -26,5 +26,6 @@ def audit(evidence: Evidence) -> Iterator[str]:
         elif evidence.stopped(run) == "terminate":
             continue  # who terminates a run wants nothing undone
         elif undone != booked[::-1]:
-            steps = "\n".join(f"  {step}" for step in evidence.steps[run.id])
-            yield f"{run.id} ended {run.state} ({run.reason}) after {booked} and has undone {undone}\n{steps}"
+            yield (
+                f"{run.id} ended {run.state} ({run.reason}) after {booked} and has undone {undone}\n{evidence.story(run.id)}"
+            )

@@ -27,8 +27,7 @@ def audit(evidence: Evidence) -> Iterator[str]:
         if not run.state.ended:
             yield f"run {run.id} of {run.workflow} is {run.state}, due {run.due}, owner {run.owner}: {run.stranded}"
         elif run.state not in _allowed(evidence, run):
-            lines = "\n".join(str(line) for line in evidence.ledger.by_run.get(run.id, ())[-6:])
-            yield f"run {run.id} of {run.workflow} ended {run.state}: {run.reason} {_error(run)}\n{lines}"
+            yield f"run {run.id} of {run.workflow} ended {run.state}: {run.reason} {_error(run)}\n{evidence.story(run.id)}"
 
 
 def _allowed(evidence: Evidence, run: Run) -> set[State]:

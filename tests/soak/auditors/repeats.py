@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from tests.soak.functions.transactions import TRANSACTIONS
 from tests.soak.ledger import BEGIN, END
 
 if TYPE_CHECKING:
@@ -31,9 +30,8 @@ def audit(evidence: Evidence) -> Iterator[str]:
         for line in lines:
             if line.what == BEGIN and line.generation == row.generation:
                 begun[line.label].append(line)
-        yield from _recorded(evidence, run, begun)
-        yield from _witnessed(run, lines)
-        yield from _within_a_claim(run, lines)
+        for finding in (*_recorded(evidence, run, begun), *_witnessed(run, lines), *_within_a_claim(run, lines)):
+            yield f"{finding}\n{evidence.story(run)}"
 
 
 def _recorded(evidence: Evidence, run: str, begun: dict[str, list[Line]]) -> Iterator[str]:
@@ -65,14 +63,12 @@ def _within_a_claim(run: str, lines: list[Line]) -> Iterator[str]:
     ended: dict[tuple[str, int, int], Line] = {}
     for line in lines:
         key = (line.label, line.epoch, line.generation)
-        if line.what == END and line.more.get("kind") != "transaction":
+        if line.what == END:
             ended[key] = line
         elif line.what == BEGIN and key in ended and not _is_transaction(line):
             yield f"{run}: {line.label} succeeded and was executed again under the same claim\n{ended[key]}\n{line}"
 
 
 def _is_transaction(line: Line) -> bool:
-    """One may be rolled back after its function has ended, for the sake of others, and is then made again."""
-    return (
-        bool(line.more.get("transaction")) or line.label.startswith(("link", "send", "~")) or line.label in TRANSACTIONS
-    )
+    """One may be rolled back after its function has ended, for the sake of others, and is then executed again."""
+    return bool(line.more.get("transaction"))

@@ -85,7 +85,7 @@ async def sender_by_steps(name: str, to: str, pairs: int) -> None:
 
 
 def _send_in(tx: Tx, name: str, to: str, number: int) -> None:
-    with effect(f"send {number}") as outcome:
+    with effect(f"send {number}", transaction=True) as outcome:
         tx.execute(INSERT, (run.id, f"send {number}", outcome))
         app.send.sync(to, POST, [name, number])
 

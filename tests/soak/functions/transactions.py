@@ -25,7 +25,7 @@ OTHER_SERVER = os.environ.get("SOAK_OTHER_SERVER", "postgresql://nobody@/nothing
 
 
 def _insert(tx: Tx, label: str, before: str, fails: int) -> str:
-    with effect(label, before) as outcome:
+    with effect(label, before, transaction=True) as outcome:
         tx.execute(INSERT, (run.id, label, outcome))
         fail_if_planned(outcome, fails)
         return outcome
@@ -65,7 +65,7 @@ if KIND == "postgres":
         connection: psycopg.AsyncConnection[Any], label: str, before: str = "", fails: int = 0
     ) -> str:
         """A row in the app's own database, by a connection that is awaited."""
-        with effect(label, before) as outcome:
+        with effect(label, before, transaction=True) as outcome:
             await connection.execute(
                 f"INSERT INTO {TABLE} (run, label, token) VALUES (%s, %s, %s)".encode(), (run.id, label, outcome)
             )
@@ -80,7 +80,7 @@ if KIND == "postgres":
 def link(tx: Tx, chain: str, number: int, length: int) -> None:
     """Link `number` of a chain: it is there if, and only if, the next one is scheduled."""
     label = f"link {number}"
-    with effect(label) as outcome:
+    with effect(label, transaction=True) as outcome:
         tx.execute(INSERT, (chain, label, outcome))
         if number + 1 < length:
             app.run_after.sync(0.2 * (number % 3), link.bind(chain, number + 1, length))
@@ -90,7 +90,7 @@ def link(tx: Tx, chain: str, number: int, length: int) -> None:
 def link_in_file(tx: Tx, chain: str, number: int, length: int) -> None:
     """The same in another database."""
     label = f"link {number}"
-    with effect(label) as outcome:
+    with effect(label, transaction=True) as outcome:
         tx.execute(INSERT, (chain, label, outcome))
         if number + 1 < length:
             app.run_after.sync(0.1, link_in_file.bind(chain, number + 1, length))

@@ -28,7 +28,7 @@ def undo_retried(label: str) -> str:
 
 @app.transaction
 def undo_transaction(tx: Tx, label: str) -> str:
-    with effect(UNDONE + label) as outcome:
+    with effect(UNDONE + label, transaction=True) as outcome:
         tx.execute(INSERT, (run.id, UNDONE + label, outcome))
         return outcome
 
