@@ -100,7 +100,7 @@ class Operators:
         schedule = self._schedule()
         self._ledger.write("tries", label="trigger", schedule=schedule)
         handle = await app.schedules.trigger(schedule)
-        self._ledger.write("triggered", handle.id, schedule)
+        self._ledger.write("triggered", handle.id if handle else "", schedule)
 
     async def _skip(self) -> None:
         await app.schedules.skip(self._schedule())

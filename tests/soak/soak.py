@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tests.soak.evidence import Evidence
     from tests.soak.rig import Rig
 
-_PAUSE = (0.1, 0.9)
+_PAUSE = (0.2, 2.0)
 _SHOWN = 5
 _DRAIN = 150.0
 
@@ -186,7 +186,7 @@ class Soak:
         self.outcome.add("keys and limits in the rows, at any moment", rig.watcher.findings)
 
 
-async def soak(database: str, seconds: float, seed: int, *, workers: int = 4, fsync: bool = True) -> Outcome:
+async def soak(database: str, seconds: float, seed: int, *, workers: int = 3, fsync: bool = True) -> Outcome:
     """Soak one kind of database."""
     folder = Path(tempfile.mkdtemp(prefix=f"mainspring-soak-{database}-"))
     try:
@@ -209,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--database", choices=["sqlite", "postgres"], default="sqlite")
-    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=3)
     parser.add_argument(
         "--seed", type=int, default=int(time.time()), help="which load and faults, not when exactly they come"
     )
