@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from mainspring import App, Retry
+from mainspring import App
 from mainspring import run as mainspring_run
 
 if TYPE_CHECKING:
@@ -225,10 +225,20 @@ def test_what_should_not_be_so_is_found_and_says_what_helps(
 
 
 @pytest.mark.parametrize("command", ["doctor", "db check"])
+def test_a_step_that_the_code_gave_up_between_two_attempts_is_well(
+    mainspring: Mainspring, store_url: str, command: str
+) -> None:
+    mainspring("db", "migrate", "--url", store_url)
+    change(store_url, [run("fine", "succeeded", completed="2"), step("fine", due="5")])
+    result = mainspring(*command.split(), "--url", store_url)
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("command", ["doctor", "db check"])
 async def test_a_database_after_much_work_is_well(
     mainspring: Mainspring, client: App, store_url: str, command: str
 ) -> None:
-    """Runs that sleep, wait for others and for messages, were cancelled, have failed and have given up a step between two attempts: all of that is as it should be."""
+    """Runs that sleep, wait for others and for messages, were cancelled and have failed: all of that is as it should be."""
 
     @client.workflow(name="waits")
     async def waits(how: str) -> None:
@@ -240,18 +250,8 @@ async def test_a_database_after_much_work_is_well(
             await waits("sleep")
         elif how == "fail":
             raise ValueError(how)
-        elif how == "race":
-            tasks = [asyncio.ensure_future(never()), asyncio.ensure_future(mainspring_run.sleep(0.01))]
-            _, late = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in late:
-                task.cancel()
-
-    @client.step(name="never", retry=Retry(2, first=3_600))
-    async def never() -> None:
-        raise ValueError("never")
 
     async with client:
-        await waits("race")
         handles = [await waits.start(how) for how in ("sleep", "message", "child", "fail", "sleep")]
         await handles[-1].cancel()
         await waits("done")
