@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import glob
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _LIBRARIES = "/usr/lib/*/faketime/libfaketimeMT.so.1"
 

@@ -42,6 +42,7 @@ class Faults:
         url: str,
         seed: int,
         ledger: Writer,
+        *,
         clocks: Sequence[Clock],
         server: PostgresServer | None = None,
         proxy: Proxy | None = None,

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import random
 import sqlite3
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -212,7 +213,7 @@ class Load:
         if kind == "client":
             for number in range(count):
                 value = [name, number]
-                await self._insist(lambda value=value: app.send(to, talk.POST, value, key=f"{name}.{value[1]}"))
+                await self._insist(partial(app.send, to, talk.POST, value, key=f"{name}.{number}"))
         elif kind == "joined":
             for number in range(count):
                 await self._send_joined(name, to, number)
@@ -271,7 +272,7 @@ class Load:
 
         async def follow() -> None:
             async for value in app.read_stream(reporter, talk.LINES, len(read)):
-                read.append(value)
+                read.append(value)  # noqa: PERF401  (what was read before an error is not read again)
 
         await self._insist(follow)
         self._ledger.write("read", reporter, talk.LINES, values=read, count=count)
@@ -287,7 +288,7 @@ class Load:
             if queue == "retried":
                 await self._start("job", jobs.job_retried, self._chance.randint(0, 3), **options)
                 continue
-            kinds = [jobs.job, jobs.job_blocking]
+            kinds: list[Any] = [jobs.job, jobs.job_blocking]
             if queue in {"three", "serial", "tenants"}:
                 kinds.append(jobs.job_in_two_parts)
             await self._start("job", self._chance.choice(kinds), self._chance.choice([0.01, 0.05, 0.2, 0.5]), **options)

@@ -1,5 +1,6 @@
 """Random programs for `functions/programs.py`, and what must be recorded of a run that has carried one out."""
 
+# ruff: noqa: ARG002  (all kinds of operations are made by calls of one shape)
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

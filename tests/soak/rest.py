@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mainspring import App, Settings
@@ -97,13 +98,17 @@ async def all_slots_are_free(workers: Workers, ledger: Path) -> list[str]:
             chosen = options | ({"partition": partitions[number % len(partitions)]} if partitions else {})
             handles.append(await function.options(id=f"probe-{name}-{number}", **chosen).start(name))
         ids = {handle.id for handle in handles}
-        if not await _until(lambda ids=ids: ids <= _begun(ledger), _SLOTS_WITHIN):
+        if not await _until(partial(_all_begun, ids, ledger), _SLOTS_WITHIN):
             missing = sorted(ids - _begun(ledger))
             findings.append(f"{len(missing)} of {count} slots of {name} are missing: {missing[:5]} did not begin")
             workers.fleet.print_stacks()
         workers.fleet.open_gate(name)
         await asyncio.gather(*(handle.result() for handle in handles))
     return findings
+
+
+def _all_begun(runs: set[str], ledger: Path) -> bool:
+    return runs <= _begun(ledger)
 
 
 def _begun(ledger: Path) -> set[str]:

@@ -41,6 +41,7 @@ class Rig:
         worker_url: str,
         url: str,
         seed: int,
+        *,
         size: int,
         environment: dict[str, str],
         clocks: Sequence[Clock],
@@ -52,14 +53,14 @@ class Rig:
         self._kind = environment["SOAK_KIND"]
         self.ledger = folder / "ledger"
         self._writer = Writer(self.ledger)
-        self.workers = Workers(folder, worker_url, size, self._writer, dict(environment), clocks)
+        self.workers = Workers(folder, worker_url, size, self._writer, more=dict(environment), clocks=clocks)
         self.store = open_store(url, Settings())
         self.store.open()
         app.runtime.url, app.runtime.settings = url, Settings(work=False)
         self.watcher = Watcher(url)
         self.load = Load(url, seed, self._writer, lambda: self.watcher.backlog)
         self.operators = Operators(seed, self._writer, self.load)
-        self.faults = Faults(self.workers, url, seed, self._writer, clocks)
+        self.faults = Faults(self.workers, url, seed, self._writer, clocks=clocks)
 
     def create_tables(self, databases: Sequence[str]) -> None:
         """The tables of the user's: one in each database, and that of joined transactions in the app's."""
@@ -71,7 +72,9 @@ class Rig:
                 db.execute(CREATE_JOINED)
 
     def disturb_with(self, server: PostgresServer | None, proxy: Proxy | None) -> None:
-        self.faults = Faults(self.workers, self._url, self._seed, self._writer, self._clocks, server, proxy)
+        self.faults = Faults(
+            self.workers, self._url, self._seed, self._writer, clocks=self._clocks, server=server, proxy=proxy
+        )
 
     async def begin(self) -> None:
         self.workers.fill()
@@ -79,15 +82,20 @@ class Rig:
         self.watcher.start()
         self.load.begin()
 
-    async def come_to_rest(self) -> None:
+    async def come_to_rest(self) -> list[str]:
         """Cease all faults, bring the load to its end, and let those end that wait for what the soak alone can say."""
         await asyncio.to_thread(self.faults.cease)
         await self._insist(self.operators.resume_queues)
         await self._insist(self.operators.pause_all)
-        await asyncio.wait_for(self.load.stop(), _REST_WITHIN)
+        findings: list[str] = []
+        try:
+            await asyncio.wait_for(self.load.stop(), _REST_WITHIN)
+        except TimeoutError:
+            findings.append(f"calls of the client were not answered within {_REST_WITHIN:g} s")
         for run in await asyncio.to_thread(lambda: [*all_runs(self.store)]):
             if run.workflow == "nobody_writes" and not run.state.ended:
                 await app.send(run.id, "at last", "the end", key="the end")
+        return findings
 
     async def _insist(self, work: object) -> None:
         deadline = time.monotonic() + _REST_WITHIN

@@ -19,6 +19,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _PAUSE = (0.2, 2.0)
 _SHOWN = 5
 _DRAIN = 150.0
+_TELL_EVERY = 60.0
 
 
 @dataclass
@@ -118,10 +120,18 @@ class Soak:
         """Keep the fleet busy and in trouble for so long, let it come to rest, and audit it."""
         os.environ.update(self._environment)  # the load imports the app that the workers execute, and must see the same
         os.environ[VARIABLE] = str(self._folder / "ledger")
-        from tests.soak.app import app  # noqa: PLC0415  (it reads the environment)
         from tests.soak import rig as rigs  # noqa: PLC0415
+        from tests.soak.app import app  # noqa: PLC0415  (it reads the environment)
 
-        rig = rigs.Rig(self._folder, self._worker_url, self._url, self._seed, self._size, self._environment, self._clocks)
+        rig = rigs.Rig(
+            self._folder,
+            self._worker_url,
+            self._url,
+            self._seed,
+            size=self._size,
+            environment=self._environment,
+            clocks=self._clocks,
+        )
         rig.create_tables(self._databases)
         rig.disturb_with(self._server, self._proxy)
         try:
@@ -143,7 +153,7 @@ class Soak:
         return self.outcome
 
     async def _under_fire(self, rig: Rig, until: float) -> None:
-        began = time.monotonic()
+        began = told = time.monotonic()
         while (now := time.monotonic()) < until:
             await asyncio.sleep(self._chance.uniform(*_PAUSE))
             if rig.workers.version == "old" and now - began > (until - began) / 2:
@@ -151,12 +161,17 @@ class Soak:
             await asyncio.to_thread(rig.faults.one)
             if self._chance.random() < 0.5:
                 await rig.operators.one()
+            if now > told + _TELL_EVERY:
+                told = now
+                self._tell(
+                    f"{now - began:.0f} s: {len(rig.load.started)} starts, {rig.watcher.backlog} runs unfinished"
+                )
 
     async def _at_rest(self, rig: Rig) -> None:
         """No more faults, no more load: everything ends, and then all slots are free."""
         from tests.soak import rest  # noqa: PLC0415
 
-        await rig.come_to_rest()
+        self.outcome.add("the load comes to its end", await rig.come_to_rest())
         left = await rest.drained(rig.store, rig.workers, _DRAIN)
         self.outcome.add("nothing waits that nothing will wake", left)
         self.outcome.add("doctor and db check say ok", [*rest.examined(self._url)])
@@ -168,7 +183,10 @@ class Soak:
         from tests.soak.auditors import AUDITORS  # noqa: PLC0415
 
         for promise, audit in AUDITORS.items():
-            self.outcome.add(promise, [*audit(evidence)])
+            try:
+                self.outcome.add(promise, [*audit(evidence)])
+            except Exception:  # noqa: BLE001  (one auditor that fails must not hide what the others find)
+                self.outcome.add(promise, [f"the auditor itself failed:\n{traceback.format_exc()}"])
         self.outcome.figures = {
             "runs": len(evidence.runs),
             "recorded operations": sum(len(steps) for steps in evidence.steps.values()),
@@ -177,6 +195,10 @@ class Soak:
             "transactions committed": len(evidence.user_rows),
             "recoveries": sum(run.recoveries for run in evidence.runs.values()),
         }
+
+    def _tell(self, text: str) -> None:
+        sys.stdout.write(f"  {text}\n")
+        sys.stdout.flush()
 
     def _count(self, rig: Rig) -> None:
         self.outcome.faults = rig.faults.done

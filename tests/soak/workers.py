@@ -36,7 +36,7 @@ class Workers:
     """A fleet that keeps its size. Everything that becomes of a process is a line in the ledger."""
 
     def __init__(
-        self, folder: Path, url: str, size: int, ledger: Writer, more: dict[str, str], clocks: Sequence[Clock]
+        self, folder: Path, url: str, size: int, ledger: Writer, *, more: dict[str, str], clocks: Sequence[Clock]
     ) -> None:
         self.fleet = _SoakFleet(folder, url, more, clocks)
         self.fleet.quiet = True

@@ -21,8 +21,8 @@ _NEVER = 99
 
 
 def audit(evidence: Evidence) -> Iterator[str]:
-    for run in evidence.promised.keys() - evidence.runs.keys():
-        yield f"run {run} was promised and is not there\n{evidence.promised[run]}"
+    for lost in evidence.promised.keys() - evidence.runs.keys():
+        yield f"run {lost} was promised and is not there\n{evidence.promised[lost]}"
     for run in evidence.runs.values():
         if not run.state.ended:
             yield f"run {run.id} of {run.workflow} is {run.state}, due {run.due}, owner {run.owner}: {run.stranded}"

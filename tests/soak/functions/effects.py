@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 faulthandler.register(signal.SIGUSR1)
 if "FAKETIME_TIMESTAMP_FILE" in os.environ:
     # libfaketime 0.9.10 breaks the absolute sleep that time.sleep makes of monotonic time, and nothing else that is used here.
-    time.sleep = lambda seconds: threading.Event().wait(seconds) and None  # type: ignore[assignment, func-returns-value]
+    def _sleep(seconds: float) -> None:
+        threading.Event().wait(seconds)
+
+    time.sleep = _sleep  # type: ignore[assignment]
 
 KIND = os.environ.get("SOAK_KIND", "sqlite")
 """The database under test."""

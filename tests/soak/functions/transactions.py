@@ -10,7 +10,7 @@ import os
 import time
 from typing import Any
 
-import psycopg
+import psycopg  # noqa: TC002  (arguments are read by their annotations)
 
 from mainspring import Retry, Tx, run
 from mainspring.errors import Interrupted
