@@ -37,10 +37,11 @@ if TYPE_CHECKING:
     from tests.soak.evidence import Evidence
     from tests.soak.rig import Rig
 
-_PAUSE = (0.2, 2.0)
+_PAUSE = (0.3, 3.0)
 _SHOWN = 5
 _DRAIN = 150.0
 _TELL_EVERY = 60.0
+_WORKERS_WITHIN = 20.0
 
 
 @dataclass
@@ -158,6 +159,7 @@ class Soak:
             await asyncio.sleep(self._chance.uniform(*_PAUSE))
             if rig.workers.version == "old" and now - began > (until - began) / 2:
                 rig.workers.version = "new"
+            await asyncio.to_thread(rig.workers.wait_for_most, _WORKERS_WITHIN)
             await asyncio.to_thread(rig.faults.one)
             if self._chance.random() < 0.5:
                 await rig.operators.one()

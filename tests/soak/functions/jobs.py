@@ -140,7 +140,7 @@ async def tick_job_sleeping(spread: float) -> str:
 
 @app.workflow
 async def tick_job_failing() -> str:
-    """Fails at every seventh second: the schedule pauses."""
+    """Fails at every seventh second that it comes to: the schedule pauses."""
     tick = run.tick
     assert tick is not None
     outcome = await act("work")
@@ -167,18 +167,18 @@ def _every(seconds: int, jitter: float = 0) -> Spec:
 
 
 SCHEDULES: dict[str, tuple[Any, Spec, Policy]] = {
-    "skip": (tick_job.bind(1.8), _every(1), Policy(Overlap.SKIP, catchup=None)),
-    "buffer-one": (tick_job_blocking.bind(1.8), _every(1), Policy(Overlap.BUFFER_ONE, catchup=None)),
-    "buffer-all": (tick_job.bind(2.5), _every(2), Policy(Overlap.BUFFER_ALL, catchup="10s", buffer_limit=20)),
-    "cancel-other": (tick_job_sleeping.bind(2.5), _every(1), Policy(Overlap.CANCEL_OTHER, catchup=None)),
-    "terminate-other": (tick_job_sleeping.bind(2.5), _every(1), Policy(Overlap.TERMINATE_OTHER, catchup=None)),
-    "allow-all": (tick_job_sleeping.bind(2.5), _every(1), Policy(Overlap.ALLOW_ALL, catchup=None)),
-    "allow-two": (tick_job_blocking.bind(2.5), _every(1), Policy(Overlap.ALLOW_ALL, catchup=None, max_running=2)),
-    "jittered": (tick_job.bind(0.3), _every(3, jitter=2), Policy(Overlap.BUFFER_ALL, catchup=None)),
-    "coalesced": (tick_job.bind(0.3), _every(1), Policy(Overlap.ALLOW_ALL, catchup=None, coalesce=True)),
-    "failing": (tick_job_failing.bind(), _every(1), Policy(Overlap.SKIP, catchup=None, pause_on_failure=True)),
-    "queued": (tick_job.options(queue="three").bind(0.3), _every(2), Policy(Overlap.ALLOW_ALL, catchup=None)),
-    "limited": (tick_job.bind(0.1), _every(1), Policy(Overlap.ALLOW_ALL, catchup=None, limit=25)),
+    "skip": (tick_job.bind(1.8), _every(3), Policy(Overlap.SKIP, catchup=None)),
+    "buffer-one": (tick_job_blocking.bind(1.8), _every(3), Policy(Overlap.BUFFER_ONE, catchup=None)),
+    "buffer-all": (tick_job.bind(2.5), _every(4), Policy(Overlap.BUFFER_ALL, catchup="10s", buffer_limit=20)),
+    "cancel-other": (tick_job_sleeping.bind(2.5), _every(3), Policy(Overlap.CANCEL_OTHER, catchup=None)),
+    "terminate-other": (tick_job_sleeping.bind(2.5), _every(3), Policy(Overlap.TERMINATE_OTHER, catchup=None)),
+    "allow-all": (tick_job_sleeping.bind(2.5), _every(3), Policy(Overlap.ALLOW_ALL, catchup=None)),
+    "allow-two": (tick_job_blocking.bind(2.5), _every(3), Policy(Overlap.ALLOW_ALL, catchup=None, max_running=2)),
+    "jittered": (tick_job.bind(0.3), _every(5, jitter=3), Policy(Overlap.BUFFER_ALL, catchup=None)),
+    "coalesced": (tick_job.bind(0.3), _every(3), Policy(Overlap.ALLOW_ALL, catchup=None, coalesce=True)),
+    "failing": (tick_job_failing.bind(), _every(3), Policy(Overlap.SKIP, catchup=None, pause_on_failure=True)),
+    "queued": (tick_job.options(queue="three").bind(0.3), _every(4), Policy(Overlap.ALLOW_ALL, catchup=None)),
+    "limited": (tick_job.bind(0.1), _every(3), Policy(Overlap.ALLOW_ALL, catchup=None, limit=25)),
 }
 """Declared by the code; operators pause, trigger and backfill them."""
 for _id, (_call, _spec, _policy) in SCHEDULES.items():
