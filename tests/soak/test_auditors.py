@@ -62,7 +62,8 @@ class Forged:
             "scheduled_by",
             "stranded",
         )
-        self.runs[run_id] = Run(**(dict.fromkeys(empty) | values | more))
+        known: dict[str, Any] = dict.fromkeys(empty)
+        self.runs[run_id] = Run(**(known | values | more))
         self.steps.setdefault(run_id, [])
 
     def effect(self, run: str, label: str, token: str, *, epoch: int = 1, end: bool = True, **more: Any) -> None:
@@ -103,7 +104,9 @@ class Forged:
         latest = max((tick.nominal for tick in ticks), default=0)
         skipped = sum(tick.outcome is Outcome.SKIPPED_OVERLAP for tick in ticks)
         starts = sum(tick.outcome.started for tick in ticks)
-        texts = dict.fromkeys(("spec", "canonical", "workflow", "action", "input", "policy", "attributes"), "")
+        texts: dict[str, Any] = dict.fromkeys(
+            ("spec", "canonical", "workflow", "action", "input", "policy", "attributes"), ""
+        )
         return Schedule(id=name, **texts, created=0, updated=0, cursor=latest, due=0, skipped=skipped, starts=starts)
 
 
