@@ -49,9 +49,10 @@ class Watcher:
                 contextlib.closing(connect(self._url)) as db,
             ):
                 while not self._stop.wait(_PAUSE):
-                    self._look(db)
+                    self.look(db)
 
-    def _look(self, db: Any) -> None:
+    def look(self, db: Any) -> None:
+        """Look once."""
         self.backlog = rows(db, f"SELECT count(*) FROM runs WHERE {_LIVE} AND workflow <> 'nobody_writes'")[0][0]
         for finding in [*_keys(db), *_queues(db)]:
             if finding not in self.findings and len(self.findings) < _MOST:
