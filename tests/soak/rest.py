@@ -93,11 +93,11 @@ async def all_slots_are_free(workers: Workers, ledger: Path) -> list[str]:
     findings: list[str] = []
     for name, function, count, options in probes:
         partitions = options.pop("partitions", "")
-        handles = []
+        handles: list[Any] = []
         for number in range(count):
             chosen = options | ({"partition": partitions[number % len(partitions)]} if partitions else {})
             handles.append(await function.options(id=f"probe-{name}-{number}", **chosen).start(name))
-        ids = {handle.id for handle in handles}
+        ids: set[str] = {handle.id for handle in handles}
         if not await _until(partial(_all_begun, ids, ledger), _SLOTS_WITHIN):
             missing = sorted(ids - _begun(ledger))
             findings.append(f"{len(missing)} of {count} slots of {name} are missing: {missing[:5]} did not begin")

@@ -229,6 +229,11 @@ async def soak(database: str, seconds: float, seed: int, *, workers: int = 3, fs
     return outcome
 
 
+def _leave(number: int, frame: object) -> None:
+    del number, frame
+    sys.exit(1)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10)
@@ -242,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.stdout.write(f"{given.database}, seed {given.seed}, {given.minutes:g} minutes\n")
     sys.stdout.flush()
     with contextlib.suppress(ValueError):
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the processes are ended as well
+        signal.signal(signal.SIGTERM, _leave)  # so that the processes are ended as well
     outcome = asyncio.run(soak(given.database, given.minutes * 60, given.seed, workers=given.workers))
     sys.stdout.write(f"{outcome}\n")
     return 1 if outcome.findings else 0
