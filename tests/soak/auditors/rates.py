@@ -1,6 +1,6 @@
 """No more runs of a queue begin in a stretch of time than its rate allows.
 
-By the rows: the first claims of runs, in any stretch as long as the rate's. By the ledger: a job begins some time after its run was
+By the rows: when runs were let in, in any stretch as long as the rate's. By the ledger: a job begins some time after its run was
 claimed, so stretches are longer there, and the delay is allowed for.
 """
 
@@ -35,8 +35,8 @@ def audit(evidence: Evidence) -> Iterator[str]:
 def _by_rows(evidence: Evidence, queue: str, name: str, limit: int, per: float) -> Iterator[str]:
     starts: defaultdict[str, list[float]] = defaultdict(list)
     for run in evidence.runs.values():
-        if run.queue == queue and run.started is not None:
-            starts[run.partition if name == "partition_rate" else ""].append(run.started / SECOND)
+        if run.queue == queue and run.since is not None:
+            starts[run.partition if name == "partition_rate" else ""].append(run.since / SECOND)
     for partition, times in starts.items():
         times.sort()
         for first, beyond in zip(times, times[limit:], strict=False):

@@ -72,7 +72,7 @@ if KIND == "postgres":
             fail_if_planned(outcome, fails)
             return outcome
 
-    TRANSACTIONS |= by_name([note_awaited])
+    TRANSACTIONS.update(by_name([note_awaited]))
 
 
 # -- chains of functions that schedule the next one ------------------------------------------------------------------------
