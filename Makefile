@@ -57,7 +57,7 @@ types: $(DEV) ## do mypy and pyright agree with every annotation?
 	$(VENV)/bin/mypy
 	$(VENV)/bin/pyright
 
-soak: $(DEV) ## kill workers and restart PostgreSQL at random for MINUTES=10, then audit every effect; ARGS="--database sqlite"
+soak: $(DEV) ## all features under all faults for MINUTES=10, then one audit for each promise; ARGS="--database postgres --seed 7"
 	$(PY) -m tests.soak.soak --minutes $(MINUTES) $(ARGS)
 
 bench: $(DEV) $(PEERS) ## measure against the bare databases and DBOS, as ratios; ARGS="--only sequential" picks

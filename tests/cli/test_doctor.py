@@ -225,6 +225,16 @@ def test_what_should_not_be_so_is_found_and_says_what_helps(
 
 
 @pytest.mark.parametrize("command", ["doctor", "db check"])
+def test_a_step_that_the_code_gave_up_between_two_attempts_is_well(
+    mainspring: Mainspring, store_url: str, command: str
+) -> None:
+    mainspring("db", "migrate", "--url", store_url)
+    change(store_url, [run("fine", "succeeded", completed="2"), step("fine", due="5")])
+    result = mainspring(*command.split(), "--url", store_url)
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("command", ["doctor", "db check"])
 async def test_a_database_after_much_work_is_well(
     mainspring: Mainspring, client: App, store_url: str, command: str
 ) -> None:

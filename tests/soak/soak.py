@@ -1,8 +1,9 @@
-"""Workers killed at random under load, for as long as you like: `make soak MINUTES=10`.
+"""All features under all faults, for as long as you like: `make soak MINUTES=10 ARGS="--database sqlite --seed 7"`.
 
-Processes are killed with SIGKILL, stopped with SIGTERM, frozen past their lease and woken; PostgreSQL is restarted and has its
-connections cut. At the end a ledger of effects and the database are audited together: no acknowledged run lost, nothing recorded
-executed again, every result as it must be, every run ended.
+Real workers execute a random load while they are killed, stopped, frozen and their clocks set, and while their database is locked,
+restarted and cut off (`faults.py`). A ledger that no database keeps has every effect (`ledger.py`). At the end everything must come to
+rest (`rest.py`), and one auditor for each promise compares the ledger with the rows (`auditors/`). Exit code 1: something was found, and
+the folder with the ledger, the database and what the processes said is kept.
 """
 
 from __future__ import annotations
@@ -11,199 +12,245 @@ import argparse
 import asyncio
 import contextlib
 import logging
+import os
 import random
 import shutil
 import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mainspring import Settings
-from mainspring.store.open import open_store
-from tests.fleet import apps
-from tests.support.audit import Findings, audit
-from tests.support.load import Load, drained
+from tests.soak.clocks import make_clocks
+from tests.soak.proxy import Proxy
+from tests.support.ledger import VARIABLE
 from tests.support.postgres import PostgresServer
-from tests.support.processes import Fleet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from tests.support.processes import Process
+    from tests.soak.clocks import Clock
+    from tests.soak.evidence import Evidence
+    from tests.soak.rig import Rig
 
-LEASE = 1.5
+_PAUSE = (0.3, 3.0)
+_SHOWN = 5
+_DRAIN = 150.0
+_TELL_EVERY = 60.0
+_WORKERS_WITHIN = 20.0
 
 
 @dataclass
 class Outcome:
-    """What was done to the fleet, and what the auditor found."""
+    """What was done to the fleet, what there was to look at, and what was found."""
 
     database: str
     seed: int
+    folder: Path
     seconds: float = 0
-    refused: int = 0
-    done: Counter[str] = field(default_factory=Counter[str])
-    findings: Findings = field(default_factory=Findings)
+    faults: Counter[str] = field(default_factory=Counter[str])
+    operators: Counter[str] = field(default_factory=Counter[str])
+    figures: dict[str, int] = field(default_factory=dict[str, int])
+    findings: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    notes: list[str] = field(default_factory=list[str])
+
+    def add(self, promise: str, findings: list[str]) -> None:
+        if findings:
+            self.findings.setdefault(promise, []).extend(findings)
 
     def __str__(self) -> str:
-        faults = ", ".join(f"{count} x {what}" for what, count in sorted(self.done.items()))
-        return (
-            f"{self.database}, seed {self.seed}, {self.seconds:.0f} s: {faults}; "
-            f"{self.refused} starts refused and made again; {self.findings}"
-        )
+        lines = [
+            f"{self.database}, seed {self.seed}, {self.seconds:.0f} s",
+            "  " + ", ".join(f"{count:,} {what}" for what, count in self.figures.items()),
+            "  faults: " + ", ".join(f"{count} x {what}" for what, count in sorted(self.faults.items())),
+            "  operators: " + ", ".join(f"{count} x {what}" for what, count in sorted(self.operators.items())),
+            *(f"  {note}" for note in self.notes),
+        ]
+        for promise, findings in self.findings.items():
+            lines.append(f"BROKEN: {promise}: {len(findings)} findings")
+            lines += [f"  {finding}" for finding in findings[:_SHOWN]]
+        if self.findings:
+            lines.append(f"The ledger, the database and what the processes said are in {self.folder}. To see it again:")
+            lines.append(
+                f'  make soak MINUTES={self.seconds / 60:.1f} ARGS="--database {self.database} --seed {self.seed}"'
+            )
+        else:
+            lines.append("  no promise broken")
+        return "\n".join(lines)
 
 
 class Soak:
-    """One fleet under fire."""
+    """One fleet under fire. `server` and `proxy` are there where the database is PostgreSQL."""
 
     def __init__(
-        self, folder: Path, url: str, seed: int, *, workers: int, server: PostgresServer | None = None
+        self,
+        folder: Path,
+        url: str,
+        seed: int,
+        *,
+        workers: int,
+        server: PostgresServer | None = None,
+        proxy: Proxy | None = None,
+        other_server: str | None = None,
     ) -> None:
-        self._fleet = Fleet(folder, url, lease=LEASE, concurrency=50, threads=8)
-        self._fleet.quiet = True
+        self._folder = folder
         self._url = url
+        self._worker_url = proxy.url(url) if proxy else url
         self._server = server
-        self._chance = random.Random(seed)
+        self._proxy = proxy
         self._size = workers
-        self._workers: list[Process] = []
-        self._zombies: set[int] = set()
-        self.outcome = Outcome("postgres" if server else "sqlite", seed)
+        self._seed = seed
+        self._chance = random.Random(f"pace {seed}")
+        self._kind = "sqlite" if server is None else "postgres"
+        self._databases = [url, f"sqlite:///{folder}/other.db", *([other_server] if other_server else [])]
+        self._clocks: list[Clock] = make_clocks(folder, 1 if server is None else 2)
+        self.outcome = Outcome(self._kind, seed, folder)
+        if not self._clocks:
+            self.outcome.notes.append("clocks were not set: libfaketime is not there (apt-get install faketime)")
+        self._environment = {
+            "SOAK_KIND": self._kind,
+            "SOAK_OTHER_FILE": self._databases[1],
+            **({"SOAK_OTHER_SERVER": proxy.url(other_server)} if other_server and proxy else {}),
+        }
 
     async def run(self, seconds: float) -> Outcome:
-        """Keep the fleet busy and in trouble for so long, then let it come to rest and audit it."""
-        began = time.monotonic()
-        runtime = apps.app.runtime
-        runtime.url, runtime.settings = self._url, Settings(work=False)
-        store = open_store(self._url, Settings())
-        store.open()
+        """Keep the fleet busy and in trouble for so long, let it come to rest, and audit it."""
+        os.environ.update(self._environment)  # the load imports the app that the workers execute, and must see the same
+        os.environ[VARIABLE] = str(self._folder / "ledger")
+        from tests.soak import rig as rigs  # noqa: PLC0415
+        from tests.soak.app import app  # noqa: PLC0415  (it reads the environment)
+
+        rig = rigs.Rig(
+            self._folder,
+            self._worker_url,
+            self._url,
+            self._seed,
+            size=self._size,
+            environment=self._environment,
+            clocks=self._clocks,
+        )
+        rig.create_tables(self._databases)
+        rig.disturb_with(self._server, self._proxy)
         try:
-            with self._fleet:
-                self._workers = self._fleet.workers(self._size)
-                async with Load(store) as load:
-                    while time.monotonic() - began < seconds:
-                        await asyncio.sleep(self._chance.uniform(0.1, 0.8))
-                        await asyncio.to_thread(self._trouble)
-                self._replace_the_ended()
-                try:
-                    await drained(store, within=60)
-                except AssertionError:
-                    self._fleet.print_stacks()
-                    raise
-                self.outcome.refused = load.refused
-                self.outcome.findings = audit(self._fleet.ledger, store, load.acknowledged, self._zombies)
+            with rig.workers.fleet:
+                await rig.begin()
+                began = time.monotonic()
+                await self._under_fire(rig, began + seconds)
+                await self._at_rest(rig)
+                await rig.end()
+                evidence = rig.evidence(self._databases)
+                self._audit(evidence)
+                self._count(rig)
+                if self.outcome.findings:
+                    evidence.keep()
+                self.outcome.seconds = time.monotonic() - began
         finally:
-            await asyncio.to_thread(apps.app.close)
-            store.close()
-        self.outcome.seconds = time.monotonic() - began
+            await asyncio.to_thread(app.close)
+            rig.close()
         return self.outcome
 
-    # -- trouble -------------------------------------------------------------------------------------------------------
-    def _trouble(self) -> None:
-        kinds: dict[str, tuple[Callable[[], None], int]] = {
-            "killed": (self._kill, 10),
-            "stopped": (self._stop, 3),
-            "frozen past its lease": (self._freeze, 1),
+    async def _under_fire(self, rig: Rig, until: float) -> None:
+        began = told = time.monotonic()
+        while (now := time.monotonic()) < until:
+            await asyncio.sleep(self._chance.uniform(*_PAUSE))
+            if rig.workers.version == "old" and now - began > (until - began) / 2:
+                rig.workers.version = "new"
+            await asyncio.to_thread(rig.workers.wait_for_most, _WORKERS_WITHIN)
+            await asyncio.to_thread(rig.faults.one)
+            if self._chance.random() < 0.5:
+                await rig.operators.one()
+            if now > told + _TELL_EVERY:
+                told = now
+                self._tell(
+                    f"{now - began:.0f} s: {len(rig.load.started)} starts, {rig.watcher.backlog} runs unfinished"
+                )
+
+    async def _at_rest(self, rig: Rig) -> None:
+        """No more faults, no more load: everything ends, and then all slots are free."""
+        from tests.soak import rest  # noqa: PLC0415
+
+        self.outcome.add("the load comes to its end", await rig.come_to_rest())
+        left = await rest.drained(rig.store, rig.workers, _DRAIN)
+        self.outcome.add("nothing waits that nothing will wake", left)
+        self.outcome.add("doctor and db check say ok", [*rest.examined(self._url)])
+        if not left:
+            self.outcome.add("no slot is missing", await rest.all_slots_are_free(rig.workers, rig.ledger))
+            self.outcome.add("export and load are equal", await rest.exported_and_loaded(rig.store, self._folder))
+
+    def _audit(self, evidence: Evidence) -> None:
+        from tests.soak.auditors import AUDITORS  # noqa: PLC0415
+
+        for promise, audit in AUDITORS.items():
+            try:
+                self.outcome.add(promise, [*audit(evidence)])
+            except Exception:  # noqa: BLE001  (one auditor that fails must not hide what the others find)
+                self.outcome.add(promise, [f"the auditor itself failed:\n{traceback.format_exc()}"])
+        self.outcome.figures = {
+            "runs": len(evidence.runs),
+            "recorded operations": sum(len(steps) for steps in evidence.steps.values()),
+            "effects begun": len(evidence.ledger.of("begin")),
+            "ticks": sum(tick.count for ticks in evidence.ticks.values() for tick in ticks),
+            "transactions committed": len(evidence.user_rows),
+            "recoveries": sum(run.recoveries for run in evidence.runs.values()),
         }
-        if self._server is not None:
-            kinds |= {
-                "connections cut": (self._cut, 4),
-                "restarted fast": (lambda: self._restart(immediate=False), 1),
-                "restarted as after a crash": (lambda: self._restart(immediate=True), 1),
-            }
-        self._replace_the_ended()
-        name = self._chance.choices(list(kinds), [weight for _, weight in kinds.values()])[0]
-        kinds[name][0]()
-        self.outcome.done[name] += 1
 
-    def _replace_the_ended(self) -> None:
-        """What a supervisor does with a worker that could not enter the fleet, because the database was away just then."""
-        for worker in [each for each in self._workers if not each.alive]:
-            self._workers.remove(worker)
-            self._hire()
-            self.outcome.done["ended by itself"] += 1
-            if self._server is None:
-                sys.stderr.write(f"a worker has ended by itself:\n{worker.output[-2000:]}\n")
+    def _tell(self, text: str) -> None:
+        sys.stdout.write(f"  {text}\n")
+        sys.stdout.flush()
 
-    def _take_one(self) -> Process:
-        return self._workers.pop(self._chance.randrange(len(self._workers)))
-
-    def _hire(self) -> None:
-        self._workers.append(self._fleet.start_worker())
-
-    def _kill(self) -> None:
-        self._take_one().kill()
-        self._hire()
-
-    def _stop(self) -> None:
-        worker = self._take_one()
-        worker.send(signal.SIGTERM)
-        self._hire()
-        with contextlib.suppress(
-            AssertionError
-        ):  # one that had not even installed its handler, or does not come to an end
-            worker.wait(within=20)
-        worker.kill()
-
-    def _freeze(self) -> None:
-        worker = self._chance.choice(self._workers)
-        if "ready;" not in worker.output:
-            return
-        self._zombies.add(worker.pid)
-        self._fleet.freeze(worker)
-        time.sleep(LEASE * 1.5)
-        worker.thaw()
-
-    def _cut(self) -> None:
-        assert self._server is not None
-        self._server.terminate_backends(self._url)
-
-    def _restart(self, *, immediate: bool) -> None:
-        assert self._server is not None
-        self._server.stop("immediate" if immediate else "fast")
-        time.sleep(self._chance.uniform(0, 1))
-        self._server.start()
+    def _count(self, rig: Rig) -> None:
+        self.outcome.faults = rig.faults.done
+        self.outcome.operators = rig.operators.done
+        self.outcome.figures |= {"refused calls repeated": rig.load.refused, "looks at the rows": rig.watcher.looks}
+        self.outcome.add("an orderly stop ends in time", rig.faults.findings)
+        self.outcome.add("keys and limits in the rows, at any moment", rig.watcher.findings)
 
 
-async def soak(database: str, seconds: float, seed: int, *, workers: int = 4, fsync: bool = True) -> Outcome:
+async def soak(database: str, seconds: float, seed: int, *, workers: int = 3, fsync: bool = True) -> Outcome:
     """Soak one kind of database."""
-    folder = Path(tempfile.mkdtemp(prefix="mainspring-soak-"))
+    folder = Path(tempfile.mkdtemp(prefix=f"mainspring-soak-{database}-"))
     try:
         if database == "sqlite":
             outcome = await Soak(folder, f"sqlite:///{folder}/store.db", seed, workers=workers).run(seconds)
         else:
-            with PostgresServer(fsync=fsync) as server:
-                url = server.create_database()
-                outcome = await Soak(folder, url, seed, workers=workers, server=server).run(seconds)
+            with PostgresServer(fsync=fsync) as server, Proxy(server.url()) as proxy:
+                url, other = server.create_database(), server.create_database()
+                made = Soak(folder, url, seed, workers=workers, server=server, proxy=proxy, other_server=other)
+                outcome = await made.run(seconds)
     except BaseException as error:
-        error.add_note(f"what the processes said is in {folder}")
+        error.add_note(f"seed {seed}; the ledger and what the processes said are in {folder}")
         raise
-    if outcome.findings.faults:
-        outcome.findings.faults.append(f"what the processes said is in {folder}")
-    else:
+    if not outcome.findings:
         shutil.rmtree(folder)
     return outcome
 
 
+def _leave(number: int, frame: object) -> None:
+    del number, frame
+    sys.exit(1)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10, help="altogether, for all databases")
-    parser.add_argument("--database", choices=["sqlite", "postgres", "both"], default="both")
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=int(time.time()), help="which troubles, not when exactly they come")
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--database", choices=["sqlite", "postgres"], default="sqlite")
+    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument(
+        "--seed", type=int, default=int(time.time()), help="which load and faults, not when exactly they come"
+    )
     given = parser.parse_args(arguments)
-    logging.getLogger("mainspring").setLevel(logging.ERROR)  # that the database goes away is no news here
-    databases = ["sqlite", "postgres"] if given.database == "both" else [given.database]
-    good = True
-    for database in databases:
-        outcome = asyncio.run(soak(database, given.minutes * 60 / len(databases), given.seed, workers=given.workers))
-        sys.stdout.write(f"{outcome}\n")
-        sys.stdout.flush()
-        good = good and not outcome.findings.faults
-    return 0 if good else 1
+    logging.getLogger("mainspring").setLevel(logging.CRITICAL)  # that the database goes away is no news here
+    sys.stdout.write(f"{given.database}, seed {given.seed}, {given.minutes:g} minutes\n")
+    sys.stdout.flush()
+    with contextlib.suppress(ValueError):
+        signal.signal(signal.SIGTERM, _leave)  # so that the processes are ended as well
+    outcome = asyncio.run(soak(given.database, given.minutes * 60, given.seed, workers=given.workers))
+    sys.stdout.write(f"{outcome}\n")
+    return 1 if outcome.findings else 0
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
@@ -176,6 +178,26 @@ async def test_two_who_race_have_one_effect(other: tuple[str, Any]) -> None:
     assert {each.output for each in found} == {'"mine"'}
     place.close()
     assert bank.entries(url) == ["raced"]
+
+
+def test_threads_that_begin_at_once_do_not_get_in_each_others_way() -> None:
+    """Each transaction also forgets outcomes that were recorded; several threads take from the same list of these."""
+    elsewhere = Elsewhere("sqlite:///never-opened.db")
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def begin(thread: int) -> None:
+        for number in range(2_000):
+            elsewhere.recorded(Key(f"{thread}.{number}", "0", "0"))
+            with elsewhere._forgetting():
+                pass
+
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            for done in [threads.submit(begin, thread) for thread in range(8)]:
+                done.result()
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_a_bad_database_is_refused_at_registration() -> None:

@@ -162,7 +162,10 @@ class Elsewhere:
     @contextlib.contextmanager
     def _forgetting(self) -> Generator[list[Key]]:
         """Some of what can go, to be forgotten in a transaction that is made anyway."""
-        some = [self._recorded.popleft() for _ in range(min(len(self._recorded), _FORGOTTEN_AT_ONCE))]
+        some: list[Key] = []
+        with contextlib.suppress(IndexError):  # other threads take from it at the same time: its length says nothing
+            while len(some) < _FORGOTTEN_AT_ONCE:
+                some.append(self._recorded.popleft())
         try:
             yield some
         except BaseException:
