@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.engine.context import Line, current
 from mainspring.engine.drivers import PERFORMERS, drive, performed
+from mainspring.engine.transactions import make_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
 CoroutineFunction = TypeVar("CoroutineFunction", bound="Callable[..., Any]")
 
 _MARK = "_mainspring_branches"
-_OURS = {drive.__code__, performed.__code__, *(performer.__code__ for performer in PERFORMERS.values())}
+_OURS = {
+    drive.__code__,
+    performed.__code__,
+    make_async.__code__,
+    *(performer.__code__ for performer in PERFORMERS.values()),
+}
 """Coroutines of the library's own: wrapped in a task they are not a line of control of the workflow's."""
 _WAIT_FOR = asyncio.wait_for.__code__
 _AS_COMPLETED = asyncio.as_completed.__code__
