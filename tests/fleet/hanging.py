@@ -46,7 +46,7 @@ def blocking() -> Generator[int]:
 @app.step
 async def stubborn() -> None:
     """Does not care to be cancelled."""
-    print("stubborn", flush=True)  # noqa: T201
+    print("under way", flush=True)  # noqa: T201
     while True:
         try:
             await hang()

@@ -119,7 +119,7 @@ async def test_a_step_that_does_not_care_to_be_cancelled_does_not_keep_the_worke
         hanging.app.runtime.url, hanging.app.runtime.settings = store_url, Settings(work=False)
         try:
             await hanging.stands.start()
-            worker.says("stubborn")
+            worker.says("under way")
             worker.send(signal.SIGTERM)
             assert worker.wait(1 + FEW_SECONDS) == 1
         finally:
