@@ -189,11 +189,11 @@ class Caller:
         key = f"send {topic} {value}"
         await self.do(f"again {key}", lambda: self.app.send(run_id, topic, value, key=key), missing=True)
 
-    async def results_of(self, *run_ids: str) -> None:
-        """Wait for runs to end, all at once, and keep what they ended with."""
-        await asyncio.gather(*(self._result(run_id) for run_id in run_ids))
+    async def results_of(self, *run_ids: str, promised: bool = False) -> None:
+        """Wait for runs to end, all at once, and keep what they ended with. `promised`: by a schedule, which may have been held up."""
+        await asyncio.gather(*(self._result(run_id, promised=promised) for run_id in run_ids))
 
-    async def _result(self, run_id: str) -> None:
+    async def _result(self, run_id: str, *, promised: bool) -> None:
         name = f"result {run_id}"
         while name not in self.done and not (self.dropped and name in self.dropped):
             try:
@@ -201,11 +201,10 @@ class Caller:
             except (StoreError, NotFound) as error:
                 if self.scene.life.dead:
                     raise Ended from None
-                if self.dropped and isinstance(error, NotFound):
-                    self.results[run_id] = error
-                else:  # a run that is not there yet is started by a schedule, which has been held up
+                if isinstance(error, StoreError) or promised:
                     await asyncio.sleep(_AGAIN_SECONDS)
                     continue
+                self.results[run_id] = error
             except asyncio.CancelledError:
                 raise
             except Exception as error:  # noqa: BLE001  (how it ended is the auditor's to judge)

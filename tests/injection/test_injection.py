@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from tests.support.postgres import PostgresServer
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*was deleted while still open:ResourceWarning")
+"""A process that is gone closes nothing; the case goes on without it, and the collector finds its connections."""
 SEED = 7
 EACH = {"sqlite": 4, "memory": 2, "postgres": 3}
 """Injections for each shape. On PostgreSQL a case takes three times as long, most of it to connect."""

@@ -232,6 +232,6 @@ def declared(s: Scene) -> Drive:
         await caller.start(endless, "endless")
         await caller.do("terminate", lambda: app.handle("endless").terminate("enough"), missing=True)
         await caller.pause(12)
-        await caller.results_of("declared-2026-01-01T00:00:10Z")
+        await caller.results_of("declared-2026-01-01T00:00:10Z", promised=True)
 
     return drive
