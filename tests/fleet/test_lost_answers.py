@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from mainspring import App, Settings, run
+from mainspring import App, Client, Settings, run
 from mainspring.app.backstage import Backstage
 from mainspring.errors import RunCancelled, StoreUnavailable
 from mainspring.services import stock
@@ -155,10 +155,11 @@ async def test_a_run_that_rests_stops_although_the_word_to_stop_was_not_heard(st
     async def endless() -> None:
         await run.sleep("1000d")
 
-    async with app:
+    async with app, Client(store_url) as another:
         handle = await endless.start()
         await _until(lambda: any(ex.suspended for ex in _engine(app).executions.values()))
-        await (handle.cancel() if how == "cancel" else handle.terminate())
+        stop = another.runs.cancel if how == "cancel" else another.runs.terminate
+        await stop(handle.id)
         await _until(lambda: not _engine(app).executions)
         assert deaf.missed
         with pytest.raises(RunCancelled):

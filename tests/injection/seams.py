@@ -118,15 +118,20 @@ def verbs() -> set[str]:
 
 
 UNTOUCHED = {
+    "blockers": "read by the command line, and by a worker that waits for the database",
     "clock_offset": "asked once, by an app on the clock of the system",
     "close": "there is nothing left to go wrong",
     "functions.get": "read by the dashboard and the command line",
+    "inspect": "read by the command line",
+    "list_instances": "written when an instance is named while a worker runs; every heartbeat looks whether it has to be",
     "list_crontab": "written when a crontab file changes while a worker runs",
     "management.oldest_ready": "read for metrics",
     "messages.received": "read by the dashboard and the command line",
     "messages.streams": "read by the dashboard and the command line",
     "retention.expired": "read by the command line",
+    "schedules.listed": "read by the dashboard and the command line",
     "schema_report": "read by the command line",
+    "size": "read by the command line",
     "watching": "figures and notes of the dashboard, on which no run depends",
 }
 """Verbs, and nouns with all their verbs, that no case has to call, and why."""

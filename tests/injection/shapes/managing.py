@@ -123,6 +123,7 @@ def managed_queues(s: Scene) -> Drive:
         await do("describe", lambda: queues.describe("shared"))
         await do("resume", lambda: queues.resume("shared"))
         await caller.results_of("q", "p")
+        await caller.pause(65)  # a review is made once a minute
         await do("make another", lambda: queues.set("another", concurrency=1))
         await do("delete", lambda: queues.delete("another"))
 
