@@ -254,6 +254,25 @@ async def test_a_def_run_that_waits_for_long_gives_its_thread_back(store_url: st
     assert len(bodies) > 6
 
 
+async def test_def_runs_that_wait_for_def_children_give_their_threads_up_at_once_when_threads_are_short(
+    store_url: str,
+) -> None:
+    app = App(settings=Settings(threads=2, park_after=3600))
+
+    @app.workflow
+    def child(number: int) -> int:
+        return number
+
+    @app.workflow
+    def parent(number: int) -> int:
+        return child(number)
+
+    async with world(app, url=store_url) as w:
+        handles = await app.start_many(parent.bind(number) for number in range(20))
+        assert [await handle.result() for handle in handles] == list(range(20))
+        assert (w.now - MIDNIGHT).total_seconds() < 1, "no wait had to become a long one first"
+
+
 async def test_a_def_run_parked_in_careless_code_comes_back(store_url: str) -> None:
     app, bodies, done = App(settings=Settings(park_after=0)), list[int](), list[str]()
 

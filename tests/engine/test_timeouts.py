@@ -150,6 +150,69 @@ async def test_the_deadline_reaches_children_and_children_of_children(store_url:
         assert info(app, "detached").state is State.WAITING
 
 
+@pytest.mark.parametrize("resident", [1000, 0])
+async def test_a_child_started_with_timeout_none_is_free_from_its_parents_deadline(
+    store_url: str, resident: int
+) -> None:
+    app = App(settings=Settings(resident=resident, park_after=0))
+
+    @app.workflow(timeout="1h")
+    async def leaf() -> None:
+        await run.sleep("5h")
+
+    @app.workflow
+    async def middle() -> None:
+        await leaf.options(id="grandchild", timeout=None).start()
+        await leaf.options(id="limited", timeout="2h").start()
+        await run.sleep("5h")
+
+    @app.workflow(timeout="1h")
+    async def top() -> None:
+        await middle.options(id="free", timeout=None).start()
+        await leaf.options(id="bound").start()
+        await run.sleep("5h")
+
+    async with world(app, at=MIDNIGHT, url=store_url) as w:
+        handle = await top.options(id="t").start()
+        with pytest.raises(RunTimedOut):
+            await handle.result()
+        await w.settle()
+        assert (info(app, "bound").state, info(app, "bound").reason) == (State.CANCELLED, "timeout")
+        for free in ("free", "grandchild", "limited"):
+            assert not info(app, free).state.ended, free
+        assert (info(app, "free").parent, info(app, "free").deadline) == ("t", None)
+        await w.advance("6h")
+        ended = {free: info(app, free).state for free in ("free", "grandchild", "limited")}
+        assert ended == {
+            "free": State.SUCCEEDED,
+            "grandchild": State.SUCCEEDED,
+            "limited": State.CANCELLED,
+        }
+
+
+async def test_what_a_resumed_run_waits_for_is_out_of_time_with_it(store_url: str) -> None:
+    app = App(settings=Settings(resident=0, park_after=0))
+
+    @app.workflow
+    async def leaf() -> None:
+        await run.sleep("5h")
+
+    @app.workflow(timeout="1h")
+    async def top() -> None:
+        await leaf.options(id="leaf").start()
+        await run.sleep("5h")
+
+    async with world(app, at=MIDNIGHT, url=store_url) as w:
+        handle = await top.options(id="t").start()
+        await w.advance("30m")
+        await handle.cancel()
+        await w.settle()
+        await app.runs.resume("t")
+        assert info(app, "leaf").deadline == info(app, "t").deadline == MIDNIGHT + timedelta(minutes=90)
+        await w.advance("2h")
+        assert (info(app, "leaf").state, info(app, "leaf").reason) == (State.CANCELLED, "timeout")
+
+
 async def test_a_parent_can_handle_that_its_child_ran_out_of_time(store_url: str) -> None:
     app = App()
 

@@ -230,6 +230,29 @@ async def test_debouncing_is_per_function_and_key_and_starts_anew_after_a_cancel
         assert [await handle.result() for handle in (beside, third, again)] == ["x", "b", "c"]
 
 
+async def test_a_debounced_run_that_a_run_asks_for_is_no_child_of_it(store_url: str) -> None:
+    async with shop_at(store_url) as shop:
+
+        @shop.app.step
+        async def ask_in_step() -> str:
+            return (await shop.job.options(debounce=Debounce("step", 60)).start("b")).id
+
+        @shop.app.workflow(timeout=90)
+        async def typing() -> list[str]:
+            one = await shop.job.options(debounce=Debounce("flow", 60)).start("a", length=100)
+            (many,) = await shop.app.start_many([shop.job.options(debounce=Debounce("many", 60)).bind("c")])
+            return [one.id, many.id, await ask_in_step()]
+
+        ids = await typing.options(id="typing")()
+        for run_id in ids:
+            info = await shop.app.runs.get(run_id)
+            assert (info.parent, info.scheduled_by, info.deadline) == (None, "typing", None)
+            assert not run_id.startswith("typing/")
+        await shop.app.runs.delete("typing")
+        await shop.world.advance(300)
+        assert [(await shop.app.runs.get(run_id)).output for run_id in ids] == ["a", "c", "b"]
+
+
 async def test_debouncing_inside_a_run_is_recorded(store_url: str) -> None:
     async with shop_at(store_url) as shop:
 

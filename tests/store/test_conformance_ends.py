@@ -6,9 +6,26 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mainspring.errors import Conflict
 from mainspring.model.states import State
 from mainspring.store.ops import Verdict
-from tests.store.build import NOW, SECOND, apply, claim, done, finish, get, in_hand, run, start, state
+from tests.store.build import (
+    NOW,
+    SECOND,
+    apply,
+    claim,
+    done,
+    finish,
+    get,
+    in_hand,
+    rest,
+    run,
+    start,
+    state,
+    step,
+    wait_for,
+    write,
+)
 
 if TYPE_CHECKING:
     from mainspring.store.protocol import Store
@@ -111,3 +128,17 @@ def test_endings_tell_who_ended_how_and_who_has_not(store: Store) -> None:
     assert found["c"] is not None
     assert (found["c"].state, found["c"].error, found["c"].reason) == (State.FAILED, '{"type": "X"}', "why")
     assert store.endings([]) == {}
+
+
+def test_a_run_is_not_deleted_before_those_that_wait_for_it_have_its_outcome(store: Store) -> None:
+    start(store, in_hand("a"), in_hand("a/0", "w2", parent="a"))
+    write(store, wait_for("a/0"))
+    done(store, rest("a", park=False))
+    done(store, finish("a/0", "w2"))
+    with pytest.raises(Conflict, match="run 'a' waits for 'a/0'"):
+        store.management.delete(["a/0"], NOW)
+    store.retire("w1", NOW, None)
+    assert state(store) is State.QUEUED, "its worker was lost before it looked"
+    claim(store)
+    write(store, step("a", "0", epoch=2))
+    assert store.management.delete(["a/0"], NOW) == {"a/0": True}

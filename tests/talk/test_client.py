@@ -57,6 +57,14 @@ def test_a_client_blocks_as_well(url: str) -> None:
         assert [step.name for step in client.runs.steps.sync("a")][:2] == ["state", "card"]
 
 
+async def test_a_client_can_give_an_argument_that_is_called_name(url: str) -> None:
+    async with Client(url) as client:
+        for start in (client.start, client.options(attributes={}).start):
+            handle = await start("greet", name="Ada")
+            assert (await handle.describe()).input["name"] == "Ada"
+        assert client.bind("greet", name="Ada").kwargs == {"name": "Ada"}
+
+
 async def test_what_a_client_starts_waits_for_a_worker(url: str) -> None:
     async with Client(url) as client:
         handle = await client.start("shop", "books")

@@ -53,7 +53,7 @@ class Starter:
     def _block(self, work: Coroutine[Any, Any, T], label: str) -> T:
         return self._runtime.block(work, label)
 
-    def bind(self, name: str, *args: Any, **kwargs: Any) -> Call[Any]:
+    def bind(self, name: str, /, *args: Any, **kwargs: Any) -> Call[Any]:
         """A call of a workflow by its name, as a value: for a schedule, for example."""
         if not isinstance(name, str) or not name.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"the name of a workflow comes first, not {name!r}")
@@ -62,7 +62,7 @@ class Starter:
         return Call(self._runtime, function, args, kwargs, self._options)
 
     @dual
-    def start(self, /, name: str, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Handle[Any]]:
+    def start(self, name: str, /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Handle[Any]]:
         """Start a workflow by its name. If no worker knows the name, the run waits, visibly, until one does."""
         return self._runtime.starting.one(self.bind(name, *args, **kwargs))
 
@@ -97,12 +97,12 @@ class Client(Voice):
         """How runs are to be started."""
         return Starter(self._runtime, Options().with_(given))
 
-    def bind(self, name: str, *args: Any, **kwargs: Any) -> Call[Any]:
+    def bind(self, name: str, /, *args: Any, **kwargs: Any) -> Call[Any]:
         """A call of a workflow by its name: `client.schedules.create("nightly", client.bind("report", "eu"), spec)`."""
         return Starter(self._runtime, Options()).bind(name, *args, **kwargs)
 
     @dual
-    def start(self, /, name: str, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Handle[Any]]:
+    def start(self, name: str, /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Handle[Any]]:
         """Start a workflow by its name."""
         return Starter(self._runtime, Options()).start(name, *args, **kwargs)
 

@@ -35,7 +35,7 @@ def new_run(
         None if options.no_timeout else options.timeout or (function.timeout if function.kind == "workflow" else None)
     )
     uid = runtime.ids.new()
-    is_child = ex is not None and not options.detached
+    is_child = ex is not None and not options.parentless
     new = NewRun(
         id=run_id or uid,
         uid=uid,
@@ -46,7 +46,7 @@ def new_run(
         due=due,
         created=now,
         timeout=timeout,
-        deadline=ex.run.deadline if ex is not None and is_child else None,
+        deadline=ex.run.deadline if ex is not None and is_child and not options.no_timeout else None,
         version=options.version,
         parent=ex.id if ex is not None and is_child else None,
         scheduled_by=ex.id if ex is not None and not is_child else None,

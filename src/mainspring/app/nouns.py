@@ -264,7 +264,7 @@ class RunVerbs(_Noun):
     @dual
     def delete(self, /, *ids: str) -> Coroutine[Any, Any, dict[str, bool]]:
         """Delete ended runs with their children and all they recorded. False where there is no such run; `Conflict`, and nothing
-        is deleted, where one has not ended.
+        is deleted, where one has not ended, or a run that waits for it has not taken its outcome yet.
         """
         _check_ids(*ids)
         return after(self._runtime.manage("runs.delete", dict[str, bool], lambda runs: runs.delete(ids)), _Changed)

@@ -90,6 +90,11 @@ class Options(msgspec.Struct, frozen=True):
     debounce: Debounce | None = None
     retry: str | None = None
 
+    @property
+    def parentless(self) -> bool:
+        """Whether a run that is started in a run is no child of it. A debounced run may be shared, and so belongs to no run."""
+        return self.detached or self.debounce is not None
+
     def with_(self, given: OptionArguments) -> Options:
         """These options with others on top."""
         if not _KNOWN.issuperset(given):

@@ -41,7 +41,7 @@ class Starting:
         where = current.get()
         if isinstance(where, Line):
             position = where.take_position()
-            run_id = call.options.id or where.execution.child_id(position, detached=call.options.detached)
+            run_id = call.options.id or where.execution.child_id(position, detached=call.options.parentless)
             return self._start_in_run(where.execution, position, call, text, run_id)
         if isinstance(where, TransactionScope):
             return self._start_joined(where, [(call, text)], lambda handles: handles[0])
@@ -97,7 +97,7 @@ class Starting:
         ex = scope.execution if scope is not None else None
         here = engine is not None and engine.on_loop
         ids = [
-            call.options.id or (scope.next_start(detached=call.options.detached) if scope is not None else None)
+            call.options.id or (scope.next_start(detached=call.options.parentless) if scope is not None else None)
             for call, _ in prepared
         ]
         runs = new_runs(
@@ -146,7 +146,7 @@ class Starting:
         self, ex: Execution, position: str, prepared: list[tuple[Call[Any], str]]
     ) -> list[Handle[Any]]:
         ids = [
-            call.options.id or ex.child_id(f"{position}.{number}", detached=call.options.detached)
+            call.options.id or ex.child_id(f"{position}.{number}", detached=call.options.parentless)
             for number, (call, _) in enumerate(prepared)
         ]
 
@@ -180,7 +180,7 @@ class Starting:
         ex = step.execution if step is not None else None
         runs: list[NewRun] = []
         for call, text in prepared:
-            detached = call.options.detached
+            detached = call.options.parentless
             run_id = call.options.id or (step.next_start(detached=detached) if step is not None else None)
             runs.append(new_run(self._runtime, call, text, run_id, ex, here=False))
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 _MANY_NAMED = 5
 TABLES_OF_RUN = ("steps", "messages", "events", "streams", "logs")
 _UNSETTLED = "SELECT id FROM runs WHERE id = :id AND unsettled = :yes"
+_AWAITED = """
+  SELECT w.id FROM steps s JOIN runs w ON w.id = s.run WHERE s.child = :id AND s.completed IS NULL AND w.completed IS NULL
+"""
 
 
 def delete(desk: Desk, ids: Sequence[str]) -> dict[str, bool]:
@@ -43,3 +46,10 @@ def _refuse_live(desk: Desk, runs: list[Run]) -> None:
             f"the schedule of {', '.join(waiting[:_MANY_NAMED])} has not taken note of its end yet; "
             "try again when a worker has. Nothing was deleted"
         )
+    for run in runs:
+        waiters = [row[0] for row in desk.rows(_AWAITED, id=run.id)]
+        if waiters:
+            raise Conflict(
+                f"run {waiters[0]!r} waits for {run.id!r} and has not taken note of its end yet; try again when it has. "
+                "Nothing was deleted"
+            )

@@ -33,7 +33,7 @@ COLUMNS: dict[str, Sequence[str]] = {
     "logs": LOG_COLUMNS,
 }
 _ORDER = {
-    "steps": "seq, position",
+    "steps": "seq IS NULL, seq, position",
     "messages": "number",
     "events": "key, number",
     "streams": "key, number",

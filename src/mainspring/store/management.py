@@ -197,6 +197,7 @@ class Management:
     def delete(self, ids: Sequence[str], now: int) -> dict[str, bool]:
         """Delete ended runs, their children and all they have recorded. False: there is no such run.
 
-        `Conflict` if one of them, or a descendant, has not ended, or has a schedule that has yet to take note of its end.
+        `Conflict` if one of them, or a descendant, has not ended, or its schedule or a run that waits for it has yet to take note
+        of its end.
         """
         return self._change(ids, now, lambda desk: delete(desk, ids))

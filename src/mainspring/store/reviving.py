@@ -22,7 +22,10 @@ _EXHAUSTED = "recovery exhausted"
 _AGAIN = """
   UPDATE runs SET state = :state, reason = NULL, output = NULL, error = NULL, completed = NULL, owner = NULL, poked = :no,
     due = :due, since = NULL, attempts = 0, recoveries = 0, stranded = NULL, stopping = NULL, unsettled = (schedule IS NOT NULL),
-    deadline = CAST(:now AS bigint) + timeout, untold = :no
+    untold = :no, deadline = CASE WHEN deadline IS NULL THEN CAST(:now AS bigint) + timeout ELSE (
+      SELECT min(d) FROM (
+        SELECT CAST(:now AS bigint) + runs.timeout AS d
+        UNION ALL SELECT p.deadline FROM runs p WHERE p.id = runs.parent AND p.completed IS NULL) AS limits) END
   WHERE id = :id
 """
 _SEEN_TO_END = "SELECT child FROM steps WHERE run = :id AND kind IN ('call', 'result') AND completed IS NOT NULL"
@@ -48,13 +51,13 @@ def resume(desk: Desk, run: Run, now: int) -> bool:
     """Let a run that was stopped go on where it stopped, and the children that were stopped with it."""
     if run.state is not State.CANCELLED and not (run.state is State.FAILED and run.reason == _EXHAUSTED):
         return False
+    _again(desk, run, now, as_it_was=True)  # first: its deadline is its children's
     for step in forgotten_by_resume(steps_of(desk, run.id)):
         forget(desk, run, step, now)
     seen = {row[0] for row in desk.rows(_SEEN_TO_END, id=run.id)}
     for child in children(desk, run):
         if child.state is State.CANCELLED and child.reason == run.reason and child.id not in seen:
             resume(desk, child, now)
-    _again(desk, run, now, as_it_was=True)
     return True
 
 
@@ -62,8 +65,8 @@ def retry(desk: Desk, run: Run, now: int) -> bool:
     """Let a failed run go on from what it has achieved: the exception that ended it is forgotten, with what came after."""
     if run.state is not State.FAILED:
         return False
+    _again(desk, run, now, as_it_was=False)  # first: its deadline is its children's
     forget_attempt(desk, run, run.error, now)
-    _again(desk, run, now, as_it_was=False)
     return True
 
 

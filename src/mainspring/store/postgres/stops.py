@@ -23,14 +23,17 @@ RETIRE = f"""
     recoveries = CASE WHEN state = 'running' THEN recoveries + 1 ELSE recoveries END
   WHERE owner = :worker AND id = ANY(:locked) RETURNING id, state
 """
-_TREE = """
+_TREES = """
   WITH RECURSIVE tree (id) AS (
     SELECT id FROM runs WHERE id = ANY(:ids)
-    UNION SELECT child.id FROM tree CROSS JOIN LATERAL (SELECT r.id FROM runs r WHERE r.parent = tree.id OFFSET 0) child)
+    UNION SELECT child.id FROM tree CROSS JOIN LATERAL (
+      SELECT r.id FROM runs r WHERE r.parent = tree.id AND {which} OFFSET 0) child)
 """
 """The runs and all that descend from them. OFFSET 0 keeps PostgreSQL from reading all of history to find a few children,
 which it prefers until it has gathered statistics."""
-TREE_FIND = f"{_TREE} SELECT id FROM tree"
+_TREE = _TREES.replace("{which}", "(:reason::text IS DISTINCT FROM 'timeout' OR r.deadline IS NOT NULL)")
+"""A run that is out of time leaves children alone that were started without a deadline."""
+TREE_FIND = f"{_TREES.replace('{which}', 'true')} SELECT id FROM tree"
 CANCEL_IN_HAND = f"""{_TREE}
   UPDATE runs SET state = 'cancelling', reason = :reason, poked = true
   WHERE id = ANY(ARRAY(SELECT id FROM tree)) AND owner IS NOT NULL AND kind = 'workflow' AND state IN ('running', 'waiting')

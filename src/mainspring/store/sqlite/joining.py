@@ -19,7 +19,7 @@ from mainspring.store.sqlite.lent import as_text
 from mainspring.store.sqlite.queues import SqliteQueues
 from mainspring.store.sqlite.schedules import SqliteSchedules
 from mainspring.store.sqlite.statements import KEY_TEXTS, ON_STEP
-from mainspring.store.sqlite.stops import CANCEL_AT_ONCE, CANCEL_IN_HAND, CANCEL_UNDOABLE, TERMINATE, TREE
+from mainspring.store.sqlite.stops import CANCEL_AT_ONCE, CANCEL_IN_HAND, CANCEL_UNDOABLE, TERMINATE, TREE_FIND
 
 if TYPE_CHECKING:
     import sqlite3
@@ -81,7 +81,7 @@ TEXTS = Texts(
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, untold = 1
   WHERE id IN {_IDS} AND state IN ('scheduled', 'queued')
 """,
-    lock_tree=f"{TREE} SELECT id FROM tree",
+    lock_tree=TREE_FIND,
     cancel_in_hand=CANCEL_IN_HAND,
     cancel_undoable=CANCEL_UNDOABLE,
     cancel_at_once=CANCEL_AT_ONCE,

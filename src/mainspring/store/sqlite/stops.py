@@ -22,27 +22,30 @@ RETIRE = f"""
     recoveries = CASE WHEN state = 'running' THEN recoveries + 1 ELSE recoveries END
   WHERE owner = :worker RETURNING id, state
 """
-TREE = """
+_TREES = """
   WITH RECURSIVE tree (id) AS (
-    SELECT value FROM json_each(:ids) UNION SELECT runs.id FROM runs JOIN tree ON runs.parent = tree.id)
+    SELECT value FROM json_each(:ids) UNION SELECT runs.id FROM runs JOIN tree ON runs.parent = tree.id WHERE {which})
 """
-CANCEL_IN_HAND = f"""{TREE}
+_TREE = _TREES.replace("{which}", "coalesce(:reason, '') <> 'timeout' OR runs.deadline IS NOT NULL")
+"""The runs and all that descend from them. A run that is out of time leaves children alone that were started without a deadline."""
+TREE_FIND = f"{_TREES.replace('{which}', 'true')} SELECT id FROM tree"
+CANCEL_IN_HAND = f"""{_TREE}
   UPDATE runs SET state = 'cancelling', reason = :reason, poked = 1
   WHERE id IN (SELECT id FROM tree) AND owner IS NOT NULL AND kind = 'workflow' AND state IN ('running', 'waiting')
   RETURNING id, owner, epoch
 """
-CANCEL_UNDOABLE = f"""{TREE}
+CANCEL_UNDOABLE = f"""{_TREE}
   UPDATE runs SET state = 'queued', reason = :reason, stopping = coalesce(:reason, ''), due = :now
   WHERE id IN (SELECT id FROM tree) AND owner IS NULL AND state IN ('queued', 'waiting') AND stopping IS NULL AND {UNDOABLE}
   RETURNING id
 """
-CANCEL_AT_ONCE = f"""{TREE}
+CANCEL_AT_ONCE = f"""{_TREE}
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, poked = 0, untold = 1
   WHERE id IN (SELECT id FROM tree) AND state IN ('scheduled', 'queued', 'running', 'waiting')
     AND stopping IS NULL AND (owner IS NULL OR kind <> 'workflow')
   RETURNING id
 """
-TERMINATE = f"""{TREE}
+TERMINATE = f"""{_TREE}
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, epoch = epoch + 1, untold = 1,
     poked = CASE WHEN owner IS NULL THEN 0 ELSE 1 END
   WHERE id IN (SELECT id FROM tree) AND state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling')
