@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import inspect
 import ipaddress
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
@@ -23,6 +24,10 @@ ROLES = ("viewer", "operator")
 SESSION = "mainspring_session"
 SESSION_SECONDS = 12 * 3600
 _SHORTEST_TOKEN = 8
+_HOST = re.compile(r"(?P<name>[a-z0-9-]+(?:\.[a-z0-9-]+)*|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
+_HIGHEST_PORT = 65535
+_FORWARDED = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "x-cluster-client-ip"})
+_FORWARDED_PREFIXES = ("x-forwarded", "x-original-", "x-envoy-", "x-proxy", "x-amzn-", "cf-", "fly-", "fastly-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +68,9 @@ class Loopback:
 
     async def __call__(self, request: HTTPConnection, now: int) -> User | Refusal:
         del now
-        forwarded = any(name in request.headers for name in ("forwarded", "x-forwarded-for", "x-real-ip"))
-        if _is_here(request.client.host if request.client else None) and _names_here(request) and not forwarded:
+        if forwarded := forwarded_by(request):
+            return Refusal(403, f"without auth=… the dashboard answers no proxy, and this request has {forwarded}")
+        if _is_here(request.client.host if request.client else None) and _names_here(request):
             return User("local")
         return Refusal(403, "without auth=… the dashboard answers to this machine only, under its name localhost")
 
@@ -180,5 +186,22 @@ def _is_here(host: str | None) -> bool:
 
 
 def _names_here(request: HTTPConnection) -> bool:
-    name = request.url.hostname or ""
-    return name == "localhost" or name.endswith(".localhost") or _is_here(name or "?")
+    """Whether the `Host` header, as it was sent, is a name of this machine.
+
+    Starlette's `request.url` falls back to the server's own address for a header that it cannot parse, so it proves nothing.
+    """
+    given = [value for name, value in request.scope["headers"] if name.lower() == b"host"]
+    found = _HOST.fullmatch(given[0].decode("latin-1").lower()) if len(given) == 1 else None
+    if found is None or int(found["port"] or 0) > _HIGHEST_PORT:
+        return False
+    name = found["name"]
+    return name == "localhost" or name.endswith(".localhost") or _is_here(name.strip("[]"))
+
+
+def forwarded_by(request: HTTPConnection) -> str | None:
+    """What shows that a proxy has passed a request on: the name of a header, or a version of HTTP that no browser speaks."""
+    for name in request.headers:
+        if name in _FORWARDED or name.startswith(_FORWARDED_PREFIXES):
+            return f"the header {name}"
+    # nginx speaks HTTP/1.0 to what is behind it, and adds no header, unless its configuration says otherwise.
+    return "HTTP/1.0" if request.scope.get("http_version") == "1.0" else None
