@@ -149,7 +149,7 @@ def test_a_file_that_is_not_there_is_told_without_where_that_was_found_out(
 def test_the_dashboard_of_a_database_needs_no_code(tmp_path: Path, mainspring: Mainspring) -> None:
     url = f"sqlite:///{tmp_path / 'some.db'}"
     assert mainspring("db", "migrate", "--url", url).exit_code == 0
-    ui = Running(tmp_path, "ui", "--url", url, "--port", "0", "--token", "a-long-secret")
+    ui = Running(tmp_path, "ui", "--url", url, "--port", "0", "--token", "a-long-secret-of-ours")
     try:
         ui.says("open")
         assert ui.get("/api/runs").status_code == 401

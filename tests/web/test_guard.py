@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.web.conftest import Shop
 
-SECRET = "a-long-secret"
+SECRET = "a-long-secret-of-ours"
 
 
 async def state(shop: Shop, run: str = "order-4") -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
@@ -49,13 +50,21 @@ async def read_json(kind: type[S], request: Request) -> S:
     moments = _fields_of(kind, datetime)
     try:
         values: Any = msgspec.json.decode(raw)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidInput(f"the body is not JSON: {error}") from None
     if isinstance(values, dict):
         given = cast("dict[str, Any]", values)
         zoned = {name: _zoned(name, given[name]) for name in moments & given.keys() if isinstance(given[name], str)}
         values = given | zoned
     return _convert(values, kind, strict=True)
+
+
+def read_value(text: str, what: str) -> Any:
+    """A value that somebody has typed as JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{what} is not JSON: {error}") from None
 
 
 async def read_form(request: Request) -> list[tuple[str, str]]:
@@ -95,4 +104,7 @@ def _fields_of(kind: type[msgspec.Struct], wanted: type) -> frozenset[str]:
 
 def _zoned(name: str, text: str) -> str:
     """Browsers send times without zone and seconds, and people write dates; the forms say that they are UTC."""
-    return parse_instant(text, name, UTC).isoformat()
+    try:
+        return parse_instant(text, name, UTC).astimezone(UTC).isoformat()
+    except OverflowError:
+        raise InvalidInput(f"{name} is out of range: {text}") from None

@@ -15,7 +15,8 @@ from starlette.responses import HTMLResponse
 
 from mainspring.model.clock import to_datetime
 from mainspring.web import charts, words
-from mainspring.web.guard import may_act
+from mainspring.web.auth import SIGNED_IN
+from mainspring.web.guard import USER, may_act
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -59,9 +60,9 @@ class Renderer:
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         base = base_of(request)
         now = to_datetime(self._clock.now())
-        user = request.scope.get("user")
+        user = request.scope.get(USER)
         csrf = request.cookies.get(CSRF) or new_secret()
-        notice = request.cookies.get(NOTICE)
+        notice = read_notice(request.cookies.get(NOTICE))
 
         def url(path: str, **query: Any) -> str:
             pairs = [(name, each) for name, value in query.items() for each in _listed(value)]
@@ -105,14 +106,16 @@ class Renderer:
                 may_act=user is not None and may_act(user, read_only=self._read_only),
                 read_only=self._read_only,
                 csrf=csrf,
-                notice=json.loads(notice) if notice else None,
+                notice=notice,
+                is_admin=user is not None and user.may("admin") and not self._read_only,
+                signed_in=request.scope.get(SIGNED_IN),
                 app_name=self._name,
             ),
             status,
         )
         if CSRF not in request.cookies:
             _set(response, request, CSRF, csrf, None)
-        if notice:
+        if NOTICE in request.cookies:
             response.delete_cookie(NOTICE, path=base or "/")
         return response
 
@@ -121,6 +124,20 @@ def _path(request: Request) -> str:
     path = str(request.scope["path"])
     root = str(request.scope.get("root_path", ""))
     return quote(path.removeprefix(root) or "/", safe="/")
+
+
+def here(request: Request) -> str:
+    """The address of a page within the dashboard, with its query."""
+    return f"{_path(request)}{'?' + request.url.query if request.url.query else ''}"
+
+
+def read_notice(text: str | None) -> dict[str, str] | None:
+    """What the last page left to be said. Other programs on this machine can set cookies, too: anything else is ignored."""
+    try:
+        found = msgspec.json.decode(text or "null", type=dict[str, str] | None)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return None
+    return found if found and found.keys() == {"kind", "message"} and found["kind"] in {"done", "problem"} else None
 
 
 def note(response: HTMLResponse | Any, request: Request, kind: str, message: str) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hmac
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -16,13 +18,24 @@ from mainspring.errors import Conflict, InvalidInput, MainspringError, NotFound,
 from mainspring.operations.audit import Intent
 from mainspring.operations.metrics import as_text
 from mainspring.web import live, openapi
-from mainspring.web.auth import SESSION, SESSION_SECONDS, Token, auth_of
+from mainspring.web.auth import SESSION, SESSION_SECONDS, Refusal, SignedIn, auth_of
 from mainspring.web.desk import Desk
-from mainspring.web.guard import Guard, refuse_as_json
-from mainspring.web.pages import audit, functions, overview, queues, runs, schedule_actions, schedules, workers
+from mainspring.web.guard import USER, Guard, log, refuse_as_json
+from mainspring.web.pages import (
+    audit,
+    functions,
+    overview,
+    queues,
+    runs,
+    schedule_actions,
+    schedules,
+    sessions,
+    workers,
+)
 from mainspring.web.reading import read_form, read_json, read_pairs
 from mainspring.web.redaction import Redactor
-from mainspring.web.rendering import CSRF, Renderer, base_of, note, set_session
+from mainspring.web.rendering import CSRF, Renderer, base_of, here, note, set_session
+from mainspring.web.throttle import address_of
 from mainspring.web.waterfall import waterfall
 
 if TYPE_CHECKING:
@@ -33,12 +46,13 @@ if TYPE_CHECKING:
 
     from mainspring.app.app import App
     from mainspring.app.client import Client
-    from mainspring.web.auth import Basic, Check, Refusal
+    from mainspring.web.auth import Basic, Check, Role, Token, User
     from mainspring.web.redaction import Redact
     from mainspring.web.views import Action, Done, Scene, View
 
+R = TypeVar("R")
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-NOUNS = (overview, runs, schedules, schedule_actions, functions, queues, workers, audit)
+NOUNS = (overview, runs, schedules, schedule_actions, functions, queues, workers, audit, sessions)
 VIEWS: list[View] = [view for noun in NOUNS for view in noun.pages.views]
 ACTIONS: list[Action] = [action for noun in NOUNS for action in noun.pages.actions]
 
@@ -89,11 +103,11 @@ class Dashboard:
         self._prefix = prefix
         self.trouble: str | None = None
         """Something that every page says: code that could not be loaded."""
-        self._auth = auth_of(auth)
         self._desk = Desk(source, redactor)
+        self._auth = auth_of(auth, lambda question: self._desk.ask(lambda scene: question(scene.operations.sessions)))
         clock = self._desk.runtime.clock
         self._pages = Renderer(clock, name=self._desk.runtime.name, read_only=read_only)
-        inner = Starlette(routes=self._routes())
+        inner = Starlette(routes=self._routes(), exception_handlers={HTTPException: self._unrouted})
         self._app = Guard(inner, auth=self._auth, clock=clock, read_only=read_only, refuse=self._refuse)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -130,8 +144,16 @@ class Dashboard:
             *request.query_params.multi_items(),
             *((name, str(value)) for name, value in request.path_params.items()),
         ]
+        require(request, view.role)
         query = read_pairs(view.query, pairs)
-        return lambda: self._desk.ask(lambda scene: view.look(scene, query))
+        return lambda: self._ask(lambda scene: view.look(scene, query))
+
+    async def _ask(self, question: Callable[[Scene], R]) -> R:
+        """Ask something that a request is about. What no calendar, column or stack can hold is an error of the request's."""
+        try:
+            return await self._desk.ask(question)
+        except (OverflowError, RecursionError) as error:
+            raise InvalidInput(f"a number, a time or a value is out of range: {error}") from None
 
     def _page(self, view: View) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
@@ -177,7 +199,11 @@ class Dashboard:
     # -- actions -------------------------------------------------------------------------------------------------------
     def _form(self, action: Action) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            pairs = await read_form(request)
+            try:
+                require(request, action.role)
+                pairs = await read_form(request)
+            except MainspringError as error:
+                return self._problem(request, error)
             given = dict(pairs)
             cookie = request.cookies.get(CSRF, "")
             if not cookie or not hmac.compare_digest(cookie.encode(), given.get("csrf", "").encode()):
@@ -202,6 +228,7 @@ class Dashboard:
     def _call(self, action: Action) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             try:
+                require(request, action.role)
                 return _json(await self._act(action, await read_json(action.body, request), request))
             except MainspringError as error:
                 return _problem_json(error)
@@ -215,12 +242,12 @@ class Dashboard:
         for name in ("id", "ids"):
             details.pop(name, None)
 
-        intent = Intent(request.scope["user"].name, action.name, subject, reason, details)
+        intent = Intent(request.scope[USER].name, action.name, subject, reason, details)
 
         def carry_out(scene: Scene) -> Done:
             return scene.operations.audit.carry_out(intent, lambda: action.act(scene, body), lambda done: done.result)
 
-        return await self._desk.ask(carry_out)
+        return await self._ask(carry_out)
 
     # -- the rest ------------------------------------------------------------------------------------------------------
     async def _description(self, request: Request) -> Response:
@@ -248,31 +275,81 @@ class Dashboard:
         return Response(as_text([*families, *self._desk.own_figures()]), media_type=OPEN_METRICS)
 
     async def _login(self, request: Request) -> Response:
-        given = dict(await read_form(request))
-        auth = self._auth
-        back = RedirectResponse(f"{base_of(request)}{_local(given.get('back', '/'))}", 303)
+        try:
+            given = dict(await read_form(request))
+        except InvalidInput as error:
+            return self._problem(request, error)
+        auth, back = self._auth, _local(given.get("back", "/"))
+        if refusal := self._app.too_many(request):
+            return self._login_page(request, refusal, back)
         token = given.get("token", "")
-        if not isinstance(auth, Token) or auth.find(token) is None:
-            message = "this token is not known here"
-            return self._pages.page(request, "login.html", 401, message=message, back=given.get("back", "/"))
-        now = self._desk.runtime.clock.now()
-        set_session(back, request, SESSION, auth.session(token, now), SESSION_SECONDS)
-        return back
+        user = auth.tokens.find(token) if isinstance(auth, SignedIn) else None
+        if not isinstance(auth, SignedIn) or user is None:
+            self._app.failed(request)
+            return self._login_page(request, Refusal(401, "this token is not known here", "token"), back)
+        address = address_of(request)
+        try:
+            cookie = await auth.begin(token, user, address)
+        except MainspringError as error:
+            return self._problem(request, error)
+        log.info("%s signed in from %s", user.name, address)
+        answer = RedirectResponse(f"{base_of(request)}{back}", 303)
+        set_session(answer, request, SESSION, cookie, SESSION_SECONDS)
+        return answer
+
+    def _login_page(self, request: Request, refusal: Refusal, back: str) -> Response:
+        page = self._pages.page(request, "login.html", refusal.status, message=refusal.message, back=back)
+        if refusal.wait:
+            page.headers["retry-after"] = str(refusal.wait)
+        return page
 
     async def _logout(self, request: Request) -> Response:
+        if isinstance(self._auth, SignedIn):
+            try:
+                await self._auth.end(request)
+            except MainspringError as error:
+                return self._problem(request, error)
+            log.info("%s signed out from %s", request.scope[USER].name, address_of(request))
         back = RedirectResponse(f"{base_of(request)}/", 303)
         back.delete_cookie(SESSION, path=base_of(request) or "/")
         return back
 
     async def _refuse(self, request: Request, refusal: Refusal) -> Response:
-        if "text/html" not in request.headers.get("accept", "") or "/api/" in request.scope["path"]:
+        if not _wants_page(request) or refusal.ask == "basic":
             return await refuse_as_json(request, refusal)
+        if refusal.instead is not None:
+            return refusal.instead
         if refusal.ask == "token":
-            back = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-            return self._pages.page(request, "login.html", 401, message="", back=back)
-        if refusal.ask == "basic":
-            return await refuse_as_json(request, refusal)
+            return self._login_page(request, replace(refusal, message=""), here(request))
         return self._pages.page(request, "problem.html", refusal.status, message=refusal.message, code=refusal.status)
+
+    async def _unrouted(self, request: Request, error: Exception) -> Response:
+        """An address that there is not, a method that it does not take, or a role that may not do it."""
+        problem = cast("HTTPException", error)
+        said = {404: "there is no such page", 405: f"this address does not take {request.method}"}
+        status, message = problem.status_code, said.get(problem.status_code, problem.detail)
+        if _wants_page(request):
+            answer: Response = self._pages.page(request, "problem.html", status, message=message, code=status)
+        else:
+            answer = JSONResponse({"error": message}, status)
+        answer.headers.update(problem.headers or {})
+        return answer
+
+
+def require(request: Request, role: Role) -> None:
+    """Refuse what the user of a request may not do."""
+    user: User = request.scope[USER]
+    if not user.may(role):
+        raise HTTPException(403, f"{user.name} is {_a(user.role)}; this takes {_a(role)}")
+
+
+def _a(role: Role) -> str:
+    return f"a {role}" if role == "viewer" else f"an {role}"
+
+
+def _wants_page(request: Request) -> bool:
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    return "text/html" in request.headers.get("accept", "") and not path.startswith("/api/")
 
 
 class _Assets(StaticFiles):

@@ -164,7 +164,7 @@ def set_limits(scene: Scene, body: Setting) -> Done:
     return Done(f"{what} has new limits", {name: str(value) for name, value in changes.items()})
 
 
-@pages.action("/queues/delete", _of)
+@pages.action("/queues/delete", _of, role="admin")
 def delete(scene: Scene, body: OneQueue) -> Done:
     """Forget a queue. Its runs that have not begun wait until there is one of that name again."""
     there = scene.operations.queues.delete(body.name)

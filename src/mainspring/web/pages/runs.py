@@ -16,6 +16,7 @@ from mainspring.operations.runs import LogLine, RunInfo, StepInfo
 from mainspring.operations.talk import Conversation
 from mainspring.recurrence.durations import parse_duration
 from mainspring.store.by_hand import Move
+from mainspring.web.reading import read_value
 from mainspring.web.views import After, Body, Done, Id, Moment, Pages, PageSize, Reason, Scene
 from mainspring.web.words import WHERE_REPLAY_AGREES
 
@@ -98,7 +99,7 @@ class Rescheduling(Chosen):
 
     after: Annotated[str, Meta(max_length=100, description="Such as 1h30m, or a number of seconds.")] | None = None
     at: Moment | None = None
-    priority: int | None = None
+    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
 
 
 class Forking(Chosen):
@@ -177,9 +178,9 @@ def resume(scene: Scene, body: Chosen) -> Done:
 def complete(scene: Scene, body: Completing) -> Done:
     """End runs that no worker owns, or that have failed, as if they had succeeded."""
     try:
-        text = json.dumps(json.loads(body.result), ensure_ascii=False, allow_nan=False)
+        text = json.dumps(read_value(body.result, "the result"), ensure_ascii=False, allow_nan=False)
     except ValueError as error:
-        raise InvalidInput(f"the result is JSON, not {body.result!r}: {error}") from None
+        raise InvalidInput(f"the result is not JSON: {error}") from None
     done = scene.operations.runs.complete(body.ids, lambda _: text, body.reason)
     return _counted("completed", done, "had ended before, or is owned by a worker")
 
@@ -213,7 +214,7 @@ def fork(scene: Scene, body: Forking) -> Done:
     return Done(f"forked: {listed}{' and more' if len(made) > 3 else ''}", dict(made))
 
 
-@pages.action("/runs/delete", lambda body: body.ids)
+@pages.action("/runs/delete", lambda body: body.ids, role="admin")
 def delete(scene: Scene, body: Chosen) -> Done:
     """Delete ended runs with their children and all they recorded."""
     return _counted("deleted", scene.operations.runs.delete(body.ids), "did not exist")
@@ -228,10 +229,7 @@ def _micros(text: str) -> int:
 def _attributes(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
-    try:
-        found: Any = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InvalidInput(f"attributes are a JSON object: {error}") from None
+    found = read_value(text, "the filter for attributes")
     if not isinstance(found, dict):
         raise InvalidInput('attributes are a JSON object, such as {"tenant": "acme"}')
     return cast("dict[str, Any]", found)

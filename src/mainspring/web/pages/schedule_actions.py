@@ -131,7 +131,7 @@ def reset(scene: Scene, body: OneSchedule) -> Done:
     return Done(f"{body.id} is as declared again: {info.description}", {"revision": info.revision})
 
 
-@pages.action("/schedules/delete", _of)
+@pages.action("/schedules/delete", _of, role="admin")
 def delete(scene: Scene, body: OneSchedule) -> Done:
     """Forget a schedule and its ticks. Runs that it has started go on; those that wait for their turn are cancelled."""
     scene.operations.schedules.delete(body.id)

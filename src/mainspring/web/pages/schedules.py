@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, cast
@@ -14,6 +13,7 @@ from mainspring.model.clock import to_datetime
 from mainspring.operations.schedule_infos import BackfillInfo, ScheduleDescription, TickInfo
 from mainspring.operations.schedule_pictures import Day, ScheduleCard
 from mainspring.recurrence import Spec, lint
+from mainspring.web.reading import read_value
 from mainspring.web.views import After, Id, Moment, Pages, PageSize, Scene
 
 pages = Pages()
@@ -171,10 +171,7 @@ def schedule(scene: Scene, query: TickQuery) -> ScheduleAnswer:
 
 def read_spec(text: str) -> Spec:
     """The spec that somebody has typed. Whatever is wrong with it is said at once."""
-    try:
-        given = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InvalidInput(f"the spec is not JSON: {error}") from None
+    given = read_value(text, "the spec")
     if not isinstance(given, dict):
         raise InvalidInput('the spec is a JSON object, such as {"cron": ["0 9 * * mon-fri"]}')
     return Spec.from_dict(cast("dict[str, Any]", given))

@@ -125,6 +125,8 @@
       root.dataset.theme = dark ? "light" : "dark";
       localStorage.setItem("mainspring-theme", root.dataset.theme);
     });
+    const back = document.querySelector("form.login [name=back]");
+    if (back && location.hash) back.value += location.hash; /* a server never sees that part of an address */
     toMiddle(document.querySelector(".bar nav [aria-current]"), "nav"); toMiddle(document.querySelector(".scroll rect.today"), ".scroll");
     keepTimes(); setInterval(keepTimes, 1000); listen(); bulk(); keys();
   });
