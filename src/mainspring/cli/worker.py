@@ -248,6 +248,8 @@ class Stop:
         self._loop = asyncio.get_running_loop()
         self._signalled = False
         self._limit: tuple[float, int, Callable[[], str]] | None = None
+        self.before_end: Callable[[], None] | None = None
+        """What a second signal does before it ends the process, within a signal handler."""
         self._signals: SimpleQueue[None] = SimpleQueue()  # may be put into by a handler that interrupts who knows what
         threading.Thread(target=self._watch, name="mainspring-stop", daemon=True).start()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -284,7 +286,9 @@ class Stop:
     def _hear(self, number: int, frame: FrameType | None) -> None:
         del frame
         if self._signalled:
-            os.write(2, b"ended at once; other workers take over what was in hand\n")
+            if self.before_end is not None:
+                self.before_end()
+            os.write(2, b"ended at once; other workers take over its runs\n")
             os._exit(128 + number)
         self._signalled = True
         self._signals.put(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from typing import TYPE_CHECKING
 
@@ -26,13 +27,37 @@ LIFE = 30.0
 """Seconds after which the browser has to ask again, so that a server that wants to stop need not wait for it for long."""
 
 
-def stream(desk: Desk, look: Callable[[], Awaitable[object]]) -> StreamingResponse:
-    """Answers `changed` whenever what `look` finds has changed, and `trouble` while it finds nothing."""
-    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(_events(desk, look), media_type="text/event-stream", headers=headers)
+class Streams:
+    """The streams that are open."""
+
+    def __init__(self) -> None:
+        self._ends: set[asyncio.Event] = set()
+        self._stopped = False
+
+    def stop(self) -> None:
+        """End all of them now, and each new one after its first answer: the server is about to stop."""
+        self._stopped = True
+        for end in self._ends:
+            end.set()
+
+    def open(self, desk: Desk, look: Callable[[], Awaitable[object]]) -> StreamingResponse:
+        """Answers `changed` whenever what `look` finds has changed, and `trouble` while it finds nothing."""
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._events(desk, look), media_type="text/event-stream", headers=headers)
+
+    async def _events(self, desk: Desk, look: Callable[[], Awaitable[object]]) -> AsyncIterator[bytes]:
+        end = asyncio.Event()
+        if self._stopped:
+            end.set()
+        self._ends.add(end)
+        try:
+            async for event in _events(desk, look, end):
+                yield event
+        finally:
+            self._ends.discard(end)
 
 
-async def _events(desk: Desk, look: Callable[[], Awaitable[object]]) -> AsyncIterator[bytes]:
+async def _events(desk: Desk, look: Callable[[], Awaitable[object]], end: asyncio.Event) -> AsyncIterator[bytes]:
     clock = desk.runtime.clock
     begun = clock.monotonic()
     last: str | None = None
@@ -50,7 +75,9 @@ async def _events(desk: Desk, look: Callable[[], Awaitable[object]]) -> AsyncIte
             elif last is None:
                 yield event("fresh", found[:12])
             last = found
-        await _pause(clock, asked)
+        await _pause(clock, asked, end)
+        if end.is_set():
+            return
 
 
 async def _seen(look: Callable[[], Awaitable[object]]) -> str:
@@ -61,9 +88,10 @@ async def _seen(look: Callable[[], Awaitable[object]]) -> str:
         return "not there"
 
 
-async def _pause(clock: Clock, asked: float) -> None:
+async def _pause(clock: Clock, asked: float, end: asyncio.Event) -> None:
     cost = (clock.monotonic() - asked) * COST
-    await asyncio.sleep(min(max(SHORTEST_PAUSE, cost), LIFE))
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(end.wait(), min(max(SHORTEST_PAUSE, cost), LIFE))
 
 
 def event(name: str, data: str) -> bytes:

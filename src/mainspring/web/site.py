@@ -17,10 +17,11 @@ import mainspring
 from mainspring.errors import Conflict, InvalidInput, MainspringError, NotFound, StoreUnavailable
 from mainspring.operations.audit import Intent
 from mainspring.operations.metrics import as_text
-from mainspring.web import live, openapi
+from mainspring.web import openapi
 from mainspring.web.auth import SESSION, SESSION_SECONDS, Refusal, SignedIn, auth_of
 from mainspring.web.desk import Desk
 from mainspring.web.guard import USER, Guard, log, refuse_as_json
+from mainspring.web.live import Streams
 from mainspring.web.pages import (
     audit,
     functions,
@@ -104,6 +105,7 @@ class Dashboard:
         self.trouble: str | None = None
         """Something that every page says: code that could not be loaded."""
         self._desk = Desk(source, redactor)
+        self._streams = Streams()
         self._auth = auth_of(auth, lambda question: self._desk.ask(lambda scene: question(scene.operations.sessions)))
         clock = self._desk.runtime.clock
         self._pages = Renderer(clock, name=self._desk.runtime.name, read_only=read_only)
@@ -118,6 +120,10 @@ class Dashboard:
             if path.startswith(f"{root}{self._prefix}/") or path == f"{root}{self._prefix}":
                 scope["root_path"] = f"{root}{self._prefix}"
         await self._app(scope, receive, send)
+
+    def stop(self) -> None:
+        """End what is open for long, because the server is about to stop."""
+        self._streams.stop()
 
     def _routes(self) -> list[Route | Mount]:
         routes: list[Route | Mount] = [
@@ -186,7 +192,7 @@ class Dashboard:
             async def seen() -> object:
                 return self.trouble, await look()
 
-            return live.stream(self._desk, seen)
+            return self._streams.open(self._desk, seen)
 
         return answer
 
