@@ -122,7 +122,7 @@ def runs(scene: Scene, query: RunQuery) -> RunList:
         version=query.version,
         parent=query.parent,
         forked_from=query.forked_from,
-        attributes=_attributes(query.attributes),
+        attributes=_attributes(scene, query),
         stranded=query.stranded,
         created_after=query.created_after,
         created_before=query.created_before,
@@ -226,13 +226,20 @@ def _micros(text: str) -> int:
     return round(parse_duration(float(text) if number else text).total_seconds() * SECOND)
 
 
-def _attributes(text: str | None) -> dict[str, Any] | None:
-    if text is None:
+def _attributes(scene: Scene, query: RunQuery) -> dict[str, Any] | None:
+    if query.attributes is None:
         return None
-    found = read_value(text, "the filter for attributes")
+    found = read_value(query.attributes, "the filter for attributes")
     if not isinstance(found, dict):
         raise InvalidInput('attributes are a JSON object, such as {"tenant": "acme"}')
-    return cast("dict[str, Any]", found)
+    given = cast("dict[str, Any]", found)
+    if scene.redactor.hides and not (
+        query.workflow and all(scene.redactor.may_filter(given, workflow) for workflow in query.workflow)
+    ):
+        raise InvalidInput(
+            "this dashboard hides attributes; name the workflow beside the filter for them, one whose attributes it shows"
+        )
+    return given
 
 
 def _counted(what: str, answers: dict[str, bool], otherwise: str = "had ended before") -> Done:

@@ -83,7 +83,12 @@ def resume(scene: Scene, body: OneSchedule) -> Done:
 @pages.action("/schedules/trigger", _of)
 def trigger(scene: Scene, body: Triggering) -> Done:
     """Act now, whatever the clock says."""
-    tick = scene.operations.schedules.trigger(body.id, body.overlap)
+    found = scene.operations.schedules.trigger(body.id, body.overlap)
+    tick = (
+        scene.redactor.tick(found, scene.operations.schedules.describe(body.id).workflow)
+        if scene.redactor.hides
+        else found
+    )
     started = f"{body.id} was triggered: {tick.run}" if tick.run else f"{body.id} started nothing: {tick.reason}"
     return Done(started, {"run": tick.run, "outcome": str(tick.outcome), "reason": tick.reason})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, cast
 
@@ -109,7 +108,7 @@ def schedules(scene: Scene, query: ScheduleQuery) -> ScheduleList:
     found = scene.operations.pictures.cards(
         id_prefix=query.id_prefix, workflow=query.workflow, paused=query.paused, after=query.after, limit=query.limit
     )
-    shown = [replace(card, info=scene.redactor.schedule(card.info)) for card in found.cards]
+    shown = [scene.redactor.card(card) for card in found.cards]
     return ScheduleList(shown, found.next)
 
 
@@ -159,9 +158,9 @@ def schedule(scene: Scene, query: TickQuery) -> ScheduleAnswer:
     page = operations.schedules.ticks(query.id, outcome=tuple(query.outcome), after=query.after, limit=query.limit)
     spec = Spec.from_dict(found.spec)
     return ScheduleAnswer(
-        scene.redactor.schedule(found),  # type: ignore[arg-type]
+        scene.redactor.schedule(found),
         spec.timezone,
-        page.ticks,
+        [scene.redactor.tick(tick, found.workflow) for tick in page.ticks],
         page.next,
         operations.pictures.year(query.id),
         operations.schedules.backfills(query.id)[:5],
