@@ -22,6 +22,7 @@ import mainspring
 from mainspring.cli import showing
 from mainspring.cli.commands import FAILED, Command, note
 from mainspring.cli.target import beside, load_app
+from mainspring.cli.terminal import SafeFormatter
 from mainspring.errors import StoreFull, StoreUnavailable
 from mainspring.operations.connect import shown
 from mainspring.operations.locks import blockers
@@ -121,12 +122,9 @@ def _take_crontab(app: App, file: Path | None, *, named: bool) -> None:
 
 
 def _log_to_stderr(level: str) -> None:
-    logging.basicConfig(
-        level=level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(SafeFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 def _introduce(app: App, target: str) -> None:

@@ -153,25 +153,25 @@ def run(scene: Scene, query: RunId) -> RunAnswer:
 @pages.action("/runs/cancel", lambda body: body.ids)
 def cancel(scene: Scene, body: Chosen) -> Done:
     """Ask runs and their children to stop before their next step."""
-    return _counted("cancelled", scene.operations.runs.cancel(body.ids, body.reason))
+    return _counted(scene, "cancelled", scene.operations.runs.cancel(body.ids, body.reason))
 
 
 @pages.action("/runs/terminate", lambda body: body.ids)
 def terminate(scene: Scene, body: Chosen) -> Done:
     """End runs and their children at once, wherever they are."""
-    return _counted("terminated", scene.operations.runs.terminate(body.ids, body.reason))
+    return _counted(scene, "terminated", scene.operations.runs.terminate(body.ids, body.reason))
 
 
 @pages.action("/runs/retry", lambda body: body.ids)
 def retry(scene: Scene, body: Chosen) -> Done:
     """Let failed runs go on from what they have achieved."""
-    return _counted("queued again", scene.operations.runs.retry(body.ids), "had not failed")
+    return _counted(scene, "queued again", scene.operations.runs.retry(body.ids), "had not failed")
 
 
 @pages.action("/runs/resume", lambda body: body.ids)
 def resume(scene: Scene, body: Chosen) -> Done:
     """Let cancelled runs, and those that were recovered too often, go on where they stopped."""
-    return _counted("queued again", scene.operations.runs.resume(body.ids), "had nothing to resume")
+    return _counted(scene, "queued again", scene.operations.runs.resume(body.ids), "had nothing to resume")
 
 
 @pages.action("/runs/complete", lambda body: body.ids)
@@ -182,14 +182,14 @@ def complete(scene: Scene, body: Completing) -> Done:
     except ValueError as error:
         raise InvalidInput(f"the result is not JSON: {error}") from None
     done = scene.operations.runs.complete(body.ids, lambda _: text, body.reason)
-    return _counted("completed", done, "had ended before, or is owned by a worker")
+    return _counted(scene, "completed", done, "had ended before, or is owned by a worker")
 
 
 @pages.action("/runs/fail", lambda body: body.ids)
 def fail(scene: Scene, body: Chosen) -> Done:
     """End runs that no worker owns as failed; mark those that have failed with the reason, as dealt with."""
     done = scene.operations.runs.fail(body.ids, body.reason)
-    return _counted("marked as failed", done, "had ended before, or is owned by a worker")
+    return _counted(scene, "marked as failed", done, "had ended before, or is owned by a worker")
 
 
 @pages.action("/runs/reschedule", lambda body: body.ids)
@@ -199,7 +199,9 @@ def reschedule(scene: Scene, body: Rescheduling) -> Done:
         raise InvalidInput("give `after` or `at`, not both")
     at = None if body.at is None else to_micros(body.at)
     move = Move(scene.now + _micros(body.after or "0s") if at is None else at, body.priority)
-    return _counted("rescheduled", scene.operations.runs.reschedule(body.ids, move), "has begun, or had ended before")
+    return _counted(
+        scene, "rescheduled", scene.operations.runs.reschedule(body.ids, move), "has begun, or had ended before"
+    )
 
 
 @pages.action("/runs/fork", lambda body: body.ids)
@@ -217,7 +219,7 @@ def fork(scene: Scene, body: Forking) -> Done:
 @pages.action("/runs/delete", lambda body: body.ids, role="admin")
 def delete(scene: Scene, body: Chosen) -> Done:
     """Delete ended runs with their children and all they recorded."""
-    return _counted("deleted", scene.operations.runs.delete(body.ids), "did not exist")
+    return _counted(scene, "deleted", scene.operations.runs.delete(body.ids), "did not exist")
 
 
 def _micros(text: str) -> int:
@@ -242,7 +244,10 @@ def _attributes(scene: Scene, query: RunQuery) -> dict[str, Any] | None:
     return given
 
 
-def _counted(what: str, answers: dict[str, bool], otherwise: str = "had ended before") -> Done:
+def _counted(scene: Scene, what: str, answers: dict[str, bool], otherwise: str = "had ended before") -> Done:
+    if not any(answers.values()):
+        for each in answers:
+            scene.operations.runs.get(each)  # a run that does not exist has not ended before
     done = sum(answers.values())
     result: dict[str, Any] = dict(answers)
     if len(answers) == 1:
