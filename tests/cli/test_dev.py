@@ -146,7 +146,7 @@ def test_the_dashboard_is_left_without_a_traceback_while_a_page_is_open(tmp_path
         ui.says("stops it")
         place = re.search(r"(http://\S+:\d+)/", ui.said)
         assert place is not None
-        with httpx.stream("GET", f"{place[1]}/live/runs", timeout=20) as page:
+        with httpx.stream("GET", f"{place[1]}/live?page=/runs", timeout=20) as page:
             lines = page.iter_lines()
             while next(lines) != "event: fresh":
                 pass

@@ -37,7 +37,7 @@ async def test_without_auth_only_this_machine_is_let_in(
 ) -> None:
     async with one_shop.asking(client=client, base_url=base_url, headers=headers) as asking:
         for view in VIEWS:
-            for path in (view.path, f"/api{view.path}", f"/live{view.path}"):
+            for path in (view.path, f"/api{view.path}", f"/live?page={view.path}"):
                 assert (await asking.get(path.replace("{id:path}", "order-1"))).status_code == 403
         for action in ACTIONS:
             body = {"ids": ["order-4"], "id": "nightly"}

@@ -156,7 +156,7 @@ async def test_one_signs_in_acts_and_is_told_of_changes_through_a_proxy(
         assert (await one_shop.app.schedules.describe("nightly")).paused
         foreign = await asking.post("/schedules/resume", data=fields, headers={"origin": "https://evil.example"})
         assert foreign.status_code == 403
-        async with asyncio.timeout(20), asking.stream("GET", "/live/schedules") as stream:
+        async with asyncio.timeout(20), asking.stream("GET", "/live?page=/schedules") as stream:
             lines = stream.aiter_lines()
             async for line in lines:
                 if line == "event: fresh":
@@ -193,7 +193,7 @@ async def test_a_request_whose_headers_do_not_arrive_is_given_up(
             assert (b"200 OK" in answered) is begun.startswith(b"GET /healthz")
             writer.close()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET /live/runs HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        writer.write(b"GET /live?page=/runs HTTP/1.1\r\nHost: localhost\r\n\r\n")
         async with asyncio.timeout(20):
             await reader.readuntil(b"event: fresh")  # what has arrived is not cut short
             await one_shop.app.runs.cancel("order-4")

@@ -87,7 +87,7 @@ async def test_an_admin_sees_who_is_signed_in_and_ends_it(shop: Shop) -> None:
         await sign_in(viewer, BOB)
         assert (await viewer.get("/sessions", headers=HTML)).status_code == 403
         assert (await viewer.get("/api/sessions")).status_code == 403
-        assert (await viewer.get("/live/sessions")).status_code == 403
+        assert (await viewer.get("/live?page=/sessions")).status_code == 403
         assert "bob" in (await admin.get("/sessions")).text
         found = (await admin.get("/api/sessions")).json()["sessions"]
         assert sorted(each["who"] for each in found) == ["ada", "bob"]

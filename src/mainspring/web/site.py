@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import unquote
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import Match, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 import mainspring
@@ -42,16 +45,17 @@ from mainspring.web.waterfall import waterfall
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from mainspring.app.app import App
     from mainspring.app.client import Client
     from mainspring.web.auth import Basic, Check, Role, Token, User
+    from mainspring.web.live import Look
     from mainspring.web.redaction import Redact
     from mainspring.web.views import Action, Done, Scene, View
 
 R = TypeVar("R")
+MOST_PAGES = 50
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 NOUNS = (overview, runs, schedules, schedule_actions, functions, queues, workers, audit, sessions)
 VIEWS: list[View] = [view for noun in NOUNS for view in noun.pages.views]
@@ -133,13 +137,12 @@ class Dashboard:
             Route("/login", self._login, methods=["POST"]),
             Route("/logout", self._logout, methods=["POST"]),
             Route("/api/openapi.json", self._description),
+            Route("/live", self._live),
         ]
         for action in ACTIONS:
             routes.append(Route(action.path, self._form(action), methods=["POST"]))
             routes.append(Route(f"/api{action.path}", self._call(action), methods=["POST"]))
-        for view in VIEWS:
-            routes.append(Route(f"/api{view.path}", self._data(view)))
-            routes.append(Route(f"/live{view.path}", self._live(view)))
+        routes += [Route(f"/api{view.path}", self._data(view)) for view in VIEWS]
         routes += [Route(view.path, self._page(view)) for view in VIEWS]
         routes.append(Mount("/static", _Assets(packages=[("mainspring.web", "static")])))
         return routes
@@ -182,19 +185,31 @@ class Dashboard:
 
         return answer
 
-    def _live(self, view: View) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
-            try:
-                look = self._look(view, request)
-            except MainspringError as error:
-                return _problem_json(error)
+    async def _live(self, request: Request) -> Response:
+        """A stream of what changes on pages, each named by its path and query."""
+        pages = list(dict.fromkeys(request.query_params.getlist("page")))
+        if not 0 < len(pages) <= MOST_PAGES:
+            return _problem_json(InvalidInput(f"name the pages, 1 to {MOST_PAGES} of them: /live?page=/runs"))
+        return self._streams.open(self._desk, {page: self._looked_at(page, request) for page in pages})
 
-            async def seen() -> object:
-                return self.trouble, await look()
+    def _looked_at(self, page: str, request: Request) -> Look:
+        """What finds what is on a page, and what every page says. A page that says only what is wrong with its address stays so."""
+        path, _, query = page.partition("?")
+        look: Look = _nothing
+        for view in VIEWS:
+            found, inner = Route(view.path, self._page(view)).matches(
+                {"type": "http", "method": "GET", "path": unquote(path), "root_path": ""}
+            )
+            if found is Match.FULL:
+                asked = {**request.scope, "path_params": inner["path_params"], "query_string": query.encode()}
+                with contextlib.suppress(MainspringError):
+                    look = self._look(view, Request(asked))
+                break
 
-            return self._streams.open(self._desk, seen)
+        async def seen() -> object:
+            return self.trouble, await look()
 
-        return answer
+        return seen
 
     def _problem(self, request: Request, error: MainspringError) -> Response:
         status = _status(error)
@@ -356,6 +371,10 @@ def _a(role: Role) -> str:
 def _wants_page(request: Request) -> bool:
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
     return "text/html" in request.headers.get("accept", "") and not path.startswith("/api/")
+
+
+async def _nothing() -> None:
+    """What there is on a page that there is not."""
 
 
 class _Assets(StaticFiles):

@@ -55,30 +55,51 @@
   }
 
   function listen() {
-    const address = document.body.dataset.live;
-    if (!address || !window.EventSource) return;
+    const { page, base, live: script } = document.body.dataset;
+    if (page === undefined || !window.EventSource) return;
     const live = document.getElementById("live"), trouble = document.getElementById("trouble");
-    let last = null, source = null;
-    function heard(event) {
-      live.hidden = false; trouble.hidden = true;
-      if (last !== null && last !== event.data) refresh();
-      last = event.data;
-    }
-    function open() {
-      source = new EventSource(address);
-      source.addEventListener("fresh", heard);
-      source.addEventListener("changed", heard);
-      source.addEventListener("trouble", event => {
+    let last = null, source = null, port = null, watching = false;
+    function heard({ kind, is }) {
+      if (!watching) return;
+      if (kind === "error") { live.hidden = true; return; }
+      if (kind === "trouble") {
         live.hidden = true; trouble.hidden = false; last = "trouble";
-        trouble.textContent = `The page may be old: ${event.data}. Trying again …`;
-      });
-      source.addEventListener("error", () => { live.hidden = true; });
+        trouble.textContent = `The page may be old: ${is}. Trying again …`;
+        return;
+      }
+      live.hidden = false; trouble.hidden = true;
+      if (last !== null && last !== is) refresh();
+      last = is;
     }
-    document.addEventListener("visibilitychange", () => {
-      if (document.hidden) { source.close(); live.hidden = true; } else { open(); if (stale) refresh(); }
-    });
-    open();
+    /* A browser without shared workers has a stream for each page that is visible. */
+    function alone() {
+      source = new EventSource(`${base}/live?page=${encodeURIComponent(page)}`);
+      for (const kind of ["fresh", "changed", "trouble"]) source.addEventListener(kind, event => heard({ kind, is: JSON.parse(event.data).is }));
+      source.addEventListener("error", () => heard({ kind: "error" }));
+    }
+    function say() { if (watching && port) port.postMessage({ page, base }); }
+    function open() {
+      if (watching) return;
+      watching = true;
+      if (!window.SharedWorker) { alone(); return; }
+      if (!port) {
+        port = new SharedWorker(script).port;
+        port.onmessage = message => heard(message.data);
+        setInterval(say, 15000);
+      }
+      say();
+    }
+    function close() {
+      watching = false; live.hidden = true;
+      if (port) port.postMessage({ page: null });
+      if (source) source.close();
+    }
+    function look() { if (document.hidden) close(); else { open(); if (stale) refresh(); } }
+    document.addEventListener("visibilitychange", look);
+    window.addEventListener("pagehide", close);
+    window.addEventListener("pageshow", look);
     setInterval(() => { if (stale) refresh(); }, 1000);
+    look();
   }
 
   function bulk() {
