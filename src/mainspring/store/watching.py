@@ -56,7 +56,7 @@ _TICKS_DUE = """
 """
 _COMING = """
   SELECT id, workflow, upcoming FROM schedules
-  WHERE upcoming > :now AND NOT paused AND stopped IS NULL ORDER BY upcoming LIMIT :limit
+  WHERE upcoming IS NOT NULL AND NOT paused AND stopped IS NULL ORDER BY upcoming LIMIT :limit
 """
 _LOST = """
   SELECT outcome, sum(count) FROM (
@@ -200,9 +200,9 @@ class Watching:
         """How many schedules act before a time, at most MOST."""
         return self._one(_TICKS_DUE, until=until)
 
-    def coming(self, now: int, limit: int) -> list[tuple[str, str, int]]:
-        """The schedules that act next, with their workflows and the nominal times."""
-        return [(each, workflow, when) for each, workflow, when in self._rows(_COMING, now=now, limit=limit)]
+    def coming(self, limit: int) -> list[tuple[str, str, int]]:
+        """The schedules that act next, with their workflows and the nominal times; those that are due this moment come first."""
+        return [(each, workflow, when) for each, workflow, when in self._rows(_COMING, limit=limit)]
 
     def ready(self, now: int) -> Ready:
         """How many runs wait for a worker, how many for longer than they should have to, each at most MOST; and since when."""

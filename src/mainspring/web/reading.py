@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 S = TypeVar("S", bound=msgspec.Struct)
+_PROBLEM = re.compile(r"(?P<wrong>.*) - at `\$\.(?P<name>[^`]+)`")
 MOST_BYTES = 1_000_000
 _ZERO = "text has a zero character in it, which no id, name or reason has"
 
@@ -89,7 +91,16 @@ def _convert(values: Any, kind: type[S], *, strict: bool) -> S:
     try:
         return msgspec.convert(values, kind, strict=strict)
     except msgspec.ValidationError as error:
-        raise InvalidInput(str(error)) from None
+        raise InvalidInput(_sentence(str(error))) from None
+
+
+def _sentence(problem: str) -> str:
+    """What msgspec says of a value, in the words of the other messages."""
+    found = _PROBLEM.fullmatch(problem)
+    if found is None:
+        return problem[:1].lower() + problem[1:]
+    wrong = re.sub(r"^Expected", "expected", found["wrong"]).replace("`", "")
+    return f"{found['name']}: {wrong[:1].lower()}{wrong[1:]}"
 
 
 @functools.cache

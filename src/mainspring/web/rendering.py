@@ -137,12 +137,21 @@ def read_notice(text: str | None) -> dict[str, str] | None:
         found = msgspec.json.decode(text or "null", type=dict[str, str] | None)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return None
-    return found if found and found.keys() == {"kind", "message"} and found["kind"] in {"done", "problem"} else None
+    return (
+        found if found and found.keys() == {"kind", "message", "run"} and found["kind"] in {"done", "problem"} else None
+    )
 
 
-def note(response: HTMLResponse | Any, request: Request, kind: str, message: str) -> None:
-    """Have the next page say something."""
-    _set(response, request, NOTICE, json.dumps({"kind": kind, "message": message[:1_500]}), 60)
+def clean(request: Request) -> str:
+    """The address of a page without parameters that say nothing. A form sends all of its fields, a bookmark needs only some."""
+    given = [(name, value) for name, value in request.query_params.multi_items() if value]
+    return f"{_path(request)}{'?' + urlencode(given) if given else ''}"
+
+
+def note(response: HTMLResponse | Any, request: Request, kind: str, message: str, run: str | None = None) -> None:
+    """Have the next page say something, with a link to the run that it is about."""
+    said = {"kind": kind, "message": message[:1_500], "run": run or ""}
+    _set(response, request, NOTICE, json.dumps(said), 60)
 
 
 def _set(

@@ -38,7 +38,7 @@ from mainspring.web.pages import (
 )
 from mainspring.web.reading import read_form, read_json, read_pairs
 from mainspring.web.redaction import Redactor
-from mainspring.web.rendering import CSRF, Renderer, base_of, here, note, set_session
+from mainspring.web.rendering import CSRF, Renderer, base_of, clean, here, note, set_session
 from mainspring.web.throttle import address_of
 from mainspring.web.waterfall import waterfall
 
@@ -167,6 +167,8 @@ class Dashboard:
     def _page(self, view: View) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             try:
+                if _wants_page(request) and not all(value for _, value in request.query_params.multi_items()):
+                    return RedirectResponse(f"{base_of(request)}{clean(request)}", 303)
                 found = await self._look(view, request)()
             except MainspringError as error:
                 return self._problem(request, error)
@@ -241,7 +243,7 @@ class Dashboard:
             except MainspringError as error:
                 note(back, request, "problem", str(error))
             else:
-                note(back, request, "done", done.message)
+                note(back, request, "done", done.message, done.run)
             return back
 
         return answer

@@ -52,6 +52,8 @@ class Done(Struct):
 
     message: str
     result: dict[str, Any]
+    run: str | None = None
+    """The run that came of it, if it is one."""
 
 
 @dataclass(frozen=True, slots=True)

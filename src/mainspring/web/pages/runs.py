@@ -213,7 +213,8 @@ def fork(scene: Scene, body: Forking) -> Done:
     else:
         made = {each: operations.fork(each, body.step, version=body.version) for each in body.ids}
     listed = ", ".join(list(made.values())[:3])
-    return Done(f"forked: {listed}{' and more' if len(made) > 3 else ''}", dict(made))
+    only = next(iter(made.values())) if len(made) == 1 else None
+    return Done(f"forked: {listed}{' and more' if len(made) > 3 else ''}", dict(made), only)
 
 
 @pages.action("/runs/delete", lambda body: body.ids, role="admin")

@@ -90,7 +90,7 @@ def trigger(scene: Scene, body: Triggering) -> Done:
         else found
     )
     started = f"{body.id} was triggered: {tick.run}" if tick.run else f"{body.id} started nothing: {tick.reason}"
-    return Done(started, {"run": tick.run, "outcome": str(tick.outcome), "reason": tick.reason})
+    return Done(started, {"run": tick.run, "outcome": str(tick.outcome), "reason": tick.reason}, tick.run)
 
 
 @pages.action("/schedules/skip", _of)

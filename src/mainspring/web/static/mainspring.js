@@ -106,13 +106,37 @@
     document.addEventListener("change", event => {
       const form = event.target.closest("[data-bulk]");
       if (!form) return;
+      form.querySelector("[name=ids]")?.setCustomValidity("");
       if (event.target.matches("[data-all]")) for (const one of form.querySelectorAll("[name=ids]")) one.checked = event.target.checked;
     });
     document.addEventListener("submit", event => {
       const button = event.submitter;
       if (!event.target.matches("[data-bulk]")) return;
       const count = event.target.querySelectorAll("[name=ids]:checked").length;
+      const first = event.target.querySelector("[name=ids]");
+      if (!count && first) { first.setCustomValidity("Choose at least one run."); first.reportValidity(); }
       if (!count || (button?.dataset.confirm && !confirm(`${button.dataset.confirm} (${count})`))) event.preventDefault();
+    });
+  }
+
+  /* What was typed is there again when it was refused, and only then. */
+  function typed() {
+    const key = form => `mainspring-typed ${location.pathname} ${form.getAttribute("action")}`;
+    const refused = document.querySelector("main > .notice.problem");
+    for (const form of document.querySelectorAll("details.action form")) {
+      const kept = sessionStorage.getItem(key(form));
+      sessionStorage.removeItem(key(form));
+      if (!kept || !refused) continue;
+      for (const [at, value] of JSON.parse(kept)) {
+        const field = form.elements[at];
+        if (field && field.type === "checkbox") field.checked = value; else if (field && field.type !== "hidden") field.value = value;
+      }
+      form.closest("details").open = true;
+    }
+    document.addEventListener("submit", event => {
+      if (!event.target.matches("details.action form")) return;
+      const fields = [...event.target.elements].map((one, at) => [at, one.type === "checkbox" ? one.checked : one.value]);
+      sessionStorage.setItem(key(event.target), JSON.stringify(fields));
     });
   }
 
@@ -149,6 +173,6 @@
     const back = document.querySelector("form.login [name=back]");
     if (back && location.hash) back.value += location.hash; /* a server never sees that part of an address */
     toMiddle(document.querySelector(".bar nav [aria-current]"), "nav"); toMiddle(document.querySelector(".scroll rect.today"), ".scroll");
-    keepTimes(); setInterval(keepTimes, 1000); listen(); bulk(); keys();
+    keepTimes(); setInterval(keepTimes, 1000); listen(); bulk(); typed(); keys();
   });
 })();
