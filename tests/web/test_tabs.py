@@ -78,7 +78,7 @@ async def test_ten_tabs_have_one_stream_and_those_that_are_hidden_none(
             browser = await running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
             context = await browser.new_context()
             context.set_default_timeout(SECONDS)
-            tabs = []
+            tabs: list[Any] = []
             for number in range(TABS):
                 tab = await context.new_page()
                 await tab.goto(f"{place}/runs?limit={number + 50}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -254,5 +254,5 @@ class _Of:
             return None
         found = self.value(value, "error")
         if isinstance(found, dict):
-            return found
+            return cast("dict[str, Any]", found)
         return {"type": "hidden", "message": found if isinstance(found, str) else msgspec.json.encode(found).decode()}

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from mainspring.app.app import App
     from mainspring.app.client import Client
+    from mainspring.operations.sessions import Sessions
     from mainspring.web.auth import Basic, Check, Role, Token, User
     from mainspring.web.live import Look
     from mainspring.web.redaction import Redact
@@ -110,7 +111,7 @@ class Dashboard:
         """Something that every page says: code that could not be loaded."""
         self._desk = Desk(source, redactor)
         self._streams = Streams()
-        self._auth = auth_of(auth, lambda question: self._desk.ask(lambda scene: question(scene.operations.sessions)))
+        self._auth = auth_of(auth, self._ask_sessions)
         clock = self._desk.runtime.clock
         self._pages = Renderer(clock, name=self._desk.runtime.name, read_only=read_only)
         inner = Starlette(routes=self._routes(), exception_handlers={HTTPException: self._unrouted})
@@ -124,6 +125,9 @@ class Dashboard:
             if path.startswith(f"{root}{self._prefix}/") or path == f"{root}{self._prefix}":
                 scope["root_path"] = f"{root}{self._prefix}"
         await self._app(scope, receive, send)
+
+    def _ask_sessions(self, question: Callable[[Sessions], R], /) -> Awaitable[R]:
+        return self._desk.ask(lambda scene: question(scene.operations.sessions))
 
     def stop(self) -> None:
         """End what is open for long, because the server is about to stop."""
