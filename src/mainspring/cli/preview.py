@@ -83,7 +83,7 @@ def preview(expression: str | None, spec_file: str | None, output: str, **given:
     count = given["count"] or (_MOST_TIMES if until is not None else 10)
     shown = make_preview(spec, after, until, count)
     for warning in caught:
-        echo(f"warning: {safe_lines(warning.message)}", err=True)
+        echo(f"warning: {safe_lines(str(warning.message))}", err=True)
     if output == "json":
         click.echo(safe_json(json.dumps(preview_json(shown), indent=2, ensure_ascii=False)))
         return
