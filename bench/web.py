@@ -140,7 +140,7 @@ async def _open_page(app: App, rare: Any, asking: httpx.AsyncClient) -> float:
         return await desk.ask(lambda scene: runs.runs(scene, query))
 
     async def watch() -> None:
-        async for said in live.stream(desk, look).body_iterator:
+        async for said in live.Streams().open(desk, {"/": look}).body_iterator:
             if b"event: changed" in bytes(said):  # type: ignore[arg-type]
                 await asking.get("/runs")
 

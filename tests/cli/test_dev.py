@@ -102,6 +102,62 @@ def test_one_command_executes_shows_and_reloads_and_broken_code_stops_nothing(de
     assert dev.stop() == 0
 
 
+SLOW = """
+import os, pathlib, time
+from mainspring import App, Spec
+
+app = App("sqlite:///dev.db", name="devshop")
+
+@app.step
+def long() -> None:
+    pathlib.Path("step").write_text(str(os.getpid()))
+    time.sleep(3_600)
+
+@app.workflow
+async def wait() -> None:
+    await long.aio()
+
+app.schedule("hello", wait.bind(), Spec(intervals=["1s"]))
+"""
+
+
+def test_a_second_interrupt_ends_the_worker_before_the_prompt_comes_back(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(SLOW)
+    dev = Running(tmp_path, "dev", "shop.py", "--port", "0")
+    try:
+        written = tmp_path / "step"
+        eventually(lambda: written.exists() and bool(written.read_text()), "a step is under way")
+        worker = int(written.read_text())
+        dev.process.send_signal(signal.SIGINT)
+        dev.says("stopping")
+        dev.process.send_signal(signal.SIGINT)
+        assert dev.process.wait(30) == 130
+        eventually(lambda: not _is_there(worker), "the kernel has ended the worker", within=2)
+    finally:
+        dev.process.kill()
+        dev.process.wait(30)
+
+
+def test_the_dashboard_is_left_without_a_traceback_while_a_page_is_open(tmp_path: Path, mainspring: Mainspring) -> None:
+    url = f"sqlite:///{tmp_path / 'some.db'}"
+    assert mainspring("db", "migrate", "--url", url).exit_code == 0
+    ui = Running(tmp_path, "ui", "--url", url, "--port", "0")
+    try:
+        ui.says("stops it")
+        place = re.search(r"(http://\S+:\d+)/", ui.said)
+        assert place is not None
+        with httpx.stream("GET", f"{place[1]}/live?page=/runs", timeout=20) as page:
+            lines = page.iter_lines()
+            while next(lines) != "event: fresh":
+                pass
+            assert ui.stop() == 0
+        assert "Traceback" not in ui.said
+        assert ui.said.splitlines()[-1].endswith("stops it")
+    finally:
+        ui.process.kill()
+        ui.process.wait(30)
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP], ids=["killed", "terminal-closed"])
 def test_no_worker_is_left_behind(dev: Running, tmp_path: Path, mainspring: Mainspring, how: signal.Signals) -> None:
     dev.says("succeeded  greet  hello-")
@@ -149,7 +205,7 @@ def test_a_file_that_is_not_there_is_told_without_where_that_was_found_out(
 def test_the_dashboard_of_a_database_needs_no_code(tmp_path: Path, mainspring: Mainspring) -> None:
     url = f"sqlite:///{tmp_path / 'some.db'}"
     assert mainspring("db", "migrate", "--url", url).exit_code == 0
-    ui = Running(tmp_path, "ui", "--url", url, "--port", "0", "--token", "a-long-secret")
+    ui = Running(tmp_path, "ui", "--url", url, "--port", "0", "--token", "a-long-secret-of-ours")
     try:
         ui.says("open")
         assert ui.get("/api/runs").status_code == 401

@@ -23,7 +23,7 @@ def test_failed_runs_are_retried_from_a_list(mainspring: Mainspring, history: st
     ids = mainspring("runs", "list", "--state", "failed", "-o", "ids", "--url", history).stdout
     assert mainspring("runs", "retry", "-", "--url", history, stdin=ids).stdout.split() == ["bad-1"]
     again = mainspring("runs", "retry", "bad-1", "--url", history)
-    assert (again.exit_code, again.stdout, again.stderr) == (0, "", "bad-1 has not failed\n")
+    assert (again.exit_code, again.stdout, again.stderr) == (1, "", "bad-1 has not failed\n")
     assert mainspring("runs", "retry", "nobody", "--url", history).exit_code == 4
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from mainspring import Spec
 from mainspring.app.declared import define
 from mainspring.operations.declared import Declared
@@ -13,7 +15,6 @@ from tests.web.conftest import form
 
 if TYPE_CHECKING:
     import httpx
-    import pytest
     from starlette.requests import HTTPConnection
 
     from tests.web.conftest import Shop
@@ -239,3 +240,18 @@ async def test_a_wrong_request_changes_nothing_and_says_what_is_wrong(one_shop: 
         big = await asking.post("/api/runs/cancel", json={"ids": ["x" * 2_000_000]})
         assert big.status_code == 400
         assert all("error" in deed["outcome"] for deed in (await asking.get("/api/audit")).json()["deeds"])
+
+
+@pytest.mark.parametrize("verb", ["cancel", "terminate", "retry", "resume", "complete", "fail", "reschedule"])
+async def test_what_is_asked_of_a_run_that_does_not_exist_is_not_done(shop: Shop, verb: str) -> None:
+    async with shop.asking() as asking:
+        answer = await asking.post(f"/api/runs/{verb}", json={"ids": ["does-not-exist"]})
+        assert (answer.status_code, "does-not-exist" in answer.json()["error"]) == (404, True)
+        (deed,) = (await asking.get("/api/audit")).json()["deeds"]
+        assert "error" in deed["outcome"]
+
+
+async def test_a_cursor_that_no_page_gave_is_refused(shop: Shop) -> None:
+    async with shop.asking() as asking:
+        for path in ("/runs", "/audit"):
+            assert (await asking.get(f"/api{path}?after=abc")).status_code == 400

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.web.conftest import Shop
 
-SECRET = "a-long-secret"
+SECRET = "a-long-secret-of-ours"
 
 
 async def state(shop: Shop, run: str = "order-4") -> str:
@@ -37,13 +37,89 @@ async def test_without_auth_only_this_machine_is_let_in(
 ) -> None:
     async with one_shop.asking(client=client, base_url=base_url, headers=headers) as asking:
         for view in VIEWS:
-            for path in (view.path, f"/api{view.path}", f"/live{view.path}"):
+            for path in (view.path, f"/api{view.path}", f"/live?page={view.path}"):
                 assert (await asking.get(path.replace("{id:path}", "order-1"))).status_code == 403
         for action in ACTIONS:
             body = {"ids": ["order-4"], "id": "nightly"}
             assert (await asking.post(f"/api{action.path}", json=body)).status_code == 403
         assert (await asking.get("/healthz")).status_code == 200
     assert await state(one_shop) == "waiting"
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("evil.com:99999", "evil.com:", "localhost@evil.com", "", "a{b.evil.test", 'a"b.evil.test', "a`b.evil.test"),
+        *(
+            "localhost:99999",
+            "localhost:7070:7070",
+            "localhost:",
+            "localhost evil.com",
+            "localhost,evil.com",
+            "evil.com",
+        ),
+        *("localhost.evil.com", "[::1", "::1", "[::1]evil.com", "127.0.0.1.evil.com", "0.0.0.0", "\xff", None),
+    ],
+    ids=repr,
+)
+async def test_a_host_header_that_is_no_name_of_this_machine_is_refused(one_shop: Shop, host: str | None) -> None:
+    headers = [] if host is None else [(b"host", host.encode("latin-1"))]
+    assert await _answered(one_shop, headers) == 403
+    assert await _answered(one_shop, [(b"host", b"localhost"), *headers]) == (200 if host is None else 403)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:7070", "shop.localhost:1", "127.0.0.1:7070", "[::1]:7070"])
+async def test_every_name_of_this_machine_is_let_in(one_shop: Shop, host: str) -> None:
+    assert await _answered(one_shop, [(b"host", host.encode())]) == 200
+
+
+async def _answered(shop: Shop, headers: list[tuple[bytes, bytes]], **scope: Any) -> int:
+    """The status of an answer to exactly these headers; clients mend what they send."""
+    sent: list[Any] = []
+    asked: dict[str, Any] = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+    }
+    asked |= {"path": "/api/runs", "raw_path": b"/api/runs", "query_string": b"", "root_path": "", "headers": headers}
+    asked |= {"client": ("127.0.0.1", 1), "server": ("127.0.0.1", 7070), **scope}
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await dashboard(shop.app)(asked, receive, send)
+    return int(sent[0]["status"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "Via",
+            "Forwarded",
+            "X-Real-IP",
+            "X-Forwarded-For",
+            "X-Forwarded-Host",
+            "X-Forwarded-Proto",
+            "X-Forwarded-By",
+        ),
+        *("CF-Connecting-IP", "CF-Ray", "True-Client-IP", "X-Client-IP", "X-Envoy-External-Address", "X-Amzn-Trace-Id"),
+    ],
+)
+async def test_any_header_of_a_proxy_ends_the_trust_in_this_machine(one_shop: Shop, name: str) -> None:
+    async with one_shop.asking(headers={name: "10.1.2.3"}) as asking:
+        answer = await asking.get("/api/runs")
+        assert answer.status_code == 403
+        assert name.lower() in answer.json()["error"]
+
+
+async def test_a_proxy_that_speaks_http_1_0_and_adds_nothing_is_not_trusted(one_shop: Shop) -> None:
+    assert await _answered(one_shop, [(b"host", b"localhost")], http_version="1.0") == 403
 
 
 async def test_a_token_lets_in_and_nothing_else_does(one_shop: Shop) -> None:

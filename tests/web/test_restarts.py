@@ -35,7 +35,7 @@ async def test_an_open_page_follows_a_file_that_is_removed_put_back_and_replaced
         pages: Any = dashboard(client)
         transport = httpx.ASGITransport(pages, client=("127.0.0.1", 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as asking:
-            events = aiter(live.stream(desk, look).body_iterator)
+            events = aiter(live.Streams().open(desk, {"/": look}).body_iterator)
 
             async def until(name: bytes) -> None:
                 while b"event: " + name not in bytes(await anext(events)):  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ async def test_a_run_that_is_deleted_while_its_page_is_open_is_no_trouble(
         async def look() -> object:
             return await desk.ask(lambda scene: scene.operations.runs.get("first"))
 
-        events = aiter(live.stream(desk, look).body_iterator)
+        events = aiter(live.Streams().open(desk, {"/": look}).body_iterator)
         await anext(events)
         assert b"event: fresh" in bytes(await anext(events))  # type: ignore[arg-type]
         await client.runs.delete("first")
@@ -111,7 +111,7 @@ async def test_an_open_page_says_that_the_database_is_away_and_comes_back(
         pages: Any = dashboard(client)
         transport = httpx.ASGITransport(pages, client=("127.0.0.1", 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as asking:
-            events = aiter(live.stream(desk, look).body_iterator)
+            events = aiter(live.Streams().open(desk, {"/": look}).body_iterator)
             await anext(events)
             assert b"event: fresh" in bytes(await anext(events))  # type: ignore[arg-type]
             own_postgres.stop()

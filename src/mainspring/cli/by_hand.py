@@ -9,9 +9,11 @@ import click
 
 from mainspring.app.options import micros
 from mainspring.app.settings import Settings
-from mainspring.cli.commands import Command, ids_from, note, url_option
+from mainspring.cli.commands import FAILED, NOT_FOUND, Command, ids_from, note, url_option
 from mainspring.cli.run_options import duration, filter_options, filters_of
+from mainspring.cli.terminal import data
 from mainspring.cli.written import carry_out
+from mainspring.errors import NotFound
 from mainspring.operations.connect import connect
 from mainspring.store.by_hand import Move
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-_NOT_ENDED = "has ended without failing or is owned by a worker, or there is no such run"
+_NOT_ENDED = "has ended without failing, or is owned by a worker"
 
 
 class Chosen(NamedTuple):
@@ -75,13 +77,24 @@ def _carry_out(
         done = carry_out(
             operations, f"runs.{verb}", chosen.ids, lambda: act(operations, chosen), _told, reason=chosen.reason, **said
         )
+        missing = [each for each in chosen.ids if not done.get(each) and not _is_there(operations, each)]
     for run_id, acted in done.items():
         if acted:
-            click.echo(run_id)
+            data(run_id)
         else:
-            note(f"{run_id} {otherwise}")
+            note(f"there is no run {run_id!r}, or no longer" if run_id in missing else f"{run_id} {otherwise}")
     if not done:
         note("no runs")
+    if chosen.ids and not all(done.values()):
+        click.get_current_context().exit(NOT_FOUND if missing else FAILED)
+
+
+def _is_there(operations: Operations, run_id: str) -> bool:
+    try:
+        operations.runs.get(run_id)
+    except NotFound:
+        return False
+    return True
 
 
 def _confirm(operations: Operations, verb: str, chosen: Chosen) -> None:
@@ -197,7 +210,7 @@ def reschedule(after: float | str | None, priority: int | None, attempts: int | 
         return operations.runs.reschedule(chosen.ids, Move(due, priority, attempts), chosen.filters)
 
     details = {"after": after, "priority": priority, "attempts": attempts}
-    _carry_out("reschedule", which, "has begun, or has ended without failing, or there is no such run", act, **details)
+    _carry_out("reschedule", which, "has begun, or has ended without failing", act, **details)
 
 
 COMMANDS = (resume, retry, complete, fail, reschedule)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from mainspring.app.app import DEFAULT_URL
+from mainspring.cli.terminal import echo, safe_lines
 from mainspring.errors import InvalidInput, MainspringError, NotFound
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Command(click.Command):
             raise
         except Exception as error:  # whatever it is, a person gets a sentence
             if ctx.find_root().meta.get("verbose"):
-                click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+                echo(safe_lines("".join(traceback.format_exception(error))), err=True, nl=False)
             raise _failure(error) from error
 
 
@@ -69,7 +70,8 @@ class Failure(click.ClickException):
     """The command failed, in words and a number."""
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"{click.style('error:', fg='red')} {self.message}", err=True, file=file, color=self.show_color)
+        words = f"{click.style('error:', fg='red')} {safe_lines(self.message)}"
+        echo(words, err=True, file=file, color=self.show_color)
 
 
 class Misuse(Failure):
@@ -82,7 +84,7 @@ class Missing(Failure):
 
 def note(message: str) -> None:
     """Say something to the person at the terminal, beside the data."""
-    click.echo(message, err=True)
+    click.echo(safe_lines(message), err=True)
 
 
 def url_option(function: F) -> F:

@@ -9,6 +9,7 @@ import click
 
 from mainspring.cli import display
 from mainspring.cli.commands import FAILED, Group, note, output_option
+from mainspring.cli.terminal import echo
 from mainspring.cli.times import time
 from mainspring.errors import InvalidCron
 from mainspring.model.clock import SystemClock, to_datetime
@@ -49,7 +50,7 @@ def check(ctx: click.Context, file: Path, count: int, after: datetime | None, ou
         items = parse_crontab(file.read_text("utf-8"))
     except InvalidCron as error:
         for fault in error.faults:
-            click.echo(f"{file}: {fault}", err=True)
+            echo(f"{file}: {fault}", err=True)
         ctx.exit(FAILED)
     since = after or to_datetime(SystemClock().now())
     entries = [_entry(item, since, count) for item in items]

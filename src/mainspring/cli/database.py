@@ -7,6 +7,7 @@ import click
 from mainspring.app.settings import Settings
 from mainspring.cli.commands import FAILED, Group, note, url_option
 from mainspring.cli.target import load_app
+from mainspring.cli.terminal import echo
 from mainspring.cli.written import carry_out, reason_option
 from mainspring.operations import database
 from mainspring.operations.connect import connect, shown
@@ -32,7 +33,7 @@ def migrate(url: str, *, dry_run: bool) -> None:
     """
     names = database.migrate(url, Settings(), dry_run=dry_run)
     for name in names:
-        click.echo(name)
+        echo(name)
     if not names:
         note(f"the tables at {shown(url)} are up to date")
     elif dry_run:
@@ -56,7 +57,7 @@ def sql(dialect: str | None, url: str) -> None:
     \b
       mainspring db sql --dialect postgres | psql postgresql://admin@db/shop
     """
-    click.echo(database.script(dialect or database.dialect_of(url), Settings()), nl=False)
+    echo(database.script(dialect or database.dialect_of(url), Settings()), nl=False)
 
 
 @db.command
@@ -100,7 +101,7 @@ def prune(
     with connect(url, Settings()) as operations:
         found = operations.pruning.expired(keep)
         for name, count in sorted(found.items()):
-            click.echo(f"{count}\t{name}")
+            echo(f"{count}\t{name}")
         if dry_run:
             note(f"{sum(found.values())} runs could be forgotten at {shown(url)}")
         else:
@@ -132,7 +133,7 @@ def check(ctx: click.Context, url: str) -> None:
     Reads all of the database. One line for each finding: what, which, and what to do. Exit code 1 if something is wrong.
     """
     report = database.check(url, Settings())
-    click.echo(report.current or "no tables")
+    echo(report.current or "no tables")
     if report.unknown:
         note(
             f"newer than this version of mainspring, which does not know {', '.join(report.unknown)}: install a newer one"
@@ -144,7 +145,7 @@ def check(ctx: click.Context, url: str) -> None:
     with connect(url, Settings()) as operations:
         found = operations.inspect(thorough=True)
     for odd in found:
-        click.echo(f"{'wrong' if odd.wrong else 'look'}\t{odd.what}\t{odd.which}\t{odd.hint}")
+        echo(f"{'wrong' if odd.wrong else 'look'}\t{odd.what}\t{odd.which}\t{odd.hint}")
     if any(odd.wrong for odd in found):
         ctx.exit(FAILED)
     note(f"the tables at {shown(url)} are up to date")

@@ -78,6 +78,7 @@ class Developing:
         await self._client.runtime.connected()
         self._pages = make_dashboard(self._client, auth=token, read_only=read_only)
         stop = Stop()
+        stop.before_end = self._end_worker
         async with served(self._pages, host, port, token) as place:
             self._introduce(place)
             await self._start()
@@ -129,12 +130,22 @@ class Developing:
         )
 
     async def _stop(self) -> None:
-        worker, self._worker = self._worker, None
-        if worker is None or worker.returncode is not None:
+        worker = self._worker
+        if worker is not None and worker.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                worker.send_signal(signal.SIGTERM)
+            await worker.wait()
+        self._worker = None
+
+    def _end_worker(self) -> None:
+        """End the worker wherever it is, and what it has started: it is alone in its session."""
+        if self._worker is None or self._worker.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError):
-            worker.send_signal(signal.SIGTERM)
-        await worker.wait()
+            if sys.platform == "win32":
+                self._worker.kill()
+            else:
+                os.killpg(self._worker.pid, signal.SIGKILL)
 
     # -- the files -----------------------------------------------------------------------------------------------------
     async def _watch(self) -> None:

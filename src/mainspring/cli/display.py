@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
-import sys
+import textwrap
+import unicodedata
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from mainspring.cli.commands import colour_wanted
+from mainspring.cli.terminal import echo, is_terminal, safe, safe_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime
 
 COLOURS = {
@@ -32,33 +32,91 @@ COLOURS = {
     "look": "yellow",
     "wrong": "red",
 }
-_WIDE = 1_000
+_GAP = "  "
+_INDENT = "    "
+_ROOM_FOR_WORDS = 24
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print columns. On a terminal they fit it; elsewhere nothing is cut or wrapped."""
-    from rich.console import Console  # noqa: PLC0415  (slow to import, and few commands print tables)
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    """Print columns. On a terminal they fit it, and no id or word is broken; elsewhere nothing is cut or wrapped.
 
-    terminal = sys.stdout.isatty()
-    made = Table(*head, box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for column in made.columns:
-        column.no_wrap = not terminal or column is made.columns[0]
-        column.overflow = "fold" if terminal else "ignore"
-    for row in rows:
-        made.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
-    width = shutil.get_terminal_size().columns if terminal else _WIDE
-    console = Console(file=io.StringIO(), width=width, force_terminal=terminal, no_color=colour_wanted() is False)
-    with console.capture() as captured:
-        console.print(made)
-    for line in captured.get().splitlines():
-        click.echo(line.rstrip())
+    What does not fit beside the other columns stands below them, indented.
+    """
+    lines = [[safe(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(cell_len(row[at]) for row in lines) for at in range(len(head))]
+    width = shutil.get_terminal_size().columns if is_terminal() else None
+    words = max(cell_len(word) for row in lines for word in (row[-1].split() or [""]))
+    beside = len(head) if width is None else _fitting(widths, max(words, _ROOM_FOR_WORDS), width)
+    for number, row in enumerate(lines):
+        style: Callable[[str], str] = _head if number == 0 else _coloured
+        for line in _laid_out(row, widths, beside, width, style):
+            echo(line.rstrip())
+
+
+def _fitting(widths: Sequence[int], words: int, width: int) -> int:
+    """How many columns stand beside one another. The last one may be wrapped, if there is room for its words."""
+    taken = 0
+    for at, each in enumerate(widths):
+        last = at == len(widths) - 1
+        if at and taken + (min(each, words) if last else each) > width:
+            return at
+        taken += each + len(_GAP)
+    return len(widths)
+
+
+def _laid_out(
+    row: Sequence[str], widths: Sequence[int], beside: int, width: int | None, style: Callable[[str], str]
+) -> Iterator[str]:
+    whole = beside == len(row)
+    left = "".join(
+        style(cell) + " " * (size - cell_len(cell)) + _GAP for cell, size in zip(row[:-1], widths, strict=False)
+    )
+    if whole and width is None:
+        yield left + style(row[-1])
+    elif whole:
+        taken = sum(size + len(_GAP) for size in widths[:-1])
+        first, *more = _wrapped(row[-1], (width or 0) - taken)
+        yield left + style(first)
+        for line in more:
+            yield " " * taken + style(line)
+    else:
+        yield _GAP.join(
+            style(cell) + " " * (size - cell_len(cell)) for cell, size in zip(row[:beside], widths, strict=False)
+        )
+        rest = _GAP.join(cell for cell in row[beside:] if cell)
+        for line in _wrapped(rest, (width or 0) - len(_INDENT)) if rest else ():
+            yield _INDENT + style(line)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(width, 1), break_on_hyphens=False) or [""]
+
+
+def _head(text: str) -> str:
+    return click.style(text, dim=True) if text else text
+
+
+def _coloured(text: str) -> str:
+    return click.style(text, fg=COLOURS[text]) if text in COLOURS else text
+
+
+def cell_len(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text
+    )
 
 
 def as_json(value: Any) -> None:
     """Print a value as JSON; times are RFC 3339."""
-    click.echo(json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False))
+    click.echo(safe_json(json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False)))
+
+
+def plural(count: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def compact(value: Any) -> str:
@@ -70,6 +128,12 @@ def ago(moment: datetime, now: datetime) -> str:
     """How far a time is from now, in words."""
     delta = now - moment
     return f"{span(delta)} ago" if delta.total_seconds() >= 0 else f"in {span(-delta)}"
+
+
+def briefly(moment: datetime, now: datetime) -> str:
+    """The same in one unit, for lists."""
+    number, unit, *_ = span(abs(now - moment)).split()
+    return f"{number} {unit} ago" if now >= moment else f"in {number} {unit}"
 
 
 def span(length: timedelta) -> str:

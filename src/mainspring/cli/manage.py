@@ -11,6 +11,7 @@ from mainspring.app.settings import Settings
 from mainspring.cli import by_hand, display
 from mainspring.cli.commands import NOT_FOUND, Command, ids_from, note, output_option, url_option
 from mainspring.cli.run_options import filter_options, filters_of
+from mainspring.cli.terminal import data
 from mainspring.cli.written import carry_out, reason_option
 from mainspring.operations.connect import connect
 from mainspring.operations.managing import GROUPS
@@ -69,7 +70,7 @@ def fork(
             return [operations.runs.fork(run_id, step, id=new_id, **how) for run_id in ids]
 
         for made in carry_out(operations, "runs.fork", ids, act, lambda forks: forks, reason=reason, **said):
-            click.echo(made)
+            data(made)
 
 
 @click.command(cls=Command)
@@ -97,7 +98,7 @@ def delete(ctx: click.Context, run_ids: tuple[str, ...], url: str, reason: str |
         )
         for run_id, there in done.items():
             if there:
-                click.echo(run_id)
+                data(run_id)
             else:
                 note(f"there is no run {run_id!r}, or no longer")
     if not all(done.values()):
@@ -116,7 +117,7 @@ def export(run_ids: tuple[str, ...], url: str) -> None:
     """
     with connect(url, Settings()) as operations:
         for line in operations.runs.export(ids_from(run_ids)):
-            click.echo(line)
+            data(line)
 
 
 @click.command(cls=Command)
@@ -141,7 +142,9 @@ def load(file: TextIO, url: str, reason: str | None) -> None:
             reason=reason,
             file=file.name,
         )
-    note(f"{loaded.new} runs loaded" + (f", {loaded.there} were there already" if loaded.there else ""))
+    note(
+        f"{display.plural(loaded.new, 'run')} loaded" + (f", {loaded.there} were there already" if loaded.there else "")
+    )
 
 
 @click.command(cls=Command)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
+from mainspring.cli.terminal import echo, safe_json, safe_lines
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import SystemClock, to_datetime
 from mainspring.recurrence import Cron, Spec, lint
@@ -82,14 +83,14 @@ def preview(expression: str | None, spec_file: str | None, output: str, **given:
     count = given["count"] or (_MOST_TIMES if until is not None else 10)
     shown = make_preview(spec, after, until, count)
     for warning in caught:
-        click.echo(f"warning: {warning.message}", err=True)
+        echo(f"warning: {safe_lines(str(warning.message))}", err=True)
     if output == "json":
-        click.echo(json.dumps(preview_json(shown), indent=2, ensure_ascii=False))
+        click.echo(safe_json(json.dumps(preview_json(shown), indent=2, ensure_ascii=False)))
         return
     for line in preview_lines(shown):
-        click.echo(line)
+        echo(line)
     for advice in lint(spec):
-        click.echo(f"warning: {advice.message}", err=True)
+        echo(f"warning: {safe_lines(advice.message)}", err=True)
 
 
 def _spec_of_text(expression: str, given: dict[str, Any]) -> Spec:

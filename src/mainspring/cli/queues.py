@@ -9,7 +9,9 @@ import click
 from mainspring.app.settings import Settings
 from mainspring.cli import display
 from mainspring.cli.commands import Group, note, output_option, url_option
+from mainspring.cli.terminal import data
 from mainspring.cli.written import carry_out, reason_option
+from mainspring.errors import NotFound
 from mainspring.operations.connect import connect
 from mainspring.operations.queues import Rate
 
@@ -41,7 +43,7 @@ def list_(url: str, output: str) -> None:
         display.as_json(found)
     elif output == "ids":
         for queue in found:
-            click.echo(queue.name)
+            data(queue.name)
     elif found:
         head = ("QUEUE", "STATE", "READY", "LATER", "UNDER WAY", "LIMITS")
         display.table(head, [_row(queue) for queue in found])
@@ -175,7 +177,9 @@ def delete(name: str, url: str, reason: str | None) -> None:
             lambda gone: gone,
             reason=reason,
         )
-    note(f"queue {name} is deleted" if done else f"there was no queue {name}")
+    if not done:
+        raise NotFound(f"there is no queue {name!r}")
+    note(f"queue {name} is deleted")
 
 
 def _row(queue: QueueInfo) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from mainspring.app.settings import Settings
 from mainspring.cli import display
 from mainspring.cli.commands import FAILED, Command, note, output_option, url_option
 from mainspring.cli.target import load_app
+from mainspring.cli.terminal import echo
 from mainspring.operations.connect import connect
 from mainspring.operations.managing import records_of
 
@@ -51,9 +52,9 @@ def replay(
     else:
         for each in found:
             if each.agrees:
-                click.echo(f"{each.run}\t{each.workflow}\tagrees ({each.operations} operations)")
+                echo(f"{each.run}\t{each.workflow}\tagrees ({display.plural(each.operations, 'operation')})")
             else:
-                click.echo(f"{each.run}\t{each.workflow}\tDISAGREES: {each.finding}")
+                echo(f"{each.run}\t{each.workflow}\tDISAGREES: {each.finding}")
     if not found:
         note("there are no workflows in it that have begun")
     if not all(each.agrees for each in found):

@@ -13,6 +13,7 @@ from mainspring.app.options import Options
 from mainspring.cli.commands import FAILED, Command, note
 from mainspring.cli.run_options import duration
 from mainspring.cli.target import load_app
+from mainspring.cli.terminal import data, safe_json
 from mainspring.cli.times import time
 from mainspring.codec.loose import LOOSE
 from mainspring.engine.registry import Bound
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--after", type=duration, metavar="DURATION", help="10s, 3d, … or seconds.  [default: at once]")
 @click.option("--at", type=time, metavar="TIME", help="When, UTC unless it says otherwise.")
 @click.option("--id", "run_id", metavar="ID", help="The id of the run. A second one with it is the same run.")
-@click.option("--wait", is_flag=True, help="Wait for the result and print it as JSON.")
+@click.option("--wait", is_flag=True, help="Wait for the result and print it as JSON; the id goes to stderr.")
 @click.option("--url", metavar="URL", help="A database instead of the app's own.")
 @click.pass_context
 def run(
@@ -64,8 +65,11 @@ def run(
     call = _call(app, name, arguments, run_id)
     try:
         handle = app.run_at.sync(at, call) if at is not None else app.run_after.sync(after or 0, call)
-        click.echo(handle.id)
-        if wait and not _waited(handle):
+        if not wait:
+            data(handle.id)
+            return
+        note(handle.id)
+        if not _waited(handle):
             ctx.exit(FAILED)
     finally:
         app.close()
@@ -100,5 +104,5 @@ def _waited(handle: Handle[Any]) -> bool:
     except Exception as error:  # noqa: BLE001  (whatever ended the run)
         note(f"{type(error).__name__}: {error}")
         return False
-    click.echo(msgspec.json.encode(LOOSE.lower(found)).decode())
+    click.echo(safe_json(msgspec.json.encode(LOOSE.lower(found)).decode()))
     return True

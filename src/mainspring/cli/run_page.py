@@ -8,6 +8,7 @@ import click
 
 from mainspring.cli import display
 from mainspring.cli.display import COLOURS, ago, at, compact, span
+from mainspring.cli.terminal import echo, safe
 from mainspring.model.states import State
 
 if TYPE_CHECKING:
@@ -24,30 +25,31 @@ _LONGEST_REMARK = 100
 def show(run: RunInfo, steps: list[StepInfo], children: RunPage, now: datetime) -> None:
     """Print all there is to know of a run."""
     state = click.style(run.state, fg=COLOURS[run.state], bold=True)
-    click.echo(f"{click.style(run.id, bold=True)}  {run.workflow}  {state}{f': {run.reason}' if run.reason else ''}\n")
+    why = f": {safe(run.reason)}" if run.reason else ""
+    echo(f"{click.style(safe(run.id), bold=True)}  {safe(run.workflow)}  {state}{why}\n")
     for name, text in _facts(run, now):
-        click.echo(f"{click.style(f'{name:<12}', dim=True)}{text}")
+        echo(f"{click.style(f'{name:<12}', dim=True)}{safe(text)}")
     if run.stranded is not None:
         _stranded(run.stranded)
     if run.error is not None:
-        click.echo(f"\n{click.style('error', fg='red')}")
+        echo(f"\n{click.style('error', fg='red')}")
         for line in error_lines(run.error):
-            click.echo(f"  {line}")
+            echo(f"  {safe(line)}")
     if steps:
-        click.echo("")
+        echo("")
         display.table(("STEP", "KIND", "NAME", "TOOK", "ATTEMPTS", "OUTCOME"), [_step_row(step, now) for step in steps])
     if children.runs:
-        click.echo("")
+        echo("")
         rows = [(child.id, child.workflow, child.state, remark(child, now)) for child in children.runs]
         display.table(("CHILD", "WORKFLOW", "STATE", "NOTE"), rows)
         if children.next:
-            click.echo(f"… and more: mainspring runs list --id-prefix {run.id}/")
+            echo(f"… and more: mainspring runs list --id-prefix {safe(run.id)}/")
 
 
 def show_logs(logs: list[LogLine]) -> None:
     """Print what was logged inside a run, if that is kept."""
     if logs:
-        click.echo("")
+        echo("")
         rows = [(f"{line.at:%H:%M:%S.%f}"[:-3], line.level, line.step or "", line.message) for line in logs]
         display.table(("LOGGED", "LEVEL", "STEP", "MESSAGE"), rows)
 
@@ -85,11 +87,9 @@ def _times(run: RunInfo, now: datetime) -> Iterator[tuple[str, str]]:
 
 
 def _stranded(reason: str) -> None:
-    click.echo(f"\n{click.style('stranded', fg='red')}    {reason}")
-    click.echo(
-        "            start a worker with that source, or one that also continues other source as long as the replay"
-    )
-    click.echo("            agrees: MAINSPRING_CONTINUE_ON=compatible mainspring worker TARGET")
+    echo(f"\n{click.style('stranded', fg='red')}    {safe(reason)}")
+    echo("            start a worker with that source, or one that also continues other source as long as the replay")
+    echo("            agrees: MAINSPRING_CONTINUE_ON=compatible mainspring worker TARGET")
 
 
 def remark(run: RunInfo, now: datetime) -> str:

@@ -10,6 +10,7 @@ from mainspring.app.settings import Settings
 from mainspring.cli import display, manage, run_page
 from mainspring.cli.commands import NOT_FOUND, Group, ids_from, note, output_option, url_option
 from mainspring.cli.run_options import filter_options, filters_of
+from mainspring.cli.terminal import data, echo
 from mainspring.cli.times import time
 from mainspring.cli.written import carry_out
 from mainspring.errors import NotFound
@@ -54,7 +55,7 @@ def list_(url: str, limit: int, after: str | None, output: str, **filters: Any) 
         display.as_json(page)
     elif output == "ids":
         for run in page.runs:
-            click.echo(run.id)
+            data(run.id)
     elif page.runs:
         display.table(("ID", "WORKFLOW", "STATE", "CREATED", "TOOK", "NOTE"), [_row(run, now) for run in page.runs])
     else:
@@ -65,7 +66,7 @@ def list_(url: str, limit: int, after: str | None, output: str, **filters: Any) 
 
 def _row(run: RunInfo, now: datetime) -> tuple[str, ...]:
     took = "" if run.started is None else display.span((run.completed or now) - run.started)
-    return run.id, run.workflow, run.state, display.ago(run.created, now), took, run_page.remark(run, now)
+    return run.id, run.workflow, run.state, display.briefly(run.created, now), took, run_page.remark(run, now)
 
 
 @runs.command
@@ -168,8 +169,8 @@ def _cancel_functions(
             due_after=due_after,
             due_before=due_before,
         )
-    click.echo(count)
-    note(f"cancelled {count} pending functions")
+    data(str(count))
+    note(f"cancelled {display.plural(count, 'pending function')}")
 
 
 def _after_cancel(operations: Operations, run_id: str, *, done: bool) -> bool:
@@ -178,7 +179,7 @@ def _after_cancel(operations: Operations, run_id: str, *, done: bool) -> bool:
     except NotFound as error:
         note(str(error))
         return False
-    click.echo(f"{run_id}\t{state}")
+    echo(f"{run_id}\t{state}")
     if not done:
         note(f"{run_id} had {'been asked to stop' if state is State.CANCELLING else 'ended'} already")
     return True

@@ -12,6 +12,7 @@ from mainspring.app.settings import Settings
 from mainspring.cli import display, schedule_page
 from mainspring.cli.commands import Command, ids_from, note, output_option, url_option
 from mainspring.cli.schedule_flags import described, describing, read_json
+from mainspring.cli.terminal import data, echo
 from mainspring.cli.times import future, past
 from mainspring.cli.written import carry_out, reason_option
 from mainspring.model.clock import to_datetime
@@ -113,7 +114,7 @@ def reset(schedules: tuple[str, ...], url: str, reason: str | None) -> None:
             differs = operations.schedules.describe(schedule).differs
             act = partial(operations.schedules.reset, schedule)
             carry_out(operations, "schedules.reset", [schedule], act, reason=reason, differed=", ".join(differs))
-            click.echo(f"{schedule}\t{'as declared' if not differs else 'as declared again: ' + ', '.join(differs)}")
+            echo(f"{schedule}\t{'as declared' if not differs else 'as declared again: ' + ', '.join(differs)}")
 
 
 @click.command(cls=Command)
@@ -159,7 +160,7 @@ def pause(schedules: tuple[str, ...], url: str, reason: str | None, until: str |
         for schedule in ids_from(schedules):
             act = partial(operations.schedules.pause, schedule, reason, when)
             carry_out(operations, "schedules.pause", [schedule], act, reason=reason, until=until)
-            click.echo(f"{schedule}\tpaused")
+            echo(f"{schedule}\tpaused")
 
 
 @click.command(cls=Command)
@@ -172,7 +173,7 @@ def resume(schedules: tuple[str, ...], url: str, reason: str | None) -> None:
         for schedule in ids_from(schedules):
             act = partial(operations.schedules.resume, schedule, reason)
             carry_out(operations, "schedules.resume", [schedule], act, reason=reason)
-            click.echo(f"{schedule}\t{schedule_page.state(operations.schedules.describe(schedule))}")
+            echo(f"{schedule}\t{schedule_page.state(operations.schedules.describe(schedule))}")
 
 
 @click.command(cls=Command)
@@ -194,7 +195,7 @@ def trigger(
     if output == "json":
         display.as_json(tick)
     elif tick.run is not None:
-        click.echo(tick.run)
+        data(tick.run)
     if tick.run is None:
         note(f"{schedule}: {tick.outcome}: {tick.reason}")
         ctx.exit(1)
@@ -249,7 +250,7 @@ def backfill(
         display.as_json(found)
     elif output == "ids":
         for each in found:
-            click.echo(each.id)
+            data(each.id)
     elif found:
         head = ("ID", "STATE", "FROM (UTC)", "TO", "REACHED", "STARTED", "SKIPPED", "OVERLAP")
         moments = [(each.start, each.end, each.reached) for each in found]
@@ -284,7 +285,7 @@ def skip(schedule: str, url: str, reason: str | None, when: str | None, *, undo:
         act = partial(verb, schedule, None if when is None else future(when, "--at", operations.clock))
         action = f"schedules.{'unskip' if undo else 'skip'}"
         moment = carry_out(operations, action, [schedule], act, lambda time: time.isoformat(), reason=reason)
-    click.echo(f"{moment:%Y-%m-%dT%H:%M:%SZ}\t{'not skipped' if undo else 'skipped'}")
+    echo(f"{moment:%Y-%m-%dT%H:%M:%SZ}\t{'not skipped' if undo else 'skipped'}")
 
 
 @click.command(cls=Command)
@@ -311,7 +312,7 @@ def delete(schedules: tuple[str, ...], url: str, reason: str | None, *, yes: boo
                 partial(operations.schedules.delete, schedule),
                 reason=reason,
             )
-            click.echo(f"{schedule}\tdeleted")
+            echo(f"{schedule}\tdeleted")
 
 
 CHANGES = (create, update, reset, apply, pause, resume, trigger, backfill, skip, delete)
@@ -331,6 +332,6 @@ def _show(operations: Operations, schedule: str, output: str) -> None:
     if output == "json":
         display.as_json(found)
     elif output == "ids":
-        click.echo(schedule)
+        data(schedule)
     else:
         schedule_page.show(found, to_datetime(operations.clock.now()))

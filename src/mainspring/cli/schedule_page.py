@@ -8,6 +8,7 @@ import click
 
 from mainspring.cli import display
 from mainspring.cli.display import ago, at, compact, span
+from mainspring.cli.terminal import echo, safe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,22 +65,22 @@ def tick_row(tick: TickInfo) -> tuple[str, ...]:
 
 def show(schedule: ScheduleDescription, now: datetime) -> None:
     """Print all there is to know of a schedule."""
-    click.echo(
-        f"{click.style(schedule.id, bold=True)}  {schedule.workflow}  {click.style(state(schedule), bold=True)}\n"
+    echo(
+        f"{click.style(safe(schedule.id), bold=True)}  {safe(schedule.workflow)}  {click.style(state(schedule), bold=True)}\n"
     )
     for name, text in _facts(schedule, now):
-        click.echo(f"{click.style(f'{name:<13}', dim=True)}{text}")
+        echo(f"{click.style(f'{name:<13}', dim=True)}{safe(text)}")
     if schedule.upcoming:
-        click.echo("")
+        echo("")
         first = "when resumed" if schedule.paused and schedule.resume_at is None else "next"
         for number, moment in enumerate(schedule.upcoming):
-            click.echo(f"{first if number == 0 else '':<13}{at(moment, now)}")
+            echo(f"{first if number == 0 else '':<13}{at(moment, now)}")
     if schedule.recent:
-        click.echo("")
+        echo("")
         display.table(TICK_HEAD, [tick_row(tick) for tick in schedule.recent])
     older = [tick for tick in schedule.recent_starts if tick not in schedule.recent]
     if older and len(older) == len(schedule.recent_starts):  # the latest starts are not among the latest ticks
-        click.echo("\nlatest starts")
+        echo("\nlatest starts")
         display.table(TICK_HEAD, [tick_row(tick) for tick in older])
 
 
@@ -134,8 +135,8 @@ def _progress(schedule: ScheduleDescription) -> Iterator[tuple[str, str]]:
 
 def show_audit(audit: ScheduleAudit) -> None:
     """Print how the times of a schedule are accounted for."""
-    click.echo(
-        f"{click.style(audit.schedule, bold=True)}  {audit.since:%Y-%m-%d %H:%M:%S} to {audit.until:%Y-%m-%d %H:%M:%S} UTC\n"
+    echo(
+        f"{click.style(safe(audit.schedule), bold=True)}  {audit.since:%Y-%m-%d %H:%M:%S} to {audit.until:%Y-%m-%d %H:%M:%S} UTC\n"
     )
     rows = [(name, f"{count:,}") for name, count in audit.classes.items()]
     if audit.by_hand:
@@ -145,9 +146,9 @@ def show_audit(audit: ScheduleAudit) -> None:
     display.table(("WHAT", "TICKS"), rows or [("nothing", "0")])
     if audit.lateness:
         shown = ", ".join(f"{name} {seconds * 1000:,.0f} ms" for name, seconds in audit.lateness.items())
-        click.echo(f"\nfrom its time to its run: {shown}")
+        echo(f"\nfrom its time to its run: {shown}")
     for moment in audit.unaccounted[:10]:
-        click.echo(f"no tick for {moment:%Y-%m-%d %H:%M:%S}")
+        echo(f"no tick for {moment:%Y-%m-%d %H:%M:%S}")
     if audit.notable:
-        click.echo("")
+        echo("")
         display.table(TICK_HEAD, [tick_row(tick) for tick in audit.notable[:20]])

@@ -12,6 +12,7 @@ from mainspring.cli.commands import FAILED, Group, note, output_option, url_opti
 from mainspring.cli.preview import preview
 from mainspring.cli.schedule_changes import CHANGES
 from mainspring.cli.schedule_flags import pairs
+from mainspring.cli.terminal import data
 from mainspring.cli.times import future, past
 from mainspring.model.clock import to_datetime
 from mainspring.model.schedules import Outcome
@@ -74,7 +75,7 @@ def list_(
         display.as_json(page)
     elif output == "ids":
         for schedule in page.schedules:
-            click.echo(schedule.id)
+            data(schedule.id)
     elif page.schedules:
         display.table(schedule_page.HEAD, [schedule_page.row(schedule, now) for schedule in page.schedules])
     else:
@@ -143,7 +144,7 @@ def ticks(
     elif output == "ids":
         for tick in page.ticks:
             if tick.run is not None:
-                click.echo(tick.run)
+                data(tick.run)
     elif page.ticks:
         display.table(schedule_page.TICK_HEAD, [schedule_page.tick_row(tick) for tick in page.ticks])
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainspring.cli.commands import note
+from mainspring.cli.terminal import safe
 
 if TYPE_CHECKING:
     from mainspring.app.app import App
@@ -32,9 +33,9 @@ class Showing:
             self._left_out += 1
             return
         self._said += event.name == "run.succeeded"
-        reason = f": {event.reason}" if event.reason else ""
+        reason = f": {safe(event.reason)}" if event.reason else ""
         what = event.name.removeprefix("run.")
-        note(f"{event.time.astimezone():%H:%M:%S}  {what:<9}  {event.workflow}  {event.run}{reason}")
+        note(f"{event.time.astimezone():%H:%M:%S}  {what:<9}  {safe(event.workflow)}  {safe(event.run)}{reason}")
 
 
 def show_runs(app: App) -> None:

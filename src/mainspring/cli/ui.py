@@ -24,7 +24,7 @@ from mainspring.operations.connect import require_there, shown
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from starlette.types import ASGIApp
+    from mainspring.web.site import Dashboard
 
 PORT = 7070
 
@@ -80,11 +80,11 @@ def ui(url: str, host: str, port: int, token: str | None, *, read_only: bool) ->
 
 
 async def _serve(client: Client, url: str, host: str, port: int, token: str | None, *, read_only: bool) -> None:
-    from mainspring.web import dashboard  # noqa: PLC0415  (needs an extra)
+    from mainspring.web.site import make_dashboard  # noqa: PLC0415  (needs an extra)
 
     await client.runtime.connected()
     stop = Stop()
-    async with served(dashboard(client, auth=token, read_only=read_only), host, port, token) as address:
+    async with served(make_dashboard(client, auth=token, read_only=read_only), host, port, token) as address:
         note(f"dashboard of {shown(url)}")
         note(f"  open       {address}")
         note("  ^C stops it")
@@ -99,9 +99,9 @@ def require_web() -> None:
 
 
 @contextlib.asynccontextmanager
-async def served(pages: ASGIApp, host: str, port: int, token: str | None) -> AsyncGenerator[str]:
+async def served(pages: Dashboard, host: str, port: int, token: str | None) -> AsyncGenerator[str]:
     """Serve the dashboard for the length of a block, under the address that this gives. Beyond this machine it needs a token."""
-    import uvicorn  # noqa: PLC0415  (only with the extra)
+    from mainspring.cli.serving import serving  # noqa: PLC0415  (only with the extra)
 
     if token is None and not _is_here(host):
         raise InvalidInput(
@@ -114,15 +114,8 @@ async def served(pages: ASGIApp, host: str, port: int, token: str | None) -> Asy
     except OSError as error:
         raise InvalidInput(f"cannot listen on {host}:{port}: {error.strerror}; give another --port") from None
     with listening:
-        config = uvicorn.Config(pages, log_level="warning", lifespan="off", timeout_graceful_shutdown=1, ws="none")
-        server = uvicorn.Server(config)
-        setattr(server, "capture_signals", contextlib.nullcontext)  # noqa: B010  (this process has handlers of its own)
-        serving = asyncio.create_task(server.serve(sockets=[listening]))
-        try:
+        async with serving(pages, listening):
             yield f"http://{'localhost' if _is_here(host) else host}:{listening.getsockname()[1]}/"
-        finally:
-            server.should_exit = True
-            await serving
 
 
 def _is_here(host: str) -> bool:

@@ -7,6 +7,7 @@ import click
 from mainspring.app.settings import Settings
 from mainspring.cli import display
 from mainspring.cli.commands import Group, ids_from, note, output_option, url_option
+from mainspring.cli.terminal import data
 from mainspring.cli.written import carry_out, reason_option
 from mainspring.model.clock import to_datetime
 from mainspring.operations.connect import connect
@@ -34,7 +35,7 @@ def list_(url: str, output: str) -> None:
         return
     if output == "ids":
         for each in found:
-            click.echo(each.version)
+            data(each.version)
         return
     rows: list[list[str]] = []
     for each in found:
@@ -90,6 +91,6 @@ def force(run_ids: tuple[str, ...], url: str, version: str | None, reason: str |
         )
         for run_id, done in forced.items():
             if done:
-                click.echo(run_id)
+                data(run_id)
             else:
                 note(f"{run_id} is not stranded")

@@ -22,6 +22,7 @@ import mainspring
 from mainspring.cli import showing
 from mainspring.cli.commands import FAILED, Command, note
 from mainspring.cli.target import beside, load_app
+from mainspring.cli.terminal import SafeFormatter
 from mainspring.errors import StoreFull, StoreUnavailable
 from mainspring.operations.connect import shown
 from mainspring.operations.locks import blockers
@@ -121,12 +122,9 @@ def _take_crontab(app: App, file: Path | None, *, named: bool) -> None:
 
 
 def _log_to_stderr(level: str) -> None:
-    logging.basicConfig(
-        level=level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(SafeFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 def _introduce(app: App, target: str) -> None:
@@ -248,6 +246,8 @@ class Stop:
         self._loop = asyncio.get_running_loop()
         self._signalled = False
         self._limit: tuple[float, int, Callable[[], str]] | None = None
+        self.before_end: Callable[[], None] | None = None
+        """What a second signal does before it ends the process, within a signal handler."""
         self._signals: SimpleQueue[None] = SimpleQueue()  # may be put into by a handler that interrupts who knows what
         threading.Thread(target=self._watch, name="mainspring-stop", daemon=True).start()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -284,7 +284,9 @@ class Stop:
     def _hear(self, number: int, frame: FrameType | None) -> None:
         del frame
         if self._signalled:
-            os.write(2, b"ended at once; other workers take over what was in hand\n")
+            if self.before_end is not None:
+                self.before_end()
+            os.write(2, b"ended at once; other workers take over its runs\n")
             os._exit(128 + number)
         self._signalled = True
         self._signals.put(None)

@@ -7,6 +7,7 @@ import click
 from mainspring.app.settings import Settings
 from mainspring.cli import display
 from mainspring.cli.commands import Group, output_option, url_option
+from mainspring.cli.terminal import data
 from mainspring.model.clock import to_datetime
 from mainspring.operations.connect import connect
 
@@ -35,7 +36,7 @@ def list_(url: str, output: str) -> None:
         display.as_json(found)
     elif output == "ids":
         for each in found:
-            click.echo(each.id)
+            data(each.id)
     else:
         rows = (
             [

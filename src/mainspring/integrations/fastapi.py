@@ -4,7 +4,7 @@
     from mainspring.integrations.fastapi import lifespan, mount
 
     site = FastAPI(lifespan=lifespan(app))
-    mount(site, app, "/ops", auth="a-long-secret")
+    mount(site, app, "/ops", auth="a-long-secret-of-ours")
 
 Run it with any number of processes (`uvicorn shop:site --workers 4`): each is a worker, and a schedule fires once.
 """

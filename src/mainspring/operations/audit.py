@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import to_datetime
+from mainspring.operations.filter_values import cursor
 from mainspring.store.watching import Entry
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Audit:
         """What was done, latest first."""
         if limit < 1:
             raise InvalidInput(f"a page has at least one entry, not {limit}")
-        found = self._store.entries(after, limit + 1)
+        found = self._store.entries(cursor(after), limit + 1)
         page = found[:limit]
         return DeedPage([_deed(entry) for entry in page], page[-1].id if len(found) > limit else None)
 

@@ -15,6 +15,7 @@ from mainspring.operations.metrics import Metrics
 from mainspring.operations.queues import Queues
 from mainspring.operations.retention import Pruning
 from mainspring.operations.runs import Runs
+from mainspring.operations.sessions import Sessions
 from mainspring.operations.talk import Conversation, conversation
 from mainspring.operations.versions import Versions
 from mainspring.operations.watch import Watch
@@ -83,6 +84,11 @@ class Operations:
     def audit(self) -> Audit:
         """Who did what."""
         return Audit(self._store, self.clock, self._ids)
+
+    @property
+    def sessions(self) -> Sessions:
+        """Who is signed in to the dashboard."""
+        return Sessions(self._store, self.clock)
 
     def inspect(self, *, thorough: bool | None = None) -> list[Oddity]:
         """What is in the database and should not be so. Thorough unless the database is large, if not said otherwise."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from mainspring.errors import InvalidInput
 
+_CURSOR = re.compile(r"[0-9a-z]{24}")
 MOST_VALUES = 10_000
 """Databases take only so many values in one statement."""
 
@@ -60,3 +62,10 @@ def _check_text(name: str, given: str) -> None:
         raise InvalidInput(f"{name} is text that can be stored, not {given!r}") from None
     if "\0" in given:
         raise InvalidInput(f"{name} is text without zero characters, not {given!r}")
+
+
+def cursor(given: str | None) -> str | None:
+    """The `next` of a page, handed back. Anything else would be page one for somebody who asked for another."""
+    if given is not None and not _CURSOR.fullmatch(given):
+        raise InvalidInput(f"after is the `next` of the page before, not {given!r}")
+    return given

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
+import shlex
 import time
 import zoneinfo
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ _MOST_STRANDED = 10
 _READY = ("queued", "running", "cancelling")
 _FAR_OFF = 0.5
 _MOMENT = 1.0
+_MINUTE = 60
 _LONG_LAG = 60.0
 
 
@@ -95,6 +97,7 @@ def _fleet_and_runs(operations: Operations, lease: float) -> Iterator[Finding]:
         "runs", OK, ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none unfinished"
     )
     yield _lag(operations)
+    yield from _missing_queues(operations)
     yield from _unknown_functions(operations, fleet)
     yield from _stranded(operations)
 
@@ -171,7 +174,17 @@ def _lag(operations: Operations) -> Finding:
         return Finding("lag", OK, "nothing waits for a worker")
     verdict = LOOK if lag > _LONG_LAG else OK
     hint = "more workers, or a higher concurrency; perhaps a queue is full or paused" if verdict == LOOK else None
-    return Finding("lag", verdict, f"the longest wait for a worker is {lag:.1f} s", hint)
+    length = f"{lag:.1f} s" if lag < _MINUTE else f"{lag // _MINUTE:,.0f} min {lag % _MINUTE:.0f} s"
+    return Finding("lag", verdict, f"the longest wait for a worker is {length}", hint)
+
+
+def _missing_queues(operations: Operations) -> Iterator[Finding]:
+    """Queues that runs wait in and that do not exist: no worker takes these runs."""
+    for queue in operations.queues.list():
+        waiting = queue.ready + queue.scheduled
+        if not queue.exists and waiting:
+            found = f"{queue.name} does not exist, and {waiting:,} run{'' if waiting == 1 else 's'} wait in it"
+            yield Finding("queue", WRONG, found, f"mainspring queues set {shlex.quote(queue.name)}, or app.queue(…)")
 
 
 def _workers(fleet: list[WorkerInfo], counts: dict[str, int], lease: float) -> Iterator[Finding]:

@@ -270,7 +270,8 @@ def _figures(row: Sequence[Any], by: Sequence[str], *, spans: bool) -> Figures:
 
 
 def _seconds(micros: float | None) -> float | None:
-    return None if micros is None else micros / SECOND
+    """Seconds, never less than none: a run may begin before the transaction that creates it has read the clock."""
+    return None if micros is None else max(0, micros) / SECOND
 
 
 def _unique(ids: Sequence[str]) -> list[str]:

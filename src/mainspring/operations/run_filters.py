@@ -11,7 +11,7 @@ from mainspring.codec.attributes import attributes_json
 from mainspring.errors import InvalidInput, NotSerializable
 from mainspring.model.clock import to_micros
 from mainspring.model.states import State
-from mainspring.operations.filter_values import flag, text, texts
+from mainspring.operations.filter_values import cursor, flag, text, texts
 from mainspring.store.protocol import RunFilter
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def run_filter(given: RunFilters, *, before: str | None = None, limit: int = 50)
         states=states,
         attributes=None if attributes is None else _attributes(attributes),
         stranded=flag("stranded", given.get("stranded")),
-        before=text("after", before),
+        before=cursor(text("after", before)),
         limit=limit,
         created=_span(given, "created"),
         started=_span(given, "started"),

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _FEW_VALUES = 10
 WITHIN = 20_000
 """Where no index helps, one page looks at so many runs, and the next one goes on from there."""
+MOST_BY_PREFIX = 10 * MOST
+"""Ids that begin alike are looked up by their index up to so many. They may be the oldest of all: a search from the newest would miss them."""
 _APART = 3_600 * SECOND
 """Clocks of a fleet do not differ by more: ids and times of creation are made by different ones."""
 
@@ -86,7 +88,7 @@ def quickly(watching: Watching, wanted: RunFilter) -> RunFilter:
             return replace(wanted, few_by="states")
     if wanted.workflow and _are_few(watching, wanted.workflow):
         return replace(wanted, few_by="workflow")
-    if wanted.id_prefix and _few(watching.glances.with_prefix, wanted.id_prefix):
+    if wanted.id_prefix and _few(watching.glances.with_prefix, wanted.id_prefix, MOST_BY_PREFIX):
         return replace(wanted, few_by="prefix")
     return wanted
 
@@ -95,9 +97,9 @@ def _are_few(watching: Watching, workflows: Sequence[str]) -> bool:
     return _few(watching.glances.ended, workflows) and sum(watching.live().values()) < MOST
 
 
-def _few(count: Callable[[str, int], int], values: Sequence[str]) -> bool:
+def _few(count: Callable[[str, int], int], values: Sequence[str], most: int = MOST) -> bool:
     """Whether there are few runs of all these values. Of many values that is not even asked."""
-    return len(values) <= _FEW_VALUES and sum(count(each, MOST) for each in values) < MOST
+    return len(values) <= _FEW_VALUES and sum(count(each, most) for each in values) < most
 
 
 def _is_search(wanted: RunFilter) -> bool:

@@ -117,7 +117,7 @@ class Watch:
 
     def coming(self, limit: int = 8) -> list[Coming]:
         """The schedules that act next."""
-        found = self._store.watching.coming(self._clock.now(), limit)
+        found = self._store.watching.coming(limit)
         return [Coming(schedule, workflow, to_datetime(when)) for schedule, workflow, when in found]
 
     def loads(self) -> dict[str, int]:

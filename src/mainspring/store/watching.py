@@ -57,7 +57,7 @@ _TICKS_DUE = f"""
 """
 _COMING = f"""
   SELECT id, workflow, upcoming FROM schedules
-  WHERE upcoming > :now AND {WILL_ACT} ORDER BY upcoming LIMIT :limit
+  WHERE upcoming IS NOT NULL AND {WILL_ACT} ORDER BY upcoming LIMIT :limit
 """
 _LOST = """
   SELECT outcome, sum(count) FROM (
@@ -100,6 +100,11 @@ _AUDIT = "id, at, who, action, subject, reason, details, outcome"
 _NOTE = f"""
   INSERT INTO actions ({_AUDIT}) VALUES (:id, :at, :who, :action, :subject, :reason, :details, :outcome)
 """
+_KEEP_SESSION = "INSERT INTO meta (key, value) VALUES (:key, :value)"
+_SESSION = "SELECT value FROM meta WHERE key = :key"
+_SESSIONS = "SELECT key, value FROM meta WHERE key LIKE :like"
+_END_SESSION = "DELETE FROM meta WHERE key = :key"
+_SESSION_KEY = "session "
 _CAME_OF_IT = "UPDATE actions SET outcome = :outcome WHERE id = :id"
 
 
@@ -196,9 +201,9 @@ class Watching:
         """How many schedules act before a time, at most MOST."""
         return self._one(_TICKS_DUE, until=until)
 
-    def coming(self, now: int, limit: int) -> list[tuple[str, str, int]]:
-        """The schedules that act next, with their workflows and the nominal times."""
-        return [(each, workflow, when) for each, workflow, when in self._rows(_COMING, now=now, limit=limit)]
+    def coming(self, limit: int) -> list[tuple[str, str, int]]:
+        """The schedules that act next, with their workflows and the nominal times; those that are due this moment come first."""
+        return [(each, workflow, when) for each, workflow, when in self._rows(_COMING, limit=limit)]
 
     def ready(self, now: int) -> Ready:
         """How many runs wait for a worker, how many for longer than they should have to, each at most MOST; and since when."""
@@ -285,6 +290,22 @@ class Watching:
             Entry(*row)
             for row in self._rows(f"SELECT {_AUDIT} FROM actions {where} ORDER BY id DESC LIMIT :limit", **values)
         ]
+
+    # -- who is signed in ----------------------------------------------------------------------------------------------
+    def keep_session(self, session: str, value: str) -> None:
+        self._do((_KEEP_SESSION, [{"key": f"{_SESSION_KEY}{session}", "value": value}]))
+
+    def session(self, session: str) -> str | None:
+        found = self._rows(_SESSION, key=f"{_SESSION_KEY}{session}")
+        return found[0][0] if found else None
+
+    def sessions(self) -> dict[str, str]:
+        """All sessions that are kept."""
+        found = self._rows(_SESSIONS, like=f"{_SESSION_KEY}%")
+        return {key.removeprefix(_SESSION_KEY): value for key, value in found}
+
+    def end_sessions(self, sessions: Sequence[str]) -> None:
+        self._do((_END_SESSION, [{"key": f"{_SESSION_KEY}{each}"} for each in sessions]))
 
     def _one(self, statement: str, **values: Any) -> int:
         found: int = self._rows(statement, most=MOST, **values)[0][0]

@@ -8,8 +8,10 @@ import hashlib
 import hmac
 import inspect
 import ipaddress
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
 from mainspring.errors import InvalidInput
 
@@ -17,24 +19,45 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from starlette.requests import HTTPConnection
+    from starlette.responses import Response
 
-Role: TypeAlias = Literal["viewer", "operator"]
-ROLES = ("viewer", "operator")
+    from mainspring.operations.sessions import Sessions
+
+R = TypeVar("R")
+Role: TypeAlias = Literal["viewer", "operator", "admin"]
+ROLES = ("viewer", "operator", "admin")
+"""Each may do what those before it may."""
+SIGNED_IN = "mainspring_session"
+"""Where a request's scope has the id of its session."""
 SESSION = "mainspring_session"
 SESSION_SECONDS = 12 * 3600
-_SHORTEST_TOKEN = 8
+_SHORTEST_TOKEN = 16
+_HOST = re.compile(r"(?P<name>[a-z0-9-]+(?:\.[a-z0-9-]+)*|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
+_HIGHEST_PORT = 65535
+_FORWARDED = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "x-cluster-client-ip"})
+_FORWARDED_PREFIXES = ("x-forwarded", "x-original-", "x-envoy-", "x-proxy", "x-amzn-", "cf-", "fly-", "fastly-")
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody who is known. A viewer sees everything, an operator may also act."""
+    """Somebody who is known. A viewer sees everything, an operator may also act, an admin may also delete and end sessions.
+
+    `logout` is an address of your own that signs the person out; every page links to it.
+    """
 
     name: str
     role: Role = "operator"
+    logout: str | None = None
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:
             raise InvalidInput(f"there is no role {self.role!r}; there are {', '.join(ROLES)}")
+        if self.logout is not None and not self.logout.startswith(("/", "https://", "http://")):
+            raise InvalidInput(f"logout is a path or a web address, not {self.logout!r}")
+
+    def may(self, role: Role) -> bool:
+        """Whether this person may do what a role may."""
+        return ROLES.index(self.role) >= ROLES.index(role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +67,12 @@ class Refusal:
     status: int
     message: str
     ask: Literal["token", "basic", "nothing"] = "nothing"
+    wrong: bool = False
+    """A token or password was given, and is not right."""
+    wait: int = 0
+    """Seconds after which another attempt is answered."""
+    instead: Response | None = None
+    """What a browser that asks for a page gets instead of the message, such as a redirect to the place where one signs in."""
 
 
 class Auth(Protocol):
@@ -52,8 +81,15 @@ class Auth(Protocol):
     async def __call__(self, request: HTTPConnection, now: int) -> User | Refusal: ...
 
 
-Check: TypeAlias = "Callable[[HTTPConnection], User | Awaitable[User | None] | None]"
-"""A function of the user's own: somebody, or None."""
+Known: TypeAlias = "User | Response | None"
+Check: TypeAlias = "Callable[[HTTPConnection], Known | Awaitable[Known]]"
+"""A function of the user's own: somebody, or None, or a response for a browser that has to sign in first."""
+
+
+class Ask(Protocol):
+    """Asks the database about sessions."""
+
+    def __call__(self, question: Callable[[Sessions], R], /) -> Awaitable[R]: ...
 
 
 class Loopback:
@@ -63,31 +99,25 @@ class Loopback:
 
     async def __call__(self, request: HTTPConnection, now: int) -> User | Refusal:
         del now
-        forwarded = any(name in request.headers for name in ("forwarded", "x-forwarded-for", "x-real-ip"))
-        if _is_here(request.client.host if request.client else None) and _names_here(request) and not forwarded:
-            return User("local")
+        if forwarded := forwarded_by(request):
+            return Refusal(403, f"without auth=… the dashboard answers no proxy, and this request has {forwarded}")
+        if _is_here(request.client.host if request.client else None) and _names_here(request):
+            return User("local", "admin")
         return Refusal(403, "without auth=… the dashboard answers to this machine only, under its name localhost")
 
 
 class Token:
-    """A secret: as `Authorization: Bearer …`, or typed into a form by a person, who gets a cookie for half a day.
+    """A secret: as `Authorization: Bearer …`, or typed into a form by a person, who gets a session for half a day.
 
-    `Token("…")` lets one in as an operator; `Token({"…": User("ada"), "…": User("wall screen", "viewer")})` knows several.
+    `Token("…")` lets one in as an admin; `Token({"…": User("ada"), "…": User("wall screen", "viewer")})` knows several.
     """
 
     def __init__(self, tokens: str | Mapping[str, User]) -> None:
-        self._users = {tokens: User("token")} if isinstance(tokens, str) else dict(tokens)
+        self._users = {tokens: User("token", "admin")} if isinstance(tokens, str) else dict(tokens)
         if not self._users or any(len(token) < _SHORTEST_TOKEN for token in self._users):
-            raise InvalidInput(f"a token has at least {_SHORTEST_TOKEN} characters")
-
-    async def __call__(self, request: HTTPConnection, now: int) -> User | Refusal:
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return self.find(given.strip()) or Refusal(401, "this token is not known here", "token")
-        cookie = request.cookies.get(SESSION)
-        if cookie is None:
-            return Refusal(401, "a token is needed", "token")
-        return self._of_session(cookie, now) or Refusal(401, "this session is over", "token")
+            raise InvalidInput(
+                f"a token has at least {_SHORTEST_TOKEN} characters; `openssl rand -base64 24` makes one of 32"
+            )
 
     def find(self, given: str) -> User | None:
         """Whom a token belongs to. Takes as long for a wrong one as for a right one."""
@@ -97,26 +127,63 @@ class Token:
                 found = user
         return found
 
-    def session(self, given: str, now: int) -> str:
-        """What the cookie of somebody who has given a right token says."""
-        until = str(now // 1_000_000 + SESSION_SECONDS)
-        return f"{until}.{_sign(given, until)}"
+    def mark(self, given: str) -> str:
+        """What a session says of the token that began it: a session ends with its token, and does not betray it."""
+        return next(mark for mark, token in self._marks.items() if token == given)
 
-    def _of_session(self, cookie: str, now: int) -> User | None:
-        until, _, signature = cookie.partition(".")
-        if not (until.isascii() and until.isdigit()) or int(until) < now // 1_000_000:
-            return None
-        found = None
-        for token, user in self._users.items():
-            if hmac.compare_digest(_sign(token, until), signature.encode("ascii", "replace").decode()):
-                found = user
-        return found
+    def of_mark(self, mark: str) -> User | None:
+        """Whom the token behind a mark belongs to; None: it is not known any more."""
+        token = self._marks.get(mark)
+        return None if token is None else self._users[token]
+
+    @cached_property
+    def _marks(self) -> dict[str, str]:
+        return {
+            hashlib.scrypt(token.encode(), salt=b"mainspring session", n=2**14, r=8, p=1, dklen=16).hex(): token
+            for token in self._users
+        }
+
+
+class SignedIn:
+    """Whoever has a token, or a session that began with one."""
+
+    def __init__(self, tokens: Token, sessions: Ask) -> None:
+        self.tokens = tokens
+        self._ask = sessions
+
+    async def __call__(self, request: HTTPConnection, now: int) -> User | Refusal:
+        del now
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            found = self.tokens.find(given.strip())
+            return found or Refusal(401, "this token is not known here", "token", wrong=True)
+        cookie = request.cookies.get(SESSION)
+        if cookie is None:
+            return Refusal(401, "a token is needed", "token")
+        session = await self._ask(lambda sessions: sessions.find(cookie))
+        user = None if session is None else self.tokens.of_mark(session[1])
+        if session is None or user is None:
+            return Refusal(401, "this session is over", "token")
+        request.scope[SIGNED_IN] = session[0].id
+        return user
+
+    async def begin(self, token: str, user: User, address: str | None) -> str:
+        """A session for somebody who has given a right token: what the cookie says."""
+        mark = self.tokens.mark(token)
+        return await self._ask(
+            lambda sessions: sessions.begin(user.name, mark, address=address, seconds=SESSION_SECONDS)
+        )
+
+    async def end(self, request: HTTPConnection) -> None:
+        """End the session of a request: the cookie is worth nothing from now on, wherever it is."""
+        if SIGNED_IN in request.scope:
+            await self._ask(lambda sessions: sessions.end([request.scope[SIGNED_IN]]))
 
 
 class Basic:
     """A name and a password, asked for by the browser: `Basic("ada", "…")`, or `Basic({"ada": "…"}, role="viewer")`."""
 
-    def __init__(self, names: str | Mapping[str, str], password: str | None = None, *, role: Role = "operator") -> None:
+    def __init__(self, names: str | Mapping[str, str], password: str | None = None, *, role: Role = "admin") -> None:
         if isinstance(names, str):
             if not password:
                 raise InvalidInput("Basic takes a name and a password, or a dict of them")
@@ -135,7 +202,7 @@ class Basic:
         right = hmac.compare_digest((expected or "").encode(), password.encode())
         if scheme.lower() == "basic" and expected and right:
             return User(name, self._role)
-        return Refusal(401, "a name and a password are needed", "basic")
+        return Refusal(401, "a name and a password are needed", "basic", wrong=bool(given))
 
 
 class Asked:
@@ -146,28 +213,26 @@ class Asked:
 
     async def __call__(self, request: HTTPConnection, now: int) -> User | Refusal:
         del now
-        found = self._check(request)
-        user = await found if inspect.isawaitable(found) else found
-        return (
-            user if isinstance(user, User) else Refusal(401, "who are you? This dashboard lets in only whom it knows")
-        )
+        answer = self._check(request)
+        found = await answer if inspect.isawaitable(answer) else answer
+        if isinstance(found, User):
+            return found
+        return Refusal(401, "this dashboard does not know you: sign in first", instead=found)
 
 
-def auth_of(given: str | Token | Basic | Check | None) -> Auth:
+def auth_of(given: str | Token | Basic | Check | None, sessions: Ask) -> Auth:
     """What a user gave as `auth=`."""
     if given is None:
         return Loopback()
     if isinstance(given, str):
-        return Token(given)
-    if isinstance(given, (Token, Basic)):
+        given = Token(given)
+    if isinstance(given, Token):
+        return SignedIn(given, sessions)
+    if isinstance(given, Basic):
         return given
     if callable(given):
         return Asked(given)
     raise InvalidInput(f"auth is a token, Token(…), Basic(…) or a function from a request to a User, not {given!r}")
-
-
-def _sign(token: str, until: str) -> str:
-    return hmac.new(token.encode(), f"mainspring session until {until}".encode(), hashlib.sha256).hexdigest()
 
 
 def _is_here(host: str | None) -> bool:
@@ -180,5 +245,22 @@ def _is_here(host: str | None) -> bool:
 
 
 def _names_here(request: HTTPConnection) -> bool:
-    name = request.url.hostname or ""
-    return name == "localhost" or name.endswith(".localhost") or _is_here(name or "?")
+    """Whether the `Host` header, as it was sent, is a name of this machine.
+
+    Starlette's `request.url` falls back to the server's own address for a header that it cannot parse, so it proves nothing.
+    """
+    given = [value for name, value in request.scope["headers"] if name.lower() == b"host"]
+    found = _HOST.fullmatch(given[0].decode("latin-1").lower()) if len(given) == 1 else None
+    if found is None or int(found["port"] or 0) > _HIGHEST_PORT:
+        return False
+    name = found["name"]
+    return name == "localhost" or name.endswith(".localhost") or _is_here(name.strip("[]"))
+
+
+def forwarded_by(request: HTTPConnection) -> str | None:
+    """What shows that a proxy has passed a request on: the name of a header, or a version of HTTP that no browser speaks."""
+    for name in request.headers:
+        if name in _FORWARDED or name.startswith(_FORWARDED_PREFIXES):
+            return f"the header {name}"
+    # nginx speaks HTTP/1.0 to what is behind it, and adds no header, unless its configuration says otherwise.
+    return "HTTP/1.0" if request.scope.get("http_version") == "1.0" else None

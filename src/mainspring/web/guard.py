@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -9,7 +10,9 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from mainspring.errors import MainspringError
 from mainspring.web.auth import Refusal
+from mainspring.web.throttle import Throttle, address_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.web.auth import Auth, User
 
+log = logging.getLogger("mainspring.web")
+LOGOUT = "/logout"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -32,6 +37,8 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+USER = "mainspring_user"
+"""Where a request's scope has its user; `user` may be there already, of the app around the dashboard."""
 OPEN = ("/static/", "/healthz", "/readyz", "/login")
 """What is answered to anybody: it says nothing of anybody's runs."""
 
@@ -53,6 +60,7 @@ class Guard:
         self._clock = clock
         self._read_only = read_only
         self._refuse = refuse
+        self.throttle = Throttle()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -78,18 +86,44 @@ class Guard:
             return Refusal(403, foreign)
         if path.startswith(OPEN):
             return None
-        found = await self._auth(request, self._clock.now())
+        found = await self._who(request)
         if isinstance(found, Refusal):
             return found
-        request.scope["user"] = found
-        if request.method not in SAFE and not may_act(found, read_only=self._read_only):
+        request.scope[USER] = found
+        if request.method not in SAFE and path != LOGOUT and not may_act(found, read_only=self._read_only):
             why = "this dashboard is read-only" if self._read_only else f"{found.name} may look, and not act"
             return Refusal(403, why)
         return None
 
+    async def _who(self, request: Request) -> User | Refusal:
+        now = self._clock.now()
+        if "authorization" in request.headers and (refusal := self.too_many(request)):
+            return refusal
+        try:
+            found = await self._auth(request, now)
+        except MainspringError as error:  # the database knows the sessions
+            return Refusal(503, str(error))
+        if isinstance(found, Refusal) and found.wrong:
+            self.failed(request)
+        return found
+
+    def too_many(self, request: Request) -> Refusal | None:
+        """Why an attempt to sign in is not even looked at."""
+        wait = self.throttle.wait(address_of(request), self._clock.now())
+        message = f"too many wrong tokens or passwords came from your address; the next one is looked at in {wait} s"
+        return Refusal(429, message, wait=wait) if wait else None
+
+    def failed(self, request: Request) -> None:
+        """Count and log a wrong attempt to sign in."""
+        address, now = address_of(request), self._clock.now()
+        self.throttle.failed(address, now)
+        wait = self.throttle.wait(address, now)
+        then = f"further ones are refused for {wait} s" if wait else "it was refused"
+        log.warning("wrong token or password from %s for %r; %s", address, request.scope["path"], then)
+
 
 def may_act(user: User, *, read_only: bool) -> bool:
-    return user.role == "operator" and not read_only
+    return user.may("operator") and not read_only
 
 
 def _foreign(request: Request) -> str | None:
@@ -108,4 +142,6 @@ async def refuse_as_json(request: Request, refusal: Refusal) -> Response:
     headers = {"www-authenticate": "Bearer"} if refusal.ask == "token" else {}
     if refusal.ask == "basic":
         headers = {"www-authenticate": 'Basic realm="mainspring"'}
+    if refusal.wait:
+        headers["retry-after"] = str(refusal.wait)
     return JSONResponse({"error": refusal.message}, refusal.status, headers)

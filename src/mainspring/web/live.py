@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 from starlette.responses import StreamingResponse
@@ -12,11 +13,13 @@ from starlette.responses import StreamingResponse
 from mainspring.errors import MainspringError, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from mainspring.model.clock import Clock
     from mainspring.web.desk import Desk
 
+Look: TypeAlias = "Callable[[], Awaitable[object]]"
+"""Finds what a page shows."""
 SHORTEST_PAUSE = 0.5
 COST = 500
 """A look that took so long is followed by a pause so many times as long. A page that changes all the time is fetched after each look, which
@@ -26,34 +29,59 @@ LIFE = 30.0
 """Seconds after which the browser has to ask again, so that a server that wants to stop need not wait for it for long."""
 
 
-def stream(desk: Desk, look: Callable[[], Awaitable[object]]) -> StreamingResponse:
-    """Answers `changed` whenever what `look` finds has changed, and `trouble` while it finds nothing."""
-    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(_events(desk, look), media_type="text/event-stream", headers=headers)
+class Streams:
+    """The streams that are open."""
+
+    def __init__(self) -> None:
+        self._ends: set[asyncio.Event] = set()
+        self._stopped = False
+
+    def stop(self) -> None:
+        """End all of them now, and each new one after its first answer: the server is about to stop."""
+        self._stopped = True
+        for end in self._ends:
+            end.set()
+
+    def open(self, desk: Desk, looks: Mapping[str, Look]) -> StreamingResponse:
+        """Answers `changed` whenever what the look of a page finds has changed, and `trouble` while it finds nothing."""
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._events(desk, looks), media_type="text/event-stream", headers=headers)
+
+    async def _events(self, desk: Desk, looks: Mapping[str, Look]) -> AsyncIterator[bytes]:
+        end = asyncio.Event()
+        if self._stopped:
+            end.set()
+        self._ends.add(end)
+        try:
+            async for event in _events(desk, looks, end):
+                yield event
+        finally:
+            self._ends.discard(end)
 
 
-async def _events(desk: Desk, look: Callable[[], Awaitable[object]]) -> AsyncIterator[bytes]:
+async def _events(desk: Desk, looks: Mapping[str, Look], end: asyncio.Event) -> AsyncIterator[bytes]:
     clock = desk.runtime.clock
     begun = clock.monotonic()
-    last: str | None = None
+    last: dict[str, str] = {}
     yield b"retry: 1000\n\n"
     while clock.monotonic() - begun < LIFE:
         asked = clock.monotonic()
-        try:
-            found = await _seen(look)
-        except MainspringError as error:
-            last = "trouble"
-            yield event("trouble", " ".join(str(error).split()))
-        else:
-            if last is not None and last != found:
-                yield event("changed", found[:12])
-            elif last is None:
-                yield event("fresh", found[:12])
-            last = found
-        await _pause(clock, asked)
+        for page, look in looks.items():
+            try:
+                found = await _seen(look)
+            except MainspringError as error:
+                last[page] = "trouble"
+                yield event("trouble", page, " ".join(str(error).split()))
+                continue
+            if last.get(page) != found:
+                yield event("changed" if page in last else "fresh", page, found[:12])
+            last[page] = found
+        await _pause(clock, asked, end)
+        if end.is_set():
+            return
 
 
-async def _seen(look: Callable[[], Awaitable[object]]) -> str:
+async def _seen(look: Look) -> str:
     """What is there, in short. That a run is not there, or no longer, is something that a page can show, and no trouble."""
     try:
         return hashlib.sha256(msgspec.json.encode(await look())).hexdigest()
@@ -61,10 +89,11 @@ async def _seen(look: Callable[[], Awaitable[object]]) -> str:
         return "not there"
 
 
-async def _pause(clock: Clock, asked: float) -> None:
+async def _pause(clock: Clock, asked: float, end: asyncio.Event) -> None:
     cost = (clock.monotonic() - asked) * COST
-    await asyncio.sleep(min(max(SHORTEST_PAUSE, cost), LIFE))
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(end.wait(), min(max(SHORTEST_PAUSE, cost), LIFE))
 
 
-def event(name: str, data: str) -> bytes:
-    return f"event: {name}\ndata: {data}\n\n".encode()
+def event(name: str, page: str, found: str) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode({"page": page, "is": found}))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 S = TypeVar("S", bound=msgspec.Struct)
+_PROBLEM = re.compile(r"(?P<wrong>.*) - at `\$\.(?P<name>[^`]+)`")
 MOST_BYTES = 1_000_000
 _ZERO = "text has a zero character in it, which no id, name or reason has"
 
@@ -49,13 +52,21 @@ async def read_json(kind: type[S], request: Request) -> S:
     moments = _fields_of(kind, datetime)
     try:
         values: Any = msgspec.json.decode(raw)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidInput(f"the body is not JSON: {error}") from None
     if isinstance(values, dict):
         given = cast("dict[str, Any]", values)
         zoned = {name: _zoned(name, given[name]) for name in moments & given.keys() if isinstance(given[name], str)}
         values = given | zoned
     return _convert(values, kind, strict=True)
+
+
+def read_value(text: str, what: str) -> Any:
+    """A value that somebody has typed as JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{what} is not JSON: {error}") from None
 
 
 async def read_form(request: Request) -> list[tuple[str, str]]:
@@ -80,7 +91,16 @@ def _convert(values: Any, kind: type[S], *, strict: bool) -> S:
     try:
         return msgspec.convert(values, kind, strict=strict)
     except msgspec.ValidationError as error:
-        raise InvalidInput(str(error)) from None
+        raise InvalidInput(_sentence(str(error))) from None
+
+
+def _sentence(problem: str) -> str:
+    """What msgspec says of a value, in the words of the other messages."""
+    found = _PROBLEM.fullmatch(problem)
+    if found is None:
+        return problem[:1].lower() + problem[1:]
+    wrong = re.sub(r"^Expected", "expected", found["wrong"]).replace("`", "")
+    return f"{found['name']}: {wrong[:1].lower()}{wrong[1:]}"
 
 
 @functools.cache
@@ -95,4 +115,7 @@ def _fields_of(kind: type[msgspec.Struct], wanted: type) -> frozenset[str]:
 
 def _zoned(name: str, text: str) -> str:
     """Browsers send times without zone and seconds, and people write dates; the forms say that they are UTC."""
-    return parse_instant(text, name, UTC).isoformat()
+    try:
+        return parse_instant(text, name, UTC).astimezone(UTC).isoformat()
+    except OverflowError:
+        raise InvalidInput(f"{name} is out of range: {text}") from None

@@ -2,24 +2,57 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
+
+import msgspec
+
+from mainspring.model.schedules import Outcome
+from mainspring.model.states import State
+from mainspring.operations.schedule_infos import ScheduleDescription
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mainspring.operations.audit import Deed
     from mainspring.operations.functions import ScheduledFunction
     from mainspring.operations.run_lists import RunGlance
     from mainspring.operations.runs import LogLine, RunInfo, StepInfo
-    from mainspring.operations.schedule_infos import ScheduleInfo
+    from mainspring.operations.schedule_infos import ScheduleInfo, TickInfo
+    from mainspring.operations.schedule_pictures import ScheduleCard
     from mainspring.operations.talk import Conversation
 
-What: TypeAlias = Literal["input", "output", "error", "attributes", "step", "message", "event", "stream", "log"]
+What: TypeAlias = Literal[
+    "input",
+    "output",
+    "error",
+    "attributes",
+    "step",
+    "message",
+    "event",
+    "stream",
+    "log",
+    "reason",
+    "note",
+    "name",
+    "partition",
+    "key",
+    "action",
+]
+S = TypeVar("S", "ScheduleInfo", ScheduleDescription)
+log = logging.getLogger("mainspring.web")
+_OURS = frozenset({"recovery exhausted"})
+"""Reasons that the pages go by. They have nothing of the user's in them."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a value is: the input, output … of a run of `workflow`; `id` is the run's or the schedule's."""
+    """What a value is: the input, output … of a run of `workflow`; `id` is the run's or the schedule's.
+
+    `error` is an exception as a dict, or what it says as a text. `reason` is why a run or tick is as it is, `note` a schedule's,
+    `name` that of a step, topic, event or stream, `action` what an operator did: the rest of a request, or what came of it.
+    """
 
     what: What
     workflow: str
@@ -39,79 +72,187 @@ class Redactor:
     def run(self, run: RunInfo) -> RunInfo:
         if self._redact is None:
             return run
+        of = _Of(self, run.workflow, run.id)
         return replace(
             run,
-            input=self._value(run.input, "input", run.workflow, run.id),
-            output=self._value(run.output, "output", run.workflow, run.id),
-            error=self._value(run.error, "error", run.workflow, run.id),
-            attributes=self._value(run.attributes, "attributes", run.workflow, run.id),
+            input=of.value(run.input, "input"),
+            output=of.value(run.output, "output"),
+            error=of.error(run.error),
+            attributes=of.value(run.attributes, "attributes"),
+            reason=of.reason(run.reason, failed=run.state is State.FAILED),
+            stranded=of.text(run.stranded, "reason"),
+            partition=of.text(run.partition, "partition"),
+            key=of.text(run.key, "key"),
         )
 
     def glance(self, run: RunGlance) -> RunGlance:
         if self._redact is None:
             return run
-        return replace(run, message=self._value(run.message, "error", run.workflow, run.id))
+        of = _Of(self, run.workflow, run.id)
+        return replace(
+            run,
+            message=of.text(run.message, "error"),
+            reason=of.reason(run.reason, failed=run.state is State.FAILED),
+            stranded=of.text(run.stranded, "reason"),
+        )
 
     def step(self, step: StepInfo, run: RunInfo) -> StepInfo:
         if self._redact is None:
             return step
+        of = _Of(self, run.workflow, run.id)
         return replace(
             step,
-            output=self._value(step.output, "step", run.workflow, run.id),
-            error=self._value(step.error, "error", run.workflow, run.id),
-            tried=[self._value(each, "error", run.workflow, run.id) for each in step.tried],
-            tries=[replace(each, error=self._value(each.error, "error", run.workflow, run.id)) for each in step.tries],
+            name=of.text(step.name, "name"),
+            output=of.value(step.output, "step"),
+            error=of.error(step.error),
+            tried=[of.text(each, "error") for each in step.tried],
+            tries=[replace(each, error=of.text(each.error, "error")) for each in step.tries],
         )
 
     def line(self, line: LogLine, run: RunInfo) -> LogLine:
         if self._redact is None:
             return line
-        return replace(line, message=self._value(line.message, "log", run.workflow, run.id))
+        of = _Of(self, run.workflow, run.id)
+        return replace(line, message=of.text(line.message, "log"), step=of.text(line.step, "name"))
 
     def conversation(self, found: Conversation, run: RunInfo) -> Conversation:
         if self._redact is None:
             return found
+        of = _Of(self, run.workflow, run.id)
         return replace(
             found,
             messages=[
                 replace(
                     each,
-                    body=self._value(each.body, "message", run.workflow, run.id),
-                    answer=self._value(each.answer, "message", run.workflow, run.id),
-                    error=self._value(each.error, "error", run.workflow, run.id),
+                    topic=of.text(each.topic, "name"),
+                    body=of.value(each.body, "message"),
+                    answer=of.value(each.answer, "message"),
+                    error=of.error(each.error),
                 )
                 for each in found.messages
             ],
             events=[
-                replace(each, value=self._value(each.value, "event", run.workflow, run.id)) for each in found.events
+                replace(each, key=of.text(each.key, "name"), value=of.value(each.value, "event"))
+                for each in found.events
             ],
             streams=[
-                replace(each, value=self._value(each.value, "stream", run.workflow, run.id)) for each in found.streams
+                replace(each, key=of.text(each.key, "name"), value=of.value(each.value, "stream"))
+                for each in found.streams
             ],
         )
 
-    def schedule(self, schedule: ScheduleInfo) -> ScheduleInfo:
+    def schedule(self, schedule: S) -> S:
         if self._redact is None:
             return schedule
-        given = self._value(schedule.action["input"], "input", schedule.workflow, schedule.id)
-        return replace(
+        of = _Of(self, schedule.workflow, schedule.id)
+        kinds: dict[str, What] = {"input": "input", "attributes": "attributes", "partition": "partition", "key": "key"}
+        hidden = {name: of.value(schedule.action.get(name), what) for name, what in kinds.items()}
+        shown = replace(
             schedule,
-            action={**schedule.action, "input": given},
-            attributes=self._value(schedule.attributes, "attributes", schedule.workflow, schedule.id),
-            last_result=self._value(schedule.last_result, "output", schedule.workflow, schedule.id),
-            last_failure=self._value(schedule.last_failure, "error", schedule.workflow, schedule.id),
+            action={name: hidden.get(name, value) for name, value in schedule.action.items()},
+            attributes=of.value(schedule.attributes, "attributes"),
+            last_result=of.value(schedule.last_result, "output"),
+            last_failure=of.error(schedule.last_failure),
+            note=of.text(schedule.note, "note"),
+            pause_note=of.text(schedule.pause_note, "note"),
+            fault=of.text(schedule.fault, "error"),
+            stopped=of.text(schedule.stopped, "reason"),
         )
+        if isinstance(shown, ScheduleDescription):
+            shown = replace(
+                shown,
+                recent=[self.tick(tick, schedule.workflow) for tick in shown.recent],
+                recent_starts=[self.tick(tick, schedule.workflow) for tick in shown.recent_starts],
+            )
+        return shown
+
+    def card(self, card: ScheduleCard) -> ScheduleCard:
+        if self._redact is None:
+            return card
+        last = None if card.last is None else self.tick(card.last, card.info.workflow)
+        return replace(card, info=self.schedule(card.info), last=last)
+
+    def tick(self, tick: TickInfo, workflow: str) -> TickInfo:
+        if self._redact is None:
+            return tick
+        of = _Of(self, workflow, tick.schedule)
+        return replace(tick, reason=of.reason(tick.reason, failed=tick.outcome is Outcome.START_FAILED))
 
     def function(self, function: ScheduledFunction) -> ScheduledFunction:
         if self._redact is None:
             return function
+        of = _Of(self, function.name, function.id)
         return replace(
-            function,
-            args=[self._value(each, "input", function.name, function.id) for each in function.args],
-            error=self._value(function.error, "error", function.name, function.id),
+            function, args=[of.value(each, "input") for each in function.args], error=of.text(function.error, "error")
         )
 
-    def _value(self, value: Any, what: What, workflow: str, owner: str) -> Any:
+    def partition(self, name: str) -> str:
+        """The name of a partition of a queue, whose runs may be of any workflow."""
+        return name if self._redact is None else _Of(self, "", "").text(name, "partition")
+
+    def deed(self, deed: Deed) -> Deed:
+        """What an operator did: requests carry values, and so do the words of what went wrong."""
+        if self._redact is None:
+            return deed
+        of = _Of(self, "", deed.subject[0] if deed.subject else "")
+        return replace(
+            deed,
+            reason=of.text(deed.reason, "reason"),
+            details=of.value(deed.details or None, "action") or {},
+            outcome=of.value(deed.outcome or None, "action") if deed.outcome else deed.outcome,
+        )
+
+    def may_filter(self, attributes: dict[str, Any], workflow: str) -> bool:
+        """Whether runs may be looked for by attributes: a filter by what is hidden would tell what it is."""
+        return self._redact is None or self.shown(attributes, About("attributes", workflow, "")) == attributes
+
+    @property
+    def hides(self) -> bool:
+        return self._redact is not None
+
+    def shown(self, value: Any, about: About) -> Any:
+        """What is shown instead of a value. Whatever the function gives can be shown; if it raises, nothing is."""
         if value is None or self._redact is None:
             return value
-        return self._redact(value, About(what, workflow, owner))
+        try:
+            found = self._redact(value, about)
+        except Exception as error:  # noqa: BLE001  (it is the user's own, and the value must not be seen)
+            log.warning("redact raised %s for the %s of %r; it is hidden", type(error).__name__, about.what, about.id)
+            return f"[hidden: redact raised {type(error).__name__}]"
+        try:
+            msgspec.json.encode(found)
+        except (TypeError, ValueError, RecursionError, OverflowError):
+            return str(found)
+        return found
+
+
+class _Of:
+    """The values of one run or schedule."""
+
+    def __init__(self, redactor: Redactor, workflow: str, owner: str) -> None:
+        self._redactor = redactor
+        self._workflow = workflow
+        self._owner = owner
+
+    def value(self, value: Any, what: What) -> Any:
+        return self._redactor.shown(value, About(what, self._workflow, self._owner))
+
+    def text(self, value: Any, what: What) -> Any:
+        """A text instead of a text, or None."""
+        if not value:
+            return value
+        found = self.value(value, what)
+        return found if found is None or isinstance(found, str) else msgspec.json.encode(found).decode()
+
+    def reason(self, value: str | None, *, failed: bool) -> Any:
+        """Why something is as it is. That of a failure is what the exception says."""
+        return value if value in _OURS else self.text(value, "error" if failed else "reason")
+
+    def error(self, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        """An exception instead of an exception: pages and programs expect its fields."""
+        if value is None:
+            return None
+        found = self.value(value, "error")
+        if isinstance(found, dict):
+            return cast("dict[str, Any]", found)
+        return {"type": "hidden", "message": found if isinstance(found, str) else msgspec.json.encode(found).decode()}

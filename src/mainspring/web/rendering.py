@@ -15,7 +15,8 @@ from starlette.responses import HTMLResponse
 
 from mainspring.model.clock import to_datetime
 from mainspring.web import charts, words
-from mainspring.web.guard import may_act
+from mainspring.web.auth import SIGNED_IN
+from mainspring.web.guard import USER, may_act
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -59,9 +60,9 @@ class Renderer:
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         base = base_of(request)
         now = to_datetime(self._clock.now())
-        user = request.scope.get("user")
+        user = request.scope.get(USER)
         csrf = request.cookies.get(CSRF) or new_secret()
-        notice = request.cookies.get(NOTICE)
+        notice = read_notice(request.cookies.get(NOTICE))
 
         def url(path: str, **query: Any) -> str:
             pairs = [(name, each) for name, value in query.items() for each in _listed(value)]
@@ -96,8 +97,8 @@ class Renderer:
                 same=same,
                 here=_path(request),
                 query=request.query_params,
-                twin=f"{base}/api{_path(request)}{'?' + request.url.query if request.url.query else ''}",
-                live=f"{base}/live{_path(request)}{'?' + request.url.query if request.url.query else ''}",
+                twin=f"{base}/api{here(request)}",
+                page=here(request),
                 time=time,
                 due=due,
                 now=now,
@@ -105,14 +106,16 @@ class Renderer:
                 may_act=user is not None and may_act(user, read_only=self._read_only),
                 read_only=self._read_only,
                 csrf=csrf,
-                notice=json.loads(notice) if notice else None,
+                notice=notice,
+                is_admin=user is not None and user.may("admin") and not self._read_only,
+                signed_in=request.scope.get(SIGNED_IN),
                 app_name=self._name,
             ),
             status,
         )
         if CSRF not in request.cookies:
             _set(response, request, CSRF, csrf, None)
-        if notice:
+        if NOTICE in request.cookies:
             response.delete_cookie(NOTICE, path=base or "/")
         return response
 
@@ -123,9 +126,32 @@ def _path(request: Request) -> str:
     return quote(path.removeprefix(root) or "/", safe="/")
 
 
-def note(response: HTMLResponse | Any, request: Request, kind: str, message: str) -> None:
-    """Have the next page say something."""
-    _set(response, request, NOTICE, json.dumps({"kind": kind, "message": message[:1_500]}), 60)
+def here(request: Request) -> str:
+    """The address of a page within the dashboard, with its query."""
+    return f"{_path(request)}{'?' + request.url.query if request.url.query else ''}"
+
+
+def read_notice(text: str | None) -> dict[str, str] | None:
+    """What the last page left to be said. Other programs on this machine can set cookies, too: anything else is ignored."""
+    try:
+        found = msgspec.json.decode(text or "null", type=dict[str, str] | None)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return None
+    return (
+        found if found and found.keys() == {"kind", "message", "run"} and found["kind"] in {"done", "problem"} else None
+    )
+
+
+def clean(request: Request) -> str:
+    """The address of a page without parameters that say nothing. A form sends all of its fields, a bookmark needs only some."""
+    given = [(name, value) for name, value in request.query_params.multi_items() if value]
+    return f"{_path(request)}{'?' + urlencode(given) if given else ''}"
+
+
+def note(response: HTMLResponse | Any, request: Request, kind: str, message: str, run: str | None = None) -> None:
+    """Have the next page say something, with a link to the run that it is about."""
+    said = {"kind": kind, "message": message[:1_500], "run": run or ""}
+    _set(response, request, NOTICE, json.dumps(said), 60)
 
 
 def _set(

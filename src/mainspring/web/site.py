@@ -2,43 +2,63 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import unquote
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import Match, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 import mainspring
 from mainspring.errors import Conflict, InvalidInput, MainspringError, NotFound, StoreUnavailable
 from mainspring.operations.audit import Intent
 from mainspring.operations.metrics import as_text
-from mainspring.web import live, openapi
-from mainspring.web.auth import SESSION, SESSION_SECONDS, Token, auth_of
+from mainspring.web import openapi
+from mainspring.web.auth import SESSION, SESSION_SECONDS, Refusal, SignedIn, auth_of
 from mainspring.web.desk import Desk
-from mainspring.web.guard import Guard, refuse_as_json
-from mainspring.web.pages import audit, functions, overview, queues, runs, schedule_actions, schedules, workers
+from mainspring.web.guard import USER, Guard, log, refuse_as_json
+from mainspring.web.live import Streams
+from mainspring.web.pages import (
+    audit,
+    functions,
+    overview,
+    queues,
+    runs,
+    schedule_actions,
+    schedules,
+    sessions,
+    workers,
+)
 from mainspring.web.reading import read_form, read_json, read_pairs
 from mainspring.web.redaction import Redactor
-from mainspring.web.rendering import CSRF, Renderer, base_of, note, set_session
+from mainspring.web.rendering import CSRF, Renderer, base_of, clean, here, note, set_session
+from mainspring.web.throttle import address_of
 from mainspring.web.waterfall import waterfall
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from mainspring.app.app import App
     from mainspring.app.client import Client
-    from mainspring.web.auth import Basic, Check, Refusal
+    from mainspring.operations.sessions import Sessions
+    from mainspring.web.auth import Basic, Check, Role, Token, User
+    from mainspring.web.live import Look
     from mainspring.web.redaction import Redact
     from mainspring.web.views import Action, Done, Scene, View
 
+R = TypeVar("R")
+MOST_PAGES = 50
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-NOUNS = (overview, runs, schedules, schedule_actions, functions, queues, workers, audit)
+NOUNS = (overview, runs, schedules, schedule_actions, functions, queues, workers, audit, sessions)
 VIEWS: list[View] = [view for noun in NOUNS for view in noun.pages.views]
 ACTIONS: list[Action] = [action for noun in NOUNS for action in noun.pages.actions]
 
@@ -89,11 +109,12 @@ class Dashboard:
         self._prefix = prefix
         self.trouble: str | None = None
         """Something that every page says: code that could not be loaded."""
-        self._auth = auth_of(auth)
         self._desk = Desk(source, redactor)
+        self._streams = Streams()
+        self._auth = auth_of(auth, self._ask_sessions)
         clock = self._desk.runtime.clock
         self._pages = Renderer(clock, name=self._desk.runtime.name, read_only=read_only)
-        inner = Starlette(routes=self._routes())
+        inner = Starlette(routes=self._routes(), exception_handlers={HTTPException: self._unrouted})
         self._app = Guard(inner, auth=self._auth, clock=clock, read_only=read_only, refuse=self._refuse)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,6 +126,13 @@ class Dashboard:
                 scope["root_path"] = f"{root}{self._prefix}"
         await self._app(scope, receive, send)
 
+    def _ask_sessions(self, question: Callable[[Sessions], R], /) -> Awaitable[R]:
+        return self._desk.ask(lambda scene: question(scene.operations.sessions))
+
+    def stop(self) -> None:
+        """End what is open for long, because the server is about to stop."""
+        self._streams.stop()
+
     def _routes(self) -> list[Route | Mount]:
         routes: list[Route | Mount] = [
             Route("/healthz", self._alive),
@@ -113,13 +141,12 @@ class Dashboard:
             Route("/login", self._login, methods=["POST"]),
             Route("/logout", self._logout, methods=["POST"]),
             Route("/api/openapi.json", self._description),
+            Route("/live", self._live),
         ]
         for action in ACTIONS:
             routes.append(Route(action.path, self._form(action), methods=["POST"]))
             routes.append(Route(f"/api{action.path}", self._call(action), methods=["POST"]))
-        for view in VIEWS:
-            routes.append(Route(f"/api{view.path}", self._data(view)))
-            routes.append(Route(f"/live{view.path}", self._live(view)))
+        routes += [Route(f"/api{view.path}", self._data(view)) for view in VIEWS]
         routes += [Route(view.path, self._page(view)) for view in VIEWS]
         routes.append(Mount("/static", _Assets(packages=[("mainspring.web", "static")])))
         return routes
@@ -130,12 +157,22 @@ class Dashboard:
             *request.query_params.multi_items(),
             *((name, str(value)) for name, value in request.path_params.items()),
         ]
+        require(request, view.role)
         query = read_pairs(view.query, pairs)
-        return lambda: self._desk.ask(lambda scene: view.look(scene, query))
+        return lambda: self._ask(lambda scene: view.look(scene, query))
+
+    async def _ask(self, question: Callable[[Scene], R]) -> R:
+        """Ask something that a request is about. What no calendar, column or stack can hold is an error of the request's."""
+        try:
+            return await self._desk.ask(question)
+        except (OverflowError, RecursionError) as error:
+            raise InvalidInput(f"a number, a time or a value is out of range: {error}") from None
 
     def _page(self, view: View) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             try:
+                if _wants_page(request) and not all(value for _, value in request.query_params.multi_items()):
+                    return RedirectResponse(f"{base_of(request)}{clean(request)}", 303)
                 found = await self._look(view, request)()
             except MainspringError as error:
                 return self._problem(request, error)
@@ -154,19 +191,31 @@ class Dashboard:
 
         return answer
 
-    def _live(self, view: View) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
-            try:
-                look = self._look(view, request)
-            except MainspringError as error:
-                return _problem_json(error)
+    async def _live(self, request: Request) -> Response:
+        """A stream of what changes on pages, each named by its path and query."""
+        pages = list(dict.fromkeys(request.query_params.getlist("page")))
+        if not 0 < len(pages) <= MOST_PAGES:
+            return _problem_json(InvalidInput(f"name the pages, 1 to {MOST_PAGES} of them: /live?page=/runs"))
+        return self._streams.open(self._desk, {page: self._looked_at(page, request) for page in pages})
 
-            async def seen() -> object:
-                return self.trouble, await look()
+    def _looked_at(self, page: str, request: Request) -> Look:
+        """What finds what is on a page, and what every page says. A page that says only what is wrong with its address stays so."""
+        path, _, query = page.partition("?")
+        look: Look = _nothing
+        for view in VIEWS:
+            found, inner = Route(view.path, self._page(view)).matches(
+                {"type": "http", "method": "GET", "path": unquote(path), "root_path": ""}
+            )
+            if found is Match.FULL:
+                asked = {**request.scope, "path_params": inner["path_params"], "query_string": query.encode()}
+                with contextlib.suppress(MainspringError):
+                    look = self._look(view, Request(asked))
+                break
 
-            return live.stream(self._desk, seen)
+        async def seen() -> object:
+            return self.trouble, await look()
 
-        return answer
+        return seen
 
     def _problem(self, request: Request, error: MainspringError) -> Response:
         status = _status(error)
@@ -177,7 +226,11 @@ class Dashboard:
     # -- actions -------------------------------------------------------------------------------------------------------
     def _form(self, action: Action) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            pairs = await read_form(request)
+            try:
+                require(request, action.role)
+                pairs = await read_form(request)
+            except MainspringError as error:
+                return self._problem(request, error)
             given = dict(pairs)
             cookie = request.cookies.get(CSRF, "")
             if not cookie or not hmac.compare_digest(cookie.encode(), given.get("csrf", "").encode()):
@@ -194,7 +247,7 @@ class Dashboard:
             except MainspringError as error:
                 note(back, request, "problem", str(error))
             else:
-                note(back, request, "done", done.message)
+                note(back, request, "done", done.message, done.run)
             return back
 
         return answer
@@ -202,6 +255,7 @@ class Dashboard:
     def _call(self, action: Action) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             try:
+                require(request, action.role)
                 return _json(await self._act(action, await read_json(action.body, request), request))
             except MainspringError as error:
                 return _problem_json(error)
@@ -215,12 +269,12 @@ class Dashboard:
         for name in ("id", "ids"):
             details.pop(name, None)
 
-        intent = Intent(request.scope["user"].name, action.name, subject, reason, details)
+        intent = Intent(request.scope[USER].name, action.name, subject, reason, details)
 
         def carry_out(scene: Scene) -> Done:
             return scene.operations.audit.carry_out(intent, lambda: action.act(scene, body), lambda done: done.result)
 
-        return await self._desk.ask(carry_out)
+        return await self._ask(carry_out)
 
     # -- the rest ------------------------------------------------------------------------------------------------------
     async def _description(self, request: Request) -> Response:
@@ -248,31 +302,85 @@ class Dashboard:
         return Response(as_text([*families, *self._desk.own_figures()]), media_type=OPEN_METRICS)
 
     async def _login(self, request: Request) -> Response:
-        given = dict(await read_form(request))
-        auth = self._auth
-        back = RedirectResponse(f"{base_of(request)}{_local(given.get('back', '/'))}", 303)
+        try:
+            given = dict(await read_form(request))
+        except InvalidInput as error:
+            return self._problem(request, error)
+        auth, back = self._auth, _local(given.get("back", "/"))
+        if refusal := self._app.too_many(request):
+            return self._login_page(request, refusal, back)
         token = given.get("token", "")
-        if not isinstance(auth, Token) or auth.find(token) is None:
-            message = "this token is not known here"
-            return self._pages.page(request, "login.html", 401, message=message, back=given.get("back", "/"))
-        now = self._desk.runtime.clock.now()
-        set_session(back, request, SESSION, auth.session(token, now), SESSION_SECONDS)
-        return back
+        user = auth.tokens.find(token) if isinstance(auth, SignedIn) else None
+        if not isinstance(auth, SignedIn) or user is None:
+            self._app.failed(request)
+            return self._login_page(request, Refusal(401, "this token is not known here", "token"), back)
+        address = address_of(request)
+        try:
+            cookie = await auth.begin(token, user, address)
+        except MainspringError as error:
+            return self._problem(request, error)
+        log.info("%s signed in from %s", user.name, address)
+        answer = RedirectResponse(f"{base_of(request)}{back}", 303)
+        set_session(answer, request, SESSION, cookie, SESSION_SECONDS)
+        return answer
+
+    def _login_page(self, request: Request, refusal: Refusal, back: str) -> Response:
+        page = self._pages.page(request, "login.html", refusal.status, message=refusal.message, back=back)
+        if refusal.wait:
+            page.headers["retry-after"] = str(refusal.wait)
+        return page
 
     async def _logout(self, request: Request) -> Response:
+        if isinstance(self._auth, SignedIn):
+            try:
+                await self._auth.end(request)
+            except MainspringError as error:
+                return self._problem(request, error)
+            log.info("%s signed out from %s", request.scope[USER].name, address_of(request))
         back = RedirectResponse(f"{base_of(request)}/", 303)
         back.delete_cookie(SESSION, path=base_of(request) or "/")
         return back
 
     async def _refuse(self, request: Request, refusal: Refusal) -> Response:
-        if "text/html" not in request.headers.get("accept", "") or "/api/" in request.scope["path"]:
+        if not _wants_page(request) or refusal.ask == "basic":
             return await refuse_as_json(request, refusal)
+        if refusal.instead is not None:
+            return refusal.instead
         if refusal.ask == "token":
-            back = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-            return self._pages.page(request, "login.html", 401, message="", back=back)
-        if refusal.ask == "basic":
-            return await refuse_as_json(request, refusal)
+            return self._login_page(request, replace(refusal, message=""), here(request))
         return self._pages.page(request, "problem.html", refusal.status, message=refusal.message, code=refusal.status)
+
+    async def _unrouted(self, request: Request, error: Exception) -> Response:
+        """An address that there is not, a method that it does not take, or a role that may not do it."""
+        problem = cast("HTTPException", error)
+        said = {404: "there is no such page", 405: f"this address does not take {request.method}"}
+        status, message = problem.status_code, said.get(problem.status_code, problem.detail)
+        if _wants_page(request):
+            answer: Response = self._pages.page(request, "problem.html", status, message=message, code=status)
+        else:
+            answer = JSONResponse({"error": message}, status)
+        answer.headers.update(problem.headers or {})
+        return answer
+
+
+def require(request: Request, role: Role) -> None:
+    """Refuse what the user of a request may not do."""
+    user: User = request.scope[USER]
+    if not user.may(role):
+        raise HTTPException(403, f"{user.name} is {_a(user.role)}; this takes {_a(role)}")
+
+
+def _a(role: Role) -> str:
+    return f"a {role}" if role == "viewer" else f"an {role}"
+
+
+def _wants_page(request: Request) -> bool:
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    return "text/html" in request.headers.get("accept", "") and not path.startswith("/api/")
+
+
+async def _nothing() -> None:
+    """What there is on a page that there is not."""
 
 
 class _Assets(StaticFiles):

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_type_h
 
 from msgspec import Meta, Struct
 
+from mainspring.web.auth import Role  # noqa: TC001  (a field of what is made at run time)
+
 if TYPE_CHECKING:
     from mainspring.operations.connect import Operations
     from mainspring.web.redaction import Redactor
@@ -50,6 +52,8 @@ class Done(Struct):
 
     message: str
     result: dict[str, Any]
+    run: str | None = None
+    """The run that came of it, if it is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class View:
     query: type[Any]
     answer: type[Any]
     look: Callable[[Scene, Any], Any]
+    role: Role = "viewer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,7 @@ class Action:
     body: type[Any]
     act: Callable[[Scene, Any], Done]
     subject: Callable[[Any], list[str]]
+    role: Role = "operator"
 
 
 class Pages:
@@ -84,24 +90,24 @@ class Pages:
         self.views: list[View] = []
         self.actions: list[Action] = []
 
-    def view(self, path: str, template: str) -> Callable[[F], F]:
+    def view(self, path: str, template: str, role: Role = "viewer") -> Callable[[F], F]:
         """Make `look(scene, query) -> answer` a page. Its docstring is the summary, its annotations describe it."""
 
         def add(look: F) -> F:
             hints = get_type_hints(look, include_extras=True)
-            made = View(path, look.__name__, _summary(look), template, hints["query"], hints["return"], look)
+            made = View(path, look.__name__, _summary(look), template, hints["query"], hints["return"], look, role)
             self.views.append(made)
             return look
 
         return add
 
-    def action(self, path: str, subject: Callable[[Any], list[str]]) -> Callable[[F], F]:
-        """Make `act(scene, body) -> Done` an action."""
+    def action(self, path: str, subject: Callable[[Any], list[str]], role: Role = "operator") -> Callable[[F], F]:
+        """Make `act(scene, body) -> Done` an action of those who have a role."""
 
         def add(act: F) -> F:
             hints = get_type_hints(act, include_extras=True)
             name = path.strip("/").replace("/", ".")
-            self.actions.append(Action(path, name, _summary(act), hints["body"], act, subject))
+            self.actions.append(Action(path, name, _summary(act), hints["body"], act, subject, role))
             return act
 
         return add

@@ -28,4 +28,4 @@ class DeedList(Struct):
 def audit(scene: Scene, query: DeedQuery) -> DeedList:
     """Who did what, when and why."""
     found = scene.operations.audit.list(after=query.after, limit=query.limit)
-    return DeedList(found.deeds, found.next)
+    return DeedList([scene.redactor.deed(deed) for deed in found.deeds], found.next)

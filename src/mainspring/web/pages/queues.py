@@ -116,7 +116,13 @@ def queue(scene: Scene, query: QueueName) -> QueueAnswer:
     """One queue: its partitions, and the latest runs in it that have not ended."""
     found = scene.operations.queues.describe(query.name)
     shares = [
-        Share(name, each.ready, each.scheduled, each.under_way, None if each.limits is None else _limits(each.limits))
+        Share(
+            scene.redactor.partition(name),
+            each.ready,
+            each.scheduled,
+            each.under_way,
+            None if each.limits is None else _limits(each.limits),
+        )
         for name, each in list(found.partitions.items())[:_MOST_PARTITIONS]
     ]
     runs = scene.operations.runs.glance(queue=query.name, state=tuple(LIVE), limit=_MOST_RUNS).runs
@@ -164,7 +170,7 @@ def set_limits(scene: Scene, body: Setting) -> Done:
     return Done(f"{what} has new limits", {name: str(value) for name, value in changes.items()})
 
 
-@pages.action("/queues/delete", _of)
+@pages.action("/queues/delete", _of, role="admin")
 def delete(scene: Scene, body: OneQueue) -> Done:
     """Forget a queue. Its runs that have not begun wait until there is one of that name again."""
     there = scene.operations.queues.delete(body.name)

@@ -16,6 +16,7 @@ from mainspring.operations.runs import LogLine, RunInfo, StepInfo
 from mainspring.operations.talk import Conversation
 from mainspring.recurrence.durations import parse_duration
 from mainspring.store.by_hand import Move
+from mainspring.web.reading import read_value
 from mainspring.web.views import After, Body, Done, Id, Moment, Pages, PageSize, Reason, Scene
 from mainspring.web.words import WHERE_REPLAY_AGREES
 
@@ -98,7 +99,7 @@ class Rescheduling(Chosen):
 
     after: Annotated[str, Meta(max_length=100, description="Such as 1h30m, or a number of seconds.")] | None = None
     at: Moment | None = None
-    priority: int | None = None
+    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
 
 
 class Forking(Chosen):
@@ -121,7 +122,7 @@ def runs(scene: Scene, query: RunQuery) -> RunList:
         version=query.version,
         parent=query.parent,
         forked_from=query.forked_from,
-        attributes=_attributes(query.attributes),
+        attributes=_attributes(scene, query),
         stranded=query.stranded,
         created_after=query.created_after,
         created_before=query.created_before,
@@ -152,43 +153,43 @@ def run(scene: Scene, query: RunId) -> RunAnswer:
 @pages.action("/runs/cancel", lambda body: body.ids)
 def cancel(scene: Scene, body: Chosen) -> Done:
     """Ask runs and their children to stop before their next step."""
-    return _counted("cancelled", scene.operations.runs.cancel(body.ids, body.reason))
+    return _counted(scene, "cancelled", scene.operations.runs.cancel(body.ids, body.reason))
 
 
 @pages.action("/runs/terminate", lambda body: body.ids)
 def terminate(scene: Scene, body: Chosen) -> Done:
     """End runs and their children at once, wherever they are."""
-    return _counted("terminated", scene.operations.runs.terminate(body.ids, body.reason))
+    return _counted(scene, "terminated", scene.operations.runs.terminate(body.ids, body.reason))
 
 
 @pages.action("/runs/retry", lambda body: body.ids)
 def retry(scene: Scene, body: Chosen) -> Done:
     """Let failed runs go on from what they have achieved."""
-    return _counted("queued again", scene.operations.runs.retry(body.ids), "had not failed")
+    return _counted(scene, "queued again", scene.operations.runs.retry(body.ids), "had not failed")
 
 
 @pages.action("/runs/resume", lambda body: body.ids)
 def resume(scene: Scene, body: Chosen) -> Done:
     """Let cancelled runs, and those that were recovered too often, go on where they stopped."""
-    return _counted("queued again", scene.operations.runs.resume(body.ids), "had nothing to resume")
+    return _counted(scene, "queued again", scene.operations.runs.resume(body.ids), "had nothing to resume")
 
 
 @pages.action("/runs/complete", lambda body: body.ids)
 def complete(scene: Scene, body: Completing) -> Done:
     """End runs that no worker owns, or that have failed, as if they had succeeded."""
     try:
-        text = json.dumps(json.loads(body.result), ensure_ascii=False, allow_nan=False)
+        text = json.dumps(read_value(body.result, "the result"), ensure_ascii=False, allow_nan=False)
     except ValueError as error:
-        raise InvalidInput(f"the result is JSON, not {body.result!r}: {error}") from None
+        raise InvalidInput(f"the result is not JSON: {error}") from None
     done = scene.operations.runs.complete(body.ids, lambda _: text, body.reason)
-    return _counted("completed", done, "had ended before, or is owned by a worker")
+    return _counted(scene, "completed", done, "had ended before, or is owned by a worker")
 
 
 @pages.action("/runs/fail", lambda body: body.ids)
 def fail(scene: Scene, body: Chosen) -> Done:
     """End runs that no worker owns as failed; mark those that have failed with the reason, as dealt with."""
     done = scene.operations.runs.fail(body.ids, body.reason)
-    return _counted("marked as failed", done, "had ended before, or is owned by a worker")
+    return _counted(scene, "marked as failed", done, "had ended before, or is owned by a worker")
 
 
 @pages.action("/runs/reschedule", lambda body: body.ids)
@@ -198,7 +199,9 @@ def reschedule(scene: Scene, body: Rescheduling) -> Done:
         raise InvalidInput("give `after` or `at`, not both")
     at = None if body.at is None else to_micros(body.at)
     move = Move(scene.now + _micros(body.after or "0s") if at is None else at, body.priority)
-    return _counted("rescheduled", scene.operations.runs.reschedule(body.ids, move), "has begun, or had ended before")
+    return _counted(
+        scene, "rescheduled", scene.operations.runs.reschedule(body.ids, move), "has begun, or had ended before"
+    )
 
 
 @pages.action("/runs/fork", lambda body: body.ids)
@@ -210,13 +213,14 @@ def fork(scene: Scene, body: Forking) -> Done:
     else:
         made = {each: operations.fork(each, body.step, version=body.version) for each in body.ids}
     listed = ", ".join(list(made.values())[:3])
-    return Done(f"forked: {listed}{' and more' if len(made) > 3 else ''}", dict(made))
+    only = next(iter(made.values())) if len(made) == 1 else None
+    return Done(f"forked: {listed}{' and more' if len(made) > 3 else ''}", dict(made), only)
 
 
-@pages.action("/runs/delete", lambda body: body.ids)
+@pages.action("/runs/delete", lambda body: body.ids, role="admin")
 def delete(scene: Scene, body: Chosen) -> Done:
     """Delete ended runs with their children and all they recorded."""
-    return _counted("deleted", scene.operations.runs.delete(body.ids), "did not exist")
+    return _counted(scene, "deleted", scene.operations.runs.delete(body.ids), "did not exist")
 
 
 def _micros(text: str) -> int:
@@ -225,19 +229,26 @@ def _micros(text: str) -> int:
     return round(parse_duration(float(text) if number else text).total_seconds() * SECOND)
 
 
-def _attributes(text: str | None) -> dict[str, Any] | None:
-    if text is None:
+def _attributes(scene: Scene, query: RunQuery) -> dict[str, Any] | None:
+    if query.attributes is None:
         return None
-    try:
-        found: Any = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InvalidInput(f"attributes are a JSON object: {error}") from None
+    found = read_value(query.attributes, "the filter for attributes")
     if not isinstance(found, dict):
         raise InvalidInput('attributes are a JSON object, such as {"tenant": "acme"}')
-    return cast("dict[str, Any]", found)
+    given = cast("dict[str, Any]", found)
+    if scene.redactor.hides and not (
+        query.workflow and all(scene.redactor.may_filter(given, workflow) for workflow in query.workflow)
+    ):
+        raise InvalidInput(
+            "this dashboard hides attributes; name the workflow beside the filter for them, one whose attributes it shows"
+        )
+    return given
 
 
-def _counted(what: str, answers: dict[str, bool], otherwise: str = "had ended before") -> Done:
+def _counted(scene: Scene, what: str, answers: dict[str, bool], otherwise: str = "had ended before") -> Done:
+    if not any(answers.values()):
+        for each in answers:
+            scene.operations.runs.get(each)  # a run that does not exist has not ended before
     done = sum(answers.values())
     result: dict[str, Any] = dict(answers)
     if len(answers) == 1:

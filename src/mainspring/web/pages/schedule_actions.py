@@ -83,9 +83,14 @@ def resume(scene: Scene, body: OneSchedule) -> Done:
 @pages.action("/schedules/trigger", _of)
 def trigger(scene: Scene, body: Triggering) -> Done:
     """Act now, whatever the clock says."""
-    tick = scene.operations.schedules.trigger(body.id, body.overlap)
+    found = scene.operations.schedules.trigger(body.id, body.overlap)
+    tick = (
+        scene.redactor.tick(found, scene.operations.schedules.describe(body.id).workflow)
+        if scene.redactor.hides
+        else found
+    )
     started = f"{body.id} was triggered: {tick.run}" if tick.run else f"{body.id} started nothing: {tick.reason}"
-    return Done(started, {"run": tick.run, "outcome": str(tick.outcome), "reason": tick.reason})
+    return Done(started, {"run": tick.run, "outcome": str(tick.outcome), "reason": tick.reason}, tick.run)
 
 
 @pages.action("/schedules/skip", _of)
@@ -131,7 +136,7 @@ def reset(scene: Scene, body: OneSchedule) -> Done:
     return Done(f"{body.id} is as declared again: {info.description}", {"revision": info.revision})
 
 
-@pages.action("/schedules/delete", _of)
+@pages.action("/schedules/delete", _of, role="admin")
 def delete(scene: Scene, body: OneSchedule) -> Done:
     """Forget a schedule and its ticks. Runs that it has started go on; those that wait for their turn are cancelled."""
     scene.operations.schedules.delete(body.id)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, cast
 
@@ -14,6 +12,7 @@ from mainspring.model.clock import to_datetime
 from mainspring.operations.schedule_infos import BackfillInfo, ScheduleDescription, TickInfo
 from mainspring.operations.schedule_pictures import Day, ScheduleCard
 from mainspring.recurrence import Spec, lint
+from mainspring.web.reading import read_value
 from mainspring.web.views import After, Id, Moment, Pages, PageSize, Scene
 
 pages = Pages()
@@ -109,7 +108,7 @@ def schedules(scene: Scene, query: ScheduleQuery) -> ScheduleList:
     found = scene.operations.pictures.cards(
         id_prefix=query.id_prefix, workflow=query.workflow, paused=query.paused, after=query.after, limit=query.limit
     )
-    shown = [replace(card, info=scene.redactor.schedule(card.info)) for card in found.cards]
+    shown = [scene.redactor.card(card) for card in found.cards]
     return ScheduleList(shown, found.next)
 
 
@@ -159,9 +158,9 @@ def schedule(scene: Scene, query: TickQuery) -> ScheduleAnswer:
     page = operations.schedules.ticks(query.id, outcome=tuple(query.outcome), after=query.after, limit=query.limit)
     spec = Spec.from_dict(found.spec)
     return ScheduleAnswer(
-        scene.redactor.schedule(found),  # type: ignore[arg-type]
+        scene.redactor.schedule(found),
         spec.timezone,
-        page.ticks,
+        [scene.redactor.tick(tick, found.workflow) for tick in page.ticks],
         page.next,
         operations.pictures.year(query.id),
         operations.schedules.backfills(query.id)[:5],
@@ -171,10 +170,7 @@ def schedule(scene: Scene, query: TickQuery) -> ScheduleAnswer:
 
 def read_spec(text: str) -> Spec:
     """The spec that somebody has typed. Whatever is wrong with it is said at once."""
-    try:
-        given = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InvalidInput(f"the spec is not JSON: {error}") from None
+    given = read_value(text, "the spec")
     if not isinstance(given, dict):
         raise InvalidInput('the spec is a JSON object, such as {"cron": ["0 9 * * mon-fri"]}')
     return Spec.from_dict(cast("dict[str, Any]", given))

@@ -55,43 +55,88 @@
   }
 
   function listen() {
-    const address = document.body.dataset.live;
-    if (!address || !window.EventSource) return;
+    const { page, base, live: script } = document.body.dataset;
+    if (page === undefined || !window.EventSource) return;
     const live = document.getElementById("live"), trouble = document.getElementById("trouble");
-    let last = null, source = null;
-    function heard(event) {
-      live.hidden = false; trouble.hidden = true;
-      if (last !== null && last !== event.data) refresh();
-      last = event.data;
-    }
-    function open() {
-      source = new EventSource(address);
-      source.addEventListener("fresh", heard);
-      source.addEventListener("changed", heard);
-      source.addEventListener("trouble", event => {
+    let last = null, source = null, port = null, watching = false;
+    function heard({ kind, is }) {
+      if (!watching) return;
+      if (kind === "error") { live.hidden = true; return; }
+      if (kind === "trouble") {
         live.hidden = true; trouble.hidden = false; last = "trouble";
-        trouble.textContent = `The page may be old: ${event.data}. Trying again …`;
-      });
-      source.addEventListener("error", () => { live.hidden = true; });
+        trouble.textContent = `The page may be old: ${is}. Trying again …`;
+        return;
+      }
+      live.hidden = false; trouble.hidden = true;
+      if (last !== null && last !== is) refresh();
+      last = is;
     }
-    document.addEventListener("visibilitychange", () => {
-      if (document.hidden) { source.close(); live.hidden = true; } else { open(); if (stale) refresh(); }
-    });
-    open();
+    /* A browser without shared workers has a stream for each page that is visible. */
+    function alone() {
+      source = new EventSource(`${base}/live?page=${encodeURIComponent(page)}`);
+      for (const kind of ["fresh", "changed", "trouble"]) source.addEventListener(kind, event => heard({ kind, is: JSON.parse(event.data).is }));
+      source.addEventListener("error", () => heard({ kind: "error" }));
+    }
+    function say() { if (watching && port) port.postMessage({ page, base }); }
+    function open() {
+      if (watching) return;
+      watching = true;
+      if (!window.SharedWorker) { alone(); return; }
+      if (!port) {
+        port = new SharedWorker(script).port;
+        port.onmessage = message => heard(message.data);
+        setInterval(say, 15000);
+      }
+      say();
+    }
+    function close() {
+      watching = false; live.hidden = true;
+      if (port) port.postMessage({ page: null });
+      if (source) source.close();
+    }
+    function look() { if (document.hidden) close(); else { open(); if (stale) refresh(); } }
+    document.addEventListener("visibilitychange", look);
+    window.addEventListener("pagehide", close);
+    window.addEventListener("pageshow", look);
     setInterval(() => { if (stale) refresh(); }, 1000);
+    look();
   }
 
   function bulk() {
     document.addEventListener("change", event => {
       const form = event.target.closest("[data-bulk]");
       if (!form) return;
+      form.querySelector("[name=ids]")?.setCustomValidity("");
       if (event.target.matches("[data-all]")) for (const one of form.querySelectorAll("[name=ids]")) one.checked = event.target.checked;
     });
     document.addEventListener("submit", event => {
       const button = event.submitter;
       if (!event.target.matches("[data-bulk]")) return;
       const count = event.target.querySelectorAll("[name=ids]:checked").length;
+      const first = event.target.querySelector("[name=ids]");
+      if (!count && first) { first.setCustomValidity("Choose at least one run."); first.reportValidity(); }
       if (!count || (button?.dataset.confirm && !confirm(`${button.dataset.confirm} (${count})`))) event.preventDefault();
+    });
+  }
+
+  /* What was typed is there again when it was refused, and only then. */
+  function typed() {
+    const key = form => `mainspring-typed ${location.pathname} ${form.getAttribute("action")}`;
+    const refused = document.querySelector("main > .notice.problem");
+    for (const form of document.querySelectorAll("details.action form")) {
+      const kept = sessionStorage.getItem(key(form));
+      sessionStorage.removeItem(key(form));
+      if (!kept || !refused) continue;
+      for (const [at, value] of JSON.parse(kept)) {
+        const field = form.elements[at];
+        if (field && field.type === "checkbox") field.checked = value; else if (field && field.type !== "hidden") field.value = value;
+      }
+      form.closest("details").open = true;
+    }
+    document.addEventListener("submit", event => {
+      if (!event.target.matches("details.action form")) return;
+      const fields = [...event.target.elements].map((one, at) => [at, one.type === "checkbox" ? one.checked : one.value]);
+      sessionStorage.setItem(key(event.target), JSON.stringify(fields));
     });
   }
 
@@ -125,7 +170,9 @@
       root.dataset.theme = dark ? "light" : "dark";
       localStorage.setItem("mainspring-theme", root.dataset.theme);
     });
+    const back = document.querySelector("form.login [name=back]");
+    if (back && location.hash) back.value += location.hash; /* a server never sees that part of an address */
     toMiddle(document.querySelector(".bar nav [aria-current]"), "nav"); toMiddle(document.querySelector(".scroll rect.today"), ".scroll");
-    keepTimes(); setInterval(keepTimes, 1000); listen(); bulk(); keys();
+    keepTimes(); setInterval(keepTimes, 1000); listen(); bulk(); typed(); keys();
   });
 })();

@@ -1,0 +1,40 @@
+"""Who is signed in, and signing them out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from mainspring.operations.sessions import Session
+from mainspring.web.views import Body, Done, NoQuery, Pages, Reason, Scene
+
+pages = Pages()
+
+
+class SessionList(Struct):
+    """The sessions that are not over, latest first."""
+
+    sessions: list[Session]
+
+
+class EndingSessions(Body):
+    """Sessions to end, and why."""
+
+    ids: Annotated[list[Annotated[str, Meta(max_length=100)]], Meta(min_length=1, max_length=500)]
+    reason: Reason | None = None
+
+
+@pages.view("/sessions", "sessions.html", role="admin")
+def sessions(scene: Scene, query: NoQuery) -> SessionList:
+    """Who is signed in with a token: since when, until when and from where."""
+    del query
+    return SessionList(scene.operations.sessions.list())
+
+
+@pages.action("/sessions/end", lambda body: body.ids, role="admin")
+def end(scene: Scene, body: EndingSessions) -> Done:
+    """End sessions: their cookies are worth nothing from now on."""
+    answers = scene.operations.sessions.end(body.ids)
+    done = sum(answers.values())
+    return Done(f"{done} session{'' if done == 1 else 's'} ended", dict(answers))

@@ -1,0 +1,130 @@
+"""Many tabs of one browser, in a real Chromium: one stream for those that are visible, none for the others."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import parse_qs
+
+import pytest
+
+from mainspring.cli.serving import serving
+from mainspring.web import live
+from mainspring.web.site import make_dashboard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.types import Receive, Scope, Send
+
+    from tests.web.conftest import Shop
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here; apt-get install chromium"),
+    pytest.mark.xdist_group("browser"),
+]
+TABS = 10
+SECONDS = 120_000
+HIDE = "Object.defineProperty(document, 'hidden', {value: true, configurable: true});"
+TELL = "document.dispatchEvent(new Event('visibilitychange'));"
+
+
+class Counting:
+    """A dashboard that knows which streams are open."""
+
+    def __init__(self, shop: Shop) -> None:
+        self._pages: Any = make_dashboard(shop.app)
+        self.streams: list[list[str]] = []
+        self.stop = self._pages.stop
+        self._changed = asyncio.Event()
+
+    async def until(self, wanted: Callable[[list[list[str]]], bool]) -> None:
+        """Wait until the streams are as wanted."""
+        try:
+            async with asyncio.timeout(60):
+                while not wanted(self.streams):
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            raise AssertionError(self.streams) from None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith("/live"):
+            await self._pages(scope, receive, send)
+            return
+        pages = parse_qs(scope["query_string"].decode()).get("page", [scope["path"]])
+        self.streams.append(pages)
+        self._changed.set()
+        try:
+            await self._pages(scope, receive, send)
+        finally:
+            self.streams.remove(pages)
+            self._changed.set()
+
+
+async def test_ten_tabs_have_one_stream_and_those_that_are_hidden_none(
+    one_shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "COST", 0)
+    playwright: Any = pytest.importorskip("playwright.async_api")
+    pages = Counting(one_shop)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        async with serving(cast("Any", pages), listening), playwright.async_playwright() as running:
+            place = f"http://localhost:{listening.getsockname()[1]}"
+            browser = await running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            context = await browser.new_context()
+            context.set_default_timeout(SECONDS)
+            tabs: list[Any] = []
+            for number in range(TABS):
+                tab = await context.new_page()
+                await tab.goto(f"{place}/runs?limit={number + 50}")
+                await tab.wait_for_selector("#live:not([hidden])")
+                tabs.append(tab)
+            await pages.until(lambda streams: [len(each) for each in streams] == [TABS])
+
+            await one_shop.report.options(id="news")("x")
+            for tab in tabs:
+                await tab.wait_for_selector("text=news")
+
+            for tab in tabs[1:]:
+                await tab.evaluate(HIDE + TELL)
+            await pages.until(lambda streams: streams == [["/runs?limit=50"]])
+            await one_shop.report.options(id="newer")("x")
+            await tabs[0].wait_for_selector("text=newer")
+            assert "newer" not in await tabs[1].content()
+            await tabs[1].evaluate("delete document.hidden;" + TELL)
+            await tabs[1].wait_for_selector("text=newer")
+
+            await tabs[0].close()
+            await tabs[1].evaluate(HIDE + TELL)
+            await pages.until(lambda streams: not streams)
+            await context.add_init_script(HIDE)
+            behind = await context.new_page()
+            await behind.goto(f"{place}/workers")
+            await behind.wait_for_function("document.readyState === 'complete'")
+            fetched = await behind.evaluate("performance.getEntriesByType('resource').map(one => one.name)")
+            assert not [name for name in fetched if "/live" in name]
+            assert pages.streams == []
+            await browser.close()
+
+
+async def test_a_browser_without_shared_workers_has_a_stream_for_a_visible_page(one_shop: Shop) -> None:
+    playwright: Any = pytest.importorskip("playwright.async_api")
+    pages = Counting(one_shop)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        async with serving(cast("Any", pages), listening), playwright.async_playwright() as running:
+            browser = await running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            context = await browser.new_context()
+            context.set_default_timeout(SECONDS)
+            await context.add_init_script("delete window.SharedWorker;")
+            tab = await context.new_page()
+            await tab.goto(f"http://localhost:{listening.getsockname()[1]}/workers")
+            await tab.wait_for_selector("#live:not([hidden])")
+            assert pages.streams == [["/workers"]]
+            await tab.evaluate(HIDE + TELL)
+            await pages.until(lambda streams: not streams)
+            await browser.close()
