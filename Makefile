@@ -23,7 +23,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help simulate demo story test check format format-check lint layers types soak bench upgrade clean
+.PHONY: help simulate demo story test check format format-check lint layers types soak random bench upgrade clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS='	' read -r name text; do \
@@ -60,12 +60,18 @@ types: $(DEV) ## do mypy and pyright agree with every annotation?
 soak: $(DEV) ## all features under all faults for MINUTES=10, then one audit for each promise; ARGS="--database postgres --seed 7"
 	$(PY) -m tests.soak.soak --minutes $(MINUTES) $(ARGS)
 
+random: $(DEV) ## random programs for MINUTES=10: operators, keys, messages, limits, moving between databases, each with its auditor
+	$(PY) -m tests.random_programs --minutes $(MINUTES) $(ARGS)
+	$(PY) -m tests.schedules.operators --minutes $(MINUTES)
+
 bench: $(DEV) $(PEERS) ## measure against the bare databases and DBOS, as ratios; ARGS="--only sequential" picks
 	$(PY) -m bench.run --peer-python $(BENCH_VENV)/bin/python $(ARGS)
 
-simulate: $(DEV) ## simulate fleets in which everything goes wrong, under SEEDS=1000 seeds; explore the orders of threads for MINUTES=10
+simulate: $(DEV) ## fleets in which everything goes wrong, under SEEDS=1000 seeds; the orders of threads for MINUTES=10; all injections
 	$(PY) -m tests.simulation --seeds $(SEEDS) $(ARGS)
 	$(PY) -m tests.interleavings --minutes $(MINUTES)
+	$(PY) -m tests.injection --database memory --resume
+	$(PY) -m tests.injection --database postgres --every 10 --resume
 
 upgrade: ## pin the newest versions of everything in constraints.txt
 	rm -rf build/upgrade && mkdir -p build
