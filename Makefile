@@ -57,8 +57,9 @@ types: $(DEV) ## do mypy and pyright agree with every annotation?
 	$(VENV)/bin/mypy
 	$(VENV)/bin/pyright
 
-soak: $(DEV) ## kill workers and restart PostgreSQL at random for MINUTES=10, then audit every effect; ARGS="--database sqlite"
+soak: $(DEV) ## kill workers and restart PostgreSQL at random for MINUTES=10, audit every effect; then random programs; ARGS="--database sqlite"
 	$(PY) -m tests.soak.soak --minutes $(MINUTES) $(ARGS)
+	$(PY) -m tests.random_programs --minutes $(MINUTES) $(ARGS)
 
 bench: $(DEV) $(PEERS) ## measure against the bare databases and DBOS, as ratios; ARGS="--only sequential" picks
 	$(PY) -m bench.run --peer-python $(BENCH_VENV)/bin/python $(ARGS)
