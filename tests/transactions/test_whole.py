@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from mainspring import App, State, Tx, run
-from mainspring.errors import RunCancelled
+from mainspring.errors import RunCancelled, RunTimedOut
 from mainspring.testing import crash, world
+from tests.engine import lives
 from tests.transactions import bank
 
 if TYPE_CHECKING:
@@ -103,6 +104,22 @@ async def test_a_run_that_was_cancelled_first_leaves_nothing(postgres_url: str) 
             await handle.result()
         assert bank.entries(postgres_url) == []
         assert bank.count_runs(postgres_url, "later") == 0
+
+
+async def test_a_run_that_is_out_of_time_first_leaves_nothing(url: str) -> None:
+    """Its time is over while its transaction is open, and its timer has not rung yet."""
+    async with world(app, url=url):
+        engine = lives.engine_of(app)
+
+        def time_is_over() -> None:
+            engine.executions["a"].run.deadline = app.runtime.clock.now()
+
+        DURING["a"] = time_is_over
+        handle = await enter.options(id="a", timeout="1h").start("a")
+        with pytest.raises(RunTimedOut):
+            await handle.result()
+        assert bank.entries(url) == []
+        assert lives.store_of(app).run("after a") is None
 
 
 async def test_a_cancel_at_any_moment_cancels_without_effect_or_not_at_all(url: str) -> None:
