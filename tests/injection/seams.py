@@ -162,7 +162,11 @@ class WatchedStore:
                 return await self._acall(verb, lambda: found(*args, **kwargs))
 
             return acall
-        return lambda *args, **kwargs: self._call(verb, lambda: found(*args, **kwargs))
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._call(verb, lambda: found(*args, **kwargs))
+
+        return call
 
 
 _NOUNS = frozenset(nouns())
@@ -247,13 +251,20 @@ class LifeOf:
         runtime.clock = cast("Any", Clock(turns))
         runtime.ids = IdMaker(runtime.clock, seed=number)
         runtime.backstage = _Backstage(self)
-        self.call = lambda verb, work: calls.call(self, verb, work)
-        self.acall = lambda verb, work: calls.acall(self, verb, work)
+        self._calls = calls
         self.inner: Store = cast("Store", None)
         """The store itself, which no injection concerns. To be used while `connected`."""
         self.connected = False
         self.hear: Callable[[Signal], None] = lambda _: None
         self._workers: list[str] = []
+
+    def call(self, verb: str, work: Callable[[], Any]) -> Any:
+        """Make a call of its store."""
+        return self._calls.call(self, verb, work)
+
+    async def acall(self, verb: str, work: Callable[[], Any]) -> Any:
+        """The same for one that is awaited."""
+        return await self._calls.acall(self, verb, work)
 
     @property
     def worker(self) -> str:

@@ -20,7 +20,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     import random
@@ -265,7 +265,7 @@ class Turns:
             runner.baton.acquire()
             runner.ident = _thread.get_ident()
             self._runners[runner.ident] = runner
-            active: dict[int, threading.Thread] = threading._active  # type: ignore[attr-defined]
+            active = cast("dict[int, Any]", vars(threading)["_active"])
             active[runner.ident] = thread
             try:
                 if not self._aborted:
@@ -412,7 +412,9 @@ class SimpleQueue:
     def qsize(self) -> int:
         return len(self._items)
 
-    __class_getitem__ = classmethod(lambda cls, _item: cls)
+    @classmethod
+    def __class_getitem__(cls, _item: object) -> Any:
+        return cls
 
 
 class Thread(_RealThread):
@@ -503,7 +505,7 @@ def _patched() -> Generator[None]:
     ]
     renamed = {_RealSimpleQueue: SimpleQueue, _real_lock: Lock, _RealThread: Thread, _RealSelector: Selector}
     for name, module in list(sys.modules.items()):
-        if name.startswith("mainspring.") and module is not None:
+        if name.startswith("mainspring."):
             places += [
                 (module, each, renamed[value])
                 for each, value in list(vars(module).items())

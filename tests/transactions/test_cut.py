@@ -102,8 +102,9 @@ def line(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[tuple[st
 async def _cut_everywhere(shop: Shop, cut: CutLine, form: str, how: How) -> list[str]:
     """The entries that were to be made, one for each message at which the line was cut, and one that was left alone."""
     entries: list[str] = []
-    workflow = shop.coroutine if form == "awaited" else (shop.blocking, shop.coroutine)[HOWS.index(how) % 2]
-    make: Any = workflow.aio if workflow is shop.blocking else workflow
+    blocking = form != "awaited" and HOWS.index(how) % 2 == 0
+    workflow: Any = shop.blocking if blocking else shop.coroutine
+    make: Any = shop.blocking.aio if blocking else shop.coroutine
     for _ in range(3):  # statements are prepared by now
         entries.append(f"{how} {form} {len(entries)}")
         assert await make(form, entries[-1]) == entries[-1]

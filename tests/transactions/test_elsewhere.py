@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 import sqlalchemy
+from sqlalchemy import event
 from sqlalchemy.orm import Session  # noqa: TC002  (what a transaction is given is found by its annotation)
 
 from mainspring import App, Tx, run
@@ -225,13 +226,17 @@ async def test_sqlalchemys_own_session_is_given_where_an_engine_is(sqlite_url: s
     assert bank.entries(url) == ["orm"]
 
 
+def _begin(connection: Any) -> None:
+    connection.exec_driver_sql("BEGIN")
+
+
 @pytest.mark.parametrize("events", [False, True], ids=["as the driver does", "as an event says"])
 async def test_a_nested_transaction_is_undone_with_its_outer_one(
     sqlite_url: str, other: tuple[str, Any], *, events: bool
 ) -> None:
     url, database = other
     if events and not isinstance(database, str) and database.dialect.name == "sqlite":  # as SQLAlchemy's pages advise
-        sqlalchemy.event.listen(database, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+        event.listen(database, "begin", _begin)
     app = App()
 
     @app.transaction(database=database)

@@ -44,7 +44,7 @@ def _with_nested(code: CodeType) -> Iterator[CodeType]:
 
 def _constant(value: Any) -> str:
     """A constant of compiled code as text: equal constants, equal texts, in every process."""
-    kind: type[Any] = type(value)
+    kind: type[object] = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind is CodeType:
         return f"code({', '.join(_parts(value))})"
     if kind is tuple:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from mainspring import run
 from tests.injection.scene import Caller, Drive, Scene, shape
 
 
-@shape({"r": ["a", "after a"]}, optional=("slow", "after slow"), check=lambda found: found["r"][0] in {"a", "slow"})
+def _is_first(found: dict[str, Any]) -> bool:
+    return found["r"][0] in {"a", "slow"}
+
+
+@shape({"r": ["a", "after a"]}, optional=("slow", "after slow"), check=_is_first)
 def first_completed(s: Scene) -> Drive:
     """The first of two steps wins; the other one is called off by the workflow."""
 

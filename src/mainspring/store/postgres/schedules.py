@@ -132,7 +132,10 @@ class PostgresSchedules:
             def execute(text: str, values: dict[str, Any]) -> Cursor[tuple[Any, ...]]:
                 return db.execute(self._sql(text), values)
 
-            return rewind(lambda *asked: execute(*asked).fetchall(), execute, now, " FOR NO KEY UPDATE SKIP LOCKED")
+            def rows(text: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+                return execute(text, values).fetchall()
+
+            return rewind(rows, execute, now, " FOR NO KEY UPDATE SKIP LOCKED")
 
     def prune(self, before: int, limit: int) -> int:
         with self._db.connection() as db:

@@ -108,7 +108,7 @@ class Lent(sqlite3.Connection):
 class LentCursor(sqlite3.Cursor):
     """A cursor on such a connection."""
 
-    connection: Lent
+    connection: Lent  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def execute(self, *args: Any) -> Self:
         self.connection.check(args[0])

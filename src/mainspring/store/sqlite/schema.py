@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import SchemaError
 from mainspring.store import inspection, migrations
@@ -117,7 +117,7 @@ def inspect(rows: Rows, now: int, *, thorough: bool) -> Iterator[Oddity]:
 def _damage(rows: Rows, *, thorough: bool) -> Iterator[Oddity]:
     hint = "stop all workers and restore a backup, or save what can be read: sqlite3 FILE .recover | sqlite3 NEW"
     try:
-        found = rows(f"PRAGMA integrity_check({inspection.MOST})") if thorough else []
+        found: list[Any] = list(rows(f"PRAGMA integrity_check({inspection.MOST})")) if thorough else []
     except sqlite3.Error as error:
         yield Oddity("damage", f"the file cannot be read: {error}", hint)
         return

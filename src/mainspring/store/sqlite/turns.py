@@ -15,14 +15,15 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mainspring.model.clock import SECOND, to_datetime
 
+fcntl: Any
 try:
     import fcntl
 except ImportError:  # pragma: no cover  (no such thing on Windows: SQLite's busy handler does alone)
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None
 
 POSSIBLE = fcntl is not None
 _PAUSES = (0.0001, 0.0002, 0.0004, 0.0008, 0.0016, 0.002, 0.002, 0.002)
@@ -142,7 +143,7 @@ def _of_turn(file: str) -> list[Holder]:
     except OSError:
         return []
     try:
-        if fcntl is None or _try(descriptor):
+        if not POSSIBLE or _try(descriptor):
             return []
         pid, _, host = os.pread(descriptor, _WIDTH, 0).decode(errors="replace").strip().partition(" ")
         return [Holder(int(pid), host, os.fstat(descriptor).st_mtime, _state(int(pid)))] if pid.isdigit() else []
