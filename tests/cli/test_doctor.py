@@ -235,12 +235,11 @@ def test_a_step_that_the_code_gave_up_between_two_attempts_is_well(
 
 
 @pytest.mark.parametrize("command", ["doctor", "db check"])
-async def test_a_database_after_much_work_is_well(
-    mainspring: Mainspring, client: App, store_url: str, command: str
-) -> None:
+async def test_a_database_after_much_work_is_well(mainspring: Mainspring, store_url: str, command: str) -> None:
     """Runs that sleep, wait for others and for messages, were cancelled and have failed: all of that is as it should be."""
+    app = App(store_url)
 
-    @client.workflow(name="waits")
+    @app.workflow(name="waits")
     async def waits(how: str) -> None:
         if how == "sleep":
             await mainspring_run.sleep(3_600)
@@ -251,7 +250,7 @@ async def test_a_database_after_much_work_is_well(
         elif how == "fail":
             raise ValueError(how)
 
-    async with client:
+    async with app:
         handles = [await waits.start(how) for how in ("sleep", "message", "child", "fail", "sleep")]
         await handles[-1].cancel()
         await waits("done")
