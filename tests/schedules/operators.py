@@ -352,7 +352,7 @@ class Play:
                 return not waiting and not sum(operations.runs.counts().values()) and versions == {"one"}
 
             with contextlib.suppress(AssertionError):  # the auditor says what is left
-                eventually(at_rest, "all is at rest", within=45)
+                eventually(at_rest, "all is at rest", within=90)  # a review is made once a minute
 
     def _listen(self, output: str) -> None:
         for words in ("Traceback", "cannot be planned", "failed; trying again"):
