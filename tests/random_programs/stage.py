@@ -22,7 +22,7 @@ from tests.support.postgres import PostgresServer
 from tests.support.processes import Fleet, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 APP = "tests.random_programs.played:app"
 LEASE = 1.0
@@ -196,7 +196,7 @@ def play(program: type[Program], database: str, seconds: float, seed: int, *, wo
 
 
 @contextlib.contextmanager
-def _folder(outcome: Outcome) -> Iterator[Path]:
+def _folder(outcome: Outcome) -> Generator[Path]:
     made = Path(tempfile.mkdtemp(prefix="mainspring-random-"))
     try:
         yield made
