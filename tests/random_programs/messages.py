@@ -89,7 +89,7 @@ class Messages(Program):
 
     def _result(self, client: Client, handle: Handle[Any]) -> Any:
         try:
-            return handle.result.sync(timeout=30)
+            return handle.result.sync(timeout=90)
         except StillRunning:
             rows = [json.loads(line) for line in client.runs.export.sync(handle.id, "echo")]
             shown = [row for row in rows if row.get("table") in {"runs", "steps"}]
