@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from mainspring.errors import StillRunning
 from tests.random_programs.stage import Program
 
 if TYPE_CHECKING:
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
     from tests.random_programs.stage import Stage
 
 RECEIVERS = ["r0", "r1"]
+MOST_ASKERS = 60
+"""One run answers them all, one question after the other."""
+ANEW = 0.15
+"""It must answer more often than it begins anew."""
 
 
 class Messages(Program):
@@ -59,25 +65,36 @@ class Messages(Program):
             handle = client.options(id=f"sender-{name}").start.sync("sender", receiver, name, count)
             self.senders.append((handle, receiver, name, count))
             return "sent by a workflow"
-        if what < 0.9:
+        return self._ask(client, chance, f"{number}-{actor}")
+
+    def _ask(self, client: Client, chance: random.Random, name: str) -> str:
+        if chance.random() < ANEW:
+            client.send.sync("echo", "anew", 1)
+            return "begun anew"
+        if len(self.askers) < MOST_ASKERS:
             numbers = [chance.randrange(100) for _ in range(3)]
-            self.askers.append(
-                (client.options(id=f"asker-{number}-{actor}").start.sync("asker", "echo", numbers), numbers)
-            )
+            self.askers.append((client.options(id=f"asker-{name}").start.sync("asker", "echo", numbers), numbers))
             return "asked"
-        client.send.sync("echo", "anew", 1)
-        return "begun anew"
+        return "nothing"
 
     def finish(self, client: Client) -> None:
-        for handle, _, name, _ in self.senders:
-            handle.result.sync(timeout=60)
-            assert name
+        for handle, *_ in self.senders:
+            self._result(client, handle)
         for asker, numbers in self.askers:
-            got = asker.result.sync(timeout=60)
+            got = self._result(client, asker)
             self.check(got == [number * 2 for number in numbers], f"{asker.id} asked {numbers} and got {got}")
         for each in RECEIVERS:
             client.send.sync(each, "t", None)
         client.send.sync("echo", "anew", None)
+
+    def _result(self, client: Client, handle: Handle[Any]) -> Any:
+        try:
+            return handle.result.sync(timeout=90)
+        except StillRunning:
+            rows = [json.loads(line) for line in client.runs.export.sync(handle.id, "echo")]
+            shown = [row for row in rows if row.get("table") in {"runs", "steps"}]
+            self.fault("does not end:\n" + "\n".join(map(str, shown))[-6000:])
+            return None
 
     def audit(self, client: Client) -> None:
         for receiver in RECEIVERS:

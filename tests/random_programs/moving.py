@@ -102,7 +102,7 @@ class Moving(Program):
 
     def _ends(self, client: Client, where: str) -> None:
         try:
-            eventually(lambda: not sum(client.runs.counts.sync().values()), "everything has ended", 45)
+            eventually(lambda: not sum(client.runs.counts.sync().values()), "everything has ended", 90)
         except AssertionError:
             left = client.runs.list.sync(state=["scheduled", "queued", "running", "waiting", "cancelling"]).runs
             self.fault(f"not ended in {where}: {[(each.id, str(each.state), each.input) for each in left[:5]]}")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.random_programs.stage import Stage
 
 DEPTH = 2
+PATIENCE = 90
 
 
 class Pruning(Program):
@@ -36,7 +37,7 @@ class Pruning(Program):
             client.runs.export.sync(run_id)
         right = expected(DEPTH, label)
         try:
-            got = handle.result.sync(timeout=30)
+            got = handle.result.sync(timeout=PATIENCE)
         except NotFound:
             return "pruned before its result was asked for"
         except Exception as error:  # noqa: BLE001  (what the workflow raised, or something that must not be)
@@ -49,7 +50,7 @@ class Pruning(Program):
     def audit(self, client: Client) -> None:
         began = time.monotonic()
         try:
-            eventually(lambda: not client.runs.list.sync(limit=1).runs, "everything is pruned", 30)
+            eventually(lambda: not client.runs.list.sync(limit=1).runs, "everything is pruned", PATIENCE)
         except AssertionError:
             left = client.runs.list.sync(limit=5).runs
             self.fault(f"not pruned after {time.monotonic() - began:.0f} s: {[(run.id, run.state) for run in left]}")
