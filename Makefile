@@ -9,11 +9,14 @@ SEEDS ?= 1000
 ARGS ?=
 MINUTES ?= 10
 
-VENV := .venv
+# Another Python has an environment of its own: make test PYTHON=python3.13
+VENV := $(if $(filter python3,$(PYTHON)),.venv,.venv-$(notdir $(PYTHON)))
 BENCH_VENV := .bench-venv
 PY := $(VENV)/bin/python
 APP := $(VENV)/.app-is-installed
 DEV := $(VENV)/.dev-is-installed
+DOCS := $(VENV)/.docs-are-installed
+RELEASE := $(VENV)/.release-is-installed
 PEERS := $(BENCH_VENV)/.is-installed
 UV := $(shell command -v uv 2>/dev/null)
 
@@ -23,7 +26,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help simulate demo story test check format format-check lint layers types soak random bench upgrade clean
+.PHONY: help simulate demo story test check format format-check lint layers types docs build soak random bench upgrade clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS='	' read -r name text; do \
@@ -35,10 +38,10 @@ demo: $(APP) ## a shop in your browser, at work: orders, schedules, a queue; cha
 story: $(APP) ## orders narrated in the terminal; stop it with ^C or kill -9, start it again, and see what it does not repeat
 	$(PY) examples/demo.py $(ARGS)
 
-test: $(DEV) ## run the tests, on WORKERS=2 processes; ARGS="-k fencing" picks some
+test: $(DEV) ## run the tests, on WORKERS=2 processes, with PYTHON=python3; ARGS="-k fencing" picks some
 	$(PY) -m pytest -n $(WORKERS) $(ARGS)
 
-check: format-check lint layers types test ## exactly what CI runs
+check: format-check lint layers types docs test ## exactly what CI runs
 
 format: $(DEV) ## rewrite the code in the one format, and fix what the linter can fix
 	$(VENV)/bin/ruff check --fix --quiet .
@@ -56,6 +59,14 @@ layers: $(DEV) ## do imports go down only?
 types: $(DEV) ## do mypy and pyright agree with every annotation?
 	$(VENV)/bin/mypy
 	$(VENV)/bin/pyright
+
+docs: $(DOCS) ## build the documentation site into build/site; a link, an anchor or a name that leads nowhere fails
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build
+
+build: $(RELEASE) ## build the wheel and the source archive into dist, and check what a package index would say of them
+	rm -rf dist
+	$(PY) -m build --no-isolation --outdir dist
+	$(PY) -m twine check --strict dist/*
 
 soak: $(DEV) ## all features under all faults for MINUTES=10, then one audit for each promise; ARGS="--database postgres --seed 7"
 	$(PY) -m tests.soak.soak --minutes $(MINUTES) $(ARGS)
@@ -77,11 +88,11 @@ upgrade: ## pin the newest versions of everything in constraints.txt
 	rm -rf build/upgrade && mkdir -p build
 	$(PYTHON) -m venv build/upgrade
 	build/upgrade/bin/python -m pip install --quiet --upgrade pip
-	build/upgrade/bin/python -m pip install --quiet --editable '.[all]' --group dev
+	build/upgrade/bin/python -m pip install --quiet --editable '.[all]' --group dev --group docs --group release
 	build/upgrade/bin/python -m pip freeze --all --exclude-editable --exclude setuptools --exclude wheel > constraints.txt
 
 clean: ## remove the environments and whatever tools have cached
-	rm -rf $(VENV) $(BENCH_VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-* $(BENCH_VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 # pip learned about dependency groups in 25.1; what python3 brings may be older, so pip pins itself first.
 $(PY):
@@ -105,6 +116,22 @@ ifdef UV
 	uv pip install --quiet --python $(PY) --constraint constraints.txt --group dev
 else
 	$(PY) -m pip install --quiet --constraint constraints.txt --group dev
+endif
+	@touch $@
+
+$(DOCS): $(APP)
+ifdef UV
+	uv pip install --quiet --python $(PY) --constraint constraints.txt --group docs
+else
+	$(PY) -m pip install --quiet --constraint constraints.txt --group docs
+endif
+	@touch $@
+
+$(RELEASE): $(APP)
+ifdef UV
+	uv pip install --quiet --python $(PY) --constraint constraints.txt --group release
+else
+	$(PY) -m pip install --quiet --constraint constraints.txt --group release
 endif
 	@touch $@
 

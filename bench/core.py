@@ -172,7 +172,7 @@ def concurrent(target: Target) -> Iterator[Figure]:
 
 def queued(target: Target) -> Iterator[Figure]:
     async def through(bench: Bench) -> tuple[float, float]:
-        await bench.app.runtime.connected()  # the peer has its tables by now, too
+        await bench.app._runtime.connected()  # the peer has its tables by now, too
         begin = time.perf_counter()
         handles = await bench.app.start_many(bench.trivial.bind(number) for number in range(QUEUED))
         enqueued = time.perf_counter() - begin
@@ -194,7 +194,7 @@ def recovery(target: Target) -> Iterator[Figure]:
     async def recovered(bench: Bench) -> float:
         begin = time.perf_counter()
         async with bench.app:
-            store = bench.app.runtime.connection().store
+            store = bench.app._runtime.connection().store
             while store.counts():  # noqa: ASYNC110  (what the peer does, at the same pace)
                 await asyncio.sleep(0.02)
             return (time.perf_counter() - begin) * 1e3

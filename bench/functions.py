@@ -25,6 +25,7 @@ from bench.harness import Figure, Target, seconds
 from bench.transactions import execute
 from mainspring import App
 from mainspring.model.clock import SystemClock, to_datetime
+from mainspring.queues.fairness import FAIR
 from mainspring.store.open import open_store
 from mainspring.store.protocol import ClaimRequest
 
@@ -84,7 +85,7 @@ def _fill(url: str, prefix: str, count: int, first: int, every: int) -> None:
     due = f"{first} + {number} * {every}"
     execute(
         url,
-        f"INSERT INTO {'runs' if sqlite else 'mainspring.runs'} "
+        f"INSERT INTO {'mainspring_runs' if sqlite else 'mainspring.runs'} "
         f"(id, uid, workflow, kind, state, input, due, created, scheduled_time) {numbers} "
         f"SELECT {uid}, {uid}, {name}, 'step', 'scheduled', '{{}}', {due}, {first}, {due} FROM numbers",
     )
@@ -95,7 +96,7 @@ def _measured(url: str, now: int) -> Iterator[tuple[str, float]]:
     store: Any = open_store(url, app.settings)
     store.open()
     request = ClaimRequest(
-        worker="w", version="v", functions={f"f{number}": "x" for number in range(NAMES)}, limit=1, now=now
+        worker="w", version="v", functions={f"f{number}": "x" for number in range(NAMES)}, limit=1, now=now, policy=FAIR
     )
 
     def claim() -> None:

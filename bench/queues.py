@@ -12,10 +12,10 @@ from bench.history import fill
 from mainspring import App, Settings
 from mainspring.model.queues import Limits, Queue
 from mainspring.model.states import State
-from mainspring.queues.admission import admit
+from mainspring.queues.fairness import FAIR
 from mainspring.store.open import open_store
-from mainspring.store.ops import Finish
 from mainspring.store.protocol import ClaimRequest
+from mainspring.store.writes import Finish
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,7 +104,7 @@ def _claims(store: Store, function: str, heard: frozenset[str]) -> float:
     times: list[float] = []
     for number in range(_CLAIMS):
         began = time.perf_counter()
-        request = ClaimRequest(function, "v", {function: "print"}, 10, NOW + number, queues=heard, admit=admit)
+        request = ClaimRequest(function, "v", {function: "print"}, 10, NOW + number, FAIR, queues=heard)
         claimed = store.claim(request)
         times.append((time.perf_counter() - began) * 1000)
         ends = [Finish(function, each.run.id, each.run.epoch, State.SUCCEEDED, NOW) for each in claimed.claims]

@@ -150,7 +150,7 @@ async def _at_once(url: str, workers: int) -> float:
 
 async def _begun(bench: Bench, prefix: str, moment: datetime) -> list[float]:
     """When the runs of that moment began, once all have."""
-    store = bench.app.runtime.connection().store
+    store = bench.app._runtime.connection().store
     stamp = f"{moment:%Y-%m-%dT%H:%M:%SZ}"
     while True:
         await asyncio.sleep(0.5)

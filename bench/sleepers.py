@@ -48,7 +48,7 @@ class Sleepers:
     async def work(self, count: int) -> None:
         began = time.perf_counter()
         async with self.app:
-            store = self.app.runtime.connection().store
+            store = self.app._runtime.connection().store
             told = asleep = False
             while len(self.late) < count:
                 await asyncio.sleep(1)

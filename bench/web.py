@@ -23,9 +23,9 @@ import httpx
 from bench.harness import Figure, Kind, console, targets
 from bench.history import with_past
 from mainspring import App, Declaration, Spec
-from mainspring.store.watching import Amount
+from mainspring.store.verbs.dashboard import Amount
 from mainspring.web import dashboard, live
-from mainspring.web.desk import Desk
+from mainspring.web.bridge import Desk
 from mainspring.web.pages import runs
 from mainspring.web.redaction import Redactor
 
@@ -86,7 +86,7 @@ async def _measure(app: App, act: Any, rare: Any, kind: Kind) -> list[Figure]:
     for first in range(0, SCHEDULES, 1_000):
         await app.schedules.apply(made[first : first + 1_000])
     await rare.options(id="rare-one", after="5d").start()
-    await app.runtime.in_thread(_a_past, app.runtime.connection().store)
+    await app._runtime.in_thread(_a_past, app._runtime.connection().store)
     figures: list[Figure] = []
     transport = httpx.ASGITransport(cast("Any", dashboard(app)), client=("127.0.0.1", 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=120) as asking:
@@ -117,7 +117,7 @@ def _a_past(store: Any) -> None:
         for number in range(SCHEDULES)
         for day in range(30)
     ]
-    store.watching._do((TICK, rows))  # noqa: SLF001
+    store.watching._do((TICK, rows))
     minute = time.time_ns() // 60_000_000_000 * 60_000_000
     week = {
         minute - back * 60_000_000: [

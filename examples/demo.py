@@ -127,8 +127,8 @@ def done_before() -> dict[str, list[str]]:
     if not DATABASE.exists():
         return {}
     query = """
-        SELECT o.id, s.name FROM runs o
-        LEFT JOIN steps s ON (s.run = o.id OR s.run LIKE o.id || '/%') AND s.kind = 'step' AND s.output IS NOT NULL
+        SELECT o.id, s.name FROM mainspring_runs o
+        LEFT JOIN mainspring_steps s ON (s.run = o.id OR s.run LIKE o.id || '/%') AND s.kind = 'step' AND s.output IS NOT NULL
         WHERE o.workflow = 'fulfil' AND o.state NOT IN ('succeeded', 'failed', 'cancelled') ORDER BY o.uid, s.completed
     """
     found: dict[str, list[str]] = {}

@@ -1,19 +1,34 @@
 """A shop with everything in it, to be looked at: `make demo`, or `mainspring dev examples/shop.py`.
 
 Orders come in every two seconds and take their way through a workflow with retries, parallel steps, a queue for mails, a child
-workflow, a wait for a person and a function that runs a month later. Beside that schedules with different policies: one that takes
-longer than its interval, one that buffers, one that fails now and then, one that runs at night in another part of the world.
+workflow, a wait for a person who approves large ones and a function that runs a month later. Beside that schedules with different
+policies: one that takes longer than its interval, one that buffers, one that fails now and then, one that fails every time, one that
+fans out to a child for each warehouse, one that runs at night in another part of the world.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from datetime import UTC, date
+from typing import Literal
 
-from mainspring import App, Calendar, Overlap, Policy, Rate, Retry, Spec, run
+from mainspring import App, Calendar, Overlap, Policy, Rate, Retry, Spec, Topic, run
 
 app = App("sqlite:///shop.db", name="shop")
 app.queue("mail", concurrency=2, rate=Rate(30, per="1m"))
+
+
+@dataclass
+class Approval:
+    """What a person says about a large order."""
+
+    approved: bool
+    by: str
+    delivery: Literal["standard", "express"] = "standard"
+
+
+approval = Topic("approval", Approval)
 
 
 @app.step(retry=Retry(5, first=0.5))
@@ -55,14 +70,16 @@ async def archive(order: str) -> None: ...
 
 @app.workflow
 async def fulfil(order: str, total: int) -> str:
+    """Charge an order, have large ones approved, and ship it."""
     await run.set_event("progress", "charging")
     receipt = await charge(order)
     await asyncio.gather(reserve(order), write_invoice(order))
     await send_mail.options(queue="mail").start("ada@example.com", f"thank you: {receipt}")
     if total > 900:
-        await run.set_event("progress", "waits for somebody to approve it")
-        if await run.receive("approved", timeout="1h") is None:
-            raise TimeoutError(f"nobody approved {order}")
+        await run.set_event("progress", "waits for approval")
+        said = await run.receive(approval, timeout="1h")
+        if said is None or not said.approved:
+            raise PermissionError(f"{order} was not approved")
     await run.sleep(2)
     await run.set_event("progress", "shipping")
     shipped = await ship(order)
@@ -98,6 +115,34 @@ async def fetch_prices(source: str) -> int:
 
 
 @app.workflow
+async def sync_ledger(account: str) -> None:
+    """Fails every time: the page of its schedule says so."""
+    await run.sleep(0.2)
+    raise ConnectionError(f"ledger.example refused the login of {account}")
+
+
+@app.workflow
+async def count_shelf(warehouse: str, shelf: int) -> int:
+    await run.sleep(0.5 + run.random().random() * 4)
+    if shelf == 7 and warehouse == "north":
+        raise ValueError(f"shelf {shelf} of {warehouse} has no barcode")
+    return 100 * shelf
+
+
+@app.workflow
+async def take_inventory(warehouse: str, shelves: int = 12) -> int:
+    """Counts all shelves of a warehouse, each in a child of its own."""
+    counting = [await count_shelf.start(warehouse, shelf) for shelf in range(shelves)]
+    found = 0
+    for handle in counting:
+        try:
+            found += await handle.result()
+        except ValueError:
+            await run.set_event("problem", f"{handle.id} could not be counted")
+    return found
+
+
+@app.workflow
 async def report(where: str) -> str:
     return f"the day in {where}"
 
@@ -107,6 +152,8 @@ app.schedule("newsletter", ship.bind("newsletter"), Spec(intervals=["4s"]), Poli
 app.schedule(
     "prices", fetch_prices.bind("exchange.example"), Spec(intervals=["6s"], jitter="2s"), note="fails now and then"
 )
+app.schedule("ledger", sync_ledger.bind("shop"), Spec(intervals=["20s"]), note="has failed since the password changed")
+app.schedule("inventory", take_inventory.bind("north"), Spec(intervals=["45s"]), Policy(Overlap.SKIP))
 app.schedule(
     "nightly-report",
     report.bind("Paris"),

@@ -2,126 +2,130 @@
 
 from typing import TYPE_CHECKING
 
-from mainspring.app.app import App
-from mainspring.app.events import RunEvent
-from mainspring.app.functions import AsyncFn, Call, SyncFn
-from mainspring.app.handle import Handle
-from mainspring.app.names import Event, Question, Stream, Topic
-from mainspring.app.options import Debounce
-from mainspring.app.resources import Resource
-from mainspring.app.run import run
-from mainspring.app.scope import Blueprint
-from mainspring.app.settings import Settings
-from mainspring.app.talk import Message
-from mainspring.engine.retry import Retry
-from mainspring.model.states import State
-from mainspring.operations.queues import QueueInfo, Rate
-from mainspring.operations.runs import RunInfo, StepInfo
-from mainspring.store.transactions import Tx
+from mainspring._exports import exported
 
 if TYPE_CHECKING:
-    from mainspring.app.alerts import Alert
-    from mainspring.app.client import Client
-    from mainspring.app.declared import Declaration
-    from mainspring.engine.ticks import RunTick
-    from mainspring.model.schedules import Outcome, Overlap, Source
-    from mainspring.operations.schedule_audit import ScheduleAudit
-    from mainspring.operations.schedule_infos import BackfillInfo, ScheduleDescription, ScheduleInfo, TickInfo
-    from mainspring.recurrence import (
-        Calendar,
-        Cron,
-        CronItem,
-        CronOptions,
-        Interval,
-        ParsedCronItem,
-        Spec,
-        parse_cron_items,
-        parse_crontab,
-    )
-    from mainspring.schedules.policy import Policy
-
-__all__ = [
-    "Alert",
-    "App",
-    "AsyncFn",
-    "BackfillInfo",
-    "Blueprint",
-    "Calendar",
-    "Call",
-    "Client",
-    "Cron",
-    "CronItem",
-    "CronOptions",
-    "Debounce",
-    "Declaration",
-    "Event",
-    "Handle",
-    "Interval",
-    "Message",
-    "Outcome",
-    "Overlap",
-    "ParsedCronItem",
-    "Policy",
-    "Question",
-    "QueueInfo",
-    "Rate",
-    "Resource",
-    "Retry",
-    "RunEvent",
-    "RunInfo",
-    "RunTick",
-    "ScheduleAudit",
-    "ScheduleDescription",
-    "ScheduleInfo",
-    "Settings",
-    "Source",
-    "Spec",
-    "State",
-    "StepInfo",
-    "Stream",
-    "SyncFn",
-    "TickInfo",
-    "Topic",
-    "Tx",
-    "parse_cron_items",
-    "parse_crontab",
-    "run",
-]
+    from mainspring.app.app import App as App
+    from mainspring.app.client import Client as Client
+    from mainspring.app.declarations.alerts import Alert as Alert
+    from mainspring.app.declarations.declared import DeclaredQueue as DeclaredQueue
+    from mainspring.app.declarations.schedules import Declaration as Declaration
+    from mainspring.app.events import RunEvent as RunEvent
+    from mainspring.app.functions.functions import AsyncFn as AsyncFn
+    from mainspring.app.functions.functions import Call as Call
+    from mainspring.app.functions.functions import SyncFn as SyncFn
+    from mainspring.app.functions.options import Debounce as Debounce
+    from mainspring.app.functions.options import Duration as Duration
+    from mainspring.app.functions.options import Moment as Moment
+    from mainspring.app.functions.scope import Blueprint as Blueprint
+    from mainspring.app.messages.names import Event as Event
+    from mainspring.app.messages.names import Question as Question
+    from mainspring.app.messages.names import Stream as Stream
+    from mainspring.app.messages.names import Topic as Topic
+    from mainspring.app.messages.verbs import Message as Message
+    from mainspring.app.plain_json import JSON as JSON
+    from mainspring.app.resources import Resource as Resource
+    from mainspring.app.run.run import run as run
+    from mainspring.app.settings import Settings as Settings
+    from mainspring.app.waiting.handle import Handle as Handle
+    from mainspring.engine.operations.ticks import RunTick as RunTick
+    from mainspring.engine.retry import Retry as Retry
+    from mainspring.model.clock import Clock as Clock
+    from mainspring.model.schedules import Overlap as Overlap
+    from mainspring.model.schedules import TickOutcome as TickOutcome
+    from mainspring.model.schedules import TickSource as TickSource
+    from mainspring.model.states import State as State
+    from mainspring.operations.queues import PartitionInfo as PartitionInfo
+    from mainspring.operations.queues import QueueInfo as QueueInfo
+    from mainspring.operations.queues import QueueLimits as QueueLimits
+    from mainspring.operations.queues import Rate as Rate
+    from mainspring.operations.runs.actions import Changed as Changed
+    from mainspring.operations.runs.actions import Figures as Figures
+    from mainspring.operations.runs.actions import Loaded as Loaded
+    from mainspring.operations.runs.info import LogLine as LogLine
+    from mainspring.operations.runs.info import RunInfo as RunInfo
+    from mainspring.operations.runs.info import RunPage as RunPage
+    from mainspring.operations.runs.info import StepInfo as StepInfo
+    from mainspring.operations.runs.info import Try as Try
+    from mainspring.operations.scheduled_functions import ScheduledFunction as ScheduledFunction
+    from mainspring.operations.schedules.audit import ScheduleAudit as ScheduleAudit
+    from mainspring.operations.schedules.info import BackfillInfo as BackfillInfo
+    from mainspring.operations.schedules.info import ScheduleDescription as ScheduleDescription
+    from mainspring.operations.schedules.info import ScheduleInfo as ScheduleInfo
+    from mainspring.operations.schedules.info import SchedulePage as SchedulePage
+    from mainspring.operations.schedules.info import TickInfo as TickInfo
+    from mainspring.operations.schedules.info import TickPage as TickPage
+    from mainspring.operations.versions import PatchInfo as PatchInfo
+    from mainspring.operations.versions import VersionInfo as VersionInfo
+    from mainspring.operations.workers import WorkerInfo as WorkerInfo
+    from mainspring.recurrence import Calendar as Calendar
+    from mainspring.recurrence import Cron as Cron
+    from mainspring.recurrence import CronItem as CronItem
+    from mainspring.recurrence import CronOptions as CronOptions
+    from mainspring.recurrence import Interval as Interval
+    from mainspring.recurrence import ParsedCronItem as ParsedCronItem
+    from mainspring.recurrence import Spec as Spec
+    from mainspring.recurrence import parse_cron_items as parse_cron_items
+    from mainspring.recurrence import parse_crontab as parse_crontab
+    from mainspring.schedules.policy import Policy as Policy
+    from mainspring.store.external.sessions import Tx as Tx
 
 __version__ = "0.1.0"
 
-_LATER = {
-    "Alert": "app.alerts",
-    "BackfillInfo": "operations.schedule_infos",
-    "Calendar": "recurrence",
-    "Client": "app.client",
-    "Cron": "recurrence",
-    "CronItem": "recurrence",
-    "CronOptions": "recurrence",
-    "Declaration": "app.declared",
-    "Interval": "recurrence",
-    "Outcome": "model.schedules",
-    "Overlap": "model.schedules",
-    "ParsedCronItem": "recurrence",
-    "Policy": "schedules.policy",
-    "RunTick": "engine.ticks",
-    "ScheduleAudit": "operations.schedule_audit",
-    "ScheduleDescription": "operations.schedule_infos",
-    "ScheduleInfo": "operations.schedule_infos",
-    "Source": "model.schedules",
-    "Spec": "recurrence",
-    "TickInfo": "operations.schedule_infos",
-    "parse_cron_items": "recurrence",
-    "parse_crontab": "recurrence",
-}
-"""Names that not every program uses, and the modules that are imported when one does."""
+if not TYPE_CHECKING:
+    _HOMES = {
+        "app.app": ("App",),
+        "app.client": ("Client",),
+        "app.declarations.alerts": ("Alert",),
+        "app.declarations.declared": ("DeclaredQueue",),
+        "app.declarations.schedules": ("Declaration",),
+        "app.events": ("RunEvent",),
+        "app.functions.functions": ("AsyncFn", "Call", "SyncFn"),
+        "app.functions.options": ("Debounce", "Duration", "Moment"),
+        "app.functions.scope": ("Blueprint",),
+        "app.messages.names": ("Event", "Question", "Stream", "Topic"),
+        "app.messages.verbs": ("Message",),
+        "app.plain_json": ("JSON",),
+        "app.resources": ("Resource",),
+        "app.run.run": ("run",),
+        "app.settings": ("Settings",),
+        "app.waiting.handle": ("Handle",),
+        "engine.operations.ticks": ("RunTick",),
+        "engine.retry": ("Retry",),
+        "model.clock": ("Clock",),
+        "model.schedules": ("Overlap", "TickOutcome", "TickSource"),
+        "model.states": ("State",),
+        "operations.queues": ("PartitionInfo", "QueueInfo", "QueueLimits", "Rate"),
+        "operations.runs.actions": ("Changed", "Figures", "Loaded"),
+        "operations.runs.info": ("LogLine", "RunInfo", "RunPage", "StepInfo", "Try"),
+        "operations.scheduled_functions": ("ScheduledFunction",),
+        "operations.schedules.audit": ("ScheduleAudit",),
+        "operations.schedules.info": (
+            "BackfillInfo",
+            "ScheduleDescription",
+            "ScheduleInfo",
+            "SchedulePage",
+            "TickInfo",
+            "TickPage",
+        ),
+        "operations.versions": ("PatchInfo", "VersionInfo"),
+        "operations.workers": ("WorkerInfo",),
+        "recurrence": (
+            "Calendar",
+            "Cron",
+            "CronItem",
+            "CronOptions",
+            "Interval",
+            "ParsedCronItem",
+            "Spec",
+            "parse_cron_items",
+            "parse_crontab",
+        ),
+        "schedules.policy": ("Policy",),
+        "store.external.sessions": ("Tx",),
+    }
+    """The public names, by the module that is imported when one of them is used. The imports above are for type checkers."""
 
-
-def __getattr__(name: str) -> object:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - see above
-
-    value: object = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
-    globals()[name] = value
-    return value
+    __all__ = [name for names in _HOMES.values() for name in names]
+    __getattr__ = exported(globals(), _HOMES)
+    __dir__ = lambda: [*__all__, "__version__"]  # noqa: E731

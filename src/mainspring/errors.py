@@ -10,7 +10,7 @@
     + UnknownFunction                    no function of that name is registered
     + AlreadyRegistered                  two functions of one name
   x NotFound (LookupError)               no run, schedule or queue of that id
-  x Conflict                             the id is taken by something else
+  x Conflict                             an id, a key or a revision is not what the call expects
   x StillRunning (TimeoutError)          waiting for a result took longer than asked
   x RunEnded                             the awaited run did not succeed
     + RunCancelled                       it was cancelled
@@ -27,7 +27,7 @@
   x InTransaction (RuntimeError)         something that cannot be done inside a transaction
   x Endless                              a test in which runs start each other for ever
   x StoreError                           the database
-    + StoreUnavailable                   it cannot be reached now; the call can be made again
+    + StoreUnavailable                   it cannot be reached now
       - StoreReplaced                    its file was removed or replaced since it was opened
     + StoreFull                          no room on its disk
     + SchemaError                        its tables are older or newer than this code
@@ -110,15 +110,17 @@ class AlreadyRegistered(InvalidInput):
 
 
 class NotFound(MainspringError, LookupError):
-    """There is no such run, schedule or queue, or no longer."""
+    """There is no run, schedule or queue with that id, or it was deleted."""
 
 
 class Conflict(MainspringError):
-    """The id is taken by something else."""
+    """Something else is there than the call expects: the id or the key is taken, the schedule was changed since the revision given,
+    or a run is not in a state in which this can be done to it.
+    """
 
 
 class StillRunning(MainspringError, TimeoutError):
-    """The run had not ended when the time to wait for it was over. It goes on."""
+    """The run had not ended when the time to wait for it was over. The run is not affected."""
 
 
 class RunEnded(MainspringError):
@@ -152,11 +154,11 @@ class RemoteError(RunEnded):
 
 
 class Refused(MainspringError):
-    """The run that was asked does not accept the question: its test of it raised. `__cause__` is what it raised."""
+    """The run does not accept the question: its `validate` raised, and `__cause__` is that exception."""
 
 
 class NotAnswered(MainspringError):
-    """The run that was asked ended without answering."""
+    """The run ended without answering the question."""
 
 
 class StepTimedOut(MainspringError, TimeoutError):
@@ -192,19 +194,22 @@ class Endless(MainspringError):
 
 
 class StoreError(MainspringError):
-    """The database did not do what was asked."""
+    """Base of errors of the database."""
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be reached now. Nothing of the call was stored; it can be made again."""
+    """The database cannot be reached now. The call may have been stored all the same, where its answer was lost.
+
+    Starts with an id and sends with a key are safe to repeat. For others the message says what a repetition may do.
+    """
 
 
 class StoreReplaced(StoreUnavailable):
-    """The file of the database was removed or replaced since it was opened. What was written to it now, nobody would find."""
+    """The file of the database was removed or replaced since it was opened. Further writes would be lost."""
 
 
 class StoreFull(StoreError):
-    """There is no room on the database's disk. Work goes on when there is."""
+    """There is no room on the database's disk. Work continues when there is."""
 
 
 class SchemaError(StoreError):

@@ -123,7 +123,7 @@ async def test_many_runs_start_in_one_call_in_order(store_url: str) -> None:
         assert [handle.created for handle in again] == [False, True]
         assert await app.start_many([]) == []
         with pytest.raises(InvalidInput, match=r"square is a function, not a call; write square.bind\(…\)"):
-            await app.start_many([square])  # type: ignore[list-item]
+            await app.start_many([square])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def test_one_id_is_one_run(store_url: str) -> None:
@@ -286,7 +286,7 @@ async def test_wrong_arguments_are_errors_at_the_call_and_leave_nothing_behind(s
         ((Order(1, []), 2), {}),
         ((Order(1, []),), {"colour": "red"}),
         ((object(),), {}),
-        ((Order(1, [object()]),), {}),  # type: ignore[list-item]
+        ((Order(1, [object()]),), {}),  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
         ((Order("one", []),), {}),  # type: ignore[arg-type]
         ((Order(1, []),), {"factor": float("nan")}),
     ]
@@ -311,7 +311,7 @@ async def test_wrong_arguments_are_errors_at_the_call_and_leave_nothing_behind(s
         with pytest.raises(
             UnknownFunction, match="no function is called 'nothing' here; known are: checkout, other, total"
         ):
-            app.runtime.registry.get("nothing")
+            app._runtime.registry.get("nothing")
         assert count_runs(app) == 0
 
 
@@ -322,4 +322,4 @@ async def _made(verb: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
 
 
 def function(app: App, name: str) -> Any:
-    return AsyncFn[..., Any](app, app.runtime.registry.get(name))
+    return AsyncFn[..., Any](app, app._runtime.registry.get(name))

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mainspring import App
-from mainspring.app.ending_lookups import EndingLookups
+from mainspring.app.waiting.endings import EndingLookups
 from mainspring.errors import NotFound, StoreUnavailable
 from mainspring.model.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mainspring.model.records import Ending
+    from mainspring.model.runs import Ending
 
 
 async def test_a_hundred_results_are_one_question(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +30,7 @@ async def test_a_hundred_results_are_one_question(store_url: str, monkeypatch: p
         expected = [2 * number for number in range(100)]
         assert await asyncio.gather(*(handle.result() for handle in handles)) == expected
 
-        store = app.runtime.connection().store
+        store = app._runtime.connection().store
         ask = store.endings
         questions: list[list[str]] = []
 
@@ -54,7 +54,7 @@ async def test_who_no_longer_waits_takes_nothing_from_the_others() -> None:
         await answer.wait()
         return dict.fromkeys(ids)
 
-    lookups = EndingLookups(ask, SystemClock)
+    lookups = EndingLookups(ask, SystemClock())
     impatient, patient = asyncio.create_task(lookups.at("a")), asyncio.create_task(lookups.at("b"))
     await asked.wait()
     impatient.cancel()
@@ -67,6 +67,6 @@ async def test_a_database_out_of_reach_is_told_to_everybody_who_asked() -> None:
     async def ask(_ids: set[str]) -> dict[str, Ending | None]:
         raise StoreUnavailable("away")
 
-    lookups = EndingLookups(ask, SystemClock)
+    lookups = EndingLookups(ask, SystemClock())
     answers = await asyncio.gather(*(lookups.at(name) for name in "abc"), return_exceptions=True)
     assert [str(each) for each in answers] == ["away"] * 3

@@ -49,7 +49,7 @@ async def patched(word: str) -> str:
     return word.upper() if run.patched("loud") else word
 
 def report() -> None:
-    print(json.dumps([app.version, {each.name: each.fingerprint for each in app.runtime.registry}]))
+    print(json.dumps([app.version, {each.name: each.fingerprint for each in app._runtime.registry}]))
 """
 MAIN = f"{PROGRAM}\nreport()\n"
 
@@ -93,7 +93,7 @@ def test_compiled_code_that_differs_has_another_fingerprint() -> None:
     def fingerprint(body: str) -> str:
         there = App("sqlite://")
         exec(f"@app.workflow\nasync def order(n: int) -> object:\n    {body}\n", {"app": there})
-        (function,) = there.runtime.registry
+        (function,) = there._runtime.registry
         return function.fingerprint
 
     bodies = (

@@ -15,7 +15,7 @@ from tests.engine.lives import free_the_dead, info, store_of
 from tests.support.processes import eventually
 
 if TYPE_CHECKING:
-    from mainspring.store.unknown import Reviewed
+    from mainspring.store.verbs.unknown_functions import Reviewed
 
 
 def shop_app(url: str, *cities: str, **settings: Any) -> tuple[App, dict[str, Any]]:
@@ -50,7 +50,7 @@ async def test_a_run_that_lost_its_worker_is_left_to_one_that_has_its_instance(s
     async with world(first, url=store_url) as w:
         handle = await shops["paris"].sell.options(id="a").start("bread")
         await w.advance("10m")
-        await first.vanish()
+        await first._vanish()
         async with world(second, url=store_url, at=w.now) as w2:
             free_the_dead(second)
             await w2.advance("2h")
@@ -73,12 +73,12 @@ async def test_a_run_that_lost_its_worker_is_left_to_one_that_has_its_instance(s
 
 
 def strand(app: App) -> None:
-    functions = {function.name: function.fingerprint for function in app.runtime.registry}
-    store_of(app).strand("", functions, app.runtime.clock.now())
+    functions = {function.name: function.fingerprint for function in app._runtime.registry}
+    store_of(app).strand("", functions, app._runtime.clock.now())
 
 
 def review(app: App, patience: int = 3_600 * SECOND) -> Reviewed:
-    return store_of(app).unknown.review(app.runtime.clock.now(), patience)
+    return store_of(app).unknown.review(app._runtime.clock.now(), patience)
 
 
 @pytest.mark.parametrize("queue", [None, "q"])
@@ -89,7 +89,7 @@ async def test_a_run_that_never_began_waits_for_its_instance_and_fails_after_a_w
     method = "Shop.pack" if queue else "Shop.sell"
     options: Any = {} if queue is None else {"queue": queue}
     async with world(app, url=store_url) as w:
-        with Client(store_url, clock=app.runtime.clock) as client:
+        with Client(store_url, clock=app._runtime.clock) as client:
             for city in ("paris", "rome", "atlantis\0"):
                 await client.options(id=city[:5], **options).start(method, city, "bread")
             assert "Rome" in await app.handle("rome").result()

@@ -20,7 +20,6 @@ ABOUT_CODE = {
         "resource",
         "instance",
         "include",
-        "import_all",
         "imports",
         "name",
         "settings",
@@ -30,7 +29,7 @@ ABOUT_CODE = {
     *("queue", "schedule", "scheduled", "crontab", "on", "on_late", "on_missed", "on_paused_by_failure"),
 }
 """Registering functions, and declaring what goes with them."""
-ABOUT_EXECUTING = {"pause", "resume", "drain", "vanish", "leave_to_parent"}
+ABOUT_EXECUTING = {"pause", "resume", "drain"}
 """What this very process executes."""
 BY_NAME = {"start", "bind", "options"}
 """In an app these are the function's own."""
@@ -45,7 +44,7 @@ async def listen(count: int) -> list[Any]:
 
 @pytest.fixture
 def client(store_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    monkeypatch.setattr(app.runtime, "url", store_url)
+    monkeypatch.setattr(app._runtime, "url", store_url)
     with Client(store_url) as made:
         yield made
 
@@ -68,7 +67,7 @@ def test_the_nouns_of_both_have_the_same_verbs_in_both_colours(client: Client, n
 
 
 def test_every_verb_of_a_client_comes_in_both_colours(client: Client) -> None:
-    plain = {*NOUNS, "bind", "options", "handle", "close", "joined", "runtime"}
+    plain = {*NOUNS, "bind", "options", "handle", "close", "joined"}
     for name in _names(client) - plain:
         verb: Any = getattr(client, name)
         assert callable(verb.sync), f"client.{name} cannot block"

@@ -44,8 +44,8 @@ def client(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 def connected(url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
     monkeypatch.setattr(shop, "folder", folder)
-    monkeypatch.setattr(shop.app.runtime, "url", url)
-    monkeypatch.setattr(shop.app.runtime, "settings", Settings(poll=0.2, grace=0.1))
+    monkeypatch.setattr(shop.app._runtime, "url", url)
+    monkeypatch.setattr(shop.app._runtime, "settings", Settings(poll=0.2, grace=0.1))
     yield shop.app
     shop.app.close()
 

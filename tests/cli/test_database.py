@@ -18,6 +18,7 @@ import pytest
 from mainspring import Settings
 from mainspring.store.open import open_store, sqlite_path
 from tests.cli import shop
+from tests.store import raw
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from mainspring import App
     from tests.cli.conftest import Mainspring
 
-FIRST = "0001_runs_and_steps"
+FIRST = "0001_initial"
 
 
 def test_a_dry_run_names_the_migrations_and_makes_nothing(mainspring: Mainspring, store_url: str) -> None:
@@ -47,12 +48,23 @@ def test_tables_are_made_once(mainspring: Mainspring, store_url: str) -> None:
 def test_tables_of_a_newer_version_are_refused(mainspring: Mainspring, sqlite_url: str) -> None:
     mainspring("db", "migrate", "--url", sqlite_url)
     with contextlib.closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as database, database:
-        database.execute("INSERT INTO migrations VALUES ('9999_something_new')")
+        database.execute("INSERT INTO mainspring_migrations VALUES ('9999_something_new', '')")
     for verb in ("check", "migrate"):
         result = mainspring("db", verb, "--url", sqlite_url)
         assert result.exit_code == 1
         assert "9999_something_new" in result.stderr
         assert "newer" in result.stderr
+
+
+def test_an_edited_migration_is_named_with_what_to_do(mainspring: Mainspring, store_url: str) -> None:
+    mainspring("db", "migrate", "--url", store_url)
+    raw.execute(store_url, "UPDATE {schema}migrations SET checksum = 'of another file'")
+    for verb in (["db", "check"], ["db", "migrate"], ["doctor"], ["runs", "list"]):
+        result = mainspring(*verb, "--url", store_url)
+        assert result.exit_code == 1
+        assert FIRST in result.output
+        assert "edited after it was applied" in result.output
+        assert "set its checksum in the table migrations to " in result.output
 
 
 async def test_the_printed_sql_can_be_run_by_hand(mainspring: Mainspring, client: App, store_url: str) -> None:
@@ -109,6 +121,8 @@ def test_a_database_that_was_migrated_by_an_app_is_up_to_date(mainspring: Mainsp
 
 @pytest.mark.parametrize("table", ["runs", "steps", "migrations"])
 def test_tables_of_somebody_else_are_left_alone_and_named(mainspring: Mainspring, store_url: str, table: str) -> None:
+    if store_url.startswith("sqlite"):
+        table = f"mainspring_{table}"
     statements = [f"CREATE TABLE {table} (title text)", f"INSERT INTO {table} VALUES ('mine')"]
     if store_url.startswith("sqlite"):
         with closing(sqlite3.connect(sqlite_path(store_url))) as file, file:
@@ -121,8 +135,8 @@ def test_tables_of_somebody_else_are_left_alone_and_named(mainspring: Mainspring
     result = mainspring("db", "migrate", "--url", store_url)
     assert result.exit_code == 1
     assert result.stderr.startswith("error: ")
-    for raw in ("OperationalError", "DuplicateTable", "UndefinedColumn", "Traceback"):
-        assert raw not in result.output
+    for name in ("OperationalError", "DuplicateTable", "UndefinedColumn", "Traceback"):
+        assert name not in result.output
     assert table in result.stderr or "title" in result.stderr or "name" in result.stderr
     look = f"SELECT title FROM {table}"
     if store_url.startswith("sqlite"):
@@ -162,3 +176,16 @@ def test_a_folder_that_cannot_be_written_to_is_an_error_in_words(
     assert str(read_only_folder) in result.output
     assert "PermissionError" not in result.output
     assert "Traceback" not in result.output
+
+
+def test_tables_of_plain_names_are_the_users_own(mainspring: Mainspring, sqlite_url: str) -> None:
+    """A file that has tables of its own can be used, whatever they are called."""
+    names = ["runs", "messages", "events", "queues", "steps", "migrations"]
+    with closing(sqlite3.connect(sqlite_path(sqlite_url))) as file, file:
+        for name in names:
+            file.execute(f"CREATE TABLE {name} (title text)")
+            file.execute(f"INSERT INTO {name} VALUES ('mine')")
+    assert mainspring("db", "migrate", "--url", sqlite_url).exit_code == 0
+    assert mainspring("db", "check", "--url", sqlite_url).exit_code == 0
+    with closing(sqlite3.connect(sqlite_path(sqlite_url))) as file:
+        assert {file.execute(f"SELECT title FROM {name}").fetchone() for name in names} == {("mine",)}

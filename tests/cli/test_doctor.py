@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 from mainspring import App
 from mainspring import run as mainspring_run
+from mainspring.store.sql.dialect import prefixed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,7 +83,7 @@ def test_stranded_runs_are_shown_with_what_helps(mainspring: Mainspring, sqlite_
     mainspring("db", "migrate", "--url", sqlite_url)
     with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as database, database:
         database.execute(
-            """INSERT INTO runs (id, uid, workflow, kind, state, input, due, created, version, fingerprint, stranded)
+            """INSERT INTO mainspring_runs (id, uid, workflow, kind, state, input, due, created, version, fingerprint, stranded)
                VALUES ('order-7', 'u', 'checkout', 'workflow', 'queued', '{}', 0, 0, 'v1', 'f', '{"reason": "its source has changed"}')"""
         )
     result = mainspring("doctor", "--url", sqlite_url)
@@ -175,6 +177,12 @@ ODD = {
         "mainspring queues set mails",
     ),
     "a table that is missing": (["DROP TABLE ticks"], "tables", "the table ticks is missing", ""),
+    "a view that is missing": (
+        ["DROP VIEW scheduled_functions"],
+        "tables",
+        "the view scheduled_functions is missing",
+        "",
+    ),
     "an index that is missing": (
         ["DROP INDEX runs_due"],
         "tables",
@@ -196,15 +204,22 @@ ODD = {
 }
 
 
+def on_sqlite(statement: str) -> str:
+    """The statement with the names that tables and indexes have on SQLite."""
+    named = re.sub(r"\b(TABLE|INDEX|ON) (?=[a-z])", r"\1 mainspring_", statement)
+    return prefixed(named)
+
+
 def change(url: str, statements: list[str]) -> None:
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as file:
             for statement in statements:
-                file.execute(statement)
+                file.execute(on_sqlite(statement))
     else:
         with psycopg.connect(url) as session:
-            for statement in ("SET search_path TO mainspring", *statements):
-                session.execute(statement.encode())
+            session.execute("SET search_path TO mainspring")
+            for statement in statements:  # a view depends on each column
+                session.execute(f"{statement} CASCADE".encode() if "DROP" in statement else statement.encode())
 
 
 @pytest.mark.parametrize("name", list(ODD))
@@ -217,10 +232,10 @@ def test_what_should_not_be_so_is_found_and_says_what_helps(
     change(store_url, statements)
     result = mainspring(*command.split(), "--url", store_url)
     assert result.exit_code == 1, result.output
-    (line,) = [each for each in result.stdout.splitlines() if which in each]
+    (line,) = [each for each in result.stdout.replace("mainspring_", "").splitlines() if which in each]
     assert line.startswith("wrong")
     assert what in line
-    assert hint in (line if command == "db check" else result.stderr)
+    assert hint in (line if command == "db check" else result.stderr.replace("mainspring_", ""))
     assert "Traceback" not in result.output
 
 
@@ -268,7 +283,7 @@ def test_a_garbage_page_is_found(mainspring: Mainspring, sqlite_url: str, comman
     change(sqlite_url, [run(f"r{number:04}", "succeeded", completed="2") for number in range(500)])
     change(sqlite_url, ["PRAGMA wal_checkpoint(TRUNCATE)"])
     with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as file:
-        (page,) = file.execute("SELECT rootpage FROM sqlite_master WHERE name = 'runs_uid'").fetchone()
+        (page,) = file.execute("SELECT rootpage FROM sqlite_master WHERE name = 'mainspring_runs_uid'").fetchone()
     with open(sqlite_url.removeprefix("sqlite:///"), "r+b") as raw:  # noqa: PTH123
         raw.seek((page - 1) * 4_096)
         raw.write(os.urandom(4_096))

@@ -68,7 +68,7 @@ def test_what_is_wrong_is_said_and_nothing_is_stored(
 
 async def test_the_result_can_be_waited_for(mainspring: Mainspring, client: App, store_url: str) -> None:
     async with client:  # this is the worker; the command is a client of its own
-        other = shop.app.runtime.url
+        other = shop.app._runtime.url
         assert other == store_url
         handle = await shop.ship.options(id="seen").start(1)
         await handle.result()
@@ -102,5 +102,5 @@ def test_pending_functions_are_listed_and_cancelled_by_name_and_due_time(
     assert mainspring("runs", "cancel", *words).stdout == "2\n"
     assert listed("--state", "cancelled") == ["r1", "r2"]
     assert mainspring("runs", "cancel", "--functions", "--url", store_url).stdout == "2\n"
-    for wrong in (("r1", "--functions"), ("--name", "ship"), ()):
+    for wrong in (("r1", "--functions"), ("--functions", "--queue", "q"), ("r1", "--name", "ship"), ()):
         assert mainspring("runs", "cancel", *wrong, "--url", store_url).exit_code == 2

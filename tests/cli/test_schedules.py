@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mainspring import Retry, Spec
-from mainspring.app.declared import define
-from mainspring.operations.declared import Declared
+from mainspring.app.declarations.schedules import define
+from mainspring.operations.schedules.declared import Declared
 from tests.cli import shop
 from tests.support.processes import eventually
 
@@ -43,7 +43,7 @@ class Shell:
 
 @pytest.fixture
 def shell(mainspring: Mainspring, client: App, store_url: str) -> Shell:
-    client.runtime.connection()
+    client._runtime.connection()
     return Shell(mainspring, store_url)
 
 
@@ -180,7 +180,7 @@ async def test_what_a_trigger_started_is_seen_in_ticks_and_audit(shell: Shell, c
     shell("create", "daily", "--workflow", "ship", "--arg", "1", "--cron", "@daily", "--paused")
     run_id = shell("trigger", "daily").strip()
     shell("trigger", "daily", exits=1)
-    assert "skipped_overlap" in shell.stderr
+    assert "daily started nothing: run " in shell.stderr
     assert shell("ticks", "daily", "-o", "ids").split() == [run_id]
     ticks = shell.json("ticks", "daily", "--outcome", "skipped_overlap")["ticks"]
     assert [(tick["source"], tick["run"]) for tick in ticks] == [("trigger", None)]
@@ -205,7 +205,7 @@ def test_a_schedule_is_paused_for_a_while_and_resumed(shell: Shell) -> None:
 def test_what_differs_from_the_code_is_said_and_goes_back(shell: Shell, client: App) -> None:
     definition = define("declared", shop.ship.bind(1), Spec(intervals=["1h"]), None, note="for the office")
     declared = Declared(
-        client.runtime.connection().store, client.runtime.clock, client.runtime.ids, app="shop", version="v1"
+        client._runtime.connection().store, client._runtime.clock, client._runtime.ids, app="shop", version="v1"
     )
     declared.apply([definition], alone=True)
     assert shell("reset", "declared") == "declared\tas declared\n"

@@ -64,7 +64,7 @@ def test_an_app_in_an_object_is_found(write: Callable[[str, str], Path]) -> None
 def test_the_modules_an_app_names_are_imported(write: Callable[[str, str], Path]) -> None:
     write("target_e.py", "from mainspring import App\napp = App(imports=['target_e_tasks'])\n")
     write("target_e_tasks.py", "from target_e import app\n@app.workflow\nasync def far_away() -> None: ...\n")
-    assert [function.name for function in load_app("target_e").runtime.registry] == ["far_away"]
+    assert [function.name for function in load_app("target_e")._runtime.registry] == ["far_away"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 
 from mainspring import App, Settings, Spec
 from mainspring.cli import display
-from mainspring.cli.showing import show_runs
+from mainspring.cli.run_events import show_runs
 from mainspring.cli.terminal import SafeFormatter
 from tests.cli import shop
 
@@ -49,7 +49,7 @@ async def hostile(sqlite_url: str) -> str:
         await app.schedules.pause("nightly", EVIL)
         line = {"run": "bad-1", "at": 1, "level": "INFO", "logger": EVIL, "message": EVIL, "step": EVIL}
         line |= {"position": None, "attempt": None, "worker": "w"}
-        app.runtime.connection().store.management.keep_logs([line], 1)
+        app._runtime.connection().store.management.keep_logs([line], 1)
     return sqlite_url
 
 

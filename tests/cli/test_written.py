@@ -18,7 +18,21 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Mainspring
 
 CHANGES = {
-    "runs": ("cancel", "resume", "retry", "complete", "fail", "reschedule", "fork", "delete", "load"),
+    "runs": (
+        *(
+            "cancel",
+            "terminate",
+            "resume",
+            "retry",
+            "complete",
+            "fail",
+            "reschedule",
+            "set-attributes",
+            "fork",
+            "delete",
+        ),
+        "load",
+    ),
     "schedules": ("create", "update", "reset", "apply", "pause", "resume", "trigger", "backfill", "skip", "delete"),
     "queues": ("set", "pause", "resume", "delete"),
     "versions": ("force",),

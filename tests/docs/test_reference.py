@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import json
 import re
 import shlex
 import sqlite3
@@ -19,6 +20,8 @@ from mainspring import Settings, errors
 from mainspring.cli.main import main
 from mainspring.store.open import open_store
 from tests.docs.test_code_blocks import PAGES, PROJECT, blocks
+from tests.store import raw
+from tests.store.build import NOW, get, run, start, worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,46 +79,73 @@ def test_every_error_is_explained() -> None:
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
+VIEW = "_view"
+
+
 def _columns(url: str) -> dict[str, list[str]]:
-    store = open_store(url, Settings())
-    store.open()
-    store.close()
-    found: dict[str, list[str]] = {}
-    if url.startswith("sqlite"):
-        with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database:
-            query = "SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c WHERE t.type IN ('table', 'view')"
-            rows: list[tuple[str, str]] = database.execute(query).fetchall()
-    else:
-        with psycopg.connect(url) as connection:
-            query = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'mainspring'"
-            rows = connection.execute(query.encode()).fetchall()
-    for table, column in rows:
-        found.setdefault(table, []).append(column)
-    return found
+    """The columns of each table and view of a database with all of them."""
+    with contextlib.closing(open_store(url, Settings())) as store:
+        store.open()
+    return raw.columns(url, views=True)
 
 
-def test_every_table_and_column_is_explained(store_url: str) -> None:
+def _explained(page: str, table: str) -> dict[str, str]:
+    """The columns of a table on the page, with what it says of them."""
+    return dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", _section(page, table), re.MULTILINE))
+
+
+def _tables_and_views(url: str) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """The tables (and the view of scheduled functions), and the views that show times."""
+    found = _columns(url)
+    views = {name: columns for name, columns in found.items() if name.endswith(VIEW)}
+    return {name: columns for name, columns in found.items() if name not in views}, views
+
+
+def test_the_tables_and_columns_on_the_page_are_those_of_the_database(store_url: str) -> None:
     page = _page("tables.md")
-    for table, columns in _columns(store_url).items():
-        section = _section(page, table)
-        for column in columns:
-            assert f"| `{column}` |" in section, f"tables.md says nothing of {table}.{column}"
+    tables, _ = _tables_and_views(store_url)
+    assert set(re.findall(r"^## `(\w+)`$", page, re.MULTILINE)) == tables.keys()
+    for table, columns in tables.items():
+        assert _explained(page, table).keys() == set(columns), table
 
 
-def test_no_table_or_column_is_explained_that_is_not_there(sqlite_url: str) -> None:
+def test_the_views_on_the_page_are_those_of_postgres(postgres_url: str, sqlite_url: str) -> None:
+    _, views = _tables_and_views(postgres_url)
+    assert _explained(_page("tables.md"), "Views with times") == {
+        name: f"[`{name.removesuffix(VIEW)}`](#{name.removesuffix(VIEW)})" for name in views
+    }
+    assert _tables_and_views(sqlite_url)[1] == {}
+
+
+def test_the_values_on_the_page_are_those_that_the_database_accepts(store_url: str) -> None:
     page = _page("tables.md")
-    tables = _columns(sqlite_url)
-    for title in re.findall(r"^## `(\w+)`$", page, re.MULTILINE):
-        explained = re.findall(r"^\| `(\w+)` \|", _section(page, title), re.MULTILINE)
-        assert set(explained) == set(tables[title]), title
+    _columns(store_url)
+    for (table, column), values in raw.checks(store_url).items():
+        assert set(re.findall(r"`(\w+)`", _explained(page, table)[column])) == values, f"{table}.{column}"
 
 
-def test_the_queries_on_the_page_run(sqlite_url: str) -> None:
-    _columns(sqlite_url)
+def test_what_stands_in_stranded_is_explained(store_url: str) -> None:
+    explained = set(re.findall(r"`(\w+)`", _explained(_page("tables.md"), "runs")["stranded"]))
+    with contextlib.closing(open_store(store_url, Settings())) as store:
+        store.open()
+        start(store, run("known", fingerprint="f"), run("unknown", workflow="unknown", fingerprint=""))
+        store.register(worker("w", functions="{}"))
+        assert store.strand("w", {}, NOW) == 1
+        store.unknown.review(NOW, 1)
+        found = [json.loads(get(store, each).stranded or "{}") for each in ("known", "unknown")]
+    assert all(isinstance(each["versions"], list) for each in found)
+    assert {key for each in found for key in each} == explained
+
+
+def test_the_queries_on_the_page_run(sqlite_url: str, postgres_url: str) -> None:
+    for url in (sqlite_url, postgres_url):
+        _columns(url)
+    first, second = blocks(_page("tables.md"))
+    assert (first.language, second.language) == ("sql", "sql")
     with contextlib.closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as database:
-        for block in blocks(_page("tables.md")):
-            assert block.language == "sql"
-            database.executescript(block.text)
+        database.executescript(first.text)
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute(second.text.encode())
 
 
 # -- commands ----------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class Conductor:
         """Until nothing but steps that wait for their cue has been under way for a while."""
         quiet, changes = 0, -1
         while quiet < _QUIET_ROUNDS:
-            clock = cast("VirtualClock", app.runtime.clock)
+            clock = cast("VirtualClock", app._runtime.clock)
             same = clock._busy == len(self._waiting) and clock._changes == changes
             quiet, changes = (quiet + 1 if same else 0), clock._changes
             await asyncio.sleep(0)

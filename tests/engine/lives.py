@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 
 from mainspring.engine.engine import Engine
-from mainspring.model.records import NewRun, Step, Worker
+from mainspring.model.runs import NewRun, Step, Worker
 from mainspring.model.states import State
-from mainspring.operations.runs import Runs
+from mainspring.operations.runs.info import Runs
 from mainspring.store.open import sqlite_path
-from mainspring.store.ops import Start, Started, Write, Written
+from mainspring.store.sql.dialect import prefixed
+from mainspring.store.writes import Recorded, RecordStep, Start, Started
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from mainspring import App, AsyncFn, RunInfo, StepInfo, SyncFn
-    from mainspring.store.ops import Op, Result
     from mainspring.store.protocol import Store
+    from mainspring.store.writes import Op, Result
     from mainspring.testing import World
 
 Engine.patience = 0.02
@@ -34,17 +35,17 @@ DEAD = "a worker that has died"
 
 
 def store_of(app: App) -> Store:
-    return app.runtime.connection().store
+    return app._runtime.connection().store
 
 
 def info(app: App, run_id: str) -> RunInfo:
     """A run, as an operator sees it."""
-    return Runs(store_of(app), app.runtime.clock).get(run_id)
+    return Runs(store_of(app), app._runtime.clock).get(run_id)
 
 
 def record(app: App, run_id: str) -> list[StepInfo]:
     """What a run has recorded, in order."""
-    return Runs(store_of(app), app.runtime.clock).steps(run_id)
+    return Runs(store_of(app), app._runtime.clock).steps(run_id)
 
 
 def names(app: App, run_id: str) -> list[str]:
@@ -52,7 +53,7 @@ def names(app: App, run_id: str) -> list[str]:
 
 
 def count_runs(app: App) -> int:
-    return len(Runs(store_of(app), app.runtime.clock).list(limit=1000).runs)
+    return len(Runs(store_of(app), app._runtime.clock).list(limit=1000).runs)
 
 
 def execute(url: str, statement: str) -> int:
@@ -62,12 +63,12 @@ def execute(url: str, statement: str) -> int:
             session.execute("SET search_path TO mainspring")
             return session.execute(statement.encode()).rowcount
     with contextlib.closing(sqlite3.connect(sqlite_path(url))) as database, database:
-        return database.execute(statement).rowcount
+        return database.execute(prefixed(statement)).rowcount
 
 
 async def another_process(w: World) -> None:
     """The process dies without a word; another one takes its place and its runs."""
-    await w.app.vanish()
+    await w.app._vanish()
     await enter_again(w)
 
 
@@ -78,11 +79,11 @@ async def enter_again(w: World) -> None:
 
 
 def free_the_dead(app: App) -> None:
-    engine = app.runtime.engine
+    engine = app._runtime.engine
     assert engine is not None
     for worker in store_of(app).workers():
         if worker.id != engine.worker_id:
-            store_of(app).retire(worker.id, app.runtime.clock.now(), app.settings.max_recoveries)
+            store_of(app).retire(worker.id, app._runtime.clock.now(), app.settings.max_recoveries)
 
 
 async def restart(w: World) -> None:
@@ -95,7 +96,7 @@ def put(
     app: App, function: AsyncFn[..., Any] | SyncFn[..., Any], run_id: str, steps: Iterable[Step] = (), **changes: Any
 ) -> None:
     """Store a run that a worker had begun, with what it had recorded when it died: whoever is there goes on with it."""
-    store, clock = store_of(app), app.runtime.clock
+    store, clock = store_of(app), app._runtime.clock
     code = function._function
     now = clock.now()
     new = NewRun(
@@ -106,9 +107,9 @@ def put(
     (started,) = store.apply([Start(_with(new, **changes))], now)
     assert isinstance(started, Started)
     assert started.created
-    writes = [Write(DEAD, _with(copy.copy(step), run=run_id, epoch=1)) for step in steps]
+    writes = [RecordStep(DEAD, _with(copy.copy(step), run=run_id, epoch=1)) for step in steps]
     for written in store.apply(writes, now) if writes else []:
-        assert isinstance(written, Written), written
+        assert isinstance(written, Recorded), written
         assert written.verdict.value == "done", written
     store.retire(DEAD, now, None)
 
@@ -127,14 +128,14 @@ async def until(condition: Callable[[], object], pause: float = 0) -> None:
 
 
 def engine_of(app: App) -> Engine:
-    engine = app.runtime.engine
+    engine = app._runtime.engine
     assert engine is not None
     return engine
 
 
 def before_commits(app: App, look: Callable[[Sequence[Op]], None]) -> None:
     """Have a look at every batch before it is committed."""
-    committer = app.runtime.connection().committer
+    committer = app._runtime.connection().committer
     apply = committer._apply
 
     def looked_at(ops: Sequence[Op], now: int) -> list[Result | Exception]:
@@ -146,7 +147,7 @@ def before_commits(app: App, look: Callable[[Sequence[Op]], None]) -> None:
 
 async def until_halted(app: App, run_id: str) -> None:
     """Until the worker that has a run in hand has learned that it is to stop."""
-    engine = app.runtime.engine
+    engine = app._runtime.engine
     assert engine is not None
     while (execution := engine.executions.get(run_id)) is not None and execution.signal is None:  # noqa: ASYNC110
         await asyncio.sleep(0)

@@ -56,7 +56,7 @@ async def test_no_step_begins_once_a_cancellation_is_acknowledged(store_url: str
 
     def cancel(what: str) -> None:
         done.append(what)
-        app.runtime.connection().store.cancel([what], "enough", 0)
+        app._runtime.connection().store.cancel([what], "enough", 0)
 
     @app.step
     async def cancels(what: str) -> None:

@@ -139,7 +139,7 @@ async def test_a_message_with_a_key_is_received_once_however_often_the_run_begin
         await w.settle()
         assert await bank.get_event("acct", "balance") == 100 + 3 + 7
         assert (await bank.runs.get("acct")).generation == 5
-        stored = bank.runtime.connection().store.messages.received("acct")
+        stored = bank._runtime.connection().store.messages.received("acct")
         assert stored == [], "what was received is gone, but for the keys"
         lines = await bank.runs.export("acct")
     assert sorted(got) == ["by a hook", "by a step", "plain", "plain", "plain"]

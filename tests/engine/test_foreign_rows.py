@@ -57,7 +57,7 @@ async def test_a_call_that_does_not_fit_ends_failed_once_and_alone(store_url: st
 
 
 def put_named(app: App, name: str, run_id: str, text: str) -> None:
-    put(app, AsyncFn[..., Any](app, app.runtime.registry.get(name)), run_id, input=text)
+    put(app, AsyncFn[..., Any](app, app._runtime.registry.get(name)), run_id, input=text)
 
 
 async def test_two_apps_share_a_server_without_seeing_each_other(postgres_url: str) -> None:

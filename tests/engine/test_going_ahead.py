@@ -10,16 +10,16 @@ import pytest
 
 from mainspring import App, State, run
 from mainspring.engine.engine import Engine
-from mainspring.engine.phases import Phase
+from mainspring.engine.residency.phases import Phase
 from mainspring.errors import NotSerializable, RunCancelled
-from mainspring.store.ops import Write, is_checkpoint
+from mainspring.store.writes import RecordStep, is_checkpoint
 from mainspring.testing import world
 from tests.engine.lives import before_commits, info, store_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mainspring.store.ops import Op
+    from mainspring.store.writes import Op
 
 ROUNDS = 100
 
@@ -79,7 +79,7 @@ async def test_a_run_does_not_get_past_an_outcome_that_the_database_refuses(stor
 
     def spoil(ops: Sequence[Op]) -> None:
         for op in ops:
-            if isinstance(op, Write):
+            if isinstance(op, RecordStep):
                 op.step.name = None  # type: ignore[assignment]
 
     async with bench.app:
@@ -151,7 +151,7 @@ async def test_a_run_that_is_stopped_meanwhile_undoes_what_it_did_last(
             await asyncio.Event().wait()
 
     def hold(ops: Sequence[Op]) -> None:
-        if any(isinstance(op, Write) and op.step.name == "book" for op in ops):
+        if any(isinstance(op, RecordStep) and op.step.name == "book" for op in ops):
             assert go_on.wait(60)
 
     async with app:
@@ -159,7 +159,7 @@ async def test_a_run_that_is_stopped_meanwhile_undoes_what_it_did_last(
         handle = await trip.options(id="a").start()
         await booked.wait()
         await handle.cancel()
-        engine = app.runtime.engine
+        engine = app._runtime.engine
         assert engine is not None
         try:
             while engine.executions["a"].phase is not Phase.UNDOING:  # noqa: ASYNC110  (until its code has let go of it)
@@ -181,4 +181,4 @@ async def test_the_last_outcome_and_the_end_are_one_commit() -> None:
         before_commits(bench.app, lambda ops: batches.append([type(op).__name__ for op in ops]))
         assert await bench.one() == "only"
         assert await bench.two() == ["first", "second"]
-    assert batches[1:] == [["Write", "Finish"], ["Start"], ["Write"], ["Write", "Finish"]]
+    assert batches[1:] == [["RecordStep", "Finish"], ["Start"], ["RecordStep"], ["RecordStep", "Finish"]]

@@ -9,19 +9,20 @@ from typing import Any
 import pytest
 
 from mainspring import App, AsyncFn, Settings, State, run
-from mainspring.engine import stuck
+from mainspring.engine.replay import watchdog
 from mainspring.errors import NonDeterminism
-from mainspring.model.records import Step
+from mainspring.model.runs import Step, StepKind
+from mainspring.store.writes import FAR
 from mainspring.testing import world
 from tests.engine.lives import info, put, record, store_of
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stuck, "STUCK_SECONDS", 0.05)
+    monkeypatch.setattr(watchdog, "STUCK_SECONDS", 0.05)
 
 
-def recorded(position: str, seq: int, name: str, kind: str = "step") -> Step:
+def recorded(position: str, seq: int, name: str, kind: StepKind = "step") -> Step:
     return Step("", position, kind, name, seq=seq, output='"old"', started=1, completed=2, attempts=1)
 
 
@@ -57,11 +58,20 @@ def make_app(**settings: Any) -> App:
 
         return list(await asyncio.gather(branch(), branch()))
 
+    @app.workflow(name="group")
+    async def group() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(run.sleep("1d"))
+            tasks.create_task(new_one())
+
+    async def new_one() -> None:
+        await new()
+
     return app
 
 
 def function(app: App, name: str) -> Any:
-    return AsyncFn[..., Any](app, app.runtime.registry.get(name))
+    return AsyncFn[..., Any](app, app._runtime.registry.get(name))
 
 
 CASES = {
@@ -127,6 +137,19 @@ async def test_under_another_source_the_run_is_stranded_and_kept_for_a_version_t
         assert len(record(app, "a")) == len(steps)
         await w.advance("1h")
         assert info(app, "a").epoch == found.epoch
+
+
+async def test_what_disagreeing_code_cancels_is_not_given_up(store_url: str) -> None:
+    """A version that fits goes on with it: recorded as given up, it would be waited for in vain there."""
+    app = make_app(continue_on="compatible")
+    began = Step("", "0", "sleep", "sleep", started=1, due=FAR - 1)
+    async with world(app, url=store_url) as w:
+        steps = [began, recorded("t0.0", 0, "old")]
+        put(app, function(app, "group"), "a", steps, fingerprint="another", version="another")
+        while not (found := info(app, "a")).stranded:
+            await w.settle()
+        assert "at position t0.0 the record has step 'old'" in found.stranded
+        assert [step.kind for step in store_of(app).steps("a") if step.completed is None] == ["sleep"]
 
 
 async def test_a_run_begun_by_another_source_is_left_to_that_source(store_url: str) -> None:

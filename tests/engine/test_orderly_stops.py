@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mainspring import App, Retry, Settings, State, run
-from mainspring.engine.phases import Phase
+from mainspring.engine.residency.phases import Phase
 from mainspring.errors import RunCancelled, StoreUnavailable
-from mainspring.store.ops import Finish
+from mainspring.store.writes import Finish
 from tests.engine.lives import before_commits, engine_of, info, store_of, until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mainspring.store.ops import Op
+    from mainspring.store.writes import Op
 
 
 async def invoking(app: App, run_id: str, steps: int = 1) -> None:
@@ -117,7 +117,7 @@ async def test_a_run_that_is_cancelled_while_its_worker_stops_is_undone(store_ur
             _, leaving = await asyncio.gather(handle.cancel("not wanted"), leave(app))
         else:
             leaving = await leave(app)
-            store_of(app).cancel(["a"], "not wanted", app.runtime.clock.now())
+            store_of(app).cancel(["a"], "not wanted", app._runtime.clock.now())
         go_on.set()
         await leaving
     async with app:
@@ -224,7 +224,7 @@ async def test_an_outcome_that_is_recorded_counts_whatever_became_of_the_worker(
         before_commits(app, no_end)
         await pay.options(id="a").start()
         assert await asyncio.to_thread(committed.wait, 30)
-        await app.vanish()
+        await app._vanish()
     async with app:
         assert await app.handle("a").result(timeout=30) == "paid"
     assert began == ["pay"]
@@ -316,7 +316,7 @@ async def test_draining_comes_back_though_the_worker_has_to_begin_anew(store_url
         await work.options(id="b", after=0.2).start()
         async with asyncio.timeout(60):
             await draining
-            await until(lambda: app.runtime.engine not in {None, engine}, 0.01)
+            await until(lambda: app._runtime.engine not in {None, engine}, 0.01)
             await app.drain()
 
 

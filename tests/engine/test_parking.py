@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from mainspring import App, Settings, State, run
-from mainspring.engine.execution import Execution
+from mainspring.engine.replay.execution import Execution
 from mainspring.testing import world
 from tests.engine.lives import info, names
 
@@ -208,7 +208,7 @@ async def test_a_parked_run_is_waiting_and_nobodys(store_url: str) -> None:
         await w.advance("30m")
         found = await handle.describe()
         assert (found.state, found.worker, found.due) == (State.WAITING, None, datetime(2026, 1, 1, 1, tzinfo=UTC))
-        engine = app.runtime.engine
+        engine = app._runtime.engine
         assert engine is not None
         assert not engine.executions
         assert names(app, "a") == ["sleep"]
@@ -227,7 +227,7 @@ async def test_of_several_the_one_that_wakes_last_is_parked(store_url: str) -> N
     async with world(app, url=store_url) as w:
         handles = [await nap.options(id=f"{hours}").start(hours) for hours in (3, 1, 2)]
         await w.advance("30m")
-        engine = app.runtime.engine
+        engine = app._runtime.engine
         assert engine is not None
         assert set(engine.executions) == {"1"}
         assert [await handle.result() for handle in handles] == [3, 1, 2]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.engine.phases import IN_CODE, LEGAL, STORED_AS_WAITING, Phase
-from mainspring.engine.signals import Continued, HandedBack, Lost, Parked, Stopped
+from mainspring.engine.replay.signals import Continued, HandedBack, Lost, Parked, Stopped
+from mainspring.engine.residency.phases import IN_CODE, LEGAL, STORED_AS_WAITING, Phase
 
 
 def test_every_phase_has_its_changes() -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mainspring import App, Settings, run
-from mainspring.engine.phases import Phase
+from mainspring.engine.residency.phases import Phase
 from mainspring.model.clock import SECOND
 from tests.engine.lives import engine_of, free_the_dead, store_of, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
 
 HOW = ["stop", "kill", "park"]
 
@@ -80,9 +83,9 @@ async def test_a_body_that_waits_for_the_process_beside_an_operation_goes_on(
         await suspended(app, "a")
         row = store_of(app).run("a")
         assert row is not None
-        assert row.due <= app.runtime.clock.now() + 60 * SECOND
+        assert row.due <= app._runtime.clock.now() + 60 * SECOND
         if how == "kill":
-            await app.vanish()
+            await app._vanish()
     if shape == "thread":
         return  # when that is over is not known: it is executed again within a minute
     async with app:
@@ -115,6 +118,60 @@ async def test_branches_that_wait_for_each_other_can_be_parked(store_url: str) -
         await app.send("a", "news", "hello")
         assert await handle.result(timeout=30) == "hello"
         assert len(bodies) > 1
+
+
+async def test_a_branch_inside_an_asynchronous_generator_can_be_parked(store_url: str) -> None:
+    """A library that hands its events over by a generator, which waits for a queue that another branch fills."""
+    app = App(store_url, settings=Settings(resident=0))
+    bodies: list[str] = []
+
+    @app.workflow
+    async def pipeline() -> str:
+        bodies.append("pipeline")
+        line: asyncio.Queue[str] = asyncio.Queue()
+
+        async def produce() -> None:
+            line.put_nowait(await run.receive("news"))
+
+        async def events() -> AsyncGenerator[str]:
+            producing = asyncio.create_task(produce())
+            yield await line.get()
+            await producing
+
+        return " ".join([event async for event in events()])
+
+    async with app:
+        handle = await pipeline.options(id="a").start()
+        await until(lambda: bodies)
+        await until(lambda: "a" not in engine_of(app).executions)
+        await app.send("a", "news", "hello")
+        assert await handle.result(timeout=30) == "hello"
+        assert len(bodies) > 1
+
+
+async def test_a_run_that_waits_for_the_first_of_its_children_can_be_parked(store_url: str) -> None:
+    """`app.first` waits in `asyncio.wait`, below a coroutine that is none of Python's own kinds."""
+    app = App(store_url, settings=Settings(resident=0))
+    bodies: list[str] = []
+
+    @app.workflow
+    async def child() -> str:
+        return str(await run.receive("news"))
+
+    @app.workflow
+    async def parent() -> str:
+        bodies.append("parent")
+        both = [await child.options(id=name).start() for name in ("one", "two")]
+        return await (await app.first(*both)).result()
+
+    async with app:
+        handle = await parent.options(id="a").start()
+        await until(lambda: bodies)
+        await until(lambda: "a" not in engine_of(app).executions)
+        await app.send("two", "news", "hello")
+        assert await handle.result(timeout=30) == "hello"
+        assert len(bodies) > 1
+        await app.runs.cancel("one")
 
 
 async def test_a_task_group_of_operations_is_parked_until_one_of_them_is_over(store_url: str) -> None:

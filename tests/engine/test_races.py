@@ -17,7 +17,7 @@ from tests.engine.shapes import RACES, RACES_WITH_WAITS, app, conductor
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mainspring.model.records import Step
+    from mainspring.model.runs import Step
 
 Shape = AsyncFn[[], list[str]]
 

@@ -165,7 +165,7 @@ async def test_a_retaken_run_is_not_taken_a_second_time(store_url: str) -> None:
         (dead,) = store_of(app).workers()
         await another_process(w)
         epoch = info(app, "a").epoch
-        assert store_of(app).retire(dead.id, app.runtime.clock.now(), None) == 0
+        assert store_of(app).retire(dead.id, app._runtime.clock.now(), None) == 0
         assert info(app, "a").epoch == epoch
         go.set()
         assert await handle.result() == "done"

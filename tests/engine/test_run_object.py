@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mainspring import App, Retry, run
-from mainspring.errors import InvalidInput, NotInRun
+from mainspring.errors import Interrupted, InvalidInput, NotInRun, StepTimedOut
 from mainspring.testing import world
 from tests.engine.lives import another_process, info, names, put, record, store_of
 
@@ -140,6 +140,67 @@ async def test_any_function_can_be_a_step_ad_hoc(store_url: str, colour: str) ->
         put(app, workflow, "b", store_of(app).steps("a"))
         assert await app.handle("b").result() == expected
     assert done == ["a", "2026-01-01"]
+
+
+@pytest.mark.parametrize("colour", ["async", "def"])
+async def test_a_step_ad_hoc_has_the_options_of_a_step(store_url: str, colour: str) -> None:
+    app, tried = App(), list[int]()
+
+    async def flaky() -> str:
+        tried.append(run.attempt)
+        if len(tried) < 3:
+            raise ConnectionError("not yet")
+        return "done"
+
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    @app.workflow
+    async def from_async() -> str:
+        found = await run.step.options(retry=Retry(3, first="1m"))("flaky", flaky)
+        with pytest.raises(StepTimedOut):
+            await run.step.options(timeout=0.01)("slow", slow)
+        return found
+
+    @app.workflow
+    def from_def() -> str:
+        found = run.step.options(retry=Retry(3, first="1m")).sync("flaky", flaky)
+        with pytest.raises(StepTimedOut):
+            run.step.options(timeout=0.01).sync("slow", slow)
+        return found
+
+    async with world(app, url=store_url) as w:
+        handle = await (from_async if colour == "async" else from_def).options(id="a").start()
+        await w.advance("4m")
+        assert await handle.result() == "done"
+        assert names(app, "a") == ["flaky", "slow"]
+    assert tried == [1, 2, 3]
+    with pytest.raises(InvalidInput, match="longer than nothing"):
+        run.step.options(timeout=0)
+
+
+async def test_a_step_ad_hoc_that_is_started_at_most_once_is_not_started_again(store_url: str) -> None:
+    app, done, begun = App(), list[str](), asyncio.Event()
+
+    async def once() -> None:
+        done.append("once")
+        begun.set()
+        await asyncio.Event().wait()
+
+    @app.workflow
+    async def one() -> str:
+        try:
+            await run.step.options(at_most_once=True)("once", once)
+        except Interrupted as error:
+            return str(error)
+        return "?"
+
+    async with world(app, url=store_url) as w:
+        await one.options(id="a").start()
+        await begun.wait()
+        await another_process(w)
+        assert "not to be started a second time" in await app.handle("a").result()
+    assert done == ["once"]
 
 
 async def test_a_step_ad_hoc_needs_a_name_and_a_function_that_was_not_called() -> None:

@@ -18,9 +18,9 @@ async def test_it_outlives_the_run_that_started_it(store_url: str, caplog: pytes
 
     @app.step
     async def until_no_claim_holds_the_threads() -> None:
-        engine = app.runtime.engine
+        engine = app._runtime.engine
         assert engine is not None
-        while engine.slots.threads() < app.runtime.settings.threads:  # noqa: ASYNC110
+        while engine.slots.threads() < app._runtime.settings.threads:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     @app.step
@@ -32,7 +32,7 @@ async def test_it_outlives_the_run_that_started_it(store_url: str, caplog: pytes
     async def starts_it(name: str) -> tuple[str, bool]:
         await until_no_claim_holds_the_threads()
         handle = await slow.start(name)
-        engine = app.runtime.engine
+        engine = app._runtime.engine
         return handle.id, engine is not None and handle.id in engine.executions
 
     async with app:

@@ -99,7 +99,7 @@ async def test_a_deadline_that_passes_while_nobody_is_there_is_noticed(store_url
     async with world(app, at=MIDNIGHT, url=store_url) as w:
         handle = await one.start()
         await w.advance("40m")
-        await w.app.vanish()
+        await w.app._vanish()
         w.clock.set(MIDNIGHT + timedelta(days=1))
         await enter_again(w)
         with pytest.raises(RunTimedOut):
@@ -174,9 +174,9 @@ async def test_a_child_started_with_timeout_none_is_free_from_its_parents_deadli
 
     async with world(app, at=MIDNIGHT, url=store_url) as w:
         handle = await top.options(id="t").start()
+        await w.advance("1h")  # not further, however late the news of its end comes
         with pytest.raises(RunTimedOut):
             await handle.result()
-        await w.settle()
         assert (info(app, "bound").state, info(app, "bound").reason) == (State.CANCELLED, "timeout")
         for free in ("free", "grandchild", "limited"):
             assert not info(app, free).state.ended, free

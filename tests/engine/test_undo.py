@@ -79,7 +79,7 @@ async def idle() -> None:
 @app.step
 async def press() -> None:
     """Once this is recorded, it is time to cut the run off if it had not heeded that it was to stop."""
-    executing = app.runtime.engine
+    executing = app._runtime.engine
     assert executing is not None
     asyncio.get_running_loop().call_soon(executing.halting._press, executing.executions["a"])
 
@@ -201,7 +201,7 @@ async def test_a_run_that_is_cancelled_in_the_last_lines_of_its_block_undoes(sto
     async with world(app, url=store_url) as w:
         handle = await function.start()
         await asyncio.to_thread(reached.wait, 20)
-        lives.store_of(w.app).cancel([handle.id], "enough", w.app.runtime.clock.now())
+        lives.store_of(w.app).cancel([handle.id], "enough", w.app._runtime.clock.now())
         released.set()
         with pytest.raises(RunCancelled):
             await handle.result()
@@ -215,7 +215,7 @@ async def test_a_run_that_is_out_of_time_in_the_last_lines_of_its_block_undoes(s
         await asyncio.to_thread(reached.wait, 20)
         lives.engine_of(w.app).executions[
             handle.id
-        ].run.deadline = w.app.runtime.clock.now()  # and its timer has not rung yet
+        ].run.deadline = w.app._runtime.clock.now()  # and its timer has not rung yet
         released.set()
         with pytest.raises(RunTimedOut):
             await handle.result()
@@ -242,9 +242,13 @@ async def test_a_run_that_is_cancelled_after_a_block_that_an_older_version_left_
     async with world(app, url=store_url) as w:
         handle = await last_lines.options(id="old").start(then=86400)
         await lives.until(lambda: lives.info(w.app, "old").state is State.WAITING)
-        await w.app.vanish()
+        await w.app._vanish()
         assert lives.execute(store_url, "DELETE FROM steps WHERE name = 'left'") == 1
+        lives.execute(store_url, "UPDATE runs SET state = 'running'")
         await lives.enter_again(w)
+        await lives.until(lambda: lives.engine_of(w.app).executions)
+        await lives.until(lambda: lives.info(w.app, "old").state is State.WAITING)
+        assert "left" not in lives.names(w.app, "old"), "a cancel that came just now would find it inside the block"
         await handle.cancel()
         with pytest.raises(RunCancelled):
             await handle.result()
@@ -265,8 +269,8 @@ async def test_a_run_that_waits_for_nothing_of_ours_undoes(store_url: str) -> No
 async def test_a_run_that_the_garbage_collector_closes_undoes_nothing(store_url: str) -> None:
     async with world(app, url=store_url):
         handle = await idle.start()
-        assert app.runtime.engine is not None
-        ex = app.runtime.engine.executions[handle.id]
+        assert app._runtime.engine is not None
+        ex = app._runtime.engine.executions[handle.id]
         while not done or ex.outstanding:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         left = ex.root

@@ -50,7 +50,7 @@ async def test_a_sleep_that_is_over_when_the_process_comes_back_is_skipped(store
     async with world(app, at=MIDNIGHT, url=store_url) as w:
         handle = await one.start()
         await w.advance("1m")
-        await w.app.vanish()
+        await w.app._vanish()
         w.clock.set(MIDNIGHT + timedelta(days=3))
         await enter_again(w)
         assert await handle.result() == MIDNIGHT + timedelta(days=3)
@@ -122,7 +122,7 @@ async def test_waiting_for_a_result_can_be_given_up_and_the_run_goes_on(store_ur
 
     async with world(app, at=MIDNIGHT, url=store_url) as w:
         handle = await slow.start()
-        with pytest.raises(StillRunning, match="it goes on") as caught:
+        with pytest.raises(StillRunning, match="nothing was done to the run") as caught:
             await handle.result(timeout="10m")
         assert isinstance(caught.value, TimeoutError)
         assert w.now == MIDNIGHT + timedelta(minutes=10)
@@ -144,7 +144,7 @@ async def test_whoever_waits_while_there_is_no_worker_is_told_so_once(
     handle = await quick.options(id="a").start()
     waiting = asyncio.create_task(handle.result())
     async with asyncio.timeout(60):
-        while "somebody waits for run a, and there is no worker" not in caplog.text:  # noqa: ASYNC110
+        while "this process waits for run a, and there is no worker" not in caplog.text:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     async with app:
         assert await waiting == "done"
@@ -164,9 +164,9 @@ async def test_whoever_waits_while_there_is_a_worker_is_told_nothing(
 
     async with world(app, url=store_url):
         handle = await slow.start()
-        endings = app.runtime.connection().endings
+        endings = app._runtime.connection().endings
         endings.watch(handle.id, lambda _: None)
-        await asyncio.to_thread(endings._say_if_nobody_works)
+        await asyncio.to_thread(endings._warn_if_there_is_no_worker)
         assert await handle.result() == "done"
     assert "no worker" not in caplog.text
 

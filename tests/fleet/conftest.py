@@ -39,7 +39,7 @@ def client(store_url: str) -> Iterator[App]:
 
 
 def connected(url: str) -> Iterator[App]:
-    runtime = apps.app.runtime
+    runtime = apps.app._runtime
     runtime.url, runtime.settings = url, Settings(poll=60, work=False)
     yield apps.app
     apps.app.close()

@@ -13,9 +13,10 @@ import pytest
 from mainspring import App, Interval, Policy, Settings, Spec, run
 from mainspring.errors import StoreError
 from mainspring.operations.connect import connect
-from mainspring.store import unreadable
+from mainspring.store import bad_rows
 from mainspring.store.open import sqlite_path
 from mainspring.store.schedules import TickFilter
+from mainspring.store.sql.dialect import prefixed
 from tests.fleet.test_clocks import until
 
 if TYPE_CHECKING:
@@ -53,8 +54,10 @@ BAD = {
     "attributes of a run": column("runs", "attributes", "asleep", "{", "7"),
     "tick of a run": column("runs", "tick", "asleep", "{", "[]"),
     "mark of a run": column("runs", "stranded", "waits", "{", '{"versions":7}'),
-    "a tick": Bad(_TICK, _TICK, "ticks", "made/1/x"),
-    "a backfill": Bad(_BACKFILL, _BACKFILL, "backfills", "b"),
+    "a tick": Bad(_TICK, f"ALTER TABLE ticks DROP CONSTRAINT ticks_overlap_check; {_TICK}", "ticks", "made/1/x"),
+    "a backfill": Bad(
+        _BACKFILL, f"ALTER TABLE backfills DROP CONSTRAINT backfills_overlap_check; {_BACKFILL}", "backfills", "b"
+    ),
 }
 
 
@@ -78,7 +81,7 @@ class Shop:
             self.app.queue(name, concurrency=3)
 
     def ticks(self) -> int:
-        store = self.app.runtime.connection().store
+        store = self.app._runtime.connection().store
         return len(store.schedules.ticks(TickFilter(schedule="good", limit=1_000)))
 
 
@@ -86,7 +89,7 @@ def spoil(url: str, bad: Bad) -> None:
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(sqlite_path(url), isolation_level=None)) as file:
             file.execute("PRAGMA ignore_check_constraints = ON")
-            file.execute(bad.sqlite)
+            file.execute(prefixed(bad.sqlite))
     else:
         with psycopg.connect(url) as session:
             session.execute(f"SET search_path TO mainspring; {bad.postgres}".encode())
@@ -94,7 +97,7 @@ def spoil(url: str, bad: Bad) -> None:
 
 def look_everywhere(operations: Operations) -> None:
     operations.runs.list()
-    operations.runs.glance()
+    operations.runs.summaries()
     operations.runs.lag()
     operations.schedules.list()
     operations.pictures.cards()
@@ -104,7 +107,7 @@ def look_everywhere(operations: Operations) -> None:
 
 @pytest.mark.parametrize("what", list(BAD))
 async def test_everything_else_goes_on(store_url: str, caplog: pytest.LogCaptureFixture, what: str) -> None:
-    unreadable._told.clear()  # pyright: ignore[reportPrivateUsage]
+    bad_rows._told.clear()  # pyright: ignore[reportPrivateUsage]
     bad = BAD[what]
     shop = Shop(store_url)
     async with shop.app:
@@ -144,7 +147,7 @@ async def test_a_page_is_full_whatever_cannot_be_read(store_url: str) -> None:
         ),
     )
     with connect(store_url, shop.app.settings) as operations:
-        for way in (operations.runs.list, operations.runs.glance):
+        for way in (operations.runs.list, operations.runs.summaries):
             found: list[str] = []
             after: str | None = None
             while True:

@@ -99,7 +99,7 @@ async def test_a_clock_that_is_set_fires_nothing_early_and_nothing_twice(
 ) -> None:
     shop = Shop(postgres_url, catchup=None)
     async with shop.app:
-        store = shop.app.runtime.connection().store
+        store = shop.app._runtime.connection().store
         later = await shop.beat.options(after=300).start()
         asleep = await shop.sleeper.start(300)
         await until(lambda: fired(store) > 1, "the schedule fires")
@@ -181,7 +181,7 @@ async def test_nothing_stands_still_after_a_clock_was_ahead(
     shop = Shop(sqlite_url, catchup)
     step = DAY if catchup else 600
     async with shop.app:
-        store = shop.app.runtime.connection().store
+        store = shop.app._runtime.connection().store
         await until(lambda: fired(store) > 1, "the schedule fires")
         machine.ahead = step
         for _ in range(8):

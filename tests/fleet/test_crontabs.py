@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mainspring.app.crontab import Crontab
+from mainspring.app.declarations.crontab import Crontab
 from mainspring.model.clock import SECOND, SystemClock, to_datetime
-from mainspring.operations.crontabs import Crontabs
+from mainspring.operations.schedules.crontabs import Crontabs
 from tests.support.processes import APP, Process, eventually
 
 if TYPE_CHECKING:
@@ -50,8 +50,10 @@ async def test_four_processes_with_one_file_make_up_for_each_missed_time_once(
     past = SystemClock()
     past.offset = -MISSED * MINUTE
     known_since = past.now()
-    definitions = Crontab(None, crontab, None).definitions(client.runtime.registry)
-    Crontabs(store, past, client.runtime.ids).bring(definitions)  # somebody listed it then; since then nobody was there
+    definitions = Crontab(None, crontab, None).definitions(client._runtime.registry)
+    Crontabs(store, past, client._runtime.ids).bring(
+        definitions
+    )  # somebody listed it then; since then nobody was there
 
     ready(started(fleet, crontab, 4, lease=60))
     minutes = [known_since // MINUTE * MINUTE + number * MINUTE for number in range(1, MISSED + 1)]

@@ -80,7 +80,7 @@ HOLDING = """
 import os, time
 from tests.fleet import apps
 
-store = apps.app.runtime.connection().store
+store = apps.app._runtime.connection().store
 with store._db.write():
     if os.fork() == 0:
         print("child lives", flush=True)
@@ -122,7 +122,7 @@ name, how = sys.argv[1:]
 with forking.app:
     handle = getattr(forking, name).options(id="r").start.sync(how)
     result = handle.result.sync(timeout=20)
-    steps = [step.name for step in forking.app.runtime.connection().store.steps("r")]
+    steps = [step.name for step in forking.app._runtime.connection().store.steps("r")]
     later = forking.plain.start.sync().result.sync(timeout=20)
 assert os.getpid() == me
 print("result", json.dumps([result, steps, later]), flush=True)

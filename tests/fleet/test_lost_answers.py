@@ -9,13 +9,13 @@ import psycopg
 import pytest
 
 from mainspring import App, Client, Settings, run
-from mainspring.app.backstage import Backstage
+from mainspring.app.factory import Backstage
 from mainspring.errors import RunCancelled, StoreUnavailable
-from mainspring.services import stock
-from mainspring.store.committer import Committer
-from mainspring.store.ops import Start
-from mainspring.store.postgres.wire import Wire
+from mainspring.services import reconciler
+from mainspring.store.committer.committer import Committer
+from mainspring.store.postgres.libpq import Wire
 from mainspring.store.protocol import Claimed
+from mainspring.store.writes import Start
 from tests.store.proxies import BrokenLine
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from mainspring.app.settings import Settings as AnySettings
     from mainspring.model.clock import Clock
-    from mainspring.store.ops import Op, Result
     from mainspring.store.protocol import Store
+    from mainspring.store.writes import Op, Result
 
 PATIENCE = 60
 
@@ -70,7 +70,7 @@ class Deaf(Backstage):
 
 async def test_a_run_whose_start_was_stored_but_not_acknowledged_is_executed(store_url: str) -> None:
     app = App(store_url, settings=Settings(poll=60))
-    app.runtime.backstage = DeafToStarts()
+    app._runtime.backstage = DeafToStarts()
 
     @app.workflow
     async def answer() -> int:
@@ -86,7 +86,7 @@ async def test_a_run_whose_start_was_stored_but_not_acknowledged_is_executed(sto
 
 async def test_runs_whose_claim_was_not_heard_of_are_executed_in_the_epoch_of_that_claim(store_url: str) -> None:
     app = App(store_url, settings=Settings(poll=60))
-    app.runtime.backstage = deaf = Deaf("claim", lambda claimed: claimed.claims)
+    app._runtime.backstage = deaf = Deaf("claim", lambda claimed: claimed.claims)
 
     app.queue("slow")
 
@@ -102,13 +102,13 @@ async def test_runs_whose_claim_was_not_heard_of_are_executed_in_the_epoch_of_th
         handles = [await answer.options(queue="slow").start() for _ in range(5)]
         assert [await handle.result(timeout=PATIENCE) for handle in handles] == [42] * 5
         assert deaf.missed
-        found = [app.runtime.connection().store.run(handle.id) for handle in handles]
+        found = [app._runtime.connection().store.run(handle.id) for handle in handles]
         assert [run.epoch for run in found if run is not None] == [1] * 5
 
 
 async def test_a_run_that_may_be_started_only_once_is_not_lost_with_the_answer_to_its_claim(store_url: str) -> None:
     app = App(store_url, settings=Settings(poll=60))
-    app.runtime.backstage = Deaf("claim", lambda claimed: claimed.claims)
+    app._runtime.backstage = Deaf("claim", lambda claimed: claimed.claims)
 
     app.queue("slow")
 
@@ -123,7 +123,7 @@ async def test_a_run_that_may_be_started_only_once_is_not_lost_with_the_answer_t
 
 async def test_a_run_that_is_cancelled_while_nobody_knows_who_has_it_stops(store_url: str) -> None:
     app = App(store_url, settings=Settings(poll=60))
-    app.runtime.backstage = deaf = Deaf("claim", lambda claimed: claimed.claims)
+    app._runtime.backstage = deaf = Deaf("claim", lambda claimed: claimed.claims)
 
     app.queue("slow")
 
@@ -132,7 +132,7 @@ async def test_a_run_that_is_cancelled_while_nobody_knows_who_has_it_stops(store
         await run.sleep("1000d")
 
     async with app:
-        store = app.runtime.connection().store
+        store = app._runtime.connection().store
         in_hand = store.in_hand
 
         def cancelled_before_looking(worker: str) -> Any:
@@ -149,7 +149,7 @@ async def test_a_run_that_is_cancelled_while_nobody_knows_who_has_it_stops(store
 @pytest.mark.parametrize("how", ["cancel", "terminate"])
 async def test_a_run_that_rests_stops_although_the_word_to_stop_was_not_heard(store_url: str, how: str) -> None:
     app = App(store_url, settings=Settings(poll=60))
-    app.runtime.backstage = deaf = Deaf("pokes", bool)
+    app._runtime.backstage = deaf = Deaf("pokes", bool)
 
     @app.workflow
     async def endless() -> None:
@@ -169,7 +169,7 @@ async def test_a_run_that_rests_stops_although_the_word_to_stop_was_not_heard(st
 async def test_a_claim_that_commits_long_after_its_line_was_lost_is_found_out(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stock, "_EVERY", 0.0)
+    monkeypatch.setattr(reconciler, "_EVERY", 0.0)
     app = App(store_url, settings=Settings(poll=0.05))
 
     app.queue("slow")
@@ -179,7 +179,7 @@ async def test_a_claim_that_commits_long_after_its_line_was_lost_is_found_out(
         return 42
 
     async with app:
-        store = app.runtime.connection().store
+        store = app._runtime.connection().store
         claim = store.claim
         lost: list[Any] = []
 
@@ -198,7 +198,7 @@ async def test_a_claim_that_commits_long_after_its_line_was_lost_is_found_out(
 
 
 def _engine(app: App) -> Any:
-    engine = app.runtime.engine
+    engine = app._runtime.engine
     assert engine is not None
     return engine
 

@@ -19,7 +19,7 @@ RUNS = 200
 
 
 async def test_eight_processes_migrate_a_fresh_database_at_once(fleet: Fleet) -> None:
-    script = "from tests.fleet import apps; apps.app.runtime.connection(); apps.app.close()"
+    script = "from tests.fleet import apps; apps.app._runtime.connection(); apps.app.close()"
     processes = [fleet.process("-c", script) for _ in range(8)]
     assert [process.wait() for process in processes] == [0] * 8
 

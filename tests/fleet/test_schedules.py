@@ -12,7 +12,7 @@ import pytest
 
 from mainspring import Overlap, Policy, Spec
 from mainspring.model.clock import to_datetime
-from mainspring.operations.schedules import Schedules
+from mainspring.operations.schedules.actions import Schedules
 from tests.fleet import apps
 from tests.support.processes import eventually
 
@@ -38,12 +38,12 @@ async def test_each_tick_starts_one_run_whoever_is_killed(
         await asyncio.sleep(SECONDS / 4)
         workers.pop(0).kill()
         workers.append(fleet.start_worker(lease=1.5))
-    stopped = to_datetime(client.runtime.clock.now())
+    stopped = to_datetime(client._runtime.clock.now())
     for number in range(SCHEDULES):
         await client.schedules.pause(f"s{number}")
     await asyncio.to_thread(eventually, lambda: not _busy(store), "all runs have ended", 60)
 
-    schedules = Schedules(store, client.runtime.clock, client.runtime.ids)
+    schedules = Schedules(store, client._runtime.clock, client._runtime.ids)
     runs: list[str] = []
     for number in range(SCHEDULES):
         found = schedules.audit(f"s{number}", stopped - timedelta(hours=1), stopped)

@@ -116,7 +116,7 @@ async def test_a_step_that_does_not_care_to_be_cancelled_does_not_keep_the_worke
 ) -> None:
     with Fleet(tmp_path, store_url, grace=1) as fleet:
         worker = fleet.worker(HANGING)
-        hanging.app.runtime.url, hanging.app.runtime.settings = store_url, Settings(work=False)
+        hanging.app._runtime.url, hanging.app._runtime.settings = store_url, Settings(work=False)
         try:
             await hanging.stands.start()
             worker.says("under way")
@@ -142,7 +142,7 @@ async def test_a_process_that_froze_with_the_turn_at_writing_stops_nobody_for_lo
 ) -> None:
     with Fleet(tmp_path, sqlite_url, lease=1) as fleet:
         fleet.workers(2)
-        apps.app.runtime.url, apps.app.runtime.settings = sqlite_url, Settings(work=False, lease=1)
+        apps.app._runtime.url, apps.app._runtime.settings = sqlite_url, Settings(work=False, lease=1)
         try:
             began = time.monotonic()
             assert await apps.three_steps(1) == 4
@@ -185,7 +185,7 @@ def test_turns_are_taken_in_order_however_long_each_lasts(sqlite_url: str) -> No
         with store._db.write() as db:  # pyright: ignore[reportPrivateUsage]
             waits.start()
             eventually(lambda: "mainspring-turn" in {each.name for each in threading.enumerate()}, "it waits")
-            db.execute("INSERT INTO versions VALUES ('v1', 1)")
+            db.execute("INSERT INTO mainspring_versions VALUES ('v1', 1)")
         waits.join(5)
         assert not waits.is_alive()
         assert store.schedules.first_seen(["v1", "v2"]) == {"v1": 1, "v2": 2}

@@ -14,7 +14,7 @@ from tests.support.processes import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mainspring.model.records import Run
+    from mainspring.model.runs import Run
     from mainspring.store.protocol import Store
     from tests.support.processes import Fleet, Process
 

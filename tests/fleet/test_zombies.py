@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mainspring import Settings
-from mainspring.model.records import Worker
+from mainspring.model.runs import Worker
 from mainspring.services.heartbeat import Observations
 from tests.fleet import apps
 from tests.support.processes import eventually
@@ -52,11 +52,11 @@ async def test_a_zombie_cannot_write_and_goes_on_under_a_new_id(
 
 async def test_what_a_worker_takes_between_its_death_and_learning_of_it_is_not_lost(client: App, store: Store) -> None:
     """It claims what is there, and begins what is started here, under an id that nobody will ever retire again."""
-    client.runtime.settings = Settings(lease=3)
+    client._runtime.settings = Settings(lease=3)
     async with client:
         (before,) = store.workers()
         claimed = [await apps.occupant.options(after=0.1).start(1.5) for _ in range(5)]
-        store.retire(before.id, client.runtime.clock.now(), None)
+        store.retire(before.id, client._runtime.clock.now(), None)
         begun = [await apps.occupant.start(1.5) for _ in range(5)]
         assert {await handle.result(timeout=20) for handle in (*claimed, *begun)} == {os.getpid()}
         assert store.orphaned() == []

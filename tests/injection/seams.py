@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import mainspring.store
 from mainspring import App, Settings
-from mainspring.app.backstage import Backstage
+from mainspring.app.factory import Backstage
 from mainspring.engine.engine import Engine
 from mainspring.model.clock import SECOND
 from mainspring.model.ids import IdMaker
@@ -27,7 +27,7 @@ from mainspring.store.sqlite.store import SqliteStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainspring.model.records import Run, Step
+    from mainspring.model.runs import Run, Step
     from tests.injection.threads import Turns
 
 Engine.patience = 0.02
@@ -247,7 +247,7 @@ class LifeOf:
         self.dead = False
         """Killed: nothing that it still does counts."""
         self.app = App(database.url, settings=settings, version="1")
-        runtime = self.app.runtime
+        runtime = self.app._runtime
         runtime.clock = cast("Any", Clock(turns))
         runtime.ids = IdMaker(runtime.clock, seed=number)
         runtime.backstage = _Backstage(self)
@@ -269,13 +269,13 @@ class LifeOf:
     @property
     def worker(self) -> str:
         """The id under which it works now, or did last."""
-        engine = self.app.runtime.engine
+        engine = self.app._runtime.engine
         if engine is not None and (not self._workers or self._workers[-1] != engine.worker_id):
             self._workers.append(engine.worker_id)
         return self._workers[-1] if self._workers else ""
 
     def now(self) -> int:
-        return self.app.runtime.clock.now()
+        return self.app._runtime.clock.now()
 
     def declare_dead(self) -> None:
         """What another worker does that has not seen this one live for a lease."""
@@ -285,8 +285,8 @@ class LifeOf:
 
     async def vanish(self) -> None:
         """Clear away a process that is dead."""
-        await self.app.vanish()
-        await asyncio.to_thread(self.app.runtime.disconnect)
+        await self.app._vanish()
+        await asyncio.to_thread(self.app._runtime.disconnect)
 
 
 def lost_signal(life: LifeOf) -> None:

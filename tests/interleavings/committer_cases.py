@@ -21,10 +21,10 @@ from unittest import mock
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.clock import SystemClock
-from mainspring.store import committer, lane, tickets
-from mainspring.store.committer import Committer
+from mainspring.store.committer import blocked, committer, tickets
+from mainspring.store.committer.committer import Committer
 from mainspring.store.open import open_store
-from mainspring.store.ops import Start, Verdict, Void, Write, Written, run_of
+from mainspring.store.writes import DiscardOutcome, Recorded, RecordStep, Start, Verdict, run_of
 from tests.interleavings.explore import Case, files_of
 from tests.interleavings.primitives import Lock, Loop, Thread
 from tests.store.build import StoreSettings, finish, in_hand, step
@@ -32,10 +32,10 @@ from tests.store.build import StoreSettings, finish, in_hand, step
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Sequence
 
-    from mainspring.store.ops import Op, Result
+    from mainspring.store.writes import Op, Result
     from tests.interleavings.scheduler import Scheduler
 
-LINES = files_of(committer, lane, tickets)
+LINES = files_of(committer, blocked, tickets)
 """With these every line of the committer is a switch point."""
 _FAULTS = ("none", "before", "after")
 
@@ -166,7 +166,7 @@ class Trial:
 
     def _entry(self, run: str, *, patient: bool) -> Entry:
         entries = self.by_run.setdefault(run, [])
-        entry = Entry(Void("w", run, 1, str(len(entries))), self._scheduler.time, patient=patient)
+        entry = Entry(DiscardOutcome("w", run, 1, str(len(entries))), self._scheduler.time, patient=patient)
         entries.append(entry)
         self._store.entries[id(entry.op)] = entry
         return entry
@@ -456,7 +456,7 @@ def _outcomes_before_ends(scheduler: Scheduler, *, url: str, faults: int) -> Non
     answers: dict[str, Any] = {}
 
     async def ahead() -> None:
-        first = made.commit(Write("w1", step("a")))
+        first = made.commit(RecordStep("w1", step("a")))
         await asyncio.sleep(0)
         answers["end of a"], answers["outcome of a"] = await made.commit(finish("a")), await first
 
@@ -465,7 +465,7 @@ def _outcomes_before_ends(scheduler: Scheduler, *, url: str, faults: int) -> Non
             loop.run_until_complete(ahead())
 
     def blocking() -> None:
-        answers["outcome of b"] = made.commit_sync(Write("w1", step("b")))
+        answers["outcome of b"] = made.commit_sync(RecordStep("w1", step("b")))
         answers["end of b"] = made.commit_sync(finish("b"))
 
     with _silence():
@@ -478,7 +478,7 @@ def _outcomes_before_ends(scheduler: Scheduler, *, url: str, faults: int) -> Non
     recorded = [len(sqlite.store.steps(run)) for run in ("a", "b")]
     sqlite.store.close()
     assert recorded == [1, 1], f"an outcome was refused: {recorded}, {answers}"
-    assert all(isinstance(answer, (Written, Verdict)) for answer in answers.values()), answers
+    assert all(isinstance(answer, (Recorded, Verdict)) for answer in answers.values()), answers
     if not faults:  # else a write whose answer was lost may find itself there already
         verdicts = {getattr(answer, "verdict", answer) for answer in answers.values()}
         assert verdicts == {Verdict.DONE}, answers

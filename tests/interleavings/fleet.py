@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring import App, Event, Retry, Settings, Topic, Tx, run
-from mainspring.app.backstage import Backstage
+from mainspring.app.factory import Backstage
 from mainspring.errors import MainspringError, StoreUnavailable
 from mainspring.model.ids import IdMaker
 from mainspring.store.open import open_store
@@ -116,7 +116,7 @@ class Member:
             "threads": 2,
         }
         self.app = app = App(fleet.url, settings=Settings(**{**defaults, **settings}), version="explored")
-        runtime = app.runtime
+        runtime = app._runtime
         runtime.ids = IdMaker(runtime.clock, seed=number)
         self._faults = Counter(faults or {})
         runtime.backstage = _Backstage(fleet.scheduler, self._faults)
@@ -340,7 +340,7 @@ class Member:
         raise AssertionError(problem)
 
     async def _problem(self) -> str | None:
-        engine, settings = self.app.runtime.engine, self.app.settings
+        engine, settings = self.app._runtime.engine, self.app.settings
         assert engine is not None
         owned = [
             poke.run
@@ -404,7 +404,7 @@ class Process:
 
     def retire(self) -> None:
         """Declare this process's worker dead, as another worker does."""
-        engine = self.member.app.runtime.engine
+        engine = self.member.app._runtime.engine
         assert engine is not None
         engine.store.retire(engine.worker_id, engine.clock.now(), None)
 

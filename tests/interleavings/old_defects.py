@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from mainspring.errors import StoreError
+from mainspring.services.reconciler import Stock
 from mainspring.services.service import Service
-from mainspring.services.stock import Stock
-from mainspring.store.committer import Committer
-from mainspring.store.tickets import answer
+from mainspring.store.committer.committer import Committer
+from mainspring.store.committer.tickets import answer
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from mainspring.store.tickets import Ticket
+    from mainspring.store.committer.tickets import Ticket
 
 
 def _work_before_turn(self: Any) -> None:

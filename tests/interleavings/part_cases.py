@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainspring.app import endings
-from mainspring.app.endings import Endings
-from mainspring.model.records import Ending
+from mainspring.app.waiting import endings
+from mainspring.app.waiting.endings import Endings
+from mainspring.model.runs import Ending
 from mainspring.model.states import State
 from tests.interleavings.explore import Case, files_of
 from tests.interleavings.primitives import Thread
@@ -51,7 +51,7 @@ class _Waiters:
     def settle(self) -> None:
         """The run ends in this process."""
         self._ended = True
-        self.endings.settle("a", _END)
+        self.endings.resolve("a", _END)
 
 
 def _together(scheduler: Scheduler, *work: Callable[[], None]) -> None:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 _LOADED_LATE = (
     "mainspring.app.worker",
-    "mainspring.operations.declared",
+    "mainspring.operations.schedules.declared",
     "mainspring.services.heartbeat",
-    "mainspring.store.committer",
+    "mainspring.store.committer.committer",
     "mainspring.store.sqlite.store",
 )
 """Modules that the library loads when it needs them. A module that is loaded after the patching would have the real things."""

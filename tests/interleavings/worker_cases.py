@@ -14,10 +14,11 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from mainspring.app import worker
-from mainspring.engine import engine, local_starts, slots
+from mainspring.engine import engine
+from mainspring.engine.residency import local_starts, slots
 from mainspring.errors import MainspringError
-from mainspring.services import claimer, service, stock
-from mainspring.store import committer
+from mainspring.services import claimer, reconciler, service
+from mainspring.store.committer import committer
 from tests.interleavings.explore import Case, files_of
 from tests.interleavings.fleet import HORIZON, fleet, outcome_of
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tests.interleavings.fleet import Fleet
     from tests.interleavings.scheduler import Scheduler
 
-LINES = files_of(claimer, stock, service, slots, local_starts, engine, worker, committer)
+LINES = files_of(claimer, reconciler, service, slots, local_starts, engine, worker, committer)
 
 
 def _second_life(fleet: Fleet, *knows: str) -> None:

@@ -61,7 +61,7 @@ def tidy(tx: Tx, first: str, second: str, *, fail: bool) -> list[dict[str, str]]
 
 @pytest.fixture(autouse=True)
 async def entered(store_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    monkeypatch.setattr(app.runtime, "url", store_url)
+    monkeypatch.setattr(app._runtime, "url", store_url)
     async with app:
         yield
         await app.queues.resume("lane")

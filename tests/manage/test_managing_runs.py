@@ -83,7 +83,7 @@ async def manager(run_id: str) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 async def entered(store_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
-    monkeypatch.setattr(app.runtime, "url", store_url)
+    monkeypatch.setattr(app._runtime, "url", store_url)
     done.clear()
     broken.clear()
     async with app:

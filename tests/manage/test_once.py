@@ -11,7 +11,9 @@ import pytest
 from mainspring import App, Debounce, Declaration, Message, Policy, Question, Rate, Spec, run
 from mainspring.engine.engine import Engine
 from mainspring.errors import MainspringError, RunCancelled
-from mainspring.operations import functions, many, schedules
+from mainspring.operations import scheduled_functions
+from mainspring.operations.runs import bulk
+from mainspring.operations.schedules import actions
 from mainspring.testing import crash
 from tests.support.crashing import calls
 
@@ -178,7 +180,7 @@ async def test_what_a_run_asks_for_is_done_once_wherever_its_process_dies(
     store_url: str, when: Literal["before", "after"], workflow: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Engine, "patience", 0.02)  # the dead do not have to be waited for
-    for module, name in ((many, "BATCH"), (functions, "_BATCH"), (schedules, "_AT_ONCE")):
+    for module, name in ((bulk, "BATCH"), (scheduled_functions, "_BATCH"), (actions, "_AT_ONCE")):
         monkeypatch.setattr(module, name, 2)
 
     def doing(me: str) -> Callable[[], Awaitable[str]]:
@@ -204,7 +206,7 @@ async def test_a_run_that_ends_itself_with_others_ends_all_of_them(
     store_url: str, when: Literal["before", "after"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Engine, "patience", 0.02)
-    monkeypatch.setattr(many, "BATCH", 2)
+    monkeypatch.setattr(bulk, "BATCH", 2)
 
     def doing(me: str) -> Callable[[], Awaitable[list[Any]]]:
         async def work() -> list[Any]:

@@ -48,7 +48,7 @@ async def echo(what: str) -> str:
 
 @pytest.fixture(autouse=True)
 async def entered(store_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    monkeypatch.setattr(app.runtime, "url", store_url)
+    monkeypatch.setattr(app._runtime, "url", store_url)
     committed.clear()
     async with app:
         yield

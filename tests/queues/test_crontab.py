@@ -16,9 +16,9 @@ from mainspring import App, Settings, run
 from mainspring.errors import InvalidCron, InvalidInput
 from mainspring.model.clock import to_micros
 from mainspring.model.schedules import UNLISTED
-from mainspring.operations import pages
+from mainspring.operations import paging
 from mainspring.operations.audit import Audit
-from mainspring.operations.crontabs import Crontabs
+from mainspring.operations.schedules.crontabs import Crontabs
 from mainspring.recurrence import CronItem, CronOptions, Spec, parse_crontab
 from mainspring.store.open import open_store
 from mainspring.testing import world
@@ -166,7 +166,7 @@ async def test_four_workers_with_one_file_fire_each_time_once(store_url: str) ->
     first, *others = shops
     async with world(first.app, url=store_url, at="2021-01-01T00:00:30Z") as w:
         for other in others:
-            other.app.runtime.clock = w.clock
+            other.app._runtime.clock = w.clock
         async with others[0].app, others[1].app, others[2].app:
             await w.advance("5m")
             await w.settle()
@@ -181,7 +181,7 @@ async def test_one_identifier_with_two_patterns_fires_for_both_with_a_warning(
     first.app.crontab(text="*/2 * * * * rollup")
     second.app.crontab(text="*/3 * * * * rollup")
     async with world(first.app, url=store_url, at="2021-01-01T00:00:30Z") as w:
-        second.app.runtime.clock = w.clock
+        second.app._runtime.clock = w.clock
         with caplog.at_level(logging.WARNING):
             async with second.app:
                 await w.advance("6m")
@@ -220,7 +220,7 @@ async def test_an_entry_that_no_live_worker_lists_is_stopped_and_goes_on_when_on
     first, second = Shop(store_url), Shop(store_url)
     first.app.crontab(text="* * * * * rollup")
     async with world(second.app, url=store_url, at="2021-01-01T00:00:30Z") as w:
-        first.app.runtime.clock = w.clock
+        first.app._runtime.clock = w.clock
         async with first.app:
             await w.advance("1m")
         worker: Any = second.app._worker
@@ -273,7 +273,7 @@ async def test_an_entry_of_a_worker_that_was_killed_elsewhere_makes_up_nothing(s
 async def test_a_worker_that_was_taken_for_dead_lists_its_entries_again(store_url: str) -> None:
     async with at(store_url, "* * * * * rollup", "00:00:30") as shop:
         me: Any = shop.app._worker
-        store = shop.app.runtime.connection().store
+        store = shop.app._runtime.connection().store
         await asyncio.to_thread(store.list_crontab, me._me.id, "{}")
         await shop.world.advance("40s")
         assert shop.times == []
@@ -292,7 +292,7 @@ async def test_a_list_says_at_once_that_no_live_worker_lists_an_entry(store_url:
         return [listed.next, listed.stopped], len(due)
 
     async with world(second.app, url=store_url, at="2021-01-01T00:00:30Z") as w:
-        first.app.runtime.clock = w.clock
+        first.app._runtime.clock = w.clock
         async with first.app:
             (when, stopped), due = await seen()
             assert (str(when), stopped, due) == ("2021-01-01 00:01:00+00:00", None, 1)
@@ -305,7 +305,7 @@ async def test_an_entry_that_is_listed_again_is_made_up_for_within_its_fill(stor
     async with at(store_url, hourly, "00:30:00"):
         pass
     async with at(store_url, "", "04:30:00") as shop:
-        Crontabs(shop.app.runtime.connection().store, shop.world.clock, shop.app.runtime.ids)._declaring.update(
+        Crontabs(shop.app._runtime.connection().store, shop.world.clock, shop.app._runtime.ids)._declaring.update(
             "rollup", {"stopped": UNLISTED}
         )
     async with at(store_url, hourly, "04:31:00") as shop:
@@ -319,7 +319,7 @@ async def test_an_entry_fires_late_when_the_only_worker_that_lists_it_was_away_f
     first, second = Shop(store_url), Shop(store_url)
     first.app.crontab(text="* * * * * rollup")
     async with world(second.app, url=store_url, at="2021-01-01T00:00:30Z") as w:
-        first.app.runtime.clock = w.clock
+        first.app._runtime.clock = w.clock
         async with first.app:
             pass
         await w.advance("40s")  # 00:01 has come, and nobody lists it
@@ -344,18 +344,18 @@ async def test_what_an_operator_changed_on_an_entry_stays_until_its_line_changes
     async with at(store_url, "*/2 * * * * rollup", "00:03:00") as shop:
         found = await shop.app.schedules.describe("rollup")
         assert ([each["cron"] for each in found.spec["cron"]], found.differs) == (["*/2 * * * *"], [])
-        store = shop.app.runtime.connection().store
-        (deed,) = (await asyncio.to_thread(Audit(store, shop.world.clock, shop.app.runtime.ids).list)).deeds
+        store = shop.app._runtime.connection().store
+        (deed,) = (await asyncio.to_thread(Audit(store, shop.world.clock, shop.app._runtime.ids).list)).deeds
     assert (deed.who, deed.action, deed.details["overridden"]) == ("crontab", "schedules.declare", ["spec"])
 
 
 async def test_a_review_looks_at_all_entries_however_many(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "AT_ONCE", 2)
+    monkeypatch.setattr(paging, "AT_ONCE", 2)
     first, second = Shop(store_url), Shop(store_url)
     entries = [f"e{number}" for number in range(5)]
     first.app.crontab(text="\n".join(f"* * * * * rollup ?id={entry}" for entry in entries))
     async with world(second.app, url=store_url, at="2021-01-01T00:00:30Z") as w:
-        first.app.runtime.clock = w.clock
+        first.app._runtime.clock = w.clock
         async with first.app:
             await w.advance("1m")
         worker: Any = second.app._worker
@@ -373,10 +373,10 @@ async def test_what_workers_wrote_over_each_other_is_put_right_by_the_next_revie
     first.app.crontab(text="*/2 * * * * rollup")
     second.app.crontab(text="*/3 * * * * rollup")
     async with world(first.app, url=store_url, at="2021-01-01T00:00:30Z") as w:
-        second.app.runtime.clock = w.clock
+        second.app._runtime.clock = w.clock
         async with second.app:
             worker: Any = first.app._worker
-            crontabs, store = worker._crontab._crontabs(), first.app.runtime.connection().store
+            crontabs, store = worker._crontab._crontabs(), first.app._runtime.connection().store
             (alone,) = worker._crontab._definitions()
             crontabs._bring(alone)  # as it was before it heard of the other
             crontabs._declaring.update("rollup", {"stopped": UNLISTED})  # and as somebody else saw it
@@ -435,9 +435,9 @@ async def test_items_made_in_code_are_entries_too(store_url: str) -> None:
 def test_listings_are_json() -> None:
     shop = Shop("sqlite://")
     shop.app.crontab(text="0 4 * * * rollup")
-    crontab = shop.app.runtime.crontab
+    crontab = shop.app._runtime.crontab
     assert crontab is not None
-    (definition,) = crontab.definitions(shop.app.runtime.registry)
+    (definition,) = crontab.definitions(shop.app._runtime.registry)
     assert json.loads(definition.columns()["action"])["cron"] == "payload"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mainspring import App, Client, Settings
 from mainspring.errors import InvalidInput, NotSerializable, RunEnded, TooLarge
-from mainspring.operations import many
+from mainspring.operations.runs import bulk
 from mainspring.testing import world
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Shop:
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several batches for a few runs."""
-    monkeypatch.setattr(many, "BATCH", 3)
+    monkeypatch.setattr(bulk, "BATCH", 3)
 
 
 async def later(fn: Any, count: int, queue: str | None = None, prefix: str = "r") -> list[str]:

@@ -270,7 +270,7 @@ async def test_a_limit_per_worker_holds_and_what_it_held_back_goes_on(store_url:
 async def test_two_apps_share_the_limit_of_the_fleet_and_tell_each_other_of_free_places(store_url: str) -> None:
     first, second = Shop(store_url), Shop(store_url)
     for shop in (first, second):
-        shop.app.runtime.settings = Settings(poll=60, concurrency=2)
+        shop.app._runtime.settings = Settings(poll=60, concurrency=2)
         shop.app.queue("q", concurrency=3)
     async with first.app, second.app:
         handles = await first.enqueue("abcdefghijklmnopqrst", 0.01)

@@ -39,7 +39,7 @@ async def test_runs_that_need_no_thread_do_not_wait_for_those_that_do(store_url:
     shop = Shop(store_url, threads=1)
     async with shop.app:
         held = await shop.app.start_many(shop.slow.bind(number) for number in range(20))
-        await shop.app.runtime.in_thread(shop.begun.wait)
+        await shop.app._runtime.in_thread(shop.begun.wait)
         for number in range(3):  # each after a look that has found nothing of its kind
             assert await shop.quick(number) == number
         with Client(store_url) as client:
@@ -57,7 +57,7 @@ async def test_while_threads_are_free_both_kinds_are_one_question(
     shop = Shop(store_url, threads=9)
     shop.gate.set()
     asked: list[set[str]] = []
-    store = shop.app.runtime.connection().store
+    store = shop.app._runtime.connection().store
     claim = store.claim
 
     def noting(request: ClaimRequest) -> Any:

@@ -102,7 +102,7 @@ async def test_ends_that_came_while_no_worker_was_there_are_told_by_the_next(sto
 
 async def test_what_ended_days_ago_is_no_news(store_url: str) -> None:
     quiet = Shop(store_url)
-    quiet.app.runtime.listeners.__init__()  # type: ignore[misc]
+    quiet.app._runtime.listeners.__init__()  # type: ignore[misc]
     async with world(quiet.app, url=store_url, at="2026-01-01T00:00Z") as w:
         await quiet.nap.options(id="old", after=9 * DAY).start(0)
         await quiet.app.runs.cancel("old")
@@ -222,7 +222,7 @@ async def test_ends_that_no_worker_saw_are_counted_once_told_or_not(store_url: s
 
     shop = Shop(store_url)
     async with world(quiet, url=store_url) as w:
-        store = quiet.runtime.connection().store
+        store = quiet._runtime.connection().store
         handles = [await later.options(after="1h").start() for _ in range(3)]
         await quiet.runs.cancel(handles[0].id)
         await quiet.runs.cancel(handles[1].id)
@@ -237,7 +237,7 @@ async def test_ends_that_no_worker_saw_are_counted_once_told_or_not(store_url: s
 
         both = {"cancelled": 2, "failed": 1}
         assert counted() == (both, both)
-        shop.app.runtime.clock = w.clock
+        shop.app._runtime.clock = w.clock
         async with shop.app:
             await shop.told(3)
         assert counted() == (both, both)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mainspring import Rate
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 PER = 1.0
 """Seconds of the rate."""
-MOMENT = 0.2
-"""Seconds by which a claim may have waited for the lock of its queue after it looked at its clock: it notes the time before."""
 
 
 class Limits(Program):
@@ -93,16 +92,16 @@ class Limits(Program):
             same = [other for other in beside if partitions[other] == partitions[run]]
             self.check(len(same) <= 1, f"{same} of one partition at once")
         starts = sorted(
-            started.timestamp()
+            started
             for run, queue in self.jobs.items()
             if queue == "fast" and (started := client.runs.get.sync(run).started) is not None
         )
-        starts = [at for at in starts if at < played[1]]
+        starts = [at for at in starts if at.timestamp() < played[1]]
         for number, at in enumerate(starts):
-            window = [each for each in starts[number:] if each < at + PER - MOMENT]
-            limit = self._most("fast", at - PER, at + PER)
+            window = [each for each in starts[number:] if each - at < timedelta(seconds=PER)]
+            limit = self._most("fast", at.timestamp() - PER, at.timestamp() + PER)
             self.check(
-                len(window) <= limit, f"{len(window)} starts within {window[-1] - at:.4f} s from {at}, allowed {limit}"
+                len(window) <= limit, f"{len(window)} starts within {window[-1] - at} from {at}, allowed {limit}"
             )
         self.stage.outcome.done["runs"] = len(self.jobs)
 

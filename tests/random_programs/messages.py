@@ -12,7 +12,7 @@ from tests.random_programs.stage import Program
 if TYPE_CHECKING:
     import random
 
-    from mainspring import Client, Handle
+    from mainspring import JSON, Client, Handle
     from tests.random_programs.stage import Stage
 
 RECEIVERS = ["r0", "r1"]
@@ -30,8 +30,8 @@ class Messages(Program):
         self.sent: dict[str, dict[str, list[str]]] = {each: defaultdict(list) for each in RECEIVERS}
         """By receiver and sender, in order."""
         self.keyed: dict[str, list[tuple[str, str]]] = {each: [] for each in RECEIVERS}
-        self.senders: list[tuple[Handle[None], str, str, int]] = []
-        self.askers: list[tuple[Handle[list[int]], list[int]]] = []
+        self.senders: list[tuple[Handle[JSON], str, str, int]] = []
+        self.askers: list[tuple[Handle[JSON], list[int]]] = []
         self._count = 0
 
     def prepare(self, client: Client) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from mainspring.errors import InvalidCron
 from mainspring.recurrence import Cron, Dialect
-from mainspring.recurrence.ambiguous import other_readings
+from mainspring.recurrence.cron.ambiguous import other_readings
 
 ALL = {
     "second": tuple(range(60)),
@@ -299,3 +299,22 @@ def test_expressions_are_equal_by_meaning() -> None:
 )
 def test_patterns_that_dialects_read_differently_are_known(text: str, others: list[str]) -> None:
     assert other_readings(text, "temporal") == others
+
+
+@pytest.mark.parametrize(
+    ("text", "others"),
+    [
+        ("*/30 * * * * *", []),
+        ("0 30 9 * * mon-fri", []),
+        ("0 0 0 1 1 *", []),
+        ("0 0 0 13 * 5", ["vixie"]),
+        ("0 0 0 */2 * *", ["vixie"]),
+        ("0 0 0 1 */3 *", ["vixie"]),
+        ("1-10/7 * * * * *", ["vixie"]),
+        ("0 0 13 * 5", ["graphile", "vixie"]),
+    ],
+)
+def test_six_fields_with_seconds_first_are_compared_with_dialects_that_have_seconds(
+    text: str, others: list[str]
+) -> None:
+    assert other_readings(text, "dbos") == others

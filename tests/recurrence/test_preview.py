@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from mainspring.cli.preview import preview
+from mainspring.cli.schedules.preview import preview
 from mainspring.recurrence import Spec
-from mainspring.recurrence.transitions import effects
+from mainspring.recurrence.zones.transitions import effects
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainspring.recurrence import Calendar, Spec, days
+from mainspring.recurrence import Calendar, Spec
+from mainspring.recurrence.search import days
 from tests.recurrence.strategies import calendars, instants, specs, zones
 
 SECOND = timedelta(seconds=1)

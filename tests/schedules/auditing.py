@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mainspring.model.clock import to_datetime
-from mainspring.model.schedules import Outcome, Schedule, Source
+from mainspring.model.schedules import Schedule, TickOutcome, TickSource
 from mainspring.schedules.actions import stamp
 from mainspring.schedules.declaration import declared_json, overridden, same_declaration
-from mainspring.schedules.elapsed import Times, spec_of
+from mainspring.schedules.due_ticks import Times, spec_of
 from mainspring.store.schedules import ScheduleFilter, TickFilter
 from tests.schedules.operated import app, written
 
@@ -83,7 +83,7 @@ def _declarations(operations: Operations, store: Store, declared: list[tuple[Sch
             faults.append(
                 f"{name}: {count} changes were overridden, and the audit log tells of {done}, perhaps {unknown} more"
             )
-    for definition in app.runtime.declarations:  # of the older version, whose workers are the only ones that are left
+    for definition in app._runtime.declarations:  # of the older version, whose workers are the only ones that are left
         row = store.schedules.get(definition.id)
         assert row is not None
         if (row.version, row.stopped) != (app.version, None):
@@ -118,10 +118,10 @@ def _runs(ticks: list[Tick], again: set[str]) -> list[str]:
     taken = Counter(
         tick.nominal
         for tick in ticks
-        if tick.run is not None and tick.source is not Source.TRIGGER and tick.request not in again
+        if tick.run is not None and tick.source is not TickSource.TRIGGER and tick.request not in again
     )
     runs = Counter(tick.run for tick in ticks if tick.run is not None)
-    requests = Counter(tick.request for tick in ticks if tick.source is Source.TRIGGER)
+    requests = Counter(tick.request for tick in ticks if tick.source is TickSource.TRIGGER)
     return [
         *(f"{to_datetime(nominal)} has {count} runs" for nominal, count in taken.items() if count > 1),
         *(f"run {run} is of {count} ticks" for run, count in runs.items() if count > 1),
@@ -131,14 +131,14 @@ def _runs(ticks: list[Tick], again: set[str]) -> list[str]:
 
 def _counters(row: Schedule, ticks: list[Tick]) -> list[str]:
     """Counters that are not the number of their ticks."""
-    outcomes = Counter[Outcome]()
+    outcomes = Counter[TickOutcome]()
     for tick in ticks:
         outcomes[tick.outcome] += tick.count
     counted = {
-        "starts": outcomes[Outcome.FIRED] + outcomes[Outcome.LATE],
-        "missed": outcomes[Outcome.MISSED],
-        "skipped": outcomes[Outcome.SKIPPED_OVERLAP],
-        "dropped": outcomes[Outcome.DROPPED],
+        "starts": outcomes[TickOutcome.FIRED] + outcomes[TickOutcome.LATE],
+        "missed": outcomes[TickOutcome.MISSED],
+        "skipped": outcomes[TickOutcome.SKIPPED_OVERLAP],
+        "dropped": outcomes[TickOutcome.DROPPED],
     }
     return [
         f"{name} is {getattr(row, name)}, and there are {count} ticks"

@@ -12,12 +12,12 @@ from mainspring import App, Policy, Settings, Spec, run
 from mainspring.model.clock import to_datetime, to_micros
 from mainspring.model.ids import IdMaker
 from mainspring.model.states import State
-from mainspring.operations.schedules import Schedules
+from mainspring.operations.schedules.actions import Schedules
 from mainspring.schedules.definition import Definition
 from mainspring.schedules.plan import plan
 from mainspring.store.open import open_store
-from mainspring.store.ops import Finish
 from mainspring.store.schedules import TickFilter
+from mainspring.store.writes import Finish
 from mainspring.testing import world
 from tests.store.build import StoreSettings, request, worker
 

@@ -30,7 +30,7 @@ from mainspring import Overlap, Policy, Settings, Spec
 from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.model.clock import to_datetime, to_micros
 from mainspring.operations.connect import connect
-from mainspring.operations.declared import Declared
+from mainspring.operations.schedules.declared import Declared
 from mainspring.schedules.definition import Definition, spec_json
 from mainspring.store.open import open_store, sqlite_path
 from tests.schedules.auditing import Acts, audit
@@ -266,7 +266,7 @@ class Play:
     def run(self, seconds: float) -> None:
         store = open_store(self._url, Settings())
         store.open()
-        app.runtime.url, app.runtime.settings = self._url, Settings(work=False)
+        app._runtime.url, app._runtime.settings = self._url, Settings(work=False)
         os.environ[FOLDER] = str(self._folder)
         try:
             self._declare_all(store)
@@ -288,11 +288,11 @@ class Play:
 
     def _declare_all(self, store: Store) -> None:
         """Both versions have been at work: the later one was seen later, and each schedule is there."""
-        clock: Any = app.runtime.clock
+        clock: Any = app._runtime.clock
         for each in (app, newer):
             store.remember_version(each.version, clock.now())
-            declared = Declared(store, clock, each.runtime.ids, app=each.name, version=each.version)
-            declared.apply(list(each.runtime.declarations), alone=True)
+            declared = Declared(store, clock, each._runtime.ids, app=each.name, version=each.version)
+            declared.apply(list(each._runtime.declarations), alone=True)
             for row in (store.schedules.get(name) for name in DECLARED):
                 if row is not None:
                     self.outcome.acts.specs.append((row.id, row.created, row.revision, row.cursor, row.spec))

@@ -87,13 +87,14 @@ async def test_a_run_that_began_too_late_is_told_of_with_the_reason(store_url: s
 async def test_a_pause_by_failure_is_told_of_and_one_by_hand_is_not(store_url: str) -> None:
     async with alarmed(store_url) as bench:
         bench.results = {"00:05": RuntimeError("oops"), "00:10": RuntimeError("again")}
-        await bench.create("5m", Policy(pause_on_failure=2))
+        await bench.create("5m", Policy(pause_on_failure=2), note="a note of its own")
         await bench.to("00:20")
         await bench.app.schedules.resume("s")
         await bench.app.schedules.pause("s", "by hand")
         await bench.to("00:30")
     (alert,) = bench.told
     assert (alert.event, alert.count, alert.run) == ("paused_by_failure", 2, "s-2022-06-01T00:10:00Z")
+    assert alert.reason == ("paused after failure (2 in a row): run s-2022-06-01T00:10:00Z: RuntimeError: again")
 
 
 async def test_what_another_process_finds_missed_is_told_of_too(store_url: str) -> None:

@@ -69,7 +69,7 @@ async def test_a_tick_that_has_vanished_is_noticed(bench: Bench, store_url: str)
     nominal = int(at("00:15").timestamp() * 1_000_000)
     if store_url.startswith("sqlite"):
         with contextlib.closing(sqlite3.connect(store_url.removeprefix("sqlite:///"))) as database, database:
-            database.execute(query.format("", nominal))
+            database.execute(query.format("mainspring_", nominal))
     else:
         with psycopg.connect(store_url) as connection:
             connection.execute(query.format("mainspring.", nominal).encode())

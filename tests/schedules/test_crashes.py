@@ -51,7 +51,7 @@ async def test_no_crash_changes_what_becomes_of_ticks(when: Literal["before", "a
         app = _app()
 
         async def work(app: App = app) -> Any:
-            clock = app.runtime.clock
+            clock = app._runtime.clock
             assert isinstance(clock, VirtualClock)
             await clock.advance_to(datetime(2026, 1, 1, 0, 31, tzinfo=UTC))
             return await _outcomes(app)

@@ -13,7 +13,7 @@ import pytest
 from mainspring import App, Blueprint, Calendar, Cron, Overlap, Policy, Settings, Spec, run
 from mainspring.errors import AlreadyRegistered, InvalidInput
 from mainspring.operations.audit import Audit
-from mainspring.operations.declaring import Declaring
+from mainspring.operations.schedules.declaring import Declaring
 from mainspring.testing import world
 from tests.schedules.conftest import BEGIN, at
 
@@ -211,8 +211,8 @@ def spec_of(cron: str) -> Spec:
 
 
 async def deeds(w: World) -> list[Deed]:
-    store = w.app.runtime.connection().store
-    found = await asyncio.to_thread(Audit(store, w.clock, w.app.runtime.ids).list)
+    store = w.app._runtime.connection().store
+    found = await asyncio.to_thread(Audit(store, w.clock, w.app._runtime.ids).list)
     return found.deeds
 
 
@@ -281,7 +281,7 @@ async def test_one_that_no_declaration_is_known_of_becomes_what_the_code_says(st
     """As of tables that an older version of the library wrote."""
     async with version(store_url, beats(), name="one") as w:
         await w.app.schedules.update("beat", spec=spec_of("15 * * * *"))
-        Declaring(w.app.runtime.connection().store, w.clock, w.app.runtime.ids).update("beat", {"declared": None})
+        Declaring(w.app._runtime.connection().store, w.clock, w.app._runtime.ids).update("beat", {"declared": None})
     async with version(store_url, beats(), at("00:01"), name="one") as w:
         found = await w.app.schedules.describe("beat")
     assert (found.spec["cron"][0]["cron"], found.differs) == ("*/5 * * * *", [])
@@ -393,7 +393,7 @@ def test_the_dialect_above_a_workflow_is_dbos_and_another_can_be_named(sqlite_ur
 
     app.scheduled("*/30 * * * * *", id="a")(plain)
     app.scheduled(Cron("0 12 L * *", dialect="vixie"), id="b")(plain)
-    specs = {definition.id: definition.spec for definition in app.runtime.declarations}
+    specs = {definition.id: definition.spec for definition in app._runtime.declarations}
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     assert specs["a"].next(moment) == moment + timedelta(seconds=30)
     assert specs["b"].next(moment) == datetime(2026, 1, 31, 12, tzinfo=UTC)

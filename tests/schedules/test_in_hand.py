@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     import pytest
 
     from mainspring.store.protocol import Claimed, ClaimRequest
-    from mainspring.store.schedules import Decide, Passed
+    from mainspring.store.schedules import Decide, Passed, Plan, Situation
 
 RUN = "s-2022-06-01T00:05:00Z"
 
 
 def _store(bench: Bench) -> Any:
-    return bench.app.runtime.connection().store
+    return bench.app._runtime.connection().store
 
 
 async def test_it_needs_no_claim(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,8 +78,8 @@ async def test_when_it_is_not_known_whether_it_was_stored_it_is_anybodys(
     fire = store.schedules.fire
     deaf: list[Passed] = []
 
-    def deafened(now: int, limit: int, decide: Decide) -> Passed:
-        passed: Passed = fire(now, limit, decide)
+    def deafened(*given: Any) -> Passed:
+        passed: Passed = fire(*given)
         if passed.in_hand and not deaf:
             deaf.append(passed)
             raise StoreUnavailable("the line broke")
@@ -91,8 +91,8 @@ async def test_when_it_is_not_known_whether_it_was_stored_it_is_anybodys(
     assert len(deaf) == 1
     assert [nominal for nominal, _ in bench.starts] == ["00:05", "00:10"]
     assert (await bench.app.handle(RUN).describe()).state is State.SUCCEEDED
-    assert bench.app.runtime.engine is not None
-    assert bench.app.runtime.engine.local_starts.ids == set()
+    assert bench.app._runtime.engine is not None
+    assert bench.app._runtime.engine.local_starts.ids == set()
 
 
 async def test_a_plan_that_is_made_again_holds_no_place_twice(bench: Bench) -> None:
@@ -101,8 +101,37 @@ async def test_a_plan_that_is_made_again_holds_no_place_twice(bench: Bench) -> N
     await bench.create("5m", Overlap.ALLOW_ALL)
     await bench.to("00:11")
     assert [str(tick.outcome) for tick in await bench.ticks()] == ["start_failed", "fired"]
-    engine = bench.app.runtime.engine
+    engine = bench.app._runtime.engine
     assert engine is not None
     async with asyncio.timeout(60):  # a claim holds some for as long as it takes
         while engine.slots.free() != engine.settings.concurrency:  # noqa: ASYNC110
             await asyncio.sleep(0)
+
+
+async def test_a_decision_inside_the_transaction_reserves_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slots are reserved before a transaction begins and given back after it: a plan only takes from those."""
+    store = _store(bench)
+    fire = store.schedules.fire
+    engine = bench.app._runtime.engine
+    assert engine is not None
+    free: list[tuple[int, int]] = []
+
+    def watched(now: int, limit: int, decide: Decide, expect: Any) -> Passed:
+        def decided(situation: Situation) -> Plan:
+            before = engine.slots.free()
+            plan = decide(situation)
+            free.append((before, engine.slots.free()))
+            return plan
+
+        passed: Passed = fire(now, limit, decided, expect)
+        return passed
+
+    monkeypatch.setattr(store.schedules, "fire", watched)
+    await bench.create("5m")
+    await bench.to("00:06")
+    assert bench.starts == [("00:05", "00:05")]
+    assert (await bench.app.handle(RUN).describe()).state is State.SUCCEEDED
+    assert free
+    assert all(before == after < engine.settings.concurrency for before, after in free)

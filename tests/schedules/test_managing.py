@@ -10,7 +10,7 @@ import pytest
 
 from mainspring import App, Calendar, Client, Cron, Declaration, Interval, Overlap, Policy, Settings, Spec, run
 from mainspring.errors import Conflict, InvalidInput, InvalidSpec, MainspringError, NotFound
-from mainspring.operations.schedules import Schedules
+from mainspring.operations.schedules.actions import Schedules
 from mainspring.schedules.control import Control
 from mainspring.testing import world
 from tests.schedules.conftest import BEGIN, Bench, at, bench_at
@@ -381,7 +381,7 @@ async def test_what_others_delete_while_a_set_is_applied_is_pruned_or_made_again
 ) -> None:
     hours = [Declaration(name, bench.act.bind(), Spec(intervals=["1h"])) for name in ("kept", "gone")]
     await bench.app.schedules.apply(hours)
-    looked, created = Schedules._of_group, bench.app.runtime.connection().store.schedules.create
+    looked, created = Schedules._of_group, bench.app._runtime.connection().store.schedules.create
 
     def look(schedules: Schedules, group: str, kept: set[str]) -> list[str]:
         found = looked(schedules, group, kept)
@@ -392,11 +392,11 @@ async def test_what_others_delete_while_a_set_is_applied_is_pruned_or_made_again
     def create(rows: Any, *more: Any) -> list[str]:
         taken = created(rows, *more)
         for each in taken:
-            bench.app.runtime.connection().store.schedules.change(each, Control(0, str).delete(), 0)
+            bench.app._runtime.connection().store.schedules.change(each, Control(0, str).delete(), 0)
         return taken
 
     monkeypatch.setattr(Schedules, "_of_group", look)
     assert await bench.app.schedules.apply(hours[:1], prune=True) == {"kept": "unchanged", "gone": "deleted"}
-    monkeypatch.setattr(bench.app.runtime.connection().store.schedules, "create", create)
+    monkeypatch.setattr(bench.app._runtime.connection().store.schedules, "create", create)
     assert await bench.app.schedules.apply(hours[:1]) == {"kept": "created"}
     assert [each.id for each in (await bench.app.schedules.list()).schedules] == ["kept"]

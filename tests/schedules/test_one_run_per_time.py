@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mainspring import Overlap, Policy, Spec
 from mainspring.model.clock import SECOND, to_datetime
-from mainspring.model.schedules import Outcome, Source
+from mainspring.model.schedules import TickOutcome, TickSource
 from tests.schedules.conftest import at
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def runs_of(stepped: Stepped) -> Counter[str]:
     return Counter(
         f"{to_datetime(tick.nominal):%H:%M}"
         for tick in stepped.ticks()
-        if tick.run is not None and tick.source is not Source.TRIGGER
+        if tick.run is not None and tick.source is not TickSource.TRIGGER
     )
 
 
@@ -33,7 +33,7 @@ async def test_the_clock_leaves_out_times_that_a_backfill_has_run(bench: Bench) 
     made = await bench.app.schedules.backfill("s", at("00:04"), at("00:08"))
     await bench.to("00:13")
     assert [nominal for nominal, _ in bench.starts] == ["00:04", "00:08", "00:12"]
-    clocks = [tick for tick in await bench.ticks() if tick.source is Source.CLOCK]
+    clocks = [tick for tick in await bench.ticks() if tick.source is TickSource.CLOCK]
     assert [str(tick.outcome) for tick in clocks] == ["replaced", "replaced", "fired"]
     assert clocks[0].reason == f"backfill {made.id} has taken it"
     assert (await bench.app.schedules.audit("s", at("00:00"))).healthy
@@ -115,7 +115,7 @@ def test_a_change_of_the_spec_does_not_bring_back_what_a_backfill_has_run(steppe
     stepped.to("02:00")
     stepped.passes()
     assert runs_of(stepped) == {"01:00": 1}
-    assert [tick.outcome for tick in stepped.ticks() if not tick.source.manual] == [Outcome.REPLACED]
+    assert [tick.outcome for tick in stepped.ticks() if not tick.source.manual] == [TickOutcome.REPLACED]
 
 
 # -- backfills against each other ----------------------------------------------------------------------------------------
@@ -168,8 +168,8 @@ def test_one_trigger_is_one_run_however_many_ticks_are_to_be_made_up_for(stepped
     stepped.create("1s", Policy(Overlap.ALLOW_ALL, catchup=None))
     stepped.time += 3_500 * SECOND
     tick = stepped.schedules.trigger("s")
-    assert tick.outcome is Outcome.FIRED
-    assert [each.run for each in stepped.ticks() if each.source is Source.TRIGGER] == [tick.run]
+    assert tick.outcome is TickOutcome.FIRED
+    assert [each.run for each in stepped.ticks() if each.source is TickSource.TRIGGER] == [tick.run]
     assert stepped.row().starts == 3_501
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mainspring import Overlap, Policy, Spec, State
 from mainspring.errors import InvalidInput, RunCancelled
-from mainspring.model.schedules import Outcome
+from mainspring.model.schedules import TickOutcome
 from mainspring.schedules.definition import Definition
 from tests.schedules.conftest import at
 
@@ -93,7 +93,7 @@ def test_a_skipped_tick_stays_skipped_when_the_spec_changes_before_its_jittered_
     update(stepped, Definition("s", "wf", "{}", Spec(intervals=["3h"])), "spec", "canonical")
     stepped.to("02:00")
     stepped.passes()
-    assert [(tick.outcome, tick.run) for tick in stepped.ticks()] == [(Outcome.SKIPPED_BY_REQUEST, None)]
+    assert [(tick.outcome, tick.run) for tick in stepped.ticks()] == [(TickOutcome.SKIPPED_BY_REQUEST, None)]
     assert stepped.schedules.describe("s").skips == []
 
 
@@ -141,7 +141,7 @@ def test_a_backfill_stops_also_when_a_tick_finds_its_run_id_taken(stepped: Stepp
     stepped.to("00:05")
     assert stepped.schedules.stop_backfill(made.id).state == "stopped"
     clocks = [tick for tick in stepped.ticks() if not tick.source.manual]
-    assert [tick.outcome for tick in clocks] == [Outcome.START_FAILED]
+    assert [tick.outcome for tick in clocks] == [TickOutcome.START_FAILED]
     assert {str(tick.outcome) for tick in stepped.ticks() if tick.source.manual} == {"fired", "dropped"}
 
 
@@ -169,6 +169,6 @@ def test_every_dropped_tick_is_counted(stepped: Stepped) -> None:
     for time in ("00:05", "00:10", "00:15"):
         stepped.to(time)
         stepped.passes()
-    dropped = [tick for tick in stepped.ticks() if tick.outcome is Outcome.DROPPED]
+    dropped = [tick for tick in stepped.ticks() if tick.outcome is TickOutcome.DROPPED]
     assert {tick.reason for tick in dropped} >= {"its backfill was stopped", "its run was cancelled while it waited"}
     assert stepped.row().dropped == len(dropped) == 4

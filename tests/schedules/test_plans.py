@@ -13,7 +13,7 @@ from tests.schedules.conftest import bench_at
 async def test_on_sqlite_nothing_that_a_schedule_does_reads_its_whole_history(sqlite_url: str) -> None:
     said: list[str] = []
     async with bench_at(sqlite_url, tick_retention="1h") as bench:
-        database: Any = bench.app.runtime.connection().store
+        database: Any = bench.app._runtime.connection().store
         connect = database._db._connect
 
         def traced() -> Any:
@@ -29,7 +29,7 @@ async def test_on_sqlite_nothing_that_a_schedule_does_reads_its_whole_history(sq
         await bench.world.advance("3h")
         assert len(await bench.ticks()) < 36  # some have been forgotten
     asked = [each for each in dict.fromkeys(said) if each.lstrip().startswith(("SELECT", "UPDATE", "DELETE", "INSERT"))]
-    assert any("CROSS JOIN ticks" in each for each in asked)
+    assert any("CROSS JOIN mainspring_ticks" in each for each in asked)
     with closing(sqlite3.connect(sqlite_path(sqlite_url))) as db:
         for statement in asked:
             for step in db.execute(f"EXPLAIN QUERY PLAN {statement}"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mainspring import Overlap
-from mainspring.model.schedules import Outcome, RunOf, Source, Tick
+from mainspring.model.schedules import RunOf, Tick, TickOutcome, TickSource
 from mainspring.model.states import State
 from mainspring.schedules.policies import STOPPING, Desk, decide
 
@@ -27,7 +27,7 @@ class Case:
     running: int = 0
     starts: list[int] = field(default_factory=list[int])
     keeps: list[int] = field(default_factory=list[int])
-    leaves: dict[int, Outcome] = field(default_factory=dict[int, Outcome])
+    leaves: dict[int, TickOutcome] = field(default_factory=dict[int, TickOutcome])
     cancels: int = 0
     terminates: int = 0
     slots: int | None = 1
@@ -35,7 +35,12 @@ class Case:
     remaining: int | None = None
 
 
-SKIPPED, REPLACED, DROPPED, PAUSED = Outcome.SKIPPED_OVERLAP, Outcome.REPLACED, Outcome.DROPPED, Outcome.PAUSED
+SKIPPED, REPLACED, DROPPED, PAUSED = (
+    TickOutcome.SKIPPED_OVERLAP,
+    TickOutcome.REPLACED,
+    TickOutcome.DROPPED,
+    TickOutcome.PAUSED,
+)
 CASES = {
     "nothing to decide": Case([]),
     "skip, busy": Case([SKIP] * 3, 1, leaves=dict.fromkeys((1, 2, 3), SKIPPED)),
@@ -68,7 +73,7 @@ CASES = {
 def test_decisions(name: str) -> None:
     case = CASES[name]
     ticks = [
-        Tick("s", number, "", Source.CLOCK, number, Outcome.PENDING, overlap=overlap)
+        Tick("s", number, "", TickSource.CLOCK, number, TickOutcome.PENDING, overlap=overlap)
         for number, overlap in enumerate(case.ticks, 1)
     ]
     runs = [RunOf(f"r{number}", f"u{number}", State.RUNNING) for number in range(case.running)]

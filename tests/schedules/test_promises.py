@@ -109,7 +109,7 @@ async def test_runs_that_end_together_leave_the_result_of_the_last(bench: Bench)
     assert {each.completed for each in ended} == {at("00:17")}
     assert (found.running, found.failures) == ([], 0)
     assert found.last_result in {"00:05", "00:10", "00:15"}
-    assert bench.app.runtime.connection().store.schedules.situation("s").runs == []  # type: ignore[union-attr]
+    assert bench.app._runtime.connection().store.schedules.situation("s").runs == []  # type: ignore[union-attr]
 
 
 # -- by hand -------------------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ async def test_arguments_that_no_longer_fit_fail_the_run_and_nothing_else(store_
 async def test_a_database_that_is_away_for_a_while_stops_no_later_tick(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    schedules: Any = bench.app.runtime.connection().store.schedules
+    schedules: Any = bench.app._runtime.connection().store.schedules
     fire, refused = schedules.fire, iter(range(2))
 
     def away(*asked: Any) -> Passed:

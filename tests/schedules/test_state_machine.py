@@ -29,16 +29,16 @@ from mainspring import Overlap, Policy, Spec
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import SECOND, to_datetime, to_micros
 from mainspring.model.ids import IdMaker
-from mainspring.model.schedules import Outcome, Source
+from mainspring.model.schedules import TickOutcome, TickSource
 from mainspring.model.states import State
-from mainspring.operations.schedules import Schedules
+from mainspring.operations.schedules.actions import Schedules
 from mainspring.schedules.definition import Definition
-from mainspring.schedules.elapsed import Times
+from mainspring.schedules.due_ticks import Times
 from mainspring.schedules.plan import plan
 from mainspring.schedules.policy import policy_of
 from mainspring.store.open import open_store
-from mainspring.store.ops import Finish
 from mainspring.store.schedules import TickFilter
+from mainspring.store.writes import Finish
 from tests.store.build import StoreSettings, request, worker
 
 if TYPE_CHECKING:
@@ -158,7 +158,9 @@ class ScheduleMachine(RuleBasedStateMachine):
     @rule(overlap=st.none() | OVERLAPS)
     def somebody_triggers(self, overlap: Overlap | None) -> None:
         tick = self.schedules.trigger(self.id, overlap)
-        assert (tick.run is None) == (tick.outcome in {Outcome.SKIPPED_OVERLAP, Outcome.DROPPED, Outcome.REPLACED})
+        assert (tick.run is None) == (
+            tick.outcome in {TickOutcome.SKIPPED_OVERLAP, TickOutcome.DROPPED, TickOutcome.REPLACED}
+        )
 
     @rule(undo=st.booleans())
     def somebody_skips(self, *, undo: bool) -> None:
@@ -295,11 +297,11 @@ class ScheduleMachine(RuleBasedStateMachine):
         inactive = inactive or any(policy.pause_on_failure for policy in policies)
         for tick in fresh:
             late = (tick.acted or 0) - tick.due
-            if tick.outcome is Outcome.MISSED:
+            if tick.outcome is TickOutcome.MISSED:
                 assert any(window is not None and late > window for window in windows), "missed within the window"
-            elif tick.outcome is Outcome.PAUSED:
+            elif tick.outcome is TickOutcome.PAUSED:
                 assert inactive, "left out as paused, and was not"
-            elif tick.outcome.started and tick.source is Source.CATCHUP:
+            elif tick.outcome.started and tick.source is TickSource.CATCHUP:
                 assert any(window is None or late <= window or tick.reason for window in windows)
         started = [tick for tick in fresh if tick.outcome.started]
         effective = {tick.overlap or policy.overlap for tick in started for policy in policies}
@@ -315,20 +317,20 @@ class ScheduleMachine(RuleBasedStateMachine):
             return
         row, ticks = self.row(), self.ticks()
 
-        def count(*outcomes: Outcome) -> int:
+        def count(*outcomes: TickOutcome) -> int:
             return sum(tick.count for tick in ticks if tick.outcome in outcomes)
 
-        assert row.starts == count(Outcome.FIRED, Outcome.LATE)
-        assert row.missed == count(Outcome.MISSED)
-        assert row.skipped == count(Outcome.SKIPPED_OVERLAP)
-        assert row.dropped == count(Outcome.DROPPED)
+        assert row.starts == count(TickOutcome.FIRED, TickOutcome.LATE)
+        assert row.missed == count(TickOutcome.MISSED)
+        assert row.skipped == count(TickOutcome.SKIPPED_OVERLAP)
+        assert row.dropped == count(TickOutcome.DROPPED)
         runs = [tick.run for tick in ticks if tick.outcome.started]
         assert len(set(runs)) == len(runs), "one run for two ticks"
         again = {each.id for each in self.store.schedules.backfills(self.id) if each.again}
         taken = [
             tick.nominal
             for tick in ticks
-            if tick.run is not None and tick.source is not Source.TRIGGER and tick.request not in again
+            if tick.run is not None and tick.source is not TickSource.TRIGGER and tick.request not in again
         ]
         assert len(set(taken)) == len(taken), "one time has two runs"
         assert all(

@@ -14,7 +14,7 @@ from tests.schedules.conftest import bench_at
 if TYPE_CHECKING:
     from datetime import date
 
-    from mainspring.recurrence.search import Fold, Gap
+    from mainspring.recurrence.search.search import Fold, Gap
 
 PARIS = ZoneInfo("Europe/Paris")
 YEAR = datetime(2026, 1, 1, tzinfo=PARIS)

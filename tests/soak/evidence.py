@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mainspring.model.records import Run, Step
+    from mainspring.model.runs import Run, Step
     from mainspring.model.schedules import Schedule, Tick
     from mainspring.store.protocol import Store
     from tests.soak.ledger import Ledger, Line

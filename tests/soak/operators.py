@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -66,7 +67,9 @@ class Operators:
 
     async def _resume_run(self) -> None:
         page = await app.runs.list(state=["cancelled"], limit=30)
-        found = [each.id for each in page if each.workflow.startswith("program") and not each.parent]
+        # Not programs that count their attempts: a resume begins to count anew, so they would do something else than before.
+        programs = [each.id for each in page if each.workflow.startswith("program") and not each.parent]
+        found = [run for run in programs if '["fail"' not in json.dumps((await app.runs.get(run)).input)]
         if found:
             run = self._chance.choice(found)
             self._ledger.write("resume", run)

@@ -56,7 +56,7 @@ class Rig:
         self.workers = Workers(folder, worker_url, size, self._writer, more=dict(environment), clocks=clocks)
         self.store = open_store(url, Settings())
         self.store.open()
-        app.runtime.url, app.runtime.settings = url, Settings(work=False)
+        app._runtime.url, app._runtime.settings = url, Settings(work=False)
         self.watcher = Watcher(url)
         self.load = Load(url, seed, self._writer, lambda: self.watcher.backlog)
         self.operators = Operators(seed, self._writer, self.load)

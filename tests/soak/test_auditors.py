@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mainspring.model.clock import SECOND
-from mainspring.model.records import Run, Step
-from mainspring.model.schedules import Outcome, Schedule, Source, Tick
+from mainspring.model.runs import Run, Step, StepKind
+from mainspring.model.schedules import Schedule, Tick, TickOutcome, TickSource
 from mainspring.model.states import State
 from tests.soak.auditors import AUDITORS
 from tests.soak.evidence import Evidence, UserRow
@@ -72,17 +72,17 @@ class Forged:
         if end:
             self.ledger.write(END, run, label, **claim)
 
-    def record(self, run: str, label: str, token: str, *, kind: str = "step", epoch: int = 1) -> None:
+    def record(self, run: str, label: str, token: str, *, kind: StepKind = "step", epoch: int = 1) -> None:
         steps = self.steps.setdefault(run, [])
         output = json.dumps(f"{label}|{token}")
         steps.append(Step(run, str(len(steps)), kind, label, len(steps), output, None, 1, 2, 1, epoch))
 
     def tick(
-        self, schedule: str, second: int, outcome: Outcome = Outcome.SKIPPED_OVERLAP, run: str | None = None
+        self, schedule: str, second: int, outcome: TickOutcome = TickOutcome.SKIPPED_OVERLAP, run: str | None = None
     ) -> None:
         request = str(len(self.ticks[schedule]))
         self.ticks[schedule].append(
-            Tick(schedule, second * SECOND, request, Source.CLOCK, second * SECOND, outcome, run=run)
+            Tick(schedule, second * SECOND, request, TickSource.CLOCK, second * SECOND, outcome, run=run)
         )
 
     def evidence(self) -> Evidence:
@@ -102,7 +102,7 @@ class Forged:
     def _schedule(self, name: str) -> Schedule:
         ticks = self.ticks[name]
         latest = max((tick.nominal for tick in ticks), default=0)
-        skipped = sum(tick.outcome is Outcome.SKIPPED_OVERLAP for tick in ticks)
+        skipped = sum(tick.outcome is TickOutcome.SKIPPED_OVERLAP for tick in ticks)
         starts = sum(tick.outcome.started for tick in ticks)
         texts: dict[str, Any] = dict.fromkeys(
             ("spec", "canonical", "workflow", "action", "input", "policy", "attributes"), ""
@@ -197,7 +197,7 @@ def a_time_has_no_tick(forged: Forged) -> None:
 def a_time_has_two_runs(forged: Forged) -> None:
     for run in ("a", "b"):
         forged.run(run, "tick_job", schedule="skip")
-        forged.tick("skip", 3, Outcome.FIRED, run)
+        forged.tick("skip", 3, TickOutcome.FIRED, run)
 
 
 def a_transaction_is_committed_twice(forged: Forged) -> None:

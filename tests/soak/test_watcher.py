@@ -12,7 +12,7 @@ from tests.soak.watcher import Watcher
 if TYPE_CHECKING:
     from pathlib import Path
 
-RUNS = "CREATE TABLE runs (workflow TEXT, state TEXT, key TEXT, queue TEXT, partition TEXT, since INTEGER)"
+RUNS = "CREATE TABLE mainspring_runs (workflow TEXT, state TEXT, key TEXT, queue TEXT, partition TEXT, since INTEGER)"
 Row = tuple[str, str | None, str | None, str, int | None]
 
 
@@ -41,7 +41,7 @@ def test_a_key_or_a_limit_that_does_not_hold_at_a_moment_is_found(
 ) -> None:
     with sqlite3.connect(tmp_path / "store.db", isolation_level=None) as db:
         db.execute(RUNS)
-        db.executemany("INSERT INTO runs VALUES ('job', ?, ?, ?, ?, ?)", rows)
+        db.executemany("INSERT INTO mainspring_runs VALUES ('job', ?, ?, ?, ?, ?)", rows)
         watcher = Watcher(f"sqlite:///{tmp_path}/store.db")
         watcher.look(db)
     assert watcher.findings == findings

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from mainspring.store.open import sqlite_path
+from mainspring.store.sql.dialect import prefixed
 from tests.soak.functions.jobs import LIMITS
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def connect(url: str) -> Any:
 
 
 def rows(db: Any, text: str) -> list[Any]:
-    found: list[Any] = db.execute(text).fetchall()
+    found: list[Any] = db.execute(prefixed(text) if isinstance(db, sqlite3.Connection) else text).fetchall()
     return found
 
 

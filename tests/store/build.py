@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
-from mainspring.model.records import NewRun, Step, Worker
+from mainspring.model.runs import NewRun, Step, Worker
 from mainspring.model.states import State
-from mainspring.store.ops import Finish, Release, Rest, Start, Started, Verdict, Write, Written
+from mainspring.queues.fairness import FAIR
 from mainspring.store.protocol import ClaimRequest
+from mainspring.store.writes import Finish, Recorded, RecordStep, Release, Start, Started, Suspend, Verdict
 
 if TYPE_CHECKING:
-    from mainspring.model.records import Claim, Run
-    from mainspring.store.ops import Op, Result
+    from mainspring.model.runs import Claim, Run
     from mainspring.store.protocol import Store
+    from mainspring.store.writes import Op, Result
 
 NOW = 1_790_000_000_000_000
 SECOND = 1_000_000
@@ -75,8 +76,8 @@ def finish(run_id: str = "a", owner: str = "w1", **changes: Any) -> Finish:
     return replace(Finish(owner, run_id, 1, State.SUCCEEDED, NOW + SECOND, output="42"), **changes)
 
 
-def rest(run_id: str = "a", owner: str = "w1", **changes: Any) -> Rest:
-    return replace(Rest(owner, run_id, 1, park=True), **changes)
+def rest(run_id: str = "a", owner: str = "w1", **changes: Any) -> Suspend:
+    return replace(Suspend(owner, run_id, 1, park=True), **changes)
 
 
 def release(run_id: str = "a", owner: str = "w1", **changes: Any) -> Release:
@@ -90,8 +91,8 @@ def apply(store: Store, op: Op, now: int = NOW) -> Result:
     return answer
 
 
-def write(store: Store, made: Step, owner: str = "w1", **more: Any) -> Written:
-    return cast("Written", apply(store, Write(owner, made, **more)))
+def write(store: Store, made: Step, owner: str = "w1", **more: Any) -> Recorded:
+    return cast("Recorded", apply(store, RecordStep(owner, made, **more)))
 
 
 def start(store: Store, *runs: NewRun) -> None:
@@ -103,7 +104,7 @@ def start(store: Store, *runs: NewRun) -> None:
 def done(store: Store, op: Op, now: int = NOW) -> None:
     """Apply an operation that must be accepted."""
     answer = apply(store, op, now)
-    assert answer is Verdict.DONE or (isinstance(answer, Written) and answer.verdict is Verdict.DONE), answer
+    assert answer is Verdict.DONE or (isinstance(answer, Recorded) and answer.verdict is Verdict.DONE), answer
 
 
 def suspend(
@@ -116,7 +117,7 @@ def suspend(
 
 
 def request(worker_id: str = "w1", limit: int = 10, **changes: Any) -> ClaimRequest:
-    return replace(ClaimRequest(worker_id, "v1", FUNCTIONS, limit, NOW), **changes)
+    return replace(ClaimRequest(worker_id, "v1", FUNCTIONS, limit, NOW, FAIR), **changes)
 
 
 def claim(store: Store, worker_id: str = "w1", limit: int = 10, **changes: Any) -> list[Claim]:

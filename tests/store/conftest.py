@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SQLITE_AUDIT = """
   CREATE TABLE IF NOT EXISTS state_changes (before TEXT, after TEXT);
-  CREATE TRIGGER IF NOT EXISTS audit_runs AFTER UPDATE OF state ON runs WHEN OLD.state <> NEW.state
+  CREATE TRIGGER IF NOT EXISTS audit_runs AFTER UPDATE OF state ON mainspring_runs WHEN OLD.state <> NEW.state
   BEGIN INSERT INTO state_changes VALUES (OLD.state, NEW.state); END;
 """
 _POSTGRES_AUDIT = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 
@@ -26,15 +27,50 @@ def tables(url: str) -> list[str]:
     return [str(row[0]) for row in _rows(url, query)]
 
 
-def columns(url: str) -> dict[str, list[str]]:
-    """The columns of each table, in order."""
+def columns(url: str, *, views: bool = False) -> dict[str, list[str]]:
+    """The columns of each table, and of each view if these are wanted, in order."""
     if url.startswith("sqlite"):
-        return {table: [str(row[1]) for row in _rows(url, f"PRAGMA table_info({table})")] for table in tables(url)}
-    query = "SELECT column_name FROM information_schema.columns WHERE table_schema = 'mainspring' AND table_name = '{}'"
-    return {
-        table: [str(row[0]) for row in _rows(url, query.format(table) + " ORDER BY ordinal_position")]
-        for table in tables(url)
-    }
+        kinds = "'table', 'view'" if views else "'table'"
+        query = f"SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c WHERE t.type IN ({kinds}) ORDER BY t.name, c.cid"
+    else:
+        kinds = "'BASE TABLE', 'VIEW'" if views else "'BASE TABLE'"
+        query = (
+            "SELECT table_name, column_name FROM information_schema.columns JOIN information_schema.tables USING (table_schema, table_name)"
+            f" WHERE table_schema = 'mainspring' AND table_type IN ({kinds}) ORDER BY 1, ordinal_position"
+        )
+    found: dict[str, list[str]] = {}
+    for table, column in _rows(url, query):
+        found.setdefault(str(table).removeprefix("mainspring_"), []).append(str(column))
+    return found
+
+
+def types(url: str) -> dict[str, dict[str, str]]:
+    """The types of the columns of tables and views in PostgreSQL."""
+    query = (
+        "SELECT table_name, column_name, data_type FROM information_schema.columns WHERE table_schema = 'mainspring'"
+    )
+    found: dict[str, dict[str, str]] = {}
+    for table, column, kind in _rows(url, query):
+        found.setdefault(str(table), {})[str(column)] = str(kind)
+    return found
+
+
+def checks(url: str) -> dict[tuple[str, str], set[str]]:
+    """The values that a CHECK allows, by table and column."""
+    if url.startswith("sqlite"):
+        query = "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
+    else:
+        query = (
+            "SELECT relname, 'CHECK ' || pg_get_expr(conbin, conrelid) FROM pg_constraint JOIN pg_class c ON c.oid = conrelid"
+            " WHERE connamespace = 'mainspring'::regnamespace AND contype = 'c'"
+        )
+    found: dict[tuple[str, str], set[str]] = {}
+    for table, text in _rows(url, query):
+        for check in re.findall(r"CHECK \((.*?)\)(?=,?\n|$)", str(text), re.DOTALL):
+            column = re.match(r"\W*(\w+)", check)
+            assert column is not None
+            found[str(table).removeprefix("mainspring_"), column[1]] = set(re.findall(r"'(\w+)'", check))
+    return found
 
 
 def described(url: str) -> list[tuple[object, ...]]:
@@ -42,7 +78,7 @@ def described(url: str) -> list[tuple[object, ...]]:
     if url.startswith("sqlite"):
         return [
             *_rows(url, "SELECT type, name, sql FROM sqlite_master ORDER BY type, name"),
-            *_rows(url, "SELECT name FROM migrations ORDER BY name"),
+            *_rows(url, "SELECT name, checksum FROM mainspring_migrations ORDER BY name"),
         ]
     return [
         *_rows(
@@ -56,7 +92,8 @@ def described(url: str) -> list[tuple[object, ...]]:
             "SELECT conrelid::regclass::text, pg_get_constraintdef(oid) FROM pg_constraint"
             " WHERE connamespace = 'mainspring'::regnamespace ORDER BY 1, 2",
         ),
-        *_rows(url, "SELECT name FROM mainspring.migrations ORDER BY name"),
+        *_rows(url, "SELECT viewname, definition FROM pg_views WHERE schemaname = 'mainspring' ORDER BY 1"),
+        *_rows(url, "SELECT name, checksum FROM mainspring.migrations ORDER BY name"),
     ]
 
 
@@ -64,7 +101,7 @@ def execute(url: str, statement: str) -> None:
     """Execute a statement; {schema} in it stands for where the tables are."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(sqlite_path(url), isolation_level=None)) as connection:
-            connection.execute(statement.format(schema=""))
+            connection.execute(statement.format(schema="mainspring_"))
     else:
         with psycopg.connect(url, autocommit=True) as postgres:
             postgres.execute(statement.format(schema="mainspring.").encode())

@@ -51,7 +51,7 @@ async def test_what_comes_together_is_one_commit() -> None:
         await asyncio.gather(*(one() for _ in range(100)))
 
     async with app:
-        committer = app.runtime.connection().committer
+        committer = app._runtime.connection().committer
         before = committer.batches
         await many()
         assert committer.batches - before < 50

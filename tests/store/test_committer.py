@@ -13,16 +13,16 @@ import pytest
 from mainspring.errors import StoreUnavailable
 from mainspring.model.clock import SystemClock
 from mainspring.model.states import State
-from mainspring.store.committer import Committer
+from mainspring.store.committer.committer import Committer
 from mainspring.store.open import open_store
-from mainspring.store.ops import Start, Started, Verdict, Write, Written, run_of
+from mainspring.store.writes import Recorded, RecordStep, Start, Started, Verdict, run_of
 from tests.store.build import StoreSettings, in_hand, run, start, step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mainspring.store.ops import Op, Result
     from mainspring.store.protocol import Store
+    from mainspring.store.writes import Op, Result
 
 PATIENCE = 10
 CREATED = Started(created=True, workflow="wf", state=State.QUEUED)
@@ -114,14 +114,14 @@ async def test_everybody_gets_the_answer_to_their_own_write(committer: Committer
     start(store, run("taken", workflow="other"), in_hand("a"))
     answers = await asyncio.gather(
         committer.commit(Start(run("taken", uid="late"))),
-        committer.commit(Write("w1", step("a"))),
-        committer.commit(Write("w2", step("a", "1"))),
+        committer.commit(RecordStep("w1", step("a"))),
+        committer.commit(RecordStep("w2", step("a", "1"))),
         committer.commit(Start(run("new"))),
     )
     assert list(answers) == [
         Started(created=False, workflow="other", state=State.QUEUED),
-        Written(),
-        Written(Verdict.FENCED),
+        Recorded(),
+        Recorded(Verdict.FENCED),
         CREATED,
     ]
 
@@ -259,12 +259,12 @@ async def test_after_the_end_nothing_is_taken_any_more(gate: Gate) -> None:
 async def test_a_write_that_is_held_up_does_not_hold_up_others(committer: Committer, gate: Gate, store: Store) -> None:
     start(store, in_hand("a"), in_hand("b"))
     gate.held = {"a"}
-    held = committer.commit(Write("w1", step("a")))
+    held = committer.commit(RecordStep("w1", step("a")))
     for number in range(5):
-        assert await committer.commit(Write("w1", step("b", str(number)))) == Written()
+        assert await committer.commit(RecordStep("w1", step("b", str(number)))) == Recorded()
     assert not held.done()
     gate.held = set()
-    assert await held == Written()
+    assert await held == Recorded()
 
 
 async def test_writes_about_one_run_keep_their_order_behind_one_that_is_held_up(
@@ -273,13 +273,13 @@ async def test_writes_about_one_run_keep_their_order_behind_one_that_is_held_up(
     start(store, in_hand("a"))
     gate.held = {"a"}
     begun = step("a", seq=None, output=None, completed=None)
-    first = committer.commit(Write("w1", begun))
+    first = committer.commit(RecordStep("w1", begun))
     gate.wait()
     gate.wait()  # the slow lane has tried
-    second = committer.commit(Write("w1", step("a")))
-    third = asyncio.create_task(asyncio.to_thread(committer.commit_sync, Write("w1", step("a", "1"))))
+    second = committer.commit(RecordStep("w1", step("a")))
+    third = asyncio.create_task(asyncio.to_thread(committer.commit_sync, RecordStep("w1", step("a", "1"))))
     gate.held = set()
-    assert [await first, await second, await third] == [Written()] * 3
+    assert [await first, await second, await third] == [Recorded()] * 3
     assert [each.completed is not None for each in store.steps("a")] == [True, True]
 
 
@@ -291,28 +291,28 @@ async def test_the_impatient_do_not_wait_behind_a_hold_up_for_a_database_that_is
 
     start(store, in_hand("a"))
     gate.held = {"a"}
-    held = committer.commit(Write("w1", step("a")))
+    held = committer.commit(RecordStep("w1", step("a")))
     gate.wait()
     gate.wait()  # the slow lane has tried
     gate.refuse = refuse
     try:
         with pytest.raises(StoreUnavailable):
             async with asyncio.timeout(PATIENCE):
-                await committer.commit(Write("w1", step("a", "1")), patient=False)
+                await committer.commit(RecordStep("w1", step("a", "1")), patient=False)
     finally:
         gate.refuse, gate.held = lambda _: None, set()
-    assert await held == Written()
+    assert await held == Recorded()
 
 
 async def test_after_a_hold_up_a_run_goes_the_fast_way_again(committer: Committer, gate: Gate, store: Store) -> None:
     start(store, in_hand("a"))
     gate.held = {"a"}
-    held = committer.commit(Write("w1", step("a")))
+    held = committer.commit(RecordStep("w1", step("a")))
     gate.wait()
     gate.held = set()
     await held
     gate.threads.clear()
-    assert await asyncio.to_thread(committer.commit_sync, Write("w1", step("a", "1"))) == Written()
+    assert await asyncio.to_thread(committer.commit_sync, RecordStep("w1", step("a", "1"))) == Recorded()
     assert len(gate.threads) == 1
 
 
@@ -320,7 +320,7 @@ async def test_closing_gives_up_on_what_is_still_held_up(gate: Gate, store: Stor
     start(store, in_hand("a"))
     committer = Committer(gate.apply, SystemClock())
     gate.held = {"a"}
-    held = committer.commit(Write("w1", step("a")))
+    held = committer.commit(RecordStep("w1", step("a")))
     await asyncio.to_thread(gate.wait)
     await asyncio.to_thread(committer.close)
     with pytest.raises(StoreUnavailable):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from mainspring.model.queues import Limits, Queue
 from mainspring.model.states import State
-from mainspring.queues.admission import admit
 from tests.store.build import (
     FUNCTIONS,
     NOW,
@@ -47,8 +46,8 @@ def test_a_run_has_not_started_before_it_was_created(store: Store) -> None:
     start(
         store, run("plain", created=NOW + 3), run("queued", queue="q", created=NOW + 3), run("other", workflow="other")
     )
-    taken = store.claim(request(functions=names, now=NOW, admit=admit)).claims
-    taken += store.claim(request(functions=names, now=NOW, admit=admit)).claims  # by names, now that it knows of others
+    taken = store.claim(request(functions=names, now=NOW)).claims
+    taken += store.claim(request(functions=names, now=NOW)).claims  # by names, now that it knows of others
     assert {each.run.id: each.run.started for each in taken} == {"plain": NOW + 3, "queued": NOW + 3}
 
 

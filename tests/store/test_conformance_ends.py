@@ -8,7 +8,7 @@ import pytest
 
 from mainspring.errors import Conflict
 from mainspring.model.states import State
-from mainspring.store.ops import Verdict
+from mainspring.store.writes import Verdict
 from tests.store.build import (
     NOW,
     SECOND,

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from mainspring.errors import NotFound
-from mainspring.model.records import Step
+from mainspring.model.runs import Step
 from mainspring.model.states import State
 from mainspring.store.messages import Entry, Post
 from mainspring.store.open import open_store
-from mainspring.store.ops import FAR, Tell
+from mainspring.store.writes import FAR, Send
 from tests.store.build import (
     NOW,
     SECOND,
@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
     from pathlib import Path
 
-    from mainspring.store.message_sql import Rows
     from mainspring.store.protocol import Store
+    from mainspring.store.sql.dialect import Sql
+    from mainspring.store.transaction import Read, Rows
     from tests.support.postgres import PostgresServer
 
 LATER = NOW + 60 * SECOND
@@ -75,7 +76,7 @@ def waiting_in_hand(store: Store, wait: Step) -> None:
 
 @pytest.mark.parametrize("kind", ["message", "event", "stream", "end"])
 def test_a_run_goes_on_whose_worker_had_not_looked_at_what_it_waited_for(
-    store: Store, target: Store, kind: str
+    store: Store, target: Store, kind: Any
 ) -> None:
     start(store, in_hand("b"))
     if kind == "message":
@@ -86,11 +87,11 @@ def test_a_run_goes_on_whose_worker_had_not_looked_at_what_it_waited_for(
         wait = Step("a", "0", kind, "news", started=NOW, epoch=1, child="b")
     waiting_in_hand(store, wait)
     if kind == "message":
-        done(store, Tell("a", [Post("a", "news", "1", NOW)]))
+        done(store, Send("a", [Post("a", "news", "1", NOW)]))
     elif kind == "end":
         done(store, finish("b"))
     else:
-        done(store, Tell("b", [Entry("events" if kind == "event" else "streams", "b", "news", "1", NOW)]))
+        done(store, Send("b", [Entry("events" if kind == "event" else "streams", "b", "news", "1", NOW)]))
     move(store, target, "a", "b")
     found = get(target)
     assert (found.state, found.owner, found.due) == (State.QUEUED, None, LATER)
@@ -145,7 +146,8 @@ def test_a_run_that_was_being_cancelled_undoes_what_it_owes_or_is_cancelled(stor
 # -- one moment --------------------------------------------------------------------------------------------------------
 def test_an_export_is_of_one_moment(store: Store, other: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     start(store, in_hand("a"), in_hand("a/0", parent="a"), in_hand("b"))
-    snapshot = store.management._snapshot  # pyright: ignore[reportPrivateUsage]
+    transactor: Any = store.management._transactor  # pyright: ignore[reportPrivateUsage]
+    snapshot = transactor.snapshot
 
     def end_all() -> None:
         done(other, finish("a/0"))
@@ -154,22 +156,22 @@ def test_an_export_is_of_one_moment(store: Store, other: Store, monkeypatch: pyt
         done(other, finish("b"))
 
     @contextlib.contextmanager
-    def disturbed(ids: Sequence[str]) -> Generator[Rows]:
+    def disturbed(ids: Sequence[str]) -> Generator[Read]:
         """After the first read everything changes."""
         with snapshot(ids) as rows:
             reads = 0
 
-            def read(statement: str, **values: Any) -> list[tuple[Any, ...]]:
+            def read(sql: Sql, **values: Any) -> Rows:
                 nonlocal reads
                 reads += 1
-                found = rows(statement, **values)
+                found: Rows = rows(sql, **values)
                 if reads == 1:
                     end_all()
                 return found
 
             yield read
 
-    monkeypatch.setattr(store.management, "_snapshot", disturbed)
+    monkeypatch.setattr(transactor, "snapshot", disturbed)
     records = store.management.dump(["a", "b"])
     assert [(each["table"], each["id"], each["state"]) for each in records] == [
         ("runs", "a", "running"),

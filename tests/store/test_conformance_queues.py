@@ -9,7 +9,6 @@ import pytest
 
 from mainspring.model.queues import Limits, Queue, Window
 from mainspring.model.states import State
-from mainspring.queues.admission import admit
 from tests.store.build import (
     NOW,
     SECOND,
@@ -27,7 +26,7 @@ from tests.store.build import (
 )
 
 if TYPE_CHECKING:
-    from mainspring.model.records import NewRun
+    from mainspring.model.runs import NewRun
     from mainspring.store.protocol import Claimed, Store
     from tests.store.conftest import OpenStore
 
@@ -37,7 +36,7 @@ def queued(number: int, queue: str = "q", **changes: Any) -> NewRun:
 
 
 def take(store: Store, worker: str = "w1", limit: int = 10, **changes: Any) -> Claimed:
-    return store.claim(request(worker, limit, admit=admit, **changes))
+    return store.claim(request(worker, limit, **changes))
 
 
 def ids(claimed: Claimed) -> list[str]:
@@ -202,6 +201,35 @@ def test_a_rate_counts_over_a_rolling_window(store: Store, other: Store) -> None
     assert (ids(blocked), blocked.next_due) == ([], NOW + 10 * SECOND)
     assert ids(take(other, "w2", now=NOW + 10 * SECOND - 1)) == []
     assert ids(take(other, "w2", now=NOW + 10 * SECOND)) == ["r2", "r3"]
+
+
+def test_a_rate_counts_from_the_moment_when_the_claim_had_its_locks(store: Store, other: Store) -> None:
+    """The claim says what time it was when it was made. Until it may write, others may hold it up."""
+    make(store, rate=Window(1, 10 * SECOND))
+    start(store, *(queued(number) for number in range(3)))
+    late = NOW + 2 * SECOND
+    (first,) = take(store, clock=lambda: late).claims
+    assert (first.run.started, first.run.since) == (late, late)
+    claimed = take(other, "w2", now=NOW + 11 * SECOND)
+    assert (ids(claimed), claimed.next_due) == ([], late + 10 * SECOND)
+    assert len(ids(take(other, "w2", now=late + 10 * SECOND))) == 1
+
+
+def test_a_rate_holds_between_clocks_that_differ_a_little(store: Store, other: Store) -> None:
+    make(store, rate=Window(2, 10 * SECOND))
+    start(store, *(queued(number) for number in range(4)))
+    assert len(ids(take(store))) == 2
+    assert len(ids(take(store, limit=1, now=NOW + 10_500_000))) == 1
+    assert ids(take(other, "w2", now=NOW + 9_900_000)) == []
+
+
+def test_a_rate_counts_from_the_start_of_a_run_that_a_clock_ahead_has_created(store: Store) -> None:
+    make(store, rate=Window(1, 10 * SECOND))
+    start(store, queued(1, created=NOW + SECOND // 2), queued(2))
+    (first,) = take(store, now=NOW).claims
+    assert first.run.started == NOW + SECOND // 2
+    claimed = take(store, now=NOW + 10 * SECOND)
+    assert (ids(claimed), claimed.next_due) == ([], NOW + SECOND // 2 + 10 * SECOND)
 
 
 def test_a_rate_of_each_partition(store: Store) -> None:

@@ -8,7 +8,7 @@ from threading import Barrier
 from typing import TYPE_CHECKING, TypeVar
 
 from mainspring.model.states import State
-from mainspring.store.ops import Verdict, Write, Written
+from mainspring.store.writes import Recorded, RecordStep, Verdict
 from tests.store.build import NOW, claim, finish, get, in_hand, request, rest, run, start, state, step, wait_for, write
 
 if TYPE_CHECKING:
@@ -142,12 +142,15 @@ def test_two_parents_of_different_workers_hear_of_the_end_they_share(store: Stor
         chance.shuffle(names)
         begun, _ = at_once(
             lambda: store.apply(
-                [Write("w1", wait_for(f"c{number}", name), watch=f"c{number}", mood=State.WAITING) for name in names],
+                [
+                    RecordStep("w1", wait_for(f"c{number}", name), watch=f"c{number}", mood=State.WAITING)
+                    for name in names
+                ],
                 NOW,
             ),
             lambda: other.apply([finish(f"c{number}", "w9")], NOW),
         )
         poked = {poke.run for poke in store.pokes("w1")}
         for name, answer in zip(names, begun, strict=True):
-            assert isinstance(answer, Written)
+            assert isinstance(answer, Recorded)
             assert answer.ending is not None or name in poked

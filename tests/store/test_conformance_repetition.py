@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mainspring.model.states import State
-from mainspring.store.ops import Start, Started, Verdict, Void, Write, Written
+from mainspring.store.writes import DiscardOutcome, Recorded, RecordStep, Start, Started, Verdict
 from tests.store.build import (
     NOW,
     SECOND,
@@ -34,19 +34,19 @@ from tests.store.build import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainspring.store.ops import Op
     from mainspring.store.protocol import Signal, Store
+    from mainspring.store.writes import Op
 
 OPS: dict[str, Callable[[], Op]] = {
     "start": lambda: Start(run("new")),
     "start in hand": lambda: Start(in_hand("new")),
-    "begin": lambda: Write("w1", step("a", seq=None, output=None, completed=None)),
-    "complete": lambda: Write("w1", step("a")),
-    "start children": lambda: Write("w1", step("a"), starts=[run("a/0", parent="a"), in_hand("a/1")]),
-    "call": lambda: Write("w1", wait_for("a/0"), starts=[run("a/0")], watch="a/0", mood=State.WAITING),
-    "watch": lambda: Write("w1", wait_for("b"), watch="b", mood=State.WAITING, due=NOW + SECOND),
-    "mood": lambda: Write("w1", step("a"), mood=State.WAITING),
-    "void": lambda: Void("w1", "a", 1, "9"),
+    "begin": lambda: RecordStep("w1", step("a", seq=None, output=None, completed=None)),
+    "complete": lambda: RecordStep("w1", step("a")),
+    "start children": lambda: RecordStep("w1", step("a"), starts=[run("a/0", parent="a"), in_hand("a/1")]),
+    "call": lambda: RecordStep("w1", wait_for("a/0"), starts=[run("a/0")], watch="a/0", mood=State.WAITING),
+    "watch": lambda: RecordStep("w1", wait_for("b"), watch="b", mood=State.WAITING, due=NOW + SECOND),
+    "mood": lambda: RecordStep("w1", step("a"), mood=State.WAITING),
+    "void": lambda: DiscardOutcome("w1", "a", 1, "9"),
     "rest": lambda: rest("a", park=False),
     "park": lambda: rest("a", park=True),
     "release": lambda: release("a"),
@@ -68,7 +68,7 @@ def test_a_write_made_again_answers_as_the_first_time_and_changes_nothing(
         write(store, sleep("a", NOW + SECOND, "8"), mood=State.WAITING if what == "release waiting" else None)
 
     def batch(number: int) -> list[Op]:
-        return [OPS[what](), *([Write("w1", step("c", str(number)))] if company else [])]
+        return [OPS[what](), *([RecordStep("w1", step("c", str(number)))] if company else [])]
 
     first = store.apply(batch(0), NOW)
     after = [store.run(each) for each in ("a", "new", "a/0", "a/1")], store.steps("a")
@@ -85,13 +85,13 @@ def test_a_whole_batch_made_again_answers_as_the_first_time(store: Store) -> Non
         begun = step("r5", seq=None, output=None, completed=None)
         return [
             Start(run("new")),
-            Write("w1", step("r0")),
-            Write("w1", wait_for("r1/0", "r1"), starts=[run("r1/0")], watch="r1/0", mood=State.WAITING),
+            RecordStep("w1", step("r0")),
+            RecordStep("w1", wait_for("r1/0", "r1"), starts=[run("r1/0")], watch="r1/0", mood=State.WAITING),
             rest("r2"),
             finish("r3"),
-            Void("w1", "r4", 1, "9"),
-            Write("w1", begun),
-            Write("w1", step("r5")),
+            DiscardOutcome("w1", "r4", 1, "9"),
+            RecordStep("w1", begun),
+            RecordStep("w1", step("r5")),
         ]
 
     first = store.apply(batch(), NOW)
@@ -107,11 +107,11 @@ def test_a_start_made_again_still_made_the_run_when_somebody_has_taken_it_meanwh
 
 def test_children_that_began_are_not_denied_because_the_run_was_cancelled_meanwhile(store: Store) -> None:
     start(store, in_hand("a"))
-    op = Write("w1", step("a"), starts=[run("a/0", parent="a")])
+    op = RecordStep("w1", step("a"), starts=[run("a/0", parent="a")])
     done(store, op)
     store.cancel(["a"], None, NOW)
-    assert apply(store, op) == Written(stopping=True)
-    assert apply(store, Write("w1", step("a", "1"), starts=[run("a/1", parent="a")])) == Written(Verdict.STOPPING)
+    assert apply(store, op) == Recorded(stopping=True)
+    assert apply(store, RecordStep("w1", step("a", "1"), starts=[run("a/1", parent="a")])) == Recorded(Verdict.STOPPING)
 
 
 def test_an_end_made_again_is_told_again(store: Store) -> None:

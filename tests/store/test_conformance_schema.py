@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from contextlib import closing
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, get_args
 
 import psycopg
 import pytest
 
 from mainspring.errors import SchemaError
+from mainspring.model.clock import to_datetime
+from mainspring.model.runs import StepKind
+from mainspring.model.schedules import Overlap, TickOutcome, TickSource
+from mainspring.model.states import ENDED, State
+from mainspring.schedules.alerts import LATE, MISSED, PAUSED
+from mainspring.store.migrations import Migration
 from mainspring.store.open import open_store, sqlite_path
+from mainspring.store.postgres import schema as postgres_schema
 from mainspring.store.postgres import store as postgres_store
+from mainspring.store.sqlite import schema as sqlite_schema
 from mainspring.store.sqlite import store as sqlite_store
+from mainspring.store.writes import FAR, RecordStep, Verdict
 from tests.store import raw
-from tests.store.build import StoreSettings, get, run, start
+from tests.store.build import NOW, SECOND, StoreSettings, get, in_hand, run, start, step, write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
 
     from mainspring.store.protocol import Store
 
@@ -26,7 +39,7 @@ OPENER = """
 import sys
 from mainspring.store.open import open_store
 from tests.store.build import StoreSettings, run
-from mainspring.store.ops import Start
+from mainspring.store.writes import Start
 store = open_store(sys.argv[1], StoreSettings())
 sys.stdin.readline()
 store.open()
@@ -79,12 +92,149 @@ def test_tables_that_are_newer_than_the_code_are_refused_with_words(
     closed: Store, store_url: str, migrate: bool
 ) -> None:
     closed.open()
-    raw.execute(store_url, "INSERT INTO {schema}migrations (name) VALUES ('9999_from_the_future')")
+    raw.execute(store_url, "INSERT INTO {schema}migrations (name, checksum) VALUES ('9999_from_the_future', '')")
     second = open_store(store_url, StoreSettings())
     with closing(second), pytest.raises(SchemaError, match="newer than this version of mainspring") as refused:
         second.open(migrate=migrate)
     assert "9999_from_the_future" in str(refused.value)
     assert closed.schema_report().unknown == ["9999_from_the_future"]
+
+
+EDITED = "0001_initial"
+
+
+@pytest.fixture
+def edit(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Put something at the end of the first migration."""
+
+    def edited(more: str) -> None:
+        for schema in (sqlite_schema, postgres_schema):
+            first, *later = schema.MIGRATIONS
+            monkeypatch.setattr(schema, "MIGRATIONS", [replace(first, sql=first.sql + more), *later])
+
+    return edited
+
+
+@pytest.mark.parametrize("migrate", [True, False])
+def test_a_migration_that_was_edited_after_it_was_applied_is_refused_with_words(
+    closed: Store, store_url: str, edit: Callable[[str], None], migrate: bool
+) -> None:
+    closed.open()
+    before = raw.described(store_url)
+    edit("CREATE TABLE more (id integer);")
+    second = open_store(store_url, StoreSettings())
+    with closing(second), pytest.raises(SchemaError, match=f"{EDITED} is not the one that made the tables") as refused:
+        second.open(migrate=migrate)
+    report = closed.schema_report()
+    assert list(report.edited) == [EDITED]
+    assert report.edited[EDITED] in str(refused.value)
+    assert raw.described(store_url) == before
+
+
+@pytest.mark.parametrize("schema", [sqlite_schema, postgres_schema])
+def test_each_column_has_a_comment_and_each_index_the_query_it_serves(schema: ModuleType) -> None:
+    for migration in schema.MIGRATIONS:
+        lines = migration.sql.splitlines()
+        columns = [line for line in lines if re.match(r"  [a-z_]+ +(TEXT|INTEGER|text|bigint|boolean|jsonb?)\b", line)]
+        assert columns
+        assert [line for line in columns if " -- " not in line] == []
+        made = [number for number, line in enumerate(lines) if re.match(r"CREATE (TABLE|(UNIQUE )?INDEX)", line)]
+        assert [lines[number] for number in made if not lines[number - 1].startswith("-- ")] == []
+
+
+def test_the_comments_of_a_migration_may_be_edited(closed: Store, store_url: str, edit: Callable[[str], None]) -> None:
+    closed.open()
+    edit("\n-- what somebody's comment says\n")
+    second = open_store(store_url, StoreSettings())
+    with closing(second):
+        second.open(migrate=False)
+        assert second.schema_report().edited == {}
+
+
+def test_what_stands_in_quotes_is_no_comment_of_a_migration() -> None:
+    one, two = (Migration("m", f"INSERT INTO t VALUES ('it''s -- {text}'); -- {text}") for text in ("a", "b"))
+    assert one.checksum != two.checksum
+    assert replace(one, sql=one.sql.replace("; -- a", ";\n-- c")).checksum == one.checksum
+
+
+def test_the_database_accepts_the_kinds_and_states_that_the_code_has_and_no_others(
+    closed: Store, store_url: str
+) -> None:
+    closed.open()
+    functions, overlaps = {"workflow", "step", "transaction"}, set(Overlap)
+    assert raw.checks(store_url) == {
+        ("runs", "kind"): functions,
+        ("runs", "state"): set(State),
+        ("steps", "kind"): set(get_args(StepKind)),
+        ("messages", "kind"): {"message", "question"},
+        ("ticks", "source"): set(TickSource),
+        ("ticks", "outcome"): set(TickOutcome),
+        ("ticks", "overlap"): overlaps,
+        ("backfills", "overlap"): overlaps,
+        ("hooks", "event"): {MISSED, LATE, PAUSED},
+        ("hooks", "kind"): functions,
+        ("activity", "measure"): {"duration", "lateness"},
+        ("activity", "state"): set(ENDED),
+    }
+
+
+@pytest.mark.parametrize("kind", get_args(StepKind))
+def test_every_kind_of_step_is_stored(store: Store, kind: StepKind) -> None:
+    start(store, in_hand("a"))
+    assert write(store, step("a", kind=kind)).verdict is Verdict.DONE
+
+
+def test_a_step_of_no_known_kind_is_refused(store: Store) -> None:
+    start(store, in_hand("a"))
+    (answer,) = store.apply([RecordStep("w1", step("a", kind="no such kind"))], NOW)
+    assert isinstance(answer, Exception)
+    assert store.steps("a") == []
+
+
+def test_the_views_of_postgres_show_times(postgres_url: str) -> None:
+    with closing(open_store(postgres_url, StoreSettings())) as store:
+        store.open()
+        start(store, in_hand("a", timeout=90 * SECOND), run("b", state=State.WAITING, due=FAR))
+        write(store, step("a"))
+    with psycopg.connect(postgres_url) as db:
+        db.execute("SET timezone TO 'UTC'")
+        created, timeout = db.execute("SELECT created, timeout FROM mainspring.runs_view WHERE id = 'a'").fetchall()[0]
+        assert (created, timeout) == (to_datetime(NOW), timedelta(seconds=90))
+        dues = db.execute("SELECT id, due::text FROM mainspring.runs_view ORDER BY id").fetchall()
+        assert dues == [("a", "2026-09-21 14:13:20+00"), ("b", "infinity")]
+        (completed,) = db.execute("SELECT completed FROM mainspring.steps_view").fetchall()[0]
+        assert completed == to_datetime(NOW + 1)
+
+
+NUMBERS = {
+    "runs": {"epoch", "began_epoch", "recoveries", "attempts", "priority", "generation"},
+    "steps": {"seq", "attempts", "epoch"},
+    "messages": {"number"},
+    "events": {"number"},
+    "streams": {"number"},
+    "logs": {"number", "attempt"},
+    "schedules": {"revision", "remaining", "starts", "missed", "skipped", "dropped", "failures"},
+    "ticks": {"count"},
+    "backfills": {"started", "skipped"},
+    "workers": {"pid", "pid_start", "beat"},
+    "activity": {"bucket", "count"},
+}
+"""The columns of numbers that are neither times nor durations."""
+
+
+def test_each_table_with_times_has_a_view_with_the_same_columns(postgres_url: str) -> None:
+    with closing(open_store(postgres_url, StoreSettings())) as store:
+        store.open()
+    tables, types = raw.columns(postgres_url), raw.types(postgres_url)
+    views = {name.removesuffix("_view"): name for name in types if name.endswith("_view")}
+    assert tables.keys() - views.keys() == {"hooks", "queue_partitions", "meta", "migrations"}
+    for table, view in views.items():
+        assert list(raw.columns(postgres_url, views=True)[view]) == tables[table]
+        shown = {column for column, kind in types[view].items() if kind != types[table][column]}
+        assert {types[view][column] for column in shown} <= {"timestamp with time zone", "interval"}
+        assert shown == {column for column in tables[table] if types[table][column] == "bigint"} - NUMBERS.get(
+            table, set()
+        ), table
 
 
 def test_the_printed_script_makes_the_same_tables(closed: Store, store_url: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from mainspring.model.states import State
 from mainspring.store.messages import Post
-from mainspring.store.ops import Tell
+from mainspring.store.writes import Send
 from tests.store.build import (
     NOW,
     apply,
@@ -148,5 +148,5 @@ def test_who_says_something_to_a_run_that_is_ready_has_claimers_look_again(store
     """A claim that came by while its row was held has passed over it, and would otherwise not come again for a while."""
     start(store, run("a"))
     ear = Ear(other)
-    apply(store, Tell("a", [Post("a", "t", "1", NOW)]))
+    apply(store, Send("a", [Post("a", "t", "1", NOW)]))
     ear.wait(lambda signal: signal.ready)

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from mainspring.model.states import State
-from mainspring.store.ops import Start, Started
+from mainspring.store.writes import Start, Started
 from tests.store.build import NOW, SECOND, apply, get, in_hand, run, start
 
 if TYPE_CHECKING:

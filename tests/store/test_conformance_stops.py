@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mainspring.model.states import State
-from mainspring.store.ops import Verdict
+from mainspring.store.writes import Verdict
 from tests.store.build import (
     NOW,
     SECOND,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from mainspring.model.records import Step
+from mainspring.model.runs import Step, StepKind
 from mainspring.model.states import State
 from mainspring.store.messages import Entry, Post, Reply
-from mainspring.store.ops import FAR, Speak, Tell, Verdict, Void, Write, Written
+from mainspring.store.writes import FAR, DiscardOutcome, RecordAndSend, Recorded, RecordStep, Send, Verdict
 from tests.store.build import NOW, SECOND, apply, done, finish, get, in_hand, rest, run, start, state, step, write
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ def post(run_id: str, body: int, **changes: Any) -> Post:
     return replace(Post(run_id, "t", str(body), NOW), **changes)
 
 
-def tell(run_id: str, *bodies: int) -> Tell:
-    return Tell(run_id, [post(run_id, body) for body in bodies])
+def tell(run_id: str, *bodies: int) -> Send:
+    return Send(run_id, [post(run_id, body) for body in bodies])
 
 
-def says(made: Step, *what: Say, owner: str = "w1", **more: Any) -> Speak:
-    return Speak(owner, made, says=list(what), **more)
+def says(made: Step, *what: Say, owner: str = "w1", **more: Any) -> RecordAndSend:
+    return RecordAndSend(owner, made, says=list(what), **more)
 
 
-def listens(run_id: str, kind: str = "receive", to: str | None = None, name: str = "t") -> Step:
+def listens(run_id: str, kind: StepKind = "receive", to: str | None = None, name: str = "t") -> Step:
     """A step that waits to hear something."""
     return Step(run_id, "0", kind, name, started=NOW, epoch=1, child=to or run_id)
 
@@ -43,7 +43,7 @@ def bodies(store: Store, run_id: str) -> list[str]:
 def test_many_talk_at_once_and_each_message_has_its_place(store: Store) -> None:
     start(store, *(in_hand(f"r{number}") for number in range(20)))
     ops = [tell(f"r{number % 20}", number) for number in range(100)]
-    assert store.apply(ops, NOW) == [Written()] * 100
+    assert store.apply(ops, NOW) == [Recorded()] * 100
     for number in range(20):
         there = store.messages.received(f"r{number}")
         assert [message.number for message in there] == list(range(5))
@@ -60,24 +60,24 @@ def test_of_writes_that_talk_each_learns_what_became_of_it_alone(store: Store) -
             says(step("b", "0", epoch=7), post("ready", 2)),
             says(step("c", "0", epoch=1, seq=9), post("ready", 3)),
             says(step("stopped", "0"), post("ready", 4)),
-            Tell("nowhere", [post("nowhere", 5)]),
-            Tell("ready", [post("ready", 6), post("nowhere", 7)]),
-            Tell("a", [Entry("events", "a", "e", "8", NOW)], owner="w1", epoch=1),
-            Tell("b", [Entry("events", "b", "e", "9", NOW)], owner="w1", epoch=7),
+            Send("nowhere", [post("nowhere", 5)]),
+            Send("ready", [post("ready", 6), post("nowhere", 7)]),
+            Send("a", [Entry("events", "a", "e", "8", NOW)], owner="w1", epoch=1),
+            Send("b", [Entry("events", "b", "e", "9", NOW)], owner="w1", epoch=7),
             tell("ready", 10),
         ],
         NOW,
     )
     assert answers == [
-        Written(),
-        Written(Verdict.FENCED),
-        Written(Verdict.FENCED),
-        Written(stopping=True),
-        Written(Verdict.UNKNOWN, unknown=["nowhere"]),
-        Written(Verdict.UNKNOWN, unknown=["nowhere"]),
-        Written(),
-        Written(Verdict.FENCED),
-        Written(),
+        Recorded(),
+        Recorded(Verdict.FENCED),
+        Recorded(Verdict.FENCED),
+        Recorded(stopping=True),
+        Recorded(Verdict.UNKNOWN, unknown=["nowhere"]),
+        Recorded(Verdict.UNKNOWN, unknown=["nowhere"]),
+        Recorded(),
+        Recorded(Verdict.FENCED),
+        Recorded(),
     ]
     assert sorted(bodies(store, "ready")) == ["1", "10", "4"]
     assert [entry.value for entry in store.messages.event("a", "e").entries] == ["8"]
@@ -90,22 +90,22 @@ def test_a_write_that_talks_made_again_says_nothing_twice(store: Store) -> None:
     start(store, in_hand("a"), in_hand("b"), in_hand("c"))
     once = says(step("a", "0"), post("c", 1), Entry("streams", "a", "s", "1", NOW, "0"))
     for _ in range(3):
-        assert store.apply([once, says(step("b", "0"), post("c", 2))], NOW) == [Written(), Written()]
+        assert store.apply([once, says(step("b", "0"), post("c", 2))], NOW) == [Recorded(), Recorded()]
     assert sorted(bodies(store, "c")) == ["1", "2"]
     assert len(store.messages.streams("a", 10)) == 1
 
 
 def test_a_key_that_was_had_before_is_not_stored_again_in_any_company(store: Store) -> None:
     start(store, in_hand("a"))
-    keyed = [Tell("a", [post("a", number, key="k")]) for number in range(3)]
-    assert store.apply([*keyed, tell("a", 9)], NOW) == [Written()] * 4
-    assert store.apply([Tell("a", [post("a", 5, key="k")]), tell("a", 10)], NOW) == [Written()] * 2
+    keyed = [Send("a", [post("a", number, key="k")]) for number in range(3)]
+    assert store.apply([*keyed, tell("a", 9)], NOW) == [Recorded()] * 4
+    assert store.apply([Send("a", [post("a", 5, key="k")]), tell("a", 10)], NOW) == [Recorded()] * 2
     assert bodies(store, "a") == ["0", "9", "10"]
 
 
 def test_everything_that_can_be_said_is_said_in_one_batch(store: Store) -> None:
     start(store, in_hand("a"), in_hand("b"), in_hand("c"))
-    apply(store, Tell("b", [post("b", 1, question=True, key="q")]))
+    apply(store, Send("b", [post("b", 1, question=True, key="q")]))
     answers = store.apply(
         [
             says(step("a", "0"), post("c", 1), post("a", 2), Entry("events", "a", "e", "3", NOW, "0")),
@@ -114,7 +114,7 @@ def test_everything_that_can_be_said_is_said_in_one_batch(store: Store) -> None:
         ],
         NOW,
     )
-    assert answers == [Written()] * 3
+    assert answers == [Recorded()] * 3
     assert (bodies(store, "a"), sorted(bodies(store, "c"))) == (["2"], ["1", "6"])
     asked, _ = store.messages.asked("b", "q")
     assert asked is not None
@@ -130,10 +130,12 @@ def test_messages_are_received_in_batches_and_the_runs_go_on(store: Store) -> No
         write(store, listens(each), mood=State.WAITING)
     store.apply([tell(each, 1, 2) for each in ids], NOW)
     received = [
-        Speak("w1", replace(listens(each), seq=0, output="1", completed=NOW), mood=State.RUNNING, due=NOW, takes=0)
+        RecordAndSend(
+            "w1", replace(listens(each), seq=0, output="1", completed=NOW), mood=State.RUNNING, due=NOW, takes=0
+        )
         for each in ids
     ]
-    assert store.apply(received, NOW + SECOND) == [Written()] * 10
+    assert store.apply(received, NOW + SECOND) == [Recorded()] * 10
     for each in ids:
         assert [message.received for message in store.messages.received(each)] == [NOW + SECOND, None]
         following = store.messages.next(each, "t", question=False, skip=())
@@ -149,9 +151,9 @@ def test_a_message_whose_receipt_was_never_seen_is_the_next_ones(store: Store, o
     start(store, *map(in_hand, ids))
     for each in ids:
         apply(store, tell(each, 1))
-        done(store, Speak("w1", replace(listens(each), seq=0, output="1", completed=NOW), takes=0))
+        done(store, RecordAndSend("w1", replace(listens(each), seq=0, output="1", completed=NOW), takes=0))
     assert store.messages.next("a", "t", question=False, skip=()) is None
-    assert store.apply([Void("w1", each, 1, "0") for each in ids], NOW) == [Verdict.DONE] * len(ids)
+    assert store.apply([DiscardOutcome("w1", each, 1, "0") for each in ids], NOW) == [Verdict.DONE] * len(ids)
     for each in ids:
         again = store.messages.next(each, "t", question=False, skip=())
         assert again is not None
@@ -170,15 +172,15 @@ WAITS: dict[str, Say] = {
 
 @pytest.mark.parametrize("kind", WAITS)
 @pytest.mark.parametrize("parked", [False, True])
-def test_who_waits_for_what_a_batch_says_is_woken(store: Store, kind: str, *, parked: bool) -> None:
+def test_who_waits_for_what_a_batch_says_is_woken(store: Store, kind: StepKind, *, parked: bool) -> None:
     start(store, in_hand("a"), in_hand("b"), in_hand("c"))
     if kind == "answer":
-        apply(store, Tell("b", [post("b", 1, question=True)]))
+        apply(store, Send("b", [post("b", 1, question=True)]))
     waiter = "b" if kind in {"receive", "question"} else "a"
     write(store, listens(waiter, kind, to="b"), mood=State.WAITING)
     if parked:
         done(store, rest(waiter))
-    assert store.apply([Tell("b", [WAITS[kind]]), tell("c", 1)], NOW) == [Written(), Written()]
+    assert store.apply([Send("b", [WAITS[kind]]), tell("c", 1)], NOW) == [Recorded(), Recorded()]
     if parked:
         assert state(store, waiter) is State.QUEUED
     else:
@@ -193,19 +195,19 @@ def test_who_asks_a_run_that_has_ended_learns_it_and_does_not_rest(store: Store)
         for each in ("a", "c")
     ]
     for answer in store.apply(asks, NOW):
-        assert isinstance(answer, Written)
+        assert isinstance(answer, Recorded)
         assert answer.verdict is Verdict.DONE
         assert answer.ending is not None
         assert answer.ending.output == "42"
     assert state(store, "a") is State.RUNNING
     still = says(listens("a", "answer", to="c"), post("c", 1, question=True), watch="c", mood=State.WAITING)
     still.step.position = "1"
-    assert apply(store, still) == Written()
+    assert apply(store, still) == Recorded()
     assert (state(store, "a"), get(store).due) == (State.WAITING, FAR)
 
 
 def test_what_is_said_goes_with_other_writes_of_the_same_batch(store: Store) -> None:
     start(store, in_hand("a"), in_hand("b"))
-    answers = store.apply([Write("w1", step("a")), tell("a", 1), says(step("b"), post("a", 2)), finish("b")], NOW)
-    assert answers == [Written(), Written(), Written(), Verdict.DONE]
+    answers = store.apply([RecordStep("w1", step("a")), tell("a", 1), says(step("b"), post("a", 2)), finish("b")], NOW)
+    assert answers == [Recorded(), Recorded(), Recorded(), Verdict.DONE]
     assert sorted(bodies(store, "a")) == ["1", "2"]

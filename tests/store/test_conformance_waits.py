@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mainspring.model.records import Step
+from mainspring.model.runs import Step, StepKind
 from mainspring.model.states import State
 from mainspring.store.messages import Entry, Post
-from mainspring.store.ops import Tell, Verdict, Write
 from mainspring.store.protocol import RunFilter
+from mainspring.store.writes import RecordStep, Send, Verdict
 from tests.store.build import (
     NOW,
     SECOND,
@@ -47,11 +47,11 @@ def waiting(store: Store, *, worker: str = "w1", child_worker: str = "w2") -> No
 
 # -- parking while something is said --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", ["receive", "question"])
-def test_a_run_is_not_parked_when_there_is_something_for_it_to_hear(store: Store, kind: str) -> None:
+def test_a_run_is_not_parked_when_there_is_something_for_it_to_hear(store: Store, kind: StepKind) -> None:
     """Its worker may have taken note of the poke, which is gone then, and not have told the run yet."""
     start(store, in_hand("a"))
     write(store, Step("a", "0", kind, "t", started=NOW, epoch=1, child="a"), mood=State.WAITING)
-    apply(store, Tell("a", [Post("a", "t", "1", NOW, question=kind == "question")]))
+    apply(store, Send("a", [Post("a", "t", "1", NOW, question=kind == "question")]))
     assert [poke.run for poke in store.pokes("w1")] == ["a"]
     assert apply(store, rest("a")) is Verdict.POKED
     assert get(store).owner == "w1"
@@ -61,7 +61,7 @@ def test_a_run_is_not_parked_when_there_is_something_for_it_to_hear(store: Store
 def test_a_run_that_waits_for_the_end_of_a_long_stream_is_parked(store: Store) -> None:
     start(store, in_hand("a"), in_hand("b", "w2"))
     said: list[Say] = [Entry("streams", "b", "log", "1", NOW) for _ in range(2)]
-    apply(store, Tell("b", said))
+    apply(store, Send("b", said))
     read = Step("a", "0", "stream", "log", started=NOW, epoch=1, child="b", output="1")
     write(store, read, mood=State.WAITING)
     assert apply(store, rest("a")) is Verdict.POKED
@@ -136,8 +136,8 @@ def test_writes_about_one_run_take_effect_in_their_order_even_in_one_batch(store
     answers = store.apply(
         [
             rest("a", park=False),
-            Write("w1", step("a"), mood=State.RUNNING),
-            Write("w1", step("b"), mood=State.RUNNING),
+            RecordStep("w1", step("a"), mood=State.RUNNING),
+            RecordStep("w1", step("b"), mood=State.RUNNING),
             rest("b", park=False),
         ],
         NOW,
@@ -278,7 +278,7 @@ def test_an_end_and_the_rest_of_who_waits_for_it_may_share_a_batch(store: Store)
 
 def test_a_wait_that_begins_and_the_end_it_waits_for_may_share_a_batch(store: Store) -> None:
     start(store, in_hand("a", "w1"), in_hand("b", "w2"))
-    begun, ended = store.apply([Write("w1", wait_for("b"), watch="b", mood=State.WAITING), finish("b", "w2")], NOW)
+    begun, ended = store.apply([RecordStep("w1", wait_for("b"), watch="b", mood=State.WAITING), finish("b", "w2")], NOW)
     assert ended is Verdict.DONE
     assert getattr(begun, "ending", None) is not None or len(store.pokes("w1")) == 1
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from mainspring.model.states import State
-from mainspring.store.ops import FAR, Verdict, Void, Write, Written
+from mainspring.store.writes import FAR, DiscardOutcome, Recorded, RecordStep, Verdict
 from tests.store.build import (
     NOW,
     SECOND,
@@ -34,14 +34,14 @@ MIB = "x" * 2**20
 def test_an_outcome_is_stored_as_it_is(store: Store) -> None:
     start(store, in_hand("a"))
     made = step("a", "t0.3", seq=4, attempts=3, trail='["one", "two"]', output='{"b":1,  "a":2}')
-    assert write(store, made) == Written()
+    assert write(store, made) == Recorded()
     assert store.steps("a") == [made]
 
 
 def test_an_exception_is_an_outcome_too(store: Store) -> None:
     start(store, in_hand("a"))
     made = step("a", output=None, error='{"type": "ValueError"}')
-    assert write(store, made) == Written()
+    assert write(store, made) == Recorded()
     assert store.steps("a") == [made]
 
 
@@ -91,8 +91,8 @@ def test_nothing_is_written_after_the_end(store: Store) -> None:
 def test_a_run_that_is_being_cancelled_records_outcomes_but_starts_nothing(store: Store) -> None:
     start(store, in_hand("a"))
     store.cancel(["a"], None, NOW)
-    assert write(store, step("a", "0")) == Written(stopping=True)
-    assert write(store, step("a", "0")) == Written(stopping=True), "and again, after a lost acknowledgement"
+    assert write(store, step("a", "0")) == Recorded(stopping=True)
+    assert write(store, step("a", "0")) == Recorded(stopping=True), "and again, after a lost acknowledgement"
     assert write(store, step("a", "1"), starts=[run("a/1")]).verdict is Verdict.STOPPING
     assert [each.position for each in store.steps("a")] == ["0"]
     assert store.run("a/1") is None
@@ -100,9 +100,9 @@ def test_a_run_that_is_being_cancelled_records_outcomes_but_starts_nothing(store
 
 def test_what_is_written_unless_the_run_is_being_cancelled_is_refused_then(store: Store) -> None:
     start(store, in_hand("a"))
-    assert write(store, step("a", "0"), unless_stopping=True) == Written()
+    assert write(store, step("a", "0"), unless_stopping=True) == Recorded()
     store.cancel(["a"], None, NOW)
-    assert write(store, step("a", "0"), unless_stopping=True) == Written(stopping=True), (
+    assert write(store, step("a", "0"), unless_stopping=True) == Recorded(stopping=True), (
         "after a lost acknowledgement: it was written before that"
     )
     assert write(store, step("a", "1"), unless_stopping=True).verdict is Verdict.STOPPING
@@ -114,14 +114,14 @@ def test_a_child_begins_if_and_only_if_its_step_is_recorded(store: Store) -> Non
     child = run("a/0", parent="a")
     assert write(store, step("a", "0", child="a/0"), owner="w2", starts=[child]).verdict is Verdict.FENCED
     assert store.run("a/0") is None
-    assert write(store, step("a", "0", child="a/0"), starts=[child]) == Written()
+    assert write(store, step("a", "0", child="a/0"), starts=[child]) == Recorded()
     assert get(store, "a/0").parent == "a"
 
 
 def test_a_child_that_is_there_already_is_adopted(store: Store) -> None:
     start(store, in_hand("a"), run("mine", uid="older"))
     answer = write(store, step("a"), starts=[run("mine"), run("new")])
-    assert answer == Written(Verdict.DONE, {"mine": "wf"})
+    assert answer == Recorded(Verdict.DONE, {"mine": "wf"})
     assert len(store.steps("a")) == 1
     assert state(store, "new") is State.QUEUED
     assert get(store, "mine").uid == "older"
@@ -149,7 +149,7 @@ def test_watching_tells_how_a_run_has_ended(store: Store) -> None:
 
 def test_watching_a_run_that_goes_on_tells_nothing(store: Store) -> None:
     start(store, in_hand("a"), in_hand("b"))
-    assert write(store, wait_for("b"), watch="b", mood=State.WAITING) == Written()
+    assert write(store, wait_for("b"), watch="b", mood=State.WAITING) == Recorded()
     assert state(store) is State.WAITING
 
 
@@ -161,7 +161,7 @@ def test_watching_a_run_that_is_not_there_says_so(store: Store) -> None:
 def test_a_write_may_start_a_run_and_wait_for_it(store: Store) -> None:
     start(store, in_hand("a"))
     answer = write(store, wait_for("a/0"), starts=[run("a/0")], watch="a/0", mood=State.WAITING)
-    assert answer == Written()
+    assert answer == Recorded()
     assert (state(store, "a"), state(store, "a/0")) == (State.WAITING, State.QUEUED)
 
 
@@ -185,15 +185,15 @@ def test_a_run_that_is_being_cancelled_keeps_being_so_whatever_its_mood(store: S
 def test_a_loser_in_a_batch_concerns_nobody_else(store: Store) -> None:
     start(store, *(in_hand(f"r{number}") for number in range(5)))
     done(store, finish("r3"))
-    answers = store.apply([Write("w1", step(f"r{number}")) for number in range(5)], NOW)
-    verdicts = [answer.verdict for answer in answers if isinstance(answer, Written)]
+    answers = store.apply([RecordStep("w1", step(f"r{number}")) for number in range(5)], NOW)
+    verdicts = [answer.verdict for answer in answers if isinstance(answer, Recorded)]
     assert verdicts == [Verdict.DONE] * 3 + [Verdict.FENCED, Verdict.DONE]
     assert [len(store.steps(f"r{number}")) for number in range(5)] == [1, 1, 1, 0, 1]
 
 
 def test_bad_data_in_a_batch_concerns_nobody_else(store: Store) -> None:
     start(store, *(in_hand(f"r{number}") for number in range(8)))
-    ops = [Write("w1", step(f"r{number}")) for number in range(8)]
+    ops = [RecordStep("w1", step(f"r{number}")) for number in range(8)]
     ops[5].starts = [run("bad", kind="no such kind")]
     answers = store.apply(ops, NOW)
     assert [isinstance(answer, Exception) for answer in answers] == [number == 5 for number in range(8)]
@@ -202,15 +202,15 @@ def test_bad_data_in_a_batch_concerns_nobody_else(store: Store) -> None:
 
 def test_several_branches_of_a_run_record_in_one_batch(store: Store) -> None:
     start(store, in_hand("a"))
-    answers = store.apply([Write("w1", step("a", f"t{number}.0", seq=number)) for number in range(50)], NOW)
-    assert answers == [Written()] * 50
+    answers = store.apply([RecordStep("w1", step("a", f"t{number}.0", seq=number)) for number in range(50)], NOW)
+    assert answers == [Recorded()] * 50
     assert [each.seq for each in store.steps("a")] == list(range(50))
 
 
 def test_a_step_may_begin_and_end_in_one_batch(store: Store) -> None:
     start(store, in_hand("a"))
     begun = step("a", seq=None, output=None, completed=None)
-    assert store.apply([Write("w1", begun), Write("w1", step("a"))], NOW) == [Written(), Written()]
+    assert store.apply([RecordStep("w1", begun), RecordStep("w1", step("a"))], NOW) == [Recorded(), Recorded()]
     assert [each.completed for each in store.steps("a")] == [NOW + 1]
 
 
@@ -219,14 +219,14 @@ def test_writes_with_and_without_consequences_share_a_batch(store: Store) -> Non
     done(store, finish("e", output="5"))
     answers = store.apply(
         [
-            Write("w1", step("a")),
-            Write("w1", step("b"), mood=State.WAITING, due=NOW + SECOND),
-            Write("w1", wait_for("c/0", "c"), starts=[run("c/0")], watch="c/0", mood=State.WAITING),
-            Write("w1", wait_for("e", "d"), watch="e", mood=State.WAITING),
+            RecordStep("w1", step("a")),
+            RecordStep("w1", step("b"), mood=State.WAITING, due=NOW + SECOND),
+            RecordStep("w1", wait_for("c/0", "c"), starts=[run("c/0")], watch="c/0", mood=State.WAITING),
+            RecordStep("w1", wait_for("e", "d"), watch="e", mood=State.WAITING),
         ],
         NOW,
     )
-    assert [answer.verdict for answer in answers if isinstance(answer, Written)] == [Verdict.DONE] * 4
+    assert [answer.verdict for answer in answers if isinstance(answer, Recorded)] == [Verdict.DONE] * 4
     assert [state(store, each) for each in ("a", "b", "c", "c/0", "d")] == [
         State.RUNNING,
         State.WAITING,
@@ -235,15 +235,15 @@ def test_writes_with_and_without_consequences_share_a_batch(store: Store) -> Non
         State.RUNNING,
     ]
     last = answers[-1]
-    assert isinstance(last, Written)
+    assert isinstance(last, Recorded)
     assert last.ending is not None
     assert last.ending.output == "5"
 
 
 def test_large_values_are_stored_alone_and_in_company(store: Store) -> None:
     start(store, *(in_hand(f"r{number}") for number in range(8)))
-    ops = [Write("w1", step(f"r{number}", output=f'"{MIB * 5}"')) for number in range(8)]
-    assert store.apply(ops, NOW) == [Written()] * 8
+    ops = [RecordStep("w1", step(f"r{number}", output=f'"{MIB * 5}"')) for number in range(8)]
+    assert store.apply(ops, NOW) == [Recorded()] * 8
     assert len(store.steps("r7")[0].output or "") == 5 * 2**20 + 2
 
 
@@ -251,10 +251,13 @@ def test_an_outcome_that_was_never_seen_is_marked(store: Store) -> None:
     start(store, in_hand("a"), in_hand("b"))
     write(store, step("a", "0"))
     write(store, step("b", "0"))
-    assert apply(store, Void("w1", "a", 1, "0")) is Verdict.DONE
+    assert apply(store, DiscardOutcome("w1", "a", 1, "0")) is Verdict.DONE
     assert store.steps("a")[0].interrupted
-    assert store.apply([Void("w1", "b", 1, "0"), Void("w2", "a", 1, "0")], NOW) == [Verdict.DONE, Verdict.FENCED]
-    assert apply(store, Void("w1", "a", 2, "0")) is Verdict.FENCED
+    assert store.apply([DiscardOutcome("w1", "b", 1, "0"), DiscardOutcome("w2", "a", 1, "0")], NOW) == [
+        Verdict.DONE,
+        Verdict.FENCED,
+    ]
+    assert apply(store, DiscardOutcome("w1", "a", 2, "0")) is Verdict.FENCED
 
 
 def test_steps_come_in_the_order_of_their_outcomes_and_unfinished_ones_last(store: Store) -> None:

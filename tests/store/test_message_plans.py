@@ -9,13 +9,12 @@ from contextlib import closing
 import psycopg
 
 from mainspring.store.open import open_store, sqlite_path
-from mainspring.store.postgres import statements as postgres
 from mainspring.store.postgres.dialect import Dialect
-from mainspring.store.sqlite import statements as sqlite
+from mainspring.store.sql.runs import CONTINUE_AS
 from tests.store.build import StoreSettings
 
 KEYS = 5_000
-VALUES = {"run": "a", "now": 0, "no": False, "input": "null", "long_ago": 0}
+VALUES = {"run": "a", "now": 0, "input": "null", "long_ago": 0}
 _OLD = """
   INSERT INTO messages (run, number, kind, topic, body, key, sent, received)
   {numbers} SELECT 'a', n, 'message', 't', 'null', 'key-' || n, 0, 0 FROM numbers
@@ -29,15 +28,15 @@ def test_old_keys_are_not_read(store_url: str) -> None:
     plans = _on_sqlite(store_url) if store_url.startswith("sqlite") else _on_postgres(store_url)
     assert len(plans) == 3
     for plan in plans:
-        assert re.search(r"INDEX (Scan (on|using) )?messages_over", plan, re.IGNORECASE), plan
+        assert re.search(r"INDEX (Scan (on|using) )?(mainspring_)?messages_over", plan, re.IGNORECASE), plan
 
 
 def _on_sqlite(url: str) -> list[str]:
     with closing(sqlite3.connect(sqlite_path(url))) as db:
         return [
-            "\n".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {statement}", VALUES))
-            for statement in sqlite.CONTINUE
-            if "messages" in statement
+            "\n".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {statement.sqlite}", VALUES))
+            for statement in CONTINUE_AS
+            if "messages" in statement.sqlite
         ]
 
 
@@ -49,6 +48,6 @@ def _on_postgres(url: str) -> list[str]:
         db.execute("ANALYZE mainspring.messages")
         return [
             "\n".join(row[0] for row in db.execute(b"EXPLAIN " + dialect(statement), VALUES))
-            for statement in postgres.CONTINUE
-            if "messages" in statement
+            for statement in CONTINUE_AS
+            if "messages" in statement.postgres
         ]

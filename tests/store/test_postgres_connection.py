@@ -14,10 +14,10 @@ import pytest
 from mainspring.errors import InvalidInput, StoreError, StoreFull, StoreUnavailable
 from mainspring.model.clock import SystemClock
 from mainspring.model.states import State
-from mainspring.store.committer import Committer
-from mainspring.store.ops import Start, Started, Write, Written
+from mainspring.store.committer.committer import Committer
 from mainspring.store.postgres.database import translate
 from mainspring.store.postgres.store import PostgresStore
+from mainspring.store.writes import Recorded, RecordStep, Start, Started
 from tests.store.build import NOW, claim, done, finish, get, in_hand, rest, run, start, step, wait_for, worker, write
 from tests.store.proxies import TransactionPooler
 from tests.store.test_conformance_signals import Ear
@@ -97,13 +97,13 @@ def test_patient_writes_survive_a_restart_of_the_server(own_postgres: PostgresSe
         assert isinstance(committer.commit_sync(Start(in_hand("a"))), Started)
         own_postgres.stop("immediate")
         answers: list[object] = []
-        writer = threading.Thread(target=lambda: answers.append(committer.commit_sync(Write("w1", step("a")))))
+        writer = threading.Thread(target=lambda: answers.append(committer.commit_sync(RecordStep("w1", step("a")))))
         writer.start()
         with pytest.raises(StoreUnavailable):
-            committer.commit_sync(Write("w1", step("a", "1")), patient=False)
+            committer.commit_sync(RecordStep("w1", step("a", "1")), patient=False)
         own_postgres.start()
         writer.join(30)
-        assert answers == [Written()]
+        assert answers == [Recorded()]
         assert len(store.steps("a")) == 1
 
 
@@ -178,7 +178,9 @@ def test_a_process_hears_its_own_news_once(store: Store) -> None:
 def test_pokes_of_a_great_crowd_fit_into_a_notification(store: Store, postgres_url: str) -> None:
     many = [f"worker-{number:03d}-with-quite-a-long-name" for number in range(300)]
     start(store, in_hand("child", "w0"), *(in_hand(f"of {each}", each) for each in many))
-    store.apply([Write(each, wait_for("child", f"of {each}"), watch="child", mood=State.WAITING) for each in many], NOW)
+    store.apply(
+        [RecordStep(each, wait_for("child", f"of {each}"), watch="child", mood=State.WAITING) for each in many], NOW
+    )
     with closing(PostgresStore(postgres_url)) as other:
         ear = Ear(other)
         done(store, finish("child", "w0"))
@@ -218,11 +220,11 @@ def test_behind_a_pooler_nothing_of_a_session_is_relied_on(pooled: Store, postgr
     for number in range(10):
         parent, child = f"p{number}", f"c{number}"
         start(pooled, in_hand(parent), run(child))
-        assert write(pooled, wait_for(child, parent), watch=child, mood=State.WAITING) == Written()
+        assert write(pooled, wait_for(child, parent), watch=child, mood=State.WAITING) == Recorded()
         done(pooled, rest(parent))
         (taken,) = claim(pooled, "w2")
         assert taken.run.id == child
-        assert write(pooled, step(child), owner="w2") == Written()
+        assert write(pooled, step(child), owner="w2") == Recorded()
         done(pooled, finish(child, "w2"))
         assert get(pooled, parent).state is State.QUEUED
         assert pooled.cancel([parent], None, NOW) == {parent: True}
@@ -257,7 +259,7 @@ def test_a_server_that_isolates_more_by_default_is_asked_not_to(postgres_url: st
     with closing(store):
         store.open()
         start(store, in_hand("a"), in_hand("b", "w2"))
-        assert write(store, wait_for("b"), watch="b", mood=State.WAITING) == Written()
+        assert write(store, wait_for("b"), watch="b", mood=State.WAITING) == Recorded()
         done(store, finish("b", "w2"))
         assert len(store.pokes("w1")) == 1
         with store._db.connection() as connection:  # pyright: ignore[reportPrivateUsage]

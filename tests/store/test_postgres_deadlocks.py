@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from mainspring.model.states import State
-from mainspring.store.ops import FAR, Write
 from mainspring.store.postgres.store import PostgresStore
+from mainspring.store.writes import FAR, RecordStep
 from tests.store.build import (
     FUNCTIONS,
     NOW,
@@ -68,7 +68,9 @@ class Family:
         start(store, *(in_hand(child, "w2", parent=child.split("/")[0]) for child in self.children))
         store.apply(
             [
-                Write("w1", wait_for(child, child.split("/")[0], child.split("/")[1]), watch=child, mood=State.WAITING)
+                RecordStep(
+                    "w1", wait_for(child, child.split("/")[0], child.split("/")[1]), watch=child, mood=State.WAITING
+                )
                 for child in self.children
             ],
             NOW,
@@ -89,21 +91,22 @@ VERBS: dict[str, Callable[[Store, Family, int], object]] = {
         store.apply([finish(each, "w2")], NOW) for each in shuffled(family.children, n)
     ],
     "write parents": lambda store, family, n: store.apply(
-        [Write("w1", step(each, f"x{n}")) for each in shuffled(family.parents, n)], NOW
+        [RecordStep("w1", step(each, f"x{n}")) for each in shuffled(family.parents, n)], NOW
     ),
     "stir parents": lambda store, family, n: store.apply(
-        [Write("w1", step(each, f"m{n}"), mood=State.RUNNING, due=FAR) for each in shuffled(family.parents, n)], NOW
+        [RecordStep("w1", step(each, f"m{n}"), mood=State.RUNNING, due=FAR) for each in shuffled(family.parents, n)],
+        NOW,
     ),
     "watch children": lambda store, family, n: store.apply(
         [
-            Write("w1", wait_for(child, parent, f"w{n}"), watch=child, mood=State.WAITING)
+            RecordStep("w1", wait_for(child, parent, f"w{n}"), watch=child, mood=State.WAITING)
             for parent, child in zip(family.parents, shuffled(family.children, n), strict=False)
         ],
         NOW,
     ),
     "children watch parents": lambda store, family, n: store.apply(
         [
-            Write("w2", wait_for(parent, child, f"w{n}"), watch=parent, mood=State.WAITING)
+            RecordStep("w2", wait_for(parent, child, f"w{n}"), watch=parent, mood=State.WAITING)
             for parent, child in zip(family.parents, shuffled(family.children, n), strict=False)
         ],
         NOW,
@@ -120,7 +123,7 @@ VERBS: dict[str, Callable[[Store, Family, int], object]] = {
     "strand": lambda store, _family, _n: store.strand("w1", FUNCTIONS, NOW),
     "start children": lambda store, family, n: store.apply(
         [
-            Write("w1", step(each, f"s{n}"), starts=[run(f"{each}/s{n}", parent=each)])
+            RecordStep("w1", step(each, f"s{n}"), starts=[run(f"{each}/s{n}", parent=each)])
             for each in shuffled(family.parents, n)
         ],
         NOW,

@@ -13,16 +13,16 @@ import pytest
 from mainspring.errors import StoreUnavailable
 from mainspring.model.clock import SystemClock
 from mainspring.model.queues import Limits, Queue
-from mainspring.model.records import Step
+from mainspring.model.runs import Step
 from mainspring.model.states import State
-from mainspring.queues.admission import admit
-from mainspring.store.committer import Committer
+from mainspring.store.committer.committer import Committer
 from mainspring.store.messages import Entry, Post
-from mainspring.store.ops import Speak, Start, Started, Tell, Verdict, Write, Written
-from mainspring.store.postgres import batch, queued, stops
+from mainspring.store.postgres import batch, queue_claims
 from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.libpq import Wire
 from mainspring.store.postgres.store import PostgresStore
-from mainspring.store.postgres.wire import Wire
+from mainspring.store.sql.runs import FIND_OWNED, RETIRE
+from mainspring.store.writes import RecordAndSend, Recorded, RecordStep, Send, Start, Started, Verdict
 from tests.store.build import (
     NOW,
     claim,
@@ -45,8 +45,8 @@ from tests.store.test_conformance_signals import Ear
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from mainspring.store.postgres.whole import Change
     from mainspring.store.protocol import Claimed, Store
+    from mainspring.store.transaction import Script, Transaction
 
 PATIENCE = 20
 BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -142,19 +142,19 @@ def test_a_locked_run_does_not_hold_up_the_writes_of_others(store: Store, postgr
     start(store, *(in_hand(f"r{number}") for number in range(5)))
     with somebody(postgres_url) as other:
         other.does("SELECT 1 FROM runs WHERE id = 'r2' FOR UPDATE")
-        answers = store.apply([Write("w1", step(f"r{number}")) for number in range(5)], NOW)
-        assert answers == [Written(), Written(), Verdict.HELD, Written(), Written()]
+        answers = store.apply([RecordStep("w1", step(f"r{number}")) for number in range(5)], NOW)
+        assert answers == [Recorded(), Recorded(), Verdict.HELD, Recorded(), Recorded()]
         assert [len(store.steps(f"r{number}")) for number in range(5)] == [1, 1, 0, 1, 1]
         ends = store.apply([finish(f"r{number}") for number in range(5)], NOW)
         assert ends == [Verdict.DONE, Verdict.DONE, Verdict.HELD, Verdict.DONE, Verdict.DONE]
-    assert write(store, step("r2")) == Written()
+    assert write(store, step("r2")) == Recorded()
 
 
 def test_later_writes_about_a_locked_run_are_held_up_with_the_first(store: Store, postgres_url: str) -> None:
     start(store, in_hand("a"))
     with somebody(postgres_url) as other:
         other.does("SELECT 1 FROM runs WHERE id = 'a' FOR UPDATE")
-        assert store.apply([Write("w1", step("a")), rest("a"), finish("a")], NOW) == [Verdict.HELD] * 3
+        assert store.apply([RecordStep("w1", step("a")), rest("a"), finish("a")], NOW) == [Verdict.HELD] * 3
 
 
 def test_the_committer_makes_a_held_write_again_until_it_goes(
@@ -164,12 +164,12 @@ def test_the_committer_makes_a_held_write_again_until_it_goes(
     committer = Committer(store.apply, SystemClock())
     with closing(committer), somebody(postgres_url) as other:
         other.does("SELECT 1 FROM runs WHERE id = 'a' FOR UPDATE")
-        held = pool.submit(committer.commit_sync, Write("w1", step("a")))
+        held = pool.submit(committer.commit_sync, RecordStep("w1", step("a")))
         until_blocked(postgres_url, held)
         for number in range(3):
-            assert committer.commit_sync(Write("w1", step("b", str(number)))) == Written()
+            assert committer.commit_sync(RecordStep("w1", step("b", str(number)))) == Recorded()
         other.commits()
-        assert held.result(PATIENCE) == Written()
+        assert held.result(PATIENCE) == Recorded()
 
 
 def test_an_id_in_somebodys_open_transaction_does_not_hold_up_other_starts(
@@ -273,15 +273,15 @@ def test_what_a_lost_worker_took_after_its_runs_were_locked_is_not_waited_for(
     start(store, in_hand("a"), in_hand("b"), in_hand("late", "w2"))
     with somebody(postgres_url) as other:
 
-        def act(change: Change) -> list[tuple[Any, ...]]:
+        def work(tx: Transaction) -> Script[list[tuple[Any, ...]]]:
+            found = yield from tx.lock_found(FIND_OWNED, worker="w1")
             other.does("UPDATE runs SET owner = 'w1' WHERE id = 'late'")
             other.commits()
             other.does("SELECT 1 FROM runs WHERE id = 'late' FOR UPDATE")
-            return change.rows(stops.RETIRE)
+            return (yield from tx.execute(RETIRE, ids=found, worker="w1", most=10, exhausted="{}", now=NOW))
 
-        values = {"worker": "w1", "now": NOW, "most": 10, "exhausted": "{}"}
-        whole: Any = vars(store)["_whole"]
-        rows: Any = pool.submit(whole.change, stops.RETIRE_FIND, values, act).result(PATIENCE)[0]
+        transactor: Any = vars(store)["_transactor"]
+        rows: Any = pool.submit(transactor.change, work, NOW).result(PATIENCE)
     assert sorted(row[0] for row in rows) == ["a", "b"]
     assert store.orphaned() == ["w1"]
 
@@ -322,7 +322,7 @@ HOLD_QUEUE = "SELECT pg_advisory_xact_lock(hashtextextended('mainspring.q', 7290
 
 
 def take(store: Store, **changes: Any) -> Claimed:
-    return store.claim(request("w1", 10, admit=admit, **changes))
+    return store.claim(request("w1", 10, **changes))
 
 
 def ids(claimed: Claimed) -> list[str]:
@@ -348,7 +348,7 @@ def test_a_queue_that_another_claim_has_locked_is_passed_over_and_everything_els
 def test_a_claim_that_finds_nothing_else_waits_a_moment_for_a_queue(
     store: Store, postgres_url: str, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queued, "PATIENCE", "60s")
+    monkeypatch.setattr(queue_claims, "PATIENCE", "60s")
     store.queues.set(Queue("q", Limits(concurrency=5), created=NOW))
     start(store, run("a", queue="q"))
     with somebody(postgres_url) as other:
@@ -423,8 +423,8 @@ def test_a_run_that_is_locked_does_not_hold_up_the_time_limits_of_the_others(sto
 
 
 # -- talking -----------------------------------------------------------------------------------------------------------
-def tell(run_id: str) -> Tell:
-    return Tell(run_id, [Post(run_id, "t", "1", NOW)])
+def tell(run_id: str) -> Send:
+    return Send(run_id, [Post(run_id, "t", "1", NOW)])
 
 
 def test_whoever_holds_a_run_does_not_hold_up_what_is_said_to_others(store: Store, postgres_url: str) -> None:
@@ -432,8 +432,8 @@ def test_whoever_holds_a_run_does_not_hold_up_what_is_said_to_others(store: Stor
     with somebody(postgres_url) as other:
         other.does("SELECT 1 FROM runs WHERE id = 'r2' FOR UPDATE")
         answers = store.apply([tell(f"r{number}") for number in range(5)], NOW)
-        assert answers == [Written(), Written(), Verdict.HELD, Written(), Written()]
-    assert store.apply([tell("r2")], NOW) == [Written()]
+        assert answers == [Recorded(), Recorded(), Verdict.HELD, Recorded(), Recorded()]
+    assert store.apply([tell("r2")], NOW) == [Recorded()]
     assert [len(store.messages.received(f"r{number}")) for number in range(5)] == [1] * 5
 
 
@@ -450,7 +450,7 @@ def test_a_message_that_waits_for_its_run_has_a_number_after_the_one_it_waited_f
         said = pool.submit(store.apply, [tell("a"), tell("b"), tell("a")], NOW)
         until_blocked(postgres_url, said)
         other.commits()
-    assert said.result(PATIENCE) == [Written()] * 3
+    assert said.result(PATIENCE) == [Recorded()] * 3
     assert [(each.number, each.body) for each in store.messages.received("a")] == [(0, "0"), (1, "1"), (2, "1")]
 
 
@@ -462,11 +462,11 @@ def test_a_waiter_that_somebody_holds_is_woken_when_it_is_free(
     write(store, Step("a", "0", "event", "e", started=NOW, epoch=1, child="b"), mood=State.WAITING)
     with somebody(postgres_url) as other:
         other.does("SELECT 1 FROM runs WHERE id = 'a' FOR UPDATE")
-        event = Tell("b", [Entry("events", "b", "e", "1", NOW)])
+        event = Send("b", [Entry("events", "b", "e", "1", NOW)])
         said = pool.submit(store.apply, [event, tell("c")], NOW)
         until_blocked(postgres_url, said)
         assert not said.done()
-    assert said.result(PATIENCE) == [Written()] * 2
+    assert said.result(PATIENCE) == [Recorded()] * 2
     assert [poke.run for poke in store.pokes("w1")] == ["a"]
 
 
@@ -477,10 +477,10 @@ def test_sending_and_receiving_are_one_round_trip_each(store: Store, monkeypatch
     trips: list[str] = []
     count(monkeypatch, Wire, "execute", trips)
     count(monkeypatch, Connection, "execute", trips)
-    assert store.apply([tell("a")], NOW) == [Written()]
+    assert store.apply([tell("a")], NOW) == [Recorded()]
     assert trips == ["execute"]
     taken = Step("a", "0", "receive", "t", seq=0, output="1", completed=NOW, epoch=1, child="a")
-    assert store.apply([Speak("w1", taken, mood=State.RUNNING, takes=0)], NOW) == [Written()]
+    assert store.apply([RecordAndSend("w1", taken, mood=State.RUNNING, takes=0)], NOW) == [Recorded()]
     assert trips == ["execute"] * 2
 
 
@@ -501,9 +501,9 @@ def test_a_worker_of_the_same_store_hears_what_is_said_without_a_poke(store: Sto
 def test_what_was_said_but_not_acknowledged_wakes_once_more_when_it_is_said_again(store: Store) -> None:
     start(store, in_hand("a", "w2"), in_hand("b"))
     write(store, Step("a", "0", "receive", "t", started=NOW, epoch=1, child="a"), owner="w2", mood=State.WAITING)
-    speak = Speak("w1", step("b"), says=[Post("a", "t", "1", NOW)])
+    speak = RecordAndSend("w1", step("b"), says=[Post("a", "t", "1", NOW)])
     for _ in range(2):
-        assert store.apply([speak], NOW) == [Written()]
+        assert store.apply([speak], NOW) == [Recorded()]
         assert [poke.run for poke in store.pokes("w2")] == ["a"]
     assert len(store.messages.received("a")) == 1
 

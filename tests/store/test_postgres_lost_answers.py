@@ -18,7 +18,7 @@ from tests.store.test_conformance_repetition import OPS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mainspring.model.records import Run, Step
+    from mainspring.model.runs import Run, Step
     from mainspring.store.protocol import Store
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from mainspring.model.states import State
 from mainspring.store.open import open_store
-from mainspring.store.ops import Finish
 from mainspring.store.postgres import bulk_statements as text
 from mainspring.store.postgres.dialect import Dialect
-from mainspring.store.postgres.wire import to_json
+from mainspring.store.postgres.libpq import to_json
+from mainspring.store.writes import Finish
 from tests.store.build import NOW, StoreSettings, in_hand, start
 
 if TYPE_CHECKING:

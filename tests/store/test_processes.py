@@ -24,7 +24,7 @@ LONGEST_WAIT = 5.0
 WRITER = """
 import json, sys, time
 from mainspring.store.open import open_store
-from mainspring.store.ops import Start, Verdict, Write
+from mainspring.store.writes import Start, Verdict, RecordStep
 from tests.store.build import NOW, StoreSettings, finish, in_hand, request, run, step
 
 url, me, runs, steps = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -47,7 +47,7 @@ for number in range(runs):
     name = f"{me}-{number}"
     assert timed(lambda: store.apply([Start(in_hand(name, me)), Start(run(f"{name}-queued"))], NOW))[0].created
     for position in range(steps):
-        (written,) = timed(lambda: store.apply([Write(me, step(name, str(position)))], NOW))
+        (written,) = timed(lambda: store.apply([RecordStep(me, step(name, str(position)))], NOW))
         assert written.verdict is Verdict.DONE
     assert timed(lambda: store.apply([finish(name, me)], NOW)) == [Verdict.DONE]
     claimed += len(timed(lambda: store.claim(request(me, 3))).claims)

@@ -8,12 +8,11 @@ import psycopg
 import pytest
 
 from mainspring.model.queues import Limits, Queue
-from mainspring.queues.admission import admit
 from mainspring.store.open import open_store
 from tests.store.build import NOW, StoreSettings, request, run, start
 
 if TYPE_CHECKING:
-    from mainspring.model.records import NewRun
+    from mainspring.model.runs import NewRun
     from mainspring.store.protocol import Claimed, Store
 
 MINE = {"wf": "print-1", "other": "print-2"}
@@ -21,7 +20,7 @@ MANY = 3_000
 
 
 def take(store: Store, limit: int = 3) -> Claimed:
-    return store.claim(request("w1", limit, functions=MINE, admit=admit))
+    return store.claim(request("w1", limit, functions=MINE))
 
 
 def ids(claimed: Claimed) -> list[str]:
@@ -76,7 +75,7 @@ def test_functions_that_become_known_are_taken(store: Store) -> None:
     acquaint_and_take = [ids(take(store)), ids(take(store))]
     assert acquaint_and_take == [["a"], []]
     start(store, run("b", uid="8"))
-    knowing = store.claim(request("w1", 5, functions=MINE | {"strange": "print-3"}, admit=admit))
+    knowing = store.claim(request("w1", 5, functions=MINE | {"strange": "print-3"}))
     assert ids(knowing) == ["s0", "s1", "b"]
 
 

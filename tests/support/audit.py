@@ -17,7 +17,7 @@ from mainspring.store.protocol import RunFilter
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from mainspring.model.records import Run
+    from mainspring.model.runs import Run
     from mainspring.store.protocol import Store
     from tests.support.ledger import Entry, Ledger
 

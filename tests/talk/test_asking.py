@@ -179,7 +179,7 @@ async def test_a_def_workflow_answers_nothing(store_url: str) -> None:
 
 
 async def test_a_parked_run_answers(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app.runtime, "settings", Settings(resident=0))
+    monkeypatch.setattr(app._runtime, "settings", Settings(resident=0))
     async with world(app, url=store_url):
         handle = await account.options(id="a").start(3)
         assert [await app.ask("a", add, 1) for _ in range(3)] == [1, 2, 3]
@@ -187,7 +187,7 @@ async def test_a_parked_run_answers(store_url: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_client_asks_and_blocks(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app.runtime, "url", store_url)
+    monkeypatch.setattr(app._runtime, "url", store_url)
     with app, Client(store_url) as client:
         account.options(id="a").start.sync(2)
         assert client.ask.sync("a", "add", 1, timeout=20) == 1

@@ -32,7 +32,7 @@ async def looking(run_id: str) -> list[Any]:
 
 @pytest.fixture
 def url(store_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(app.runtime, "url", store_url)
+    monkeypatch.setattr(app._runtime, "url", store_url)
     return store_url
 
 

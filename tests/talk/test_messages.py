@@ -1,3 +1,4 @@
+# pyright: reportPrivateUsage=false
 """Messages: each is received once, in the order of commits, across waiting, parking and crashes."""
 
 from __future__ import annotations
@@ -5,14 +6,20 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
 from mainspring import App, Message, Settings, Topic, run
-from mainspring.cli.run_page import unfinished
-from mainspring.errors import InvalidInput, NotFound, NotInRun, NotSerializable
+from mainspring.cli.runs.page import unfinished
+from mainspring.errors import InvalidInput, NotFound, NotInRun, NotSerializable, StoreUnavailable
+from mainspring.store.writes import Send
 from mainspring.testing import crash, world
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mainspring.store.writes import Op, Result
 
 app = App("sqlite://")
 
@@ -133,6 +140,33 @@ async def test_a_key_makes_a_message_idempotent_per_destination(store_url: str) 
             await app.send_many([Message("a", "t", 1, key="x"), Message("a", "t", 2, key="x")])
 
 
+async def test_a_message_whose_answer_is_lost_says_whether_it_can_be_sent_again(store_url: str) -> None:
+    async with world(app, url=store_url):
+        handle = await collect.options(id="a").start(4)
+        committer = app._runtime.connection().committer
+        apply, lost = committer._apply, list[str]()
+
+        def deaf(ops: Sequence[Op], now: int) -> list[Result | Exception]:
+            answers = apply(ops, now)
+            if lost and any(isinstance(op, Send) for op in ops):
+                raise StoreUnavailable(lost.pop())
+            return answers
+
+        committer._apply = deaf
+        for key, again in (
+            ("k", "with its key, it is received once"),
+            (None, "without a key, it may be received twice"),
+        ):
+            lost.append("the answer was lost")
+            with pytest.raises(
+                StoreUnavailable, match=f"the answer was lost; the message may have been stored: sent again {again}"
+            ):
+                await app.send("a", "t", again, key=key)
+            await app.send("a", "t", again, key=key)
+        await app.send("a", "t", "last")
+        assert [text.split()[0] for text in await handle.result()] == ["with", "without", "without", "last"]
+
+
 async def test_an_unknown_destination_is_refused_and_nothing_of_a_bulk_is_sent(store_url: str) -> None:
     async with world(app, url=store_url):
         handle = await collect.options(id="a").start(1)
@@ -181,7 +215,7 @@ async def test_a_def_run_receives(store_url: str) -> None:
 
 
 async def test_a_parked_run_is_woken_by_a_message(store_url: str) -> None:
-    runtime = app.runtime
+    runtime = app._runtime
     before, runtime.settings = runtime.settings, Settings(resident=0)
     try:
         async with world(app, url=store_url) as w:

@@ -97,7 +97,7 @@ async def test_writers_side_by_side_lose_nothing_and_keep_their_own_order(store_
 async def test_a_run_that_reads_a_stream_is_parked_between_values_and_reads_to_the_end(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app.runtime, "settings", Settings(resident=0))
+    monkeypatch.setattr(app._runtime, "settings", Settings(resident=0))
     async with world(app, url=store_url):
         await slow_writer.options(id="w").start()
         assert await reader.options(id="r")("w") == [0, 1, 2, 3, "last"]

@@ -55,7 +55,7 @@ def entries(url: str) -> list[str]:
 
 
 def runs_table(url: str) -> str:
-    return "runs" if is_sqlite(url) else "mainspring.runs"
+    return "mainspring_runs" if is_sqlite(url) else "mainspring.runs"
 
 
 def count_runs(url: str, workflow: str) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from mainspring import App, State, run
 from mainspring.errors import NotFound
-from mainspring.store.outcomes import TABLE
+from mainspring.store.external.outcomes import TABLE
 from mainspring.testing import crash, world
 from tests.transactions import bank
 
@@ -53,7 +53,7 @@ async def everything_happens(shop: Shop, store_url: str, url: str, alone: Callab
         assert await app.get_event(handle.id, "entered") == "listen"
         assert (await app.handle("later listen").describe()).state is State.SCHEDULED
         assert await heard.result() == "listen"
-        await app.runtime.results.ended(stopped.id)
+        await app.first(stopped)
         assert (await stopped.describe()).state is State.CANCELLED
         assert await shop.entering("bad") == "failed bad"
         await _never_was(app, "told bad")

@@ -40,7 +40,7 @@ def fleet(tmp_path: Path, store_url: str) -> Iterator[Fleet]:
 
 @pytest.fixture
 def client(store_url: str) -> Iterator[App]:
-    runtime = transfers.app.runtime
+    runtime = transfers.app._runtime
     runtime.url, runtime.settings = store_url, Settings(poll=60, work=False)
     yield transfers.app
     transfers.app.close()

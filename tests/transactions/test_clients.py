@@ -38,7 +38,7 @@ async def busy() -> None:
 
 
 async def test_a_client_schedules_by_name(url: str) -> None:
-    async with world(app, url=url) as w, Client(url, clock=app.runtime.clock) as client:
+    async with world(app, url=url) as w, Client(url, clock=app._runtime.clock) as client:
         soon = await client.run_after("1m", client.bind("note", "soon"))
         late = await client.run_at(w.now + timedelta(hours=1), client.options(id="late").bind("enter", "late"))
         record = await client.scheduled_functions.get(soon.id)
@@ -57,10 +57,10 @@ async def test_a_client_schedules_by_name(url: str) -> None:
 
 async def test_blocking_code_schedules_by_name(url: str) -> None:
     def work() -> list[str]:
-        with Client(url, clock=app.runtime.clock) as client:
+        with Client(url, clock=app._runtime.clock) as client:
             return [
                 client.run_after.sync(0, client.bind("note", "after")).id,
-                client.run_at.sync(app.runtime.clock.now() / 1e6, client.bind("note", "at")).id,
+                client.run_at.sync(app._runtime.clock.now() / 1e6, client.bind("note", "at")).id,
             ]
 
     async with world(app, url=url):
@@ -70,7 +70,7 @@ async def test_blocking_code_schedules_by_name(url: str) -> None:
 
 async def test_a_client_schedules_as_part_of_a_transaction(url: str) -> None:
     kind = "sqlite3" if bank.is_sqlite(url) else "psycopg async"
-    async with world(app, url=url) as w, Client(url, clock=app.runtime.clock) as client:
+    async with world(app, url=url) as w, Client(url, clock=app._runtime.clock) as client:
         for end in ("rollback", "commit"):
             async with own.opened(url, kind) as mine:
                 async with client.joined(mine.given):
@@ -91,7 +91,7 @@ async def test_a_client_schedules_as_part_of_a_transaction(url: str) -> None:
 async def test_what_a_client_calls_by_name_is_cancelled_as_what_it_is(url: str) -> None:
     """Whoever starts by name does not know a step from a workflow; whoever executes it does."""
     events.update(begun=asyncio.Event(), **{"go on": asyncio.Event()})
-    async with world(app, url=url) as w, Client(url, clock=app.runtime.clock) as client:
+    async with world(app, url=url) as w, Client(url, clock=app._runtime.clock) as client:
         handle = await client.run_after(0, client.bind("busy"))
         await asyncio.wait_for(events["begun"].wait(), 60)
         assert await handle.cancel()

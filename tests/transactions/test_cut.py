@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import psycopg  # noqa: TC002  (what a transaction is given is found by its annotation)
 import pytest
@@ -14,7 +14,9 @@ from tests.transactions import bank
 from tests.transactions.cutting import HOWS, CutLine, How
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from mainspring import Handle
 
 STRIDE = int(os.environ.get("CUT_STRIDE", "4"))
 """In CI every way to be cut has its turn at every fourth message, each at others; 1 cuts in every way at every message."""
@@ -99,20 +101,34 @@ def line(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[tuple[st
             yield postgres_url, cut, Shop(cut.url), other
 
 
-async def _cut_everywhere(shop: Shop, cut: CutLine, form: str, how: How) -> list[str]:
-    """The entries that were to be made, one for each message at which the line was cut, and one that was left alone."""
-    entries: list[str] = []
+Start: TypeAlias = "Callable[[str], Awaitable[Handle[str]]]"
+"""Starts what makes an entry, as a run whose id is the entry."""
+
+
+def _in_a_workflow(shop: Shop, form: str, how: How) -> Start:
     blocking = form != "awaited" and HOWS.index(how) % 2 == 0
     workflow: Any = shop.blocking if blocking else shop.coroutine
-    make: Any = shop.blocking.aio if blocking else shop.coroutine
+    return lambda entry: workflow.options(id=entry).start(form, entry)
+
+
+def _as_a_run(shop: Shop, form: str, how: How) -> Start:
+    """A run that is one transaction ends in the commit of the transaction."""
+    del how
+    transaction: Any = shop.forms[form]
+    return lambda entry: transaction.options(id=entry).start(entry)
+
+
+async def _cut_everywhere(cut: CutLine, form: str, how: How, start: Start) -> list[str]:
+    """The entries that were to be made, one for each message at which the line was cut, and one that was left alone."""
+    entries: list[str] = []
     for _ in range(3):  # statements are prepared by now
         entries.append(f"{how} {form} {len(entries)}")
-        assert await make(form, entries[-1]) == entries[-1]
+        assert await (await start(entries[-1])).result() == entries[-1]
     for number in range(1 + HOWS.index(how) % STRIDE, 200, STRIDE):
         entry = f"{how} {form} {len(entries)}"
         before = cut.cut
         cut.arm(number, how)
-        handle = await workflow.options(id=entry).start(form, entry)
+        handle = await start(entry)
         assert await handle.result() == entry
         cut.arm(0, how)
         entries.append(entry)
@@ -123,12 +139,15 @@ async def _cut_everywhere(shop: Shop, cut: CutLine, form: str, how: How) -> list
 
 
 @pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("starter", [_in_a_workflow, _as_a_run])
 async def test_a_transaction_whose_connection_is_cut_happens_once(
-    line: tuple[str, CutLine, Shop, str], postgres_url: str, how: How
+    line: tuple[str, CutLine, Shop, str], postgres_url: str, how: How, starter: Callable[[Shop, str, How], Start]
 ) -> None:
     url, cut, shop, ledger = line
     async with world(shop.app, url=url):
-        wanted = [entry for form in shop.forms for entry in await _cut_everywhere(shop, cut, form, how)]
+        wanted = [
+            entry for form in shop.forms for entry in await _cut_everywhere(cut, form, how, starter(shop, form, how))
+        ]
     assert bank.entries(ledger) == sorted(wanted)
     recorded = bank.rows(
         postgres_url,

@@ -15,9 +15,9 @@ from sqlalchemy.orm import Session  # noqa: TC002  (what a transaction is given 
 
 from mainspring import App, Tx, run
 from mainspring.errors import InTransaction, InvalidInput, StoreUnavailable
-from mainspring.store.elsewhere import Elsewhere, Way
-from mainspring.store.outcomes import Key, Outcome
-from mainspring.store.transactions import Again, Wants
+from mainspring.store.external.other_database import Elsewhere, Way
+from mainspring.store.external.outcomes import Key, Outcome
+from mainspring.store.external.sessions import Again, Wants
 from mainspring.testing import world
 from tests.transactions import bank, elsewhere
 

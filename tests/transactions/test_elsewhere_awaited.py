@@ -9,7 +9,7 @@ import pytest
 
 from mainspring import App, Tx, run
 from mainspring.errors import InTransaction, InvalidInput, NotFound, StoreUnavailable
-from mainspring.store.postgres.elsewhere import PostgresPlace
+from mainspring.store.postgres.other_database import PostgresPlace
 from mainspring.testing import world
 from tests.transactions import bank, elsewhere
 
@@ -107,6 +107,7 @@ async def test_where_no_run_records_it_verbs_are_refused(sqlite_url: str, other:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.filterwarnings("ignore:.*was deleted while still open:ResourceWarning")
 async def test_a_crash_at_any_call_to_the_store_repeats_no_effect_elsewhere(
     store_url: str, other: str, when: Literal["before", "after"]
 ) -> None:

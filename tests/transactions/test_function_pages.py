@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mainspring.model.states import State
-from mainspring.store.functions import FunctionFilter, Functions
+from mainspring.store.verbs.scheduled_functions import FunctionFilter, Functions
+
+if TYPE_CHECKING:
+    from mainspring.store.sql.dialect import Sql
 
 
 def test_a_function_that_ends_while_it_is_listed_is_listed_once() -> None:
-    def rows(statement: str, _: dict[str, Any]) -> list[tuple[Any, ...]]:
-        over = "completed IS NOT NULL" in statement
+    def read(sql: Sql, **_: Any) -> list[tuple[Any, ...]]:
+        over = "completed IS NOT NULL" in str(sql)
         state = State.SUCCEEDED if over else State.QUEUED
         return [("a", "uid", 1, "note", "{}", 1, 2 if over else None, str(state), None, None)]
 
-    (found,) = Functions(rows).page(FunctionFilter())
+    (found,) = Functions(read).page(FunctionFilter())
     assert found.state is State.SUCCEEDED

@@ -13,8 +13,8 @@ import pytest
 from mainspring import App, Settings, Spec, State, Tx, run
 from mainspring.errors import Endless, InvalidInput, TooLarge, UnknownFunction
 from mainspring.model.ids import LONGEST_ID
-from mainspring.operations.functions import ScheduledFunction
-from mainspring.operations.runs import Runs
+from mainspring.operations.runs.info import Runs
+from mainspring.operations.scheduled_functions import ScheduledFunction
 from mainspring.testing import world
 from tests.transactions import bank
 
@@ -43,7 +43,7 @@ async def unheard_of() -> None: ...
 # -- who may be scheduled, and how much ----------------------------------------------------------------------------------
 async def test_a_function_of_another_app_is_refused_at_the_call(url: str) -> None:
     for entered in (True, False):
-        app.runtime.url = url
+        app._runtime.url = url
         async with world(app, url=url) if entered else _left():
             for refused in (
                 lambda: app.run_after(0, unheard_of.bind()),
@@ -234,8 +234,8 @@ async def test_no_more_run_at_once_than_there_is_room_for_and_the_wait_can_be_se
         assert len(await app.scheduled_functions.list(state="in_progress")) == 2
         assert len(await app.scheduled_functions.list(state="pending")) == 3
         w.clock.set(w.now.replace(hour=w.now.hour + 1))
-        connection = app.runtime.connection()
-        assert await asyncio.to_thread(Runs(connection.store, app.runtime.clock).lag) == 3_600
+        connection = app._runtime.connection()
+        assert await asyncio.to_thread(Runs(connection.store, app._runtime.clock).lag) == 3_600
         gate["open"].set()
         for handle in handles:
             await handle.result()

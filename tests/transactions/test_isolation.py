@@ -15,13 +15,14 @@ import psycopg
 import pytest
 
 from mainspring import App, Tx, run
-from mainspring.model.records import NewRun
+from mainspring.model.runs import NewRun
 from mainspring.model.states import State
-from mainspring.store.conversations import carry
-from mainspring.store.joining import Joining
-from mainspring.store.ops import Start
 from mainspring.store.postgres.dialect import Dialect
-from mainspring.store.postgres.joining import TEXTS, Words
+from mainspring.store.postgres.executor import UsersExecutor
+from mainspring.store.sql.runs import INSERT_RUNS
+from mainspring.store.transaction import Transaction, run_script
+from mainspring.store.verbs.start import start
+from mainspring.store.writes import Start
 from tests.transactions.bank import value
 
 if TYPE_CHECKING:
@@ -86,8 +87,8 @@ async def _repeatable(url: str) -> AsyncGenerator[psycopg.AsyncConnection]:
 @contextlib.asynccontextmanager
 async def _worker(url: str) -> AsyncGenerator[None]:
     """The app in real time, for a test that fails soon where something is lost."""
-    app.runtime.url = url
-    speaker.runtime.url = url
+    app._runtime.url = url
+    speaker._runtime.url = url
     async with asyncio.timeout(40), app, speaker:
         yield
 
@@ -134,7 +135,7 @@ async def test_a_message_that_an_old_snapshot_cannot_number_is_a_serialization_f
         assert (await handle.describe()).state == "scheduled"
 
 
-class _DeletesAfterInsert(Words):
+class _DeletesAfterInsert(UsersExecutor):
     """A connection on which the run that an insert has met is deleted, by another session, before it can be looked at."""
 
     def __init__(self, connection: psycopg.Connection[Any], url: str) -> None:
@@ -142,9 +143,9 @@ class _DeletesAfterInsert(Words):
         self._url = url
         self.inserts = 0
 
-    def ask(self, text: str, values: Any) -> Any:
-        rows = super().ask(text, values)
-        if "INSERT INTO runs" in text:
+    def execute(self, sql: Any, values: Any) -> Any:
+        rows = super().execute(sql, values)
+        if sql is INSERT_RUNS:
             self.inserts += 1
             with psycopg.connect(self._url, autocommit=True) as other:
                 other.execute("DELETE FROM mainspring.runs WHERE id = 'old'")
@@ -157,6 +158,7 @@ async def test_a_run_whose_id_is_freed_while_it_is_asked_for_is_started(postgres
         new = NewRun("old", "uid", "listens", "workflow", "[]", State.SCHEDULED, 2**60, 0)
         with psycopg.connect(postgres_url) as db:
             words = _DeletesAfterInsert(db, postgres_url)
-            (started,) = carry(Joining(TEXTS).start([Start(new)], 0), words)
+            tx = Transaction(Dialect("mainspring"), 0, users=True)
+            (started,) = run_script(start(tx, [Start(new)]), words)
             db.rollback()
     assert (started.created, words.inserts) == (True, 2)

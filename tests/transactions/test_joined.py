@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from mainspring import App, Client, Overlap, Policy, Spec, State, run
-from mainspring.app.declared import Declaration
+from mainspring.app.declarations.schedules import Declaration
 from mainspring.errors import Conflict, InTransaction, InvalidInput, NotFound, RunCancelled, SchemaError
 from mainspring.recurrence import Interval
 from mainspring.store.open import sqlite_path

@@ -305,24 +305,24 @@ async def test_an_at_most_once_function_that_was_cut_off_is_not_started_again(ur
 
 
 async def another_process(w: World) -> None:
-    await w.app.vanish()
+    await w.app._vanish()
     await w.app.__aenter__()
-    engine, store = w.app.runtime.engine, w.app.runtime.connection().store
+    engine, store = w.app._runtime.engine, w.app._runtime.connection().store
     assert engine is not None
     for worker in store.workers():
         if worker.id != engine.worker_id:
-            store.retire(worker.id, w.app.runtime.clock.now(), None)
+            store.retire(worker.id, w.app._runtime.clock.now(), None)
 
 
 # -- functions that nobody knows -----------------------------------------------------------------------------------------
 async def test_a_function_that_no_worker_knows_waits_visibly_and_fails_with_the_reason(url: str) -> None:
     hour, minute = 3_600_000_000, 60_000_000
-    async with world(app, url=url) as w, Client(url, clock=app.runtime.clock) as client:
+    async with world(app, url=url) as w, Client(url, clock=app._runtime.clock) as client:
         lost = await client.options(id="lost").start("removed", 1)
         known = await client.options(id="known").start("note", what="by name")
         assert await known.result() == "noted by name"
         await w.settle()
-        store, now = app.runtime.connection().store, app.runtime.clock.now()
+        store, now = app._runtime.connection().store, app._runtime.clock.now()
 
         def review(later: int) -> tuple[int, int]:
             found = store.unknown.review(now + later, hour)
@@ -339,9 +339,9 @@ async def test_a_function_that_no_worker_knows_waits_visibly_and_fails_with_the_
 
 async def test_a_worker_that_comes_to_know_it_executes_it_after_all(url: str) -> None:
     late = App("sqlite://")
-    async with world(app, url=url), Client(url, clock=app.runtime.clock) as client:
+    async with world(app, url=url), Client(url, clock=app._runtime.clock) as client:
         await client.options(id="early").start("deployed_later")
-        await asyncio.to_thread(app.runtime.connection().store.unknown.review, app.runtime.clock.now(), 0)
+        await asyncio.to_thread(app._runtime.connection().store.unknown.review, app._runtime.clock.now(), 0)
         assert (await client.handle("early").describe()).stranded is not None
 
     @late.workflow

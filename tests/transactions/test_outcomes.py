@@ -10,13 +10,13 @@ import pytest
 from mainspring import App, Tx, run
 from mainspring.app.settings import Settings
 from mainspring.errors import StoreUnavailable
+from mainspring.store.external.outcomes import TABLE
 from mainspring.store.open import open_store
-from mainspring.store.outcomes import TABLE
 from mainspring.testing import world
 from tests.transactions import bank
 
 if TYPE_CHECKING:
-    from mainspring.store.elsewhere import Elsewhere
+    from mainspring.store.external.other_database import Elsewhere
     from mainspring.testing import World
 
 
@@ -51,12 +51,12 @@ def shop_of(database: str) -> tuple[App, Any]:
 
 
 def place_of(app: App) -> Elsewhere:
-    (found,) = app.runtime.places
+    (found,) = app._runtime.places
     return found
 
 
 async def sweep(app: App) -> int:
-    return await asyncio.to_thread(place_of(app).sweep, app.runtime.connection().store.transactions)
+    return await asyncio.to_thread(place_of(app).sweep, app._runtime.connection().store.transactions)
 
 
 def left(url: str) -> int:
@@ -112,7 +112,7 @@ async def test_an_older_attempt_of_a_run_asks_for_nothing_any_more(sqlite_url: s
     async with world(app, url=sqlite_url) as w:
         await entering.options(id="a").start("one")
         await forget_to_forget(app, w)
-        bank.execute(sqlite_url, "DELETE FROM steps WHERE kind = 'transaction'")
+        bank.execute(sqlite_url, "DELETE FROM mainspring_steps WHERE kind = 'transaction'")
         bank.execute(other, f"UPDATE {TABLE} SET generation = '0.7'")
         assert await sweep(app) == 1
 

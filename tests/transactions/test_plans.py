@@ -8,12 +8,14 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from mainspring import App, State, Tx
-from mainspring.operations.functions import STATES
-from mainspring.store.functions import FunctionFilter
+from mainspring.operations.scheduled_functions import STATES
+from mainspring.queues.fairness import FAIR
 from mainspring.store.open import open_store
 from mainspring.store.protocol import ClaimRequest
-from mainspring.store.retention import Keep
-from mainspring.store.sql import COUNTS
+from mainspring.store.sql.dialect import prefixed
+from mainspring.store.sql.runs import COUNT_BY_STATE as COUNTS
+from mainspring.store.verbs.prune import Keep
+from mainspring.store.verbs.scheduled_functions import FunctionFilter
 from mainspring.testing import world
 from tests.transactions import bank
 
@@ -59,9 +61,11 @@ def filled(url: str, settings: Settings) -> None:
 
 def everyday(store: Store) -> None:
     """What workers, users and the pruner ask all the time."""
-    request = ClaimRequest(worker="w", version="v", functions={"later1": "f", "plain1": "f"}, limit=10, now=NOW)
+    request = ClaimRequest(
+        worker="w", version="v", functions={"later1": "f", "plain1": "f"}, limit=10, now=NOW, policy=FAIR
+    )
     assert store.claim(request).claims == []
-    due = ClaimRequest(worker="w", version="v", functions={"later1": "f"}, limit=1, now=NOW + 2_000_000)
+    due = ClaimRequest(worker="w", version="v", functions={"later1": "f"}, limit=1, now=NOW + 2_000_000, policy=FAIR)
     assert len(store.claim(due).claims) == 1
     functions = store.functions
     assert functions.get("a5") is not None
@@ -129,7 +133,7 @@ def test_what_is_alive_is_counted_without_a_look_at_what_has_ended(url: str) -> 
     store.close()
     with bank.database(url) as db:
         plan = "EXPLAIN QUERY PLAN" if bank.is_sqlite(url) else "EXPLAIN"
-        text = COUNTS if bank.is_sqlite(url) else COUNTS.replace("FROM runs", f"FROM {bank.runs_table(url)}")
+        text = prefixed(COUNTS) if bank.is_sqlite(url) else COUNTS.replace("FROM runs", f"FROM {bank.runs_table(url)}")
         steps = [str(row[-1]) for row in db.execute(f"{plan} {text}")]
     assert any("runs_owner" in step for step in steps)
     assert not [step for step in steps if step == "SCAN runs" or "Seq Scan on runs" in step], steps
@@ -161,11 +165,11 @@ async def test_of_two_workers_that_have_the_same_run_one_commits(postgres_url: s
     async with world(first, url=postgres_url) as w:
         handle = await first.run_after(0, enter.bind("x"))
         await asyncio.to_thread(began.wait, 60)
-        store = first.runtime.connection().store
-        engine = first.runtime.engine
+        store = first._runtime.connection().store
+        engine = first._runtime.engine
         assert engine is not None
         first.pause()
-        await asyncio.to_thread(store.retire, engine.worker_id, first.runtime.clock.now(), None)
+        await asyncio.to_thread(store.retire, engine.worker_id, first._runtime.clock.now(), None)
         async with world(second, url=postgres_url, at=w.now):
             assert await second.handle(handle.id).result() == 1
         go_on.set()
@@ -197,9 +201,9 @@ async def test_a_worker_that_lost_its_run_before_the_transaction_leaves_no_trace
     async with world(app, url=store_url):
         handle = await entering.start()
         await asyncio.wait_for(began.wait(), 60)
-        engine, store = app.runtime.engine, app.runtime.connection().store
+        engine, store = app._runtime.engine, app._runtime.connection().store
         assert engine is not None
-        await asyncio.to_thread(store.retire, engine.worker_id, app.runtime.clock.now(), None)
+        await asyncio.to_thread(store.retire, engine.worker_id, app._runtime.clock.now(), None)
         go_on.set()
         # It is taken anew, and made once; what the one who lost it does, sooner or later, is in vain.
         made = await handle.result()

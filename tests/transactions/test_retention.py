@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from mainspring import App, Settings, State, run
 from mainspring.cli.main import main
 from mainspring.errors import InvalidInput, NotFound
-from mainspring.store.deleting import TABLES_OF_RUN
-from mainspring.store.retention import Keep
+from mainspring.store.sql.retention import TABLES_OF_RUN
+from mainspring.store.verbs.prune import Keep
 from mainspring.testing import world
 from tests.transactions import bank
 
@@ -114,16 +114,16 @@ async def test_what_an_unfinished_run_needs_is_kept(store_url: str) -> None:
 
 
 def store_of(an_app: App) -> Store:
-    return an_app.runtime.connection().store
+    return an_app._runtime.connection().store
 
 
 async def test_pruning_goes_in_batches_and_says_when_there_will_be_more(store_url: str) -> None:
     async with world(app, url=store_url) as w:
         handles = await app.start_many([long.bind() for _ in range(7)])
-        await app.runtime.results.of(handles[-1].id, long._function.codec.result, None)
+        await handles[-1].result()
         await w.settle()
         store = store_of(app)
-        now = app.runtime.clock.now()
+        now = app._runtime.clock.now()
         keep = Keep(runs=DAY)
 
         def prune(at: int, limit: int) -> tuple[int, int | None]:
@@ -173,10 +173,12 @@ async def test_the_command_forgets_what_it_is_told_to(store_url: str) -> None:
 
 
 def app_at(url: str) -> App:
-    app.runtime.url = url
+    app._runtime.url = url
     return app
 
 
 def test_a_retention_of_nothing_is_an_error_at_registration() -> None:
+    def nothing() -> None: ...
+
     with pytest.raises(InvalidInput, match="retention"):
-        App("sqlite://").workflow(retention=0)(print)
+        App("sqlite://").workflow(retention=0)(nothing)

@@ -80,7 +80,7 @@ async def test_a_transaction_is_recorded_with_what_it_wrote(url: str) -> None:
         assert await handle.result() == [1, 2]
         assert await two_blocking_entries.aio("b") == [3, 4]
     assert bank.entries(url) == ["a one", "a two", "b one", "b two"]
-    steps = "steps" if bank.is_sqlite(url) else "mainspring.steps"
+    steps = "mainspring_steps" if bank.is_sqlite(url) else "mainspring.steps"
     recorded = bank.rows(url, f"SELECT position, kind, name, attempts FROM {steps} WHERE run = 'a' ORDER BY position")
     assert recorded == [("0", "transaction", "enter", 1), ("1", "transaction", "enter", 1)]
 
@@ -365,7 +365,7 @@ class _Outside:
 
 
 async def _quiet(an_app: App) -> None:
-    engine = an_app.runtime.engine
+    engine = an_app._runtime.engine
     assert engine is not None
     await engine.wait_until_empty(60)
 

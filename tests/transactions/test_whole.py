@@ -112,7 +112,7 @@ async def test_a_run_that_is_out_of_time_first_leaves_nothing(url: str) -> None:
         engine = lives.engine_of(app)
 
         def time_is_over() -> None:
-            engine.executions["a"].run.deadline = app.runtime.clock.now()
+            engine.executions["a"].run.deadline = app._runtime.clock.now()
 
         DURING["a"] = time_is_over
         handle = await enter.options(id="a", timeout="1h").start("a")
@@ -129,7 +129,7 @@ async def test_a_cancel_at_any_moment_cancels_without_effect_or_not_at_all(url: 
             for _ in range(number):
                 await asyncio.sleep(0)
             cancelled = await handle.cancel()
-            await app.runtime.results.ended(handle.id)
+            await app.first(handle)
             state = (await handle.describe()).state
             assert state is (State.CANCELLED if cancelled else State.SUCCEEDED)
             assert (f"c{number}" in bank.entries(url)) is not cancelled

@@ -13,18 +13,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from mainspring.store import migrations
 from mainspring.testing import world
 from tests.upgrade.workflows import app, everything, plain
 
 HISTORIES = Path(__file__).parent / "histories"
 MOMENTS = ("1s", "9m", "1m", "30m", "40m", "2m", "1h")
-
-
-RUNS = """
-    id, uid, workflow, kind, state, reason, input, output, error, due, created, started, completed, timeout, deadline, owner, epoch,
-    poked, recoveries, version, fingerprint, parent, scheduled_by, attributes, stranded
-"""
-"""The columns of the first release. A later one may leave out what it does not need to go on."""
 
 
 def snapshot(path: str) -> dict[str, list[dict[str, Any]]]:
@@ -33,8 +27,8 @@ def snapshot(path: str) -> dict[str, list[dict[str, Any]]]:
         return {
             table: [{name: row[name] for name in row.keys() if row[name] is not None} for row in db.execute(query)]  # noqa: SIM118
             for table, query in (
-                ("runs", f"SELECT {RUNS} FROM runs ORDER BY uid"),
-                ("steps", "SELECT * FROM steps ORDER BY run, position"),
+                ("runs", "SELECT * FROM mainspring_runs ORDER BY uid"),
+                ("steps", "SELECT * FROM mainspring_steps ORDER BY run, position"),
             )
         }
 
@@ -50,7 +44,8 @@ async def record(version: str) -> None:
                 await w.advance(pause)
                 moments.append({"at": w.now.isoformat(), **snapshot(path)})
             results = {"everything": await handle.result(), "plain": await beside.result()}
-    history = {"version": version, "results": results, "moments": moments}
+    migration = migrations.load("mainspring.store.sqlite")[-1].name
+    history = {"version": version, "migration": migration, "results": results, "moments": moments}
     text = json.dumps(history, indent=1, ensure_ascii=False)
     (HISTORIES / f"{version}.json").write_text(text + "\n", encoding="utf-8")
 

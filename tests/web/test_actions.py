@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mainspring import Spec
-from mainspring.app.declared import define
-from mainspring.operations.declared import Declared
+from mainspring.app.declarations.schedules import define
+from mainspring.operations.runs import bulk
+from mainspring.operations.schedules.declared import Declared
 from mainspring.web import User
 from mainspring.web.site import ACTIONS
 from tests.web.conftest import form
@@ -49,18 +50,18 @@ async def test_runs_are_cancelled_and_terminated_and_the_page_says_so(shop: Shop
 async def test_what_differs_from_the_code_is_said_and_goes_back_by_a_click(shop: Shop) -> None:
     definition = define("declared", shop.report.bind("eu"), Spec(intervals=["1h"]), None, note="for the office")
     Declared(
-        shop.app.runtime.connection().store, shop.world.clock, shop.app.runtime.ids, app=shop.app.name, version="v1"
+        shop.app._runtime.connection().store, shop.world.clock, shop.app._runtime.ids, app=shop.app.name, version="v1"
     ).apply([definition], alone=True)
     async with shop.asking() as asking:
         assert "differs from the code" not in (await asking.get("/schedules")).text
-        await done(asking, "/schedules/edit", id="declared", spec='{"intervals": ["2h"]}')
+        await done(asking, "/schedules/update", id="declared", spec='{"intervals": ["2h"]}')
         await done(asking, "/schedules/pause", id="declared", reason="holidays")
         assert "differs from the code" in (await asking.get("/schedules")).text
         page = (await asking.get("/schedules/declared")).text
         assert "It differs from the code, in spec" in page
         assert "for the office" in page
         assert "holidays" in page
-        assert "To come, once it is resumed" in page
+        assert "Upcoming, once it is resumed" in page
         assert "declared is as declared again" in await done(asking, "/schedules/reset", id="declared")
         found = await shop.app.schedules.describe("declared")
         assert (found.differs, found.spec["intervals"], found.paused) == ([], [{"every": "1h"}], True)
@@ -72,7 +73,7 @@ async def test_runs_are_retried_resumed_forked_and_deleted(shop: Shop) -> None:
         await shop.world.advance("1s")
         assert "order-4 is queued again" in await done(asking, "/runs/resume", ids="order-4")
         assert "order-3 is queued again" in await done(asking, "/runs/retry", ids="order-3")
-        assert "order-1 had not failed" in await done(asking, "/runs/retry", ids="order-1")
+        assert "order-1 has not failed" in await done(asking, "/runs/retry", ids="order-1")
         assert "forked: " in await done(asking, "/runs/fork", ids="order-1", beginning="true")
         assert "forked: " in await done(asking, "/runs/fork", ids="order-1", step="1")
         await shop.world.advance("1m")
@@ -108,7 +109,7 @@ async def test_failed_runs_are_completed_marked_and_retried_later(shop: Shop) ->
         assert "order-3 is completed" in await done(asking, "/runs/complete", ids="order-3", result='{"by": "hand"}')
         found = (await asking.get("/api/runs/order-3")).json()["run"]
         assert (found["state"], found["output"]) == ("succeeded", {"by": "hand"})
-        assert "order-3 had ended before" in await done(asking, "/runs/fail", ids="order-3")
+        assert "order-3 has ended without failing" in await done(asking, "/runs/fail", ids="order-3")
         for path, wrong in (
             ("complete", {"result": "{"}),
             ("reschedule", {"after": "1h", "at": "2026-04-01T00:00:00Z"}),
@@ -136,9 +137,9 @@ async def test_a_schedule_is_paused_resumed_triggered_skipped_edited_filled_in_a
         await shop.world.advance("1m")
         (backfill,) = (await asking.get("/api/schedules/nightly")).json()["backfills"]
         assert (backfill["state"], backfill["started"]) == ("done", 3)
-        edited = await done(asking, "/schedules/edit", id="nightly", spec='{"cron": ["30 6 * * *"]}', revision="1")
+        edited = await done(asking, "/schedules/update", id="nightly", spec='{"cron": ["30 6 * * *"]}', revision="1")
         assert "revision" in edited  # somebody else had changed it since
-        edited = await done(asking, "/schedules/edit", id="nightly", spec='{"cron": ["30 6 * * *"]}')
+        edited = await done(asking, "/schedules/update", id="nightly", spec='{"cron": ["30 6 * * *"]}')
         assert "nightly is now" in edited
         assert (await shop.app.schedules.describe("nightly")).upcoming[0].hour == 6
         assert "nightly is deleted" in await done(asking, "/schedules/delete", id="nightly")
@@ -217,12 +218,12 @@ async def test_every_action_is_written_down_with_who_what_and_why(shop: Shop) ->
 
 async def test_what_cannot_be_written_down_is_not_done(one_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     from mainspring.errors import StoreUnavailable  # noqa: PLC0415
-    from mainspring.store.watching import Watching  # noqa: PLC0415
+    from mainspring.store.verbs.dashboard import Dashboard  # noqa: PLC0415
 
     def fail(*_: object) -> None:
         raise StoreUnavailable("the database is away")
 
-    monkeypatch.setattr(Watching, "note", fail)
+    monkeypatch.setattr(Dashboard, "note", fail)
     async with one_shop.asking() as asking:
         assert (await asking.post("/api/runs/cancel", json={"ids": ["order-4"]})).status_code == 503
     assert (await one_shop.app.runs.get("order-4")).state == "waiting"
@@ -255,3 +256,79 @@ async def test_a_cursor_that_no_page_gave_is_refused(shop: Shop) -> None:
     async with shop.asking() as asking:
         for path in ("/runs", "/audit"):
             assert (await asking.get(f"/api{path}?after=abc")).status_code == 400
+
+
+async def test_all_runs_that_match_are_counted_and_acted_on_in_parts(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "BATCH", 2)
+    for number in range(5):
+        await shop.checkout.options(id=f"more-{number}").start("slow")
+    async with shop.asking() as asking:
+        matching = "id_prefix=more-&workflow=checkout"
+        asked = {"verb": "cancel", "matching": matching}
+        assert (await asking.get("/api/runs/count", params=asked)).json() == {"count": 5}
+        first = (await asking.post("/api/runs/cancel", json={"matching": matching, "most": 2})).json()
+        assert (first["message"], first["result"]["changed"]) == ("2 runs cancelled", 2)
+        rest = {"matching": matching, "next": first["result"]["next"], "reason": "all of them"}
+        second = (await asking.post("/api/runs/cancel", json=rest)).json()
+        assert second["result"] == {"changed": 3, "next": None}
+        await shop.world.advance("1s")
+        assert (await asking.get("/api/runs/count", params=asked)).json() == {"count": 0}
+        assert "0 runs cancelled" in await done(asking, "/runs/cancel", matching=matching)
+        for wrong in (
+            {"matching": ""},
+            {"matching": "limit=5"},
+            {"matching": "owner=me"},
+            {"ids": ["a"], "matching": "state=failed"},
+            {},
+        ):
+            assert (await asking.post("/api/runs/cancel", json=wrong)).status_code == 400
+        assert (await asking.get("/api/runs/count", params={"verb": "eat", "matching": matching})).status_code == 400
+        deed = (await asking.get("/api/audit")).json()["deeds"][-1]
+        assert (deed["action"], deed["details"]["matching"]) == ("runs.cancel", matching)
+
+
+async def test_a_schedule_is_created_and_all_of_it_is_edited(shop: Shop) -> None:
+    async with shop.asking() as asking:
+        fields = {"workflow": "report", "cron": "0 6 * * mon", "timezone": "Asia/Tokyo", "overlap": "buffer_one"}
+        more = {
+            "input:json:": '{"where": "jp"}',
+            "note:text?:": "for tokyo",
+            "catchup": "2h",
+            "pause_on_failure": "true",
+        }
+        said = await done(asking, "/schedules/create", id="weekly", paused="true", **fields, **more)
+        assert "weekly is created:" in said
+        made = await shop.app.schedules.describe("weekly")
+        assert (made.workflow, made.paused, made.note) == ("report", True, "for tokyo")
+        assert (made.policy["overlap"], made.policy["pauseOnFailure"]) == ("buffer_one", True)
+        assert made.upcoming[0].isoformat() == "2026-03-29T21:00:00+00:00"
+        assert "there is a schedule" in await done(asking, "/schedules/create", id="weekly", **fields)
+        change = {"id": "weekly", "input": {"where": "kr"}, "overlap": "skip", "note": None, "revision": made.revision}
+        changed = await asking.post("/api/schedules/update", json=change)
+        assert changed.status_code == 200, changed.text
+        found = await shop.app.schedules.describe("weekly")
+        assert (found.policy["overlap"], found.note, found.spec) == ("skip", None, made.spec)
+        stale = await asking.post("/api/schedules/update", json={**change, "catchup": "3h"})
+        assert (stale.status_code, "revision" in stale.json()["error"]) == (409, True)
+        for wrong, words in (
+            ({"id": "x", "workflow": "report"}, "spec must be given"),
+            ({"id": "x", "cron": "0 6 * * *"}, "workflow must be given"),
+            ({"id": "x", "workflow": "report", "cron": "99 * * * *"}, "99"),
+            ({"id": "x", "workflow": "report", "cron": "0 6 * * *", "spec": "{}"}, "not both"),
+        ):
+            refused = await asking.post("/api/schedules/create", json=wrong)
+            assert (refused.status_code, words in refused.json()["error"]) == (400, True), refused.text
+        assert (await asking.post("/api/schedules/update", json={"id": "weekly"})).status_code == 400
+        seen = (
+            await asking.get("/api/schedules/preview", params={"cron": "0 6 * * mon", "timezone": "Asia/Tokyo"})
+        ).json()
+        assert seen["upcoming"][0] == "2026-03-30T06:00:00+09:00"
+
+
+async def test_a_queue_is_created(shop: Shop) -> None:
+    async with shop.asking() as asking:
+        assert (await asking.post("/api/queues/set", json={"name": "fresh", "concurrency": 3})).status_code == 404
+        assert "queue fresh" in await done(asking, "/queues/set", name="fresh", create="true", concurrency="3")
+        assert (await asking.get("/api/queues/fresh")).json()["queue"]["limits"]["concurrency"] == 3

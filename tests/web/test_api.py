@@ -52,8 +52,10 @@ async def test_answers_are_what_the_description_says(one_shop: Shop) -> None:
         "/runs/{id:path}": "/runs/order-2",
         "/schedules/{id:path}": "/schedules/nightly",
         "/queues/{name:path}": "/queues/mail",
+        "/workflows/{name:path}": "/workflows/checkout",
     }
     extra = {
+        "/runs/count": "?verb=retry&matching=state%3Dfailed",
         "/schedules/preview": '?spec={"cron":["0 9 * * *"]}',
         "/schedules/backfill-preview": "?id=nightly&start=2026-01-01T00:00:00Z&end=2026-01-02T00:00:00Z",
     }

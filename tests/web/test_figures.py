@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def written_down(shop: Shop) -> None:
     worker = shop.app._worker
     assert worker is not None
-    worker.tally.flush(shop.app.runtime.connection().store)
+    worker.tally.flush(shop.app._runtime.connection().store)
 
 
 async def test_the_overview_shows_how_the_last_hour_went(shop: Shop) -> None:
@@ -40,7 +40,7 @@ async def test_what_is_counted_survives_while_the_database_is_away(shop: Shop, m
 
     worker = shop.app._worker
     assert worker is not None
-    store = shop.app.runtime.connection().store
+    store = shop.app._runtime.connection().store
 
     def away(*_: object) -> None:
         raise StoreUnavailable("away")

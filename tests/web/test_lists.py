@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mainspring.operations import run_lists
+from mainspring.operations.runs import lists
 from tests.web.conftest import BEGIN
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten runs are a long history, and more than two of a kind are many."""
-    monkeypatch.setattr(run_lists, "WITHIN", 10)
-    monkeypatch.setattr(run_lists, "MOST", 3)
+    monkeypatch.setattr(lists, "WITHIN", 10)
+    monkeypatch.setattr(lists, "MOST", 3)
 
 
 async def more_runs(shop: Shop, count: int = 60) -> None:
@@ -83,8 +83,8 @@ async def test_one_page_looks_at_so_many_runs_and_says_that_there_may_be_more(sh
 async def test_a_workflow_with_few_runs_is_found_at_once_among_many(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, *, many: bool
 ) -> None:
-    monkeypatch.setattr(run_lists, "WITHIN", 10)
-    monkeypatch.setattr(run_lists, "MOST", 3 if many else 1_000)
+    monkeypatch.setattr(lists, "WITHIN", 10)
+    monkeypatch.setattr(lists, "MOST", 3 if many else 1_000)
     await more_runs(shop, 30)
     async with shop.asking() as asking:
         found = (await asking.get("/api/runs?workflow=checkout&limit=10")).json()

@@ -13,9 +13,9 @@ import pytest
 
 from mainspring.cli.serving import serving
 from mainspring.model.clock import to_micros
-from mainspring.operations import run_lists
 from mainspring.operations.connect import Operations
-from mainspring.operations.watch import Watch
+from mainspring.operations.overview import Watch
+from mainspring.operations.runs import lists
 from mainspring.web.site import make_dashboard
 from tests.web.conftest import form
 
@@ -27,8 +27,8 @@ HTML = {"accept": "text/html"}
 
 
 async def test_ids_that_begin_alike_are_found_however_old_they_are(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_lists, "WITHIN", 3)
-    monkeypatch.setattr(run_lists, "MOST", 2)  # there are more of them than are few
+    monkeypatch.setattr(lists, "WITHIN", 3)
+    monkeypatch.setattr(lists, "MOST", 2)  # there are more of them than are few
     for number in range(3):
         await shop.report.options(id=f"bulk-05-{number}")("x")
     for number in range(6):
@@ -48,7 +48,7 @@ class At:
 async def test_a_schedule_that_is_due_this_moment_comes_next(shop: Shop) -> None:
     (when,) = (await shop.app.schedules.describe("nightly")).upcoming[:1]
     clock: Any = At(to_micros(when))  # the scheduler has not acted on it yet
-    listed = Watch(shop.app.runtime.connection().store, clock).coming()
+    listed = Watch(shop.app._runtime.connection().store, clock).coming()
     assert [(each.schedule, each.when) for each in listed] == [("nightly", when)]
 
 
@@ -84,14 +84,16 @@ async def test_what_is_wrong_with_a_parameter_is_said_in_words(one_shop: Shop) -
     async with one_shop.asking() as asking:
         assert (await asking.get("/api/runs?limit=0")).json() == {"error": "limit: expected int >= 1"}
         nothing = await asking.post("/api/runs/cancel", json={"ids": []})
-        assert nothing.json() == {"error": "ids: expected array of length >= 1"}
+        assert nothing.json() == {
+            "error": "which runs? Give ids, or matching, the query of a page of runs, such as state=failed"
+        }
 
 
 async def test_no_wait_is_shorter_than_none(one_shop: Shop, sqlite_url: str) -> None:
     with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as file, file:
-        file.execute("UPDATE runs SET started = created - 4000 WHERE workflow = 'checkout'")
+        file.execute("UPDATE mainspring_runs SET started = created - 4000 WHERE workflow = 'checkout'")
     operations = Operations(
-        one_shop.app.runtime.connection().store, one_shop.app.runtime.clock, one_shop.app.runtime.ids
+        one_shop.app._runtime.connection().store, one_shop.app._runtime.clock, one_shop.app._runtime.ids
     )
     (figures,) = operations.runs.aggregate(("workflow",), None, {"workflow": "checkout"})
     assert figures.longest_wait == 0

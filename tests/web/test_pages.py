@@ -93,7 +93,7 @@ async def test_a_run_is_shown_step_by_step_with_what_it_said_and_where_it_comes_
 async def test_what_a_run_logged_is_shown_with_it(shop: Shop) -> None:
     line = {"run": "order-2", "at": 1, "level": "WARNING", "logger": "shop", "message": f"asked again: {EVIL}"}
     line |= {"step": "charge", "position": "0", "attempt": 2, "worker": "w"}
-    shop.app.runtime.connection().store.management.keep_logs([line], 1)
+    shop.app._runtime.connection().store.management.keep_logs([line], 1)
     async with shop.asking() as asking:
         (found,) = (await asking.get("/api/runs/order-2")).json()["logs"]
         page = (await asking.get("/runs/order-2")).text

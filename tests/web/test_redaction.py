@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 CANARY = "canary-7c1e"
 HTML = {"accept": "text/html"}
 QUERIES = {
+    "/runs/count": "?verb=retry&matching=state%3Dfailed",
     "/schedules/preview": '?spec={"cron":["0 9 * * *"]}&id=nightly',
     "/schedules/backfill-preview": "?id=nightly&start=2026-01-01T00:00:00Z&end=2026-01-02T00:00:00Z",
     "/functions": "?state=failed&state=pending&state=success",
@@ -77,7 +78,7 @@ class Secretive(Shop):
         await app.schedules.pause("paused", CANARY)
         line = {"run": "good", "at": 1, "level": "INFO", "logger": "shop", "message": CANARY, "step": CANARY}
         line |= {"position": None, "attempt": None, "worker": "w"}
-        app.runtime.connection().store.management.keep_logs([line], 1)
+        app._runtime.connection().store.management.keep_logs([line], 1)
         await self.world.advance("2d")
 
 

@@ -8,7 +8,7 @@ import httpx
 
 from mainspring import App, Client
 from mainspring.web import dashboard, live
-from mainspring.web.desk import Desk
+from mainspring.web.bridge import Desk
 from mainspring.web.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ async def test_an_open_page_follows_a_file_that_is_removed_put_back_and_replaced
         desk = Desk(client, Redactor(None))
 
         async def look() -> object:
-            return await desk.ask(lambda scene: scene.operations.runs.glance().runs)
+            return await desk.ask(lambda scene: scene.operations.runs.summaries().runs)
 
         pages: Any = dashboard(client)
         transport = httpx.ASGITransport(pages, client=("127.0.0.1", 1))

@@ -17,8 +17,14 @@ OPEN = {"/healthz", "/readyz", "/login"}
 """What anybody may ask: it says nothing of anybody's runs."""
 ALONE = {"/metrics", "/live", "/logout", "/api/openapi.json", *OPEN}
 """What is no page and no action."""
-PLACES = {"/runs/{id:path}": "order-2", "/schedules/{id:path}": "nightly", "/queues/{name:path}": "mail"}
+PLACES = {
+    "/workflows/{name:path}": "checkout",
+    "/runs/{id:path}": "order-2",
+    "/schedules/{id:path}": "nightly",
+    "/queues/{name:path}": "mail",
+}
 QUERIES = {
+    "/runs/count": "?verb=retry&matching=state%3Dfailed",
     "/schedules/preview": '?spec={"cron":["0 9 * * *"]}',
     "/schedules/backfill-preview": "?id=nightly&start=2026-01-01T00:00:00Z&end=2026-01-02T00:00:00Z",
 }

@@ -74,7 +74,7 @@ async def test_a_cookie_and_the_database_tell_nothing_of_the_token(shop: Shop) -
         first = asking.cookies["mainspring_session"]
         await sign_in(asking, ADA)
         assert asking.cookies["mainspring_session"] != first
-        kept = str(shop.app.runtime.connection().store.watching.sessions())
+        kept = str(shop.app._runtime.connection().store.watching.sessions())
     assert "token" in kept  # the user's name
     assert first not in kept
     assert ADA not in kept
@@ -214,7 +214,7 @@ async def test_input_that_nothing_can_be_made_of_is_refused_and_no_fault_of_the_
             await asking.post("/api/runs/cancel", content=DEEP, headers=as_json),
             await asking.post("/api/runs/complete", json={"ids": ["order-4"], "result": DEEP[:90_000]}),
             await asking.post("/api/runs/reschedule", json={"ids": ["mail-1"], "priority": 10**30}),
-            await asking.post("/api/schedules/edit", json={"id": "nightly", "spec": DEEP[:90_000]}),
+            await asking.post("/api/schedules/update", json={"id": "nightly", "spec": DEEP[:90_000]}),
             await asking.post("/runs/cancel", content=b"ids=\xff", headers=typed),
             await asking.post("/runs/cancel", content=b"csrf=" + b"x" * 1_100_000, headers=typed),
             await asking.post("/login", content=b"token=" + b"x" * 1_100_000, headers=typed),

@@ -88,16 +88,16 @@ async def test_ten_tabs_have_one_stream_and_those_that_are_hidden_none(
 
             await one_shop.report.options(id="news")("x")
             for tab in tabs:
-                await tab.wait_for_selector("text=news")
+                await tab.wait_for_selector(".new-rows")
 
             for tab in tabs[1:]:
                 await tab.evaluate(HIDE + TELL)
             await pages.until(lambda streams: streams == [["/runs?limit=50"]])
             await one_shop.report.options(id="newer")("x")
-            await tabs[0].wait_for_selector("text=newer")
+            await tabs[0].wait_for_selector("text=2 new")
             assert "newer" not in await tabs[1].content()
             await tabs[1].evaluate("delete document.hidden;" + TELL)
-            await tabs[1].wait_for_selector("text=newer")
+            await tabs[1].wait_for_selector("text=2 new")
 
             await tabs[0].close()
             await tabs[1].evaluate(HIDE + TELL)

@@ -6,20 +6,21 @@ import asyncio
 import contextlib
 import importlib
 import os
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from mainspring.app.crontab import Crontab
-from mainspring.app.declared import Declaration
-from mainspring.app.dual import dual, refuse_blocking_on_loop
-from mainspring.app.forks import survive_forks
-from mainspring.app.functions import as_call
-from mainspring.app.portal import Portal
+from mainspring.app.caller.colours import refuse_blocking_on_loop
+from mainspring.app.client_api import ClientApi
+from mainspring.app.declarations.crontab import Crontab
+from mainspring.app.declarations.schedules import Declaration
+from mainspring.app.fork_safety import survive_forks
+from mainspring.app.functions.functions import as_call
+from mainspring.app.functions.scope import Blueprint, Scope
+from mainspring.app.nouns.schedules import AppSchedules
 from mainspring.app.runtime import Runtime
-from mainspring.app.schedules import AppSchedules
-from mainspring.app.scope import Scope
 from mainspring.app.settings import Settings
-from mainspring.app.talk import Talk
-from mainspring.app.verbs import Voice
+from mainspring.app.sync.dual import dual
+from mainspring.app.sync.portal import Portal
+from mainspring.app.waiting.handle import Handle
 from mainspring.errors import InvalidInput, NotStarted
 from mainspring.store.open import shown
 
@@ -27,11 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from mainspring.app.declarations.declared import DeclaredQueue, QueueArguments
     from mainspring.app.events import RunEvent
-    from mainspring.app.functions import Call
-    from mainspring.app.handle import Handle
-    from mainspring.app.queues import DeclaredQueue, QueueArguments
-    from mainspring.app.scope import Blueprint
+    from mainspring.app.functions.functions import Call
     from mainspring.app.worker import Worker
     from mainspring.engine.registry import Function
     from mainspring.model.clock import Clock
@@ -45,19 +44,29 @@ R = TypeVar("R")
 DEFAULT_URL = "sqlite:///mainspring.db"
 
 
-class App(Voice, Scope):
+def url_of(given: str | None) -> str:
+    """The database that is given, else the one that the environment names, else a file in this folder."""
+    if given is None:
+        return os.environ.get("MAINSPRING_URL") or DEFAULT_URL
+    if not isinstance(given, str) or not given.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"the database is a URL such as {DEFAULT_URL} or postgresql://host/name, not {given!r}")
+    return given
+
+
+class App(ClientApi, Scope):
     """Holds workflows and steps, and executes them while it is entered: `async with app:` or `with app:`.
 
     `url` is the database (default: `$MAINSPRING_URL`, else `sqlite:///mainspring.db`); it is connected to when first used.
+    A function that returns the URL is called at that moment.
     `version` names the version of the code (default: a hash of the workflows' sources). `imports` lists modules that register
     functions and must be imported before a worker starts.
     """
 
-    _spelled: ClassVar[str] = "app"
+    _spelled = "app"
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Callable[[], str] | None = None,
         *,
         name: str = "app",
         version: str | None = None,
@@ -69,24 +78,24 @@ class App(Voice, Scope):
         self.name = name
         self.imports = tuple(imports)
         self._version = version
-        self._runtime = Runtime(url or os.environ.get("MAINSPRING_URL") or DEFAULT_URL, settings or Settings(), clock)
+        self._own_runtime = Runtime(url if callable(url) else url_of(url), settings or Settings(), clock)
         self._runtime.name = name
-        self.schedules = AppSchedules(self._runtime)
+        self.schedules = AppSchedules(self)
         """The schedules in the app's database."""
         self._worker: Worker | None = None
         self._portal: Portal | None = None
         self._exits: contextlib.AsyncExitStack | None = None
         survive_forks(self)
 
-    def leave_to_parent(self) -> list[object]:
+    def _leave_to_parent(self) -> list[object]:
         """In a forked process: this app is not entered here, and has not connected yet."""
         left: list[object] = [self._worker, self._portal, self._exits, self._runtime.leave_to_parent()]
         self._worker = self._portal = self._exits = None
         return left
 
     @property
-    def runtime(self) -> Runtime:
-        return self._runtime
+    def _runtime(self) -> Runtime:
+        return self._own_runtime
 
     @property
     def url(self) -> str:
@@ -104,13 +113,6 @@ class App(Voice, Scope):
 
     def __repr__(self) -> str:
         return f"<app {self.name}>"
-
-    @property
-    def _talk(self) -> Talk:
-        return Talk(self._runtime)
-
-    def _block(self, work: Coroutine[Any, Any, T], label: str) -> T:
-        return self._runtime.block(work, label)
 
     def _add(self, function: Function) -> None:
         self._runtime.registry.add(function)
@@ -173,22 +175,21 @@ class App(Voice, Scope):
 
     def include(self, blueprint: Blueprint) -> None:
         """Make the functions of a blueprint part of this app."""
-        blueprint.join(self)
+        if not isinstance(blueprint, Blueprint):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"app.include takes a Blueprint, not {blueprint!r}")
+        blueprint._join(self)  # noqa: SLF001  (its other half)
 
     def instance(self, name: str, obj: T) -> T:
         """Name an object whose methods are workflows, so that they can be continued after a restart.
 
         Runs of its methods are executed by workers that have an object of that name, and wait for one where there is none.
         """
-        there = self._runtime.calls.instances.get(name, obj)
-        if there is not obj:
-            raise InvalidInput(f"the instance name {name!r} is taken by {there!r}")
-        self._runtime.calls.instances[name] = obj
+        self._runtime.instances.add(name, obj)
         if self._worker is not None:
             self._worker.named_instance()
         return obj
 
-    def import_all(self) -> None:
+    def _import_all(self) -> None:
         """Import the modules named in `imports`, which register the rest of the functions."""
         for module in self.imports:
             importlib.import_module(module)
@@ -197,7 +198,7 @@ class App(Voice, Scope):
     async def __aenter__(self) -> Self:
         if self._exits is not None:
             raise NotStarted("this app is entered already; one `async with app:` per process is enough")
-        self.import_all()
+        self._import_all()
         self._runtime.version = self.version
         self._exits = contextlib.AsyncExitStack()
         try:
@@ -229,7 +230,7 @@ class App(Voice, Scope):
     async def __aexit__(self, *exc: object) -> None:
         await self._leave()
 
-    async def vanish(self) -> None:
+    async def _vanish(self) -> None:
         """Stop as a process that is killed does: nothing is handed back. For tests of what happens then."""
         worker, self._worker, self._exits = self._worker, None, None
         if worker is not None:
@@ -281,5 +282,8 @@ class App(Voice, Scope):
 
     # -- runs ----------------------------------------------------------------------------------------------------------
     def handle(self, run_id: str) -> Handle[Any]:
-        """A handle for a run by its id. Whether there is one is found out when something is asked of it."""
-        return self._runtime.handle(run_id)
+        """A handle for a run by its id. Whether there is one is found out when something is asked of it.
+
+        Its result is decoded as the run's own function says, if this app has it; `checkout.handle(run_id)` also has its type.
+        """
+        return Handle(self._runtime, run_id, None)

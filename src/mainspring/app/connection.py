@@ -1,13 +1,15 @@
-"""A live connection to the database: the store, its committer, and those in this process who wait for runs to end."""
+"""A live connection to the database: the store, its committer, and what this process waits for there."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
 from typing import TYPE_CHECKING
 
-from mainspring.app.ears import Ears
+from mainspring.app.waiting.endings import Awaited, EndingLookups
+from mainspring.app.waiting.subscriptions import Subscriptions
 from mainspring.errors import SchemaError, StoreError
 from mainspring.model.clock import SystemClock
 from mainspring.operations.connect import follow_database
@@ -15,9 +17,11 @@ from mainspring.operations.connect import follow_database
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainspring.app.backstage import Backstage
+    from mainspring.app.factory import Backstage
+    from mainspring.app.functions.options import Duration
     from mainspring.app.settings import Settings
     from mainspring.model.clock import Clock
+    from mainspring.model.runs import Ending
     from mainspring.store.protocol import Signal
 
 
@@ -83,24 +87,42 @@ class Connection:
         )
         self.committer = backstage.committer(self.store, clock)
         self.endings = backstage.endings(self.store, settings)
-        self.ears = Ears(settings.poll)
-        self._hearers: list[Callable[[Signal], None]] = []
-        self.store.listen(self._hear)
+        self._lookups = EndingLookups(self._look_up, clock)
+        self.subscriptions = Subscriptions(settings.poll)
+        self._listeners: list[Callable[[Signal], None]] = []
+        self.store.listen(self.notify)
 
-    def on_signal(self, hear: Callable[[Signal], None]) -> None:
-        """Also tell `hear` of what commits may have changed, on whatever thread learns of it."""
-        self._hearers.append(hear)
+    def on_signal(self, notify: Callable[[Signal], None]) -> None:
+        """Also call `notify` with what commits may have changed, on whatever thread learns of it."""
+        self._listeners.append(notify)
 
-    def off_signal(self, hear: Callable[[Signal], None]) -> None:
-        if hear in self._hearers:
-            self._hearers.remove(hear)
+    def off_signal(self, notify: Callable[[Signal], None]) -> None:
+        if notify in self._listeners:
+            self._listeners.remove(notify)
 
-    def _hear(self, signal: Signal) -> None:
-        for hear in list(self._hearers):
-            hear(signal)
+    def notify(self, signal: Signal) -> None:
+        """Tell what waits in this process what a commit may have changed, on whatever thread."""
+        for notify in list(self._listeners):
+            notify(signal)
         if signal.ended is None or signal.ended:
             self.endings.look(signal.ended)
-        self.ears.hear(signal)
+        self.subscriptions.notify(signal)
+
+    async def ending(self, run_id: str, timeout: Duration | None, *, look_first: bool = True) -> Ending | None:
+        """Wait for a run to end: how it did, or None if there is no such run. `look_first`: it may have ended before."""
+        with Awaited(self.endings, self.clock, run_id, timeout) as ended:
+            if look_first:
+                found = await self._lookups.at(run_id)
+                if run_id not in found or found[run_id] is not None:
+                    return found.get(run_id)
+            return await ended
+
+    async def _look_up(self, ids: set[str]) -> dict[str, Ending | None]:
+        self.clock.busy()
+        try:
+            return await asyncio.to_thread(self.store.endings, ids)
+        finally:
+            self.clock.idle()
 
     def close(self) -> None:
         if self._keeper is not None:

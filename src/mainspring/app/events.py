@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from mainspring.model.records import Run, Step
-    from mainspring.store.telling import Untold
+    from mainspring.model.runs import Run, Step
+    from mainspring.store.verbs.unnotified import UnreportedEnd
 
 log = logging.getLogger("mainspring.app")
 
@@ -69,7 +69,7 @@ class Listeners:
     def __bool__(self) -> bool:
         return bool(self._all)
 
-    def tell(self, name: str, run: Run | Untold, reason: str | None, at: int) -> None:
+    def tell(self, name: str, run: Run | UnreportedEnd, reason: str | None, at: int) -> None:
         """Tell those who want to know, on the loop: nobody waits for them."""
         if not self._all:
             return

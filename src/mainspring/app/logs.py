@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from mainspring.engine.context import Line, StepScope, TransactionScope, current
+from mainspring.engine.replay.context import place as place_here
 from mainspring.errors import StoreError
 
 if TYPE_CHECKING:
@@ -30,20 +30,24 @@ def carry_runs() -> None:
 
     def factory(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = previous(*args, **kwargs)
-        place = _place()
-        record.mainspring_run = place.execution.id if place is not None else None
-        record.mainspring_workflow = place.execution.function.name if place is not None else None
-        record.mainspring_step = place.name if isinstance(place, StepScope) else None
-        record.mainspring_attempt = place.attempt if isinstance(place, StepScope) else None
+        for name, value in fields().items():
+            setattr(record, f"mainspring_{name}", value)
         return record
 
     setattr(factory, _MARK, True)
     logging.setLogRecordFactory(factory)
 
 
-def _place() -> Line | StepScope | None:
-    where = current.get()
-    return where.step if isinstance(where, TransactionScope) else where
+def fields() -> dict[str, str | int | None]:
+    """Where in a run the code that logs stands: run, workflow, and inside a step its name and attempt. None where it does not."""
+    place = place_here()
+    step = place.step_name if place is not None else None
+    return {
+        "run": place.execution.id if place is not None else None,
+        "workflow": place.execution.function.name if place is not None else None,
+        "step": step,
+        "attempt": place.attempt if place is not None and step is not None else None,
+    }
 
 
 class Keeper(logging.Handler):
@@ -58,7 +62,7 @@ class Keeper(logging.Handler):
         self.setFormatter(logging.Formatter("%(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        place = _place()
+        place = place_here()
         if place is None or record.name.startswith(_OURS):
             return
         self._lines.append(
@@ -68,9 +72,9 @@ class Keeper(logging.Handler):
                 "level": record.levelname,
                 "logger": record.name,
                 "message": self.format(record)[:_LONGEST].replace("\0", ""),
-                "step": place.name if isinstance(place, StepScope) else None,
-                "position": place.position if isinstance(place, StepScope) else place.last_position(),
-                "attempt": place.attempt if isinstance(place, StepScope) else None,
+                "step": place.step_name,
+                "position": place.last_position(),
+                "attempt": place.attempt if place.step_name is not None else None,
                 "worker": self._worker,
             }
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
+import functools
 import os
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,9 @@ from mainspring.errors import InvalidInput, InvalidSettings
 from mainspring.recurrence.durations import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from mainspring.app.functions.options import Duration
 
 _UNSET: Any = object()
 _PREFIX = "MAINSPRING_"
@@ -22,7 +26,7 @@ def _setting(default: Any, kind: str, help_text: str, low: float | None = None, 
     return field(default=_UNSET, metadata=metadata)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """How an app behaves. Every field can also be set in the environment: `MAINSPRING_LEASE=2` for `lease`.
 
@@ -89,6 +93,35 @@ class Settings:
         choices=("fingerprint", "compatible"),
     )
 
+    if TYPE_CHECKING:  # what is given may be a duration in any form; what is kept is seconds
+
+        def __init__(
+            self,
+            *,
+            lease: Duration = ...,
+            concurrency: int = ...,
+            threads: int = ...,
+            resident: int = ...,
+            park_after: Duration = ...,
+            max_recoveries: int | None = ...,
+            value_bytes: int = ...,
+            unknown_after: Duration = ...,
+            schedule_functions: int = ...,
+            schedule_bytes: int = ...,
+            retention: Duration | None = ...,
+            function_retention: Duration | None = ...,
+            tick_retention: Duration | None = ...,
+            poll: Duration = ...,
+            grace: Duration = ...,
+            synchronous: str = ...,
+            schema: str = ...,
+            keep_logs: str = ...,
+            migrate: bool = ...,
+            work: bool = ...,
+            queues: Iterable[str] | None = ...,
+            continue_on: str = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         faults: list[str] = []
         for one in fields(self):
@@ -104,6 +137,28 @@ class Settings:
                 faults.append(f"{source}: {error}")
         if faults:
             raise InvalidSettings("; ".join(faults))
+
+
+def _refuse_unknown(init: Any) -> Any:
+    """Say which setting is meant by a name that is none."""
+    known = [one.name for one in fields(Settings)]
+
+    @functools.wraps(init)
+    def checked(self: Settings, *args: Any, **given: Any) -> None:
+        if args:
+            raise InvalidSettings(f"settings are given by name, such as Settings(lease=5), not {args[0]!r}")
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+                raise InvalidSettings(f"there is no setting {name!r}; {hint}")
+        init(self, **given)
+
+    return checked
+
+
+if not TYPE_CHECKING:
+    Settings.__init__ = _refuse_unknown(Settings.__init__)
 
 
 def _read(given: Any, rule: Mapping[str, Any]) -> Any:

@@ -13,27 +13,29 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from mainspring.app.crontab import WorkerCrontab
+from mainspring.app.declarations.worker_declarations import WorkerCrontab, WorkerDeclarations
 from mainspring.app.logs import Keeper, carry_runs
-from mainspring.app.worker_declarations import WorkerDeclarations
-from mainspring.engine import branches, process_time
 from mainspring.engine.engine import Engine
+from mainspring.engine.replay import asyncio_sleep_warning, branches
 from mainspring.errors import StoreError
 from mainspring.model.clock import SECOND
-from mainspring.model.records import Worker as WorkerRecord
+from mainspring.model.runs import Worker as WorkerRecord
+from mainspring.operations.queues import Queues
+from mainspring.operations.runs.start import described
+from mainspring.operations.versions import Versions
 from mainspring.services import processes
-from mainspring.services.attendant import Attendant
+from mainspring.services.activity import Tally
 from mainspring.services.claimer import Claimer
+from mainspring.services.inbox import Attendant
+from mainspring.services.notifier import Teller
 from mainspring.services.pruner import Pruner
 from mainspring.services.scheduler import Scheduler
 from mainspring.services.sweeper import Sweeper
-from mainspring.services.tally import Tally
-from mainspring.services.teller import Teller
 
 if TYPE_CHECKING:
     from mainspring.app.connection import Connection
     from mainspring.app.runtime import Runtime
-    from mainspring.model.records import Ending
+    from mainspring.model.runs import Ending
     from mainspring.store.protocol import Signal
 
 log = logging.getLogger("mainspring.app")
@@ -42,6 +44,7 @@ _PAUSE = 1.0
 _LOOK = 0.01
 """Seconds between two looks at whether all work is done, for whoever waits for that."""
 _REVIEW = 60.0
+_WARN = 600.0
 _DYING = 10.0
 """More than it takes until runs that hold on to something are cancelled."""
 
@@ -70,6 +73,9 @@ class Worker:
         self._state = WorkerState.JOINING
         self.paused = False
         self._review_at = runtime.clock.monotonic() + _REVIEW
+        self._warn_at = 0.0
+        self._warned: set[str] = set()
+        """What the log has said of runs that nothing serves."""
         self.tally = Tally(runtime.clock)
         self._crontab = WorkerCrontab(runtime, connection.store)
         self._declarations = WorkerDeclarations(runtime, connection.store, self._crontab)
@@ -79,9 +85,9 @@ class Worker:
     async def start(self) -> None:
         branches.install(self._loop)
         carry_runs()
-        process_time.install(self._loop)
-        self._connection.on_signal(self._hear)
-        self._connection.endings.told_here = lambda run_id: run_id in self.engine.executions
+        asyncio_sleep_warning.install(self._loop)
+        self._connection.on_signal(self._notify)
+        self._connection.endings.resolved_here = lambda run_id: run_id in self.engine.executions
         await self._begin()
         self._joined()
 
@@ -98,8 +104,8 @@ class Worker:
             settings=settings,
             worker_id=record.id,
             version=runtime.version,
-            receiver=runtime.calls.receiver,
-            methods=runtime.calls.methods,
+            receiver=runtime.instances.receiver,
+            methods=runtime.instances.methods,
             on_end=self._ended,
             on_room=self._room,
             on_poke=self._poke,
@@ -157,6 +163,7 @@ class Worker:
         if runtime.settings.keep_logs != "off":
             self._keeper = Keeper(runtime.settings.keep_logs, self.engine.worker_id, clock)
             self._keeper.begin()
+        await self.engine.in_thread(store.watching.keep_functions, described(runtime.registry))
         services = (self._claimer, self._attendant, self._scheduler, self._pruner, self._sweeper, self._teller)
         self._tasks = [self._loop.create_task(service.run()) for service in services]
 
@@ -175,7 +182,7 @@ class Worker:
             beat=0,
             seen=now,
             crontab=self._crontab.listing(),
-            instances=json.dumps(runtime.calls.methods()),
+            instances=json.dumps(runtime.instances.methods()),
         )
 
     def pause(self, *, paused: bool) -> None:
@@ -218,7 +225,7 @@ class Worker:
         if self._rejoining is not None:
             self._rejoining.cancel()
             await asyncio.gather(self._rejoining, return_exceptions=True)
-        self._connection.off_signal(self._hear)
+        self._connection.off_signal(self._notify)
 
     async def vanish(self) -> None:
         """Release everything without telling the database, as a process that dies does. For tests."""
@@ -248,7 +255,7 @@ class Worker:
 
     # -- what happens --------------------------------------------------------------------------------------------------
     def _ended(self, ending: Ending) -> None:
-        self._connection.endings.settle(ending.id, ending)
+        self._connection.endings.resolve(ending.id, ending)
         self._pruner.ended()
 
     def _room(self) -> None:
@@ -257,7 +264,7 @@ class Worker:
     def _poke(self) -> None:
         self._attendant.kick()
 
-    def _hear(self, signal: Signal) -> None:
+    def _notify(self, signal: Signal) -> None:
         if signal.said:
             self._call_soon(self.engine.waits.heard, signal.said)
         if signal.lost:
@@ -306,7 +313,7 @@ class Worker:
 
     def _list_instances(self) -> None:
         """Instances that were named since the worker entered the fleet are made known to the others."""
-        there = json.dumps(self._runtime.calls.methods())
+        there = json.dumps(self._runtime.instances.methods())
         if there != self._me.instances:
             self._connection.store.list_instances(self._me.id, there)
             self._me = replace(self._me, instances=there)
@@ -327,6 +334,27 @@ class Worker:
             log.warning(
                 "%d runs wait for a function that no worker knows, %d have failed for it", found.marked, found.failed
             )
+
+        self._warn_of_runs_that_nothing_serves()
+
+    def _warn_of_runs_that_nothing_serves(self) -> None:
+        """Runs may name a queue that does not exist, or a version that was never there: they wait, and nothing else says why."""
+        store, clock = self._connection.store, self._runtime.clock
+        if clock.monotonic() < self._warn_at:
+            return
+        self._warn_at = clock.monotonic() + _WARN
+        found = {
+            f"queue {queue.name!r}, which does not exist: declare it with app.queue(…), or create it with app.queues.set(…)"
+            for queue in Queues(store, clock).list()
+            if not queue.exists and queue.ready
+        } | {
+            f"version {version.version!r}, which no worker has: start one of that version, or use app.runs.fork(…, version=…)"
+            for version in Versions(store, clock).list()
+            if version.first_seen is None and not version.workers and version.live
+        }
+        for what in sorted(found - self._warned):
+            log.warning("runs wait for %s", what)
+        self._warned = found
 
     def _lost(self) -> None:
         """Another worker has declared this one dead. One that stops anyway has nothing left to hand back."""

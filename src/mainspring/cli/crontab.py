@@ -17,7 +17,7 @@ from mainspring.model.clock import SystemClock, to_datetime
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from mainspring.recurrence.crontab_items import ParsedCronItem
+    from mainspring.recurrence.cron.crontab_items import ParsedCronItem
 
 
 @click.group(cls=Group)

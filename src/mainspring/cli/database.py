@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import click
 
+from mainspring.app.client_api import runtime_of
 from mainspring.app.settings import Settings
+from mainspring.cli.audit import carry_out, reason_option
 from mainspring.cli.commands import FAILED, Group, note, url_option
 from mainspring.cli.target import load_app
 from mainspring.cli.terminal import echo
-from mainspring.cli.written import carry_out, reason_option
 from mainspring.operations import database
 from mainspring.operations.connect import connect, shown
 from mainspring.operations.retention import chosen, keep_of
+from mainspring.store.migrations import EDITED
 
 
 @click.group(cls=Group)
@@ -96,7 +98,7 @@ def prune(
     if app is None:
         keep = keep_of(Settings().retention, Settings().function_retention, {})
     else:
-        keep, url = app.runtime.keep, app.url
+        keep, url = runtime_of(app).keep, app.url
     keep = chosen(keep, runs=older_than, functions=functions_older_than, names=names)
     with connect(url, Settings()) as operations:
         found = operations.pruning.expired(keep)
@@ -120,8 +122,8 @@ def prune(
                 **said,
             )
             note(f"forgot {forgotten} runs at {shown(url)}")
-            if app is not None and app.runtime.places:
-                note(f"cleared away {operations.pruning.sweep(app.runtime.places)} outcomes in other databases")
+            if app is not None and runtime_of(app).places:
+                note(f"cleared away {operations.pruning.sweep(runtime_of(app).places)} outcomes in other databases")
 
 
 @db.command
@@ -138,9 +140,12 @@ def check(ctx: click.Context, url: str) -> None:
         note(
             f"newer than this version of mainspring, which does not know {', '.join(report.unknown)}: install a newer one"
         )
+    elif report.edited:
+        for name, checksum in report.edited.items():
+            note(f"the migration {name} is not the one that made the tables: {EDITED.format(checksum=checksum)}")
     elif report.pending:
         note(f"behind by {', '.join(report.pending)}: run `mainspring db migrate --url {shown(url)}`")
-    if report.unknown or report.pending:
+    if report.unknown or report.edited or report.pending:
         ctx.exit(FAILED)
     with connect(url, Settings()) as operations:
         found = operations.inspect(thorough=True)

@@ -15,9 +15,10 @@ from urllib.parse import urlsplit
 import click
 
 from mainspring.app.client import Client
+from mainspring.app.client_api import runtime_of
 from mainspring.app.settings import Settings
+from mainspring.cli.app_probe import Found, look
 from mainspring.cli.commands import Command, Failure, note
-from mainspring.cli.looking import Found, look
 from mainspring.cli.ui import require_web, served, serving_options
 from mainspring.cli.worker import Stop
 from mainspring.errors import InvalidInput
@@ -54,7 +55,7 @@ def dev(target: str, url: str | None, host: str, port: int, token: str | None, *
     where = url or found.url
     missing_file(where)  # a database in memory cannot be shared with the worker
     client = Client(where, settings=replace(Settings(), migrate=True))
-    client.runtime.name = found.name
+    runtime_of(client).name = found.name
     try:
         asyncio.run(Developing(target, where, client, found).serve(host, port, token, read_only=read_only))
     finally:
@@ -75,7 +76,7 @@ class Developing:
     async def serve(self, host: str, port: int, token: str | None, *, read_only: bool) -> None:
         from mainspring.web.site import make_dashboard  # noqa: PLC0415  (needs an extra)
 
-        await self._client.runtime.connected()
+        await runtime_of(self._client).connected()
         self._pages = make_dashboard(self._client, auth=token, read_only=read_only)
         stop = Stop()
         stop.before_end = self._end_worker

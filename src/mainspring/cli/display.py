@@ -48,7 +48,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     words = max(cell_len(word) for row in lines for word in (row[-1].split() or [""]))
     beside = len(head) if width is None else _fitting(widths, max(words, _ROOM_FOR_WORDS), width)
     for number, row in enumerate(lines):
-        style: Callable[[str], str] = _head if number == 0 else _coloured
+        style: Callable[[str], str] = _head if number == 0 else coloured
         for line in _laid_out(row, widths, beside, width, style):
             echo(line.rstrip())
 
@@ -96,7 +96,7 @@ def _head(text: str) -> str:
     return click.style(text, dim=True) if text else text
 
 
-def _coloured(text: str) -> str:
+def coloured(text: str) -> str:
     return click.style(text, fg=COLOURS[text]) if text in COLOURS else text
 
 
@@ -112,6 +112,12 @@ def cell_len(text: str) -> int:
 def as_json(value: Any) -> None:
     """Print a value as JSON; times are RFC 3339."""
     click.echo(safe_json(json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False)))
+
+
+def as_jsonl(values: Iterable[Any]) -> None:
+    """Print values as JSON, one to a line."""
+    for value in values:
+        click.echo(safe_json(json.dumps(msgspec.to_builtins(value), ensure_ascii=False)))
 
 
 def plural(count: int, noun: str) -> str:

@@ -5,22 +5,10 @@ from __future__ import annotations
 import click
 
 import mainspring
-from mainspring.cli import (
-    crontab,
-    database,
-    dev,
-    doctor,
-    queues,
-    replay,
-    run,
-    runs,
-    schedules,
-    ui,
-    versions,
-    worker,
-    workers,
-)
+from mainspring.cli import crontab, database, dev, doctor, messages, queues, replay, run, ui, versions, worker, workers
 from mainspring.cli.commands import Group, colour_wanted
+from mainspring.cli.runs.listing import runs
+from mainspring.cli.schedules.listing import schedules
 
 _HELP = """Durable workflows and the schedules that start them.
 
@@ -57,10 +45,12 @@ def main(ctx: click.Context, *, verbose: bool) -> None:
 
 main.add_command(worker.worker)
 main.add_command(run.run)
-main.add_command(runs.runs)
+main.add_command(runs)
+main.add_command(messages.send)
+main.add_command(messages.answer)
 main.add_command(queues.queues)
 main.add_command(crontab.crontab)
-main.add_command(schedules.schedules)
+main.add_command(schedules)
 main.add_command(versions.versions)
 main.add_command(workers.workers)
 main.add_command(replay.replay)

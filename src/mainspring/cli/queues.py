@@ -8,17 +8,16 @@ import click
 
 from mainspring.app.settings import Settings
 from mainspring.cli import display
+from mainspring.cli.audit import perform, reason_option
 from mainspring.cli.commands import Group, note, output_option, url_option
 from mainspring.cli.terminal import data
-from mainspring.cli.written import carry_out, reason_option
-from mainspring.errors import NotFound
 from mainspring.operations.connect import connect
-from mainspring.operations.queues import Rate
+from mainspring.operations.queues import QUEUE_ACTIONS, Rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainspring.operations.queues import QueueInfo, QueueLimits
+    from mainspring.operations.queues import QueueInfo, QueueLimits, Queues
 
 F = TypeVar("F", bound="Callable[..., Any]")
 _NO_LIMIT = "none"
@@ -31,7 +30,7 @@ def queues() -> None:
 
 @queues.command(name="list")
 @url_option
-@output_option("table", "json", "ids")
+@output_option("table", "json", "jsonl", "ids")
 def list_(url: str, output: str) -> None:
     """List queues, with how many of their runs wait, are due later and are under way.
 
@@ -41,6 +40,8 @@ def list_(url: str, output: str) -> None:
         found = operations.queues.list()
     if output == "json":
         display.as_json(found)
+    elif output == "jsonl":
+        display.as_jsonl(found)
     elif output == "ids":
         for queue in found:
             data(queue.name)
@@ -128,10 +129,10 @@ def set_(name: str, partition: str | None, url: str, reason: str | None, **limit
     with connect(url, Settings()) as operations:
         named = {key: value for key, value in limits.items() if value is not _KEEP}
         said = {key: "none" if value is None else value for key, value in named.items()}
-        queue = carry_out(
+        queue, _ = perform(
             operations,
-            "queues.set",
-            [name],
+            QUEUE_ACTIONS["set"],
+            name,
             lambda: operations.queues.set(name, partition, named),
             reason=reason,
             partition=partition,
@@ -140,46 +141,23 @@ def set_(name: str, partition: str | None, url: str, reason: str | None, **limit
     display.table(("QUEUE", "STATE", "READY", "LATER", "UNDER WAY", "LIMITS"), [_row(queue)])
 
 
-@queues.command
-@click.argument("name")
-@url_option
-@reason_option
-def pause(name: str, url: str, reason: str | None) -> None:
-    """Begin none of its runs until it is resumed. Those that have begun go on."""
-    with connect(url, Settings()) as operations:
-        carry_out(operations, "queues.pause", [name], lambda: operations.queues.pause(name), reason=reason)
-    note(f"queue {name} is paused")
+def _command(verb: str, act: Callable[[Queues, str], object]) -> click.Command:
+    """The command for a verb that takes the name of a queue and nothing else."""
+
+    def invoke(name: str, url: str, reason: str | None) -> None:
+        with connect(url, Settings()) as operations:
+            _, answer = perform(
+                operations, QUEUE_ACTIONS[verb], name, lambda: act(operations.queues, name), reason=reason
+            )
+        note(answer.message)
+
+    made = click.argument("name")(url_option(reason_option(invoke)))
+    return queues.command(verb, help=QUEUE_ACTIONS[verb].summary)(made)
 
 
-@queues.command
-@click.argument("name")
-@url_option
-@reason_option
-def resume(name: str, url: str, reason: str | None) -> None:
-    """Begin its runs again."""
-    with connect(url, Settings()) as operations:
-        carry_out(operations, "queues.resume", [name], lambda: operations.queues.resume(name), reason=reason)
-    note(f"queue {name} goes on")
-
-
-@queues.command
-@click.argument("name")
-@url_option
-@reason_option
-def delete(name: str, url: str, reason: str | None) -> None:
-    """Forget a queue. Its runs that have not begun wait until there is one of that name again."""
-    with connect(url, Settings()) as operations:
-        done = carry_out(
-            operations,
-            "queues.delete",
-            [name],
-            lambda: operations.queues.delete(name),
-            lambda gone: gone,
-            reason=reason,
-        )
-    if not done:
-        raise NotFound(f"there is no queue {name!r}")
-    note(f"queue {name} is deleted")
+_command("pause", lambda verbs, name: verbs.pause(name))
+_command("resume", lambda verbs, name: verbs.resume(name))
+_command("delete", lambda verbs, name: verbs.delete(name))
 
 
 def _row(queue: QueueInfo) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from mainspring.cli.commands import FAILED, Command, note, output_option, url_op
 from mainspring.cli.target import load_app
 from mainspring.cli.terminal import echo
 from mainspring.operations.connect import connect
-from mainspring.operations.managing import records_of
+from mainspring.operations.runs.actions import records_of
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -38,7 +38,7 @@ def replay(
       mainspring replay shop:app --file tests/order-7.jsonl
       mainspring replay shop:app --run order-7
     """
-    from mainspring.app.replaying import replay as compare  # noqa: PLC0415  (the engine, for one command)
+    from mainspring.app.replay import replay as compare  # noqa: PLC0415  (the engine, for one command)
 
     if not run_ids and not files:
         raise click.UsageError("say which runs: --run ID, or --file of an export")

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from mainspring.app.functions import Call
-from mainspring.app.options import Options
+from mainspring.app.client_api import runtime_of
+from mainspring.app.functions.functions import Call
+from mainspring.app.functions.options import Options
 from mainspring.cli.commands import FAILED, Command, note
-from mainspring.cli.run_options import duration
+from mainspring.cli.runs.actions import duration
 from mainspring.cli.target import load_app
 from mainspring.cli.terminal import data, safe_json
 from mainspring.cli.times import time
-from mainspring.codec.loose import LOOSE
+from mainspring.codec.untyped import LOOSE
 from mainspring.engine.registry import Bound
 from mainspring.errors import InvalidInput, UnknownFunction
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from mainspring.app.app import App
-    from mainspring.app.handle import Handle
+    from mainspring.app.waiting.handle import Handle
 
 
 @click.command(cls=Command)
@@ -61,7 +62,7 @@ def run(
         raise click.UsageError("give --after or --at, not both")
     app = load_app(target)
     if url is not None:
-        app.runtime.url = url
+        runtime_of(app).url = url
     call = _call(app, name, arguments, run_id)
     try:
         handle = app.run_at.sync(at, call) if at is not None else app.run_after.sync(after or 0, call)
@@ -77,7 +78,7 @@ def run(
 
 def _call(app: App, name: str, arguments: str, run_id: str | None) -> Call[Any]:
     try:
-        function = app.runtime.registry.get(name)
+        function = runtime_of(app).registry.get(name)
     except UnknownFunction as error:
         raise InvalidInput(str(error)) from None
     if function.bound is not Bound.NOT:
@@ -95,7 +96,7 @@ def _call(app: App, name: str, arguments: str, run_id: str | None) -> Call[Any]:
         raise InvalidInput(f"{name}{function.codec.signature} cannot be called with {arguments}: {error}") from None
     args, kwargs = function.codec.decode(arguments if named else f'{{"*":{arguments}}}')
     options = Options() if run_id is None else Options().with_({"id": run_id})
-    return Call(app.runtime, function, args, kwargs, options)
+    return Call(runtime_of(app), function, args, kwargs, options)
 
 
 def _waited(handle: Handle[Any]) -> bool:

@@ -29,7 +29,7 @@ def load_app(target: str) -> App:
     module = _import_file(Path(place)) if place.endswith(".py") or "/" in place else _import_module(place)
     app = _attribute(module, attribute, place) if attribute else _only_app(module, place)
     try:
-        app.import_all()
+        app._import_all()  # noqa: SLF001
     except Exception as error:
         raise InvalidInput(
             f"one of the modules that {target} lists in imports=… cannot be imported: {_cause(error)}"

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import click
 
 from mainspring.app.client import Client
+from mainspring.app.client_api import runtime_of
 from mainspring.app.settings import Settings
 from mainspring.cli.commands import Command, F, note, url_option
 from mainspring.cli.worker import Stop
@@ -72,7 +73,7 @@ def ui(url: str, host: str, port: int, token: str | None, *, read_only: bool) ->
     require_web()
     require_there(url)
     client = Client(url, settings=replace(Settings(), migrate=False))
-    client.runtime.name = PurePath(urlsplit(url).path).stem or client.runtime.name
+    runtime_of(client).name = PurePath(urlsplit(url).path).stem or runtime_of(client).name
     try:
         asyncio.run(_serve(client, url, host, port, token, read_only=read_only))
     finally:
@@ -82,7 +83,7 @@ def ui(url: str, host: str, port: int, token: str | None, *, read_only: bool) ->
 async def _serve(client: Client, url: str, host: str, port: int, token: str | None, *, read_only: bool) -> None:
     from mainspring.web.site import make_dashboard  # noqa: PLC0415  (needs an extra)
 
-    await client.runtime.connected()
+    await runtime_of(client).connected()
     stop = Stop()
     async with served(make_dashboard(client, auth=token, read_only=read_only), host, port, token) as address:
         note(f"dashboard of {shown(url)}")

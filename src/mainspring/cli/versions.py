@@ -6,9 +6,9 @@ import click
 
 from mainspring.app.settings import Settings
 from mainspring.cli import display
+from mainspring.cli.audit import carry_out, reason_option
 from mainspring.cli.commands import Group, ids_from, note, output_option, url_option
 from mainspring.cli.terminal import data
-from mainspring.cli.written import carry_out, reason_option
 from mainspring.model.clock import to_datetime
 from mainspring.operations.connect import connect
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import click
 
 import mainspring
-from mainspring.cli import showing
+from mainspring.app.client_api import runtime_of
+from mainspring.cli import run_events
 from mainspring.cli.commands import FAILED, Command, note
 from mainspring.cli.target import beside, load_app
 from mainspring.cli.terminal import SafeFormatter
@@ -100,14 +101,14 @@ def worker(
     """
     _log_to_stderr(log_level)
     app = load_app(target)
-    runtime = app.runtime
+    runtime = runtime_of(app)
     settings = runtime.settings
     listened = settings.queues if queues is None else frozenset(name.strip() for name in queues.split(","))
     runtime.settings = replace(settings, work=True, concurrency=concurrency or settings.concurrency, queues=listened)
     runtime.url = url or runtime.url
     _take_crontab(app, None if no_crontab else crontab or beside(target, "crontab"), named=crontab is not None)
     if show_runs:
-        showing.show_runs(app)
+        run_events.show_runs(app)
     if not quiet:
         _introduce(app, target)
     say = _nothing if quiet else note
@@ -117,7 +118,7 @@ def worker(
 
 def _take_crontab(app: App, file: Path | None, *, named: bool) -> None:
     """What the code says of a crontab stays, unless a file is named."""
-    if file is not None and (named or app.runtime.crontab is None):
+    if file is not None and (named or runtime_of(app).crontab is None):
         app.crontab(file=file)
 
 
@@ -131,12 +132,13 @@ def _introduce(app: App, target: str) -> None:
     note(f"mainspring {mainspring.__version__}, worker of {target}")
     note(f"  database   {shown(app.url)}")
     note(f"  version    {app.version}")
-    if app.runtime.crontab is not None and app.runtime.crontab.file is not None:
-        note(f"  crontab    {app.runtime.crontab.file}")
+    crontab = runtime_of(app).crontab
+    if crontab is not None and crontab.file is not None:
+        note(f"  crontab    {crontab.file}")
     if app.settings.queues is not None:
         note(f"  queues     {', '.join(sorted(app.settings.queues))}, and runs without one")
     for kind in ("workflow", "step"):
-        names = sorted(function.name for function in app.runtime.registry if function.kind == kind)
+        names = sorted(function.name for function in runtime_of(app).registry if function.kind == kind)
         note(f"  {kind + 's':<10} {', '.join(names) or 'none'}")
 
 
@@ -144,12 +146,12 @@ async def _serve(app: App, *, once: bool, fail_fast: bool, until_eof: bool, say:
     stop = Stop()
     if until_eof:
         stop.when_input_ends()
-    stop.limit(_LEAVE_START, 0, lambda: app.runtime.stage)
+    stop.limit(_LEAVE_START, 0, lambda: runtime_of(app).stage)
     async with AsyncExitStack() as stack:
         if not await _enter(app, stack, stop, fail_fast=fail_fast):
             return
-        stop.limit(app.settings.grace + _LEAVE, FAILED, lambda: app.runtime.stage)
-        engine = app.runtime.engine
+        stop.limit(app.settings.grace + _LEAVE, FAILED, lambda: runtime_of(app).stage)
+        engine = runtime_of(app).engine
         say(f"  worker     {engine.worker_id if engine is not None else '?'}")
         say("ready; ^C or SIGTERM stops it, a second one at once")
         if once:
@@ -200,7 +202,7 @@ async def _enter_once(app: App, stack: AsyncExitStack, stop: Stop) -> bool:
 
 async def _say_what_it_waits_for(app: App, said: set[str]) -> None:
     """Each reason once: whoever looks at a worker that does not start must not have to guess."""
-    stage = app.runtime.stage
+    stage = runtime_of(app).stage
     found = await asyncio.to_thread(blockers, app.url, app.settings)
     for reason in found or [""]:
         key = f"{stage} {reason.partition(',')[0]}"
@@ -220,7 +222,7 @@ async def _drain(app: App, stop: Stop) -> None:
 
 
 def _say_what_is_left(app: App, say: Callable[[str], None]) -> None:
-    engine = app.runtime.engine
+    engine = runtime_of(app).engine
     runs = list(engine.executions.values()) if engine is not None else []
     in_step = [ex for ex in runs if ex.invoking]
     say(f"stopping: handing back {len(runs)} run{'' if len(runs) == 1 else 's'}")

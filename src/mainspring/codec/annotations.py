@@ -16,7 +16,7 @@ from mainspring.codec.fields import declared, fill, hints_of, is_named_tuple
 from mainspring.codec.records import Field, Keyed, Model, Record, is_model
 from mainspring.codec.resolve import Unresolved
 from mainspring.codec.scalars import Choices, Constrained, scalar
-from mainspring.codec.shape import Deferred, Misfit, Shape, class_name
+from mainspring.codec.type_codec import Deferred, Misfit, Shape, class_name
 from mainspring.codec.unions import ANYTHING, Anything, Bare, Union
 
 _ANY = (Any, object, Parameter.empty)

@@ -11,13 +11,26 @@ import functools
 import inspect
 from collections.abc import Awaitable, Coroutine
 from inspect import Parameter
-from typing import TYPE_CHECKING, Any, Never, NoReturn, NotRequired, Required, TypedDict, cast, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Never,
+    NoReturn,
+    NotRequired,
+    Required,
+    TypedDict,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
-from mainspring.codec.loose import LOOSE
+from mainspring.codec.json_schema import schema_of
 from mainspring.codec.resolve import annotations_of
-from mainspring.codec.shape import Misfit
+from mainspring.codec.type_codec import Misfit
+from mainspring.codec.untyped import LOOSE
 from mainspring.codec.values import value_codec
 from mainspring.errors import InvalidInput, NotSerializable
 
@@ -73,6 +86,16 @@ class CallCodec:
         fields = {self._keys[p.name]: _field(p, hints.get(p.name, Any)) for p in parameters}
         self._arguments = value_codec(cast("Any", TypedDict)(name, fields), f"the arguments of {name!r}")
         self._trial = self._arguments.custom
+
+    def schema(self) -> dict[str, Any]:
+        """What the function takes, by parameter name, as a JSON schema. A parameter that a schema cannot describe takes anything."""
+        hints = get_type_hints(self._arguments.annotation)
+        properties = {name: schema_of(hint) or {} for name, hint in hints.items()}
+        for each in self.signature.parameters.values():
+            if each.default is not each.empty and (default := _plain_default(each.default)) is not None:
+                properties[self._keys[each.name]] = {**properties[self._keys[each.name]], "default": default}
+        needed = [name for name in properties if name in self._required]
+        return {"type": "object", "properties": properties, "required": needed, "additionalProperties": False}
 
     def bind_and_encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """The text to store for a call. Raises InvalidInput when the function does not take these arguments, and
@@ -131,6 +154,11 @@ class CallCodec:
     def _shown(self) -> str:
         shown = str(self.signature).replace("'", "")
         return f"{self.name}{shown}"
+
+
+def _plain_default(value: object) -> Any:
+    """A default that JSON can say, for a form."""
+    return value if isinstance(value, str | int | float | bool) else None
 
 
 def encode_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

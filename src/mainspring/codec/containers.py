@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from mainspring.codec.scalars import INTEGER, TEXT, Member
-from mainspring.codec.shape import Misfit, Shape, at, is_array, is_object, short
+from mainspring.codec.type_codec import Misfit, Shape, at, is_array, is_object, short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

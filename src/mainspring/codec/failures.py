@@ -25,8 +25,8 @@ import msgspec
 
 from mainspring.codec.annotations import shape_of
 from mainspring.codec.classes import find_exception, find_value_class, holds_values, path_of
-from mainspring.codec.frames import passed, shown
-from mainspring.codec.shape import TAG, VALUE, Misfit, class_name, class_of, is_array, is_object, short
+from mainspring.codec.tracebacks import passed, shown
+from mainspring.codec.type_codec import TAG, VALUE, Misfit, class_name, class_of, is_array, is_object, short
 from mainspring.codec.unions import Anything
 from mainspring.errors import RemoteError
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from mainspring.codec.shape import TAG, Misfit, Shape, at, class_of, is_array, is_mapping, is_object, short
+from mainspring.codec.type_codec import TAG, Misfit, Shape, at, class_of, is_array, is_mapping, is_object, short
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from mainspring.codec.shape import Misfit, Shape, short
 from mainspring.codec.times import Clock, Day, Moment, Span
+from mainspring.codec.type_codec import Misfit, Shape, short
 
 _NONE = type(None)
 

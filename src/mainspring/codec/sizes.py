@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from mainspring.codec.loose import LOOSE
-from mainspring.codec.shape import is_array, is_mapping
+from mainspring.codec.type_codec import is_array, is_mapping
+from mainspring.codec.untyped import LOOSE
 from mainspring.errors import TooLarge
 
 _LONGEST_CHARACTER = 4

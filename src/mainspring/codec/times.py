@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from mainspring.codec.shape import Misfit, Shape, short
+from mainspring.codec.type_codec import Misfit, Shape, short
 
 _MINUTE = timedelta(minutes=1)
 _NOTHING = timedelta()

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from mainspring.codec.containers import Group, Series, Table
 from mainspring.codec.scalars import Choices, Constrained, Scalar, scalar
-from mainspring.codec.shape import TAG, VALUE, Misfit, Shape, a, at, class_of, is_array, is_object, short
+from mainspring.codec.type_codec import TAG, VALUE, Misfit, Shape, a, at, class_of, is_array, is_object, short
 
 _BARE = (type(None), bool, int, float, str)
 _HARMLESS = frozenset({type(None), bool, int, str})

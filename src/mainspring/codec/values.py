@@ -30,7 +30,7 @@ import msgspec
 
 from mainspring.codec.annotations import shape_of
 from mainspring.codec.records import dump, is_model
-from mainspring.codec.shape import TAG, Misfit, Shape, reach
+from mainspring.codec.type_codec import TAG, Misfit, Shape, reach
 from mainspring.errors import NotSerializable
 
 if TYPE_CHECKING:

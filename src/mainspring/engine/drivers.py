@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from mainspring.engine import transactions
-from mainspring.engine.context import StepScope, current
+from mainspring.engine.effects import Commit, Consult, Forever, Hold, Invoke, Nap, Pause, Transact, stirring
 from mainspring.engine.forked import await_here, call_here
-from mainspring.engine.phases import Phase
-from mainspring.engine.recording import Commit, Consult, Forever, Hold, Invoke, Nap, Pause, Transact, stirring
-from mainspring.engine.signals import Halt
-from mainspring.engine.unused import own
+from mainspring.engine.operations import transactions
+from mainspring.engine.replay.context import StepScope, current
+from mainspring.engine.replay.empty import own
+from mainspring.engine.replay.signals import Halt
+from mainspring.engine.residency.phases import Phase
 from mainspring.errors import StepTimedOut
 from mainspring.model.states import State
-from mainspring.store.ops import Void, Write
+from mainspring.store.writes import DiscardOutcome, RecordStep
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from mainspring.engine.execution import Execution
-    from mainspring.engine.flows import StepCall
-    from mainspring.engine.recording import Effect, Flow
-    from mainspring.model.records import Step
+    from mainspring.engine.calls import StepCall
+    from mainspring.engine.effects import Effect, Flow
+    from mainspring.engine.replay.execution import Execution
+    from mainspring.model.runs import Step
 
 SECOND = 1_000_000
 
@@ -108,20 +108,20 @@ def on_loop(ex: Execution, work: Coroutine[Any, Any, Any]) -> Any:
 async def _commit(ex: Execution, effect: Commit) -> Any:
     op = effect.op
     answer = ex.engine.committer.commit(op)
-    if isinstance(op, Write) and op.starts:
+    if isinstance(op, RecordStep) and op.starts:
         answer = ex.engine.local_starts.follow_write(op.starts, answer)
     try:
         return await answer
     except asyncio.CancelledError:
         await _void(ex, effect.final)
         if effect.begins is not None and ex.signal is None:
-            abandon(ex, effect.begins, stored_as_waiting=isinstance(op, Write) and op.mood is State.WAITING)
+            abandon(ex, effect.begins, stored_as_waiting=isinstance(op, RecordStep) and op.mood is State.WAITING)
         raise
 
 
 def _commit_blocking(ex: Execution, effect: Commit) -> Any:
     op = effect.op
-    if not isinstance(op, Write) or not op.starts:
+    if not isinstance(op, RecordStep) or not op.starts:
         return ex.engine.committer.commit_sync(op)
     try:
         answer = ex.engine.committer.commit_sync(op)
@@ -146,7 +146,7 @@ async def _hold_outcome(ex: Execution, effect: Hold) -> Any:
 
 async def _void(ex: Execution, outcome: Step | None) -> None:
     """The workflow's own code cancelled an operation whose outcome is already on its way: record that it never saw it."""
-    if outcome is None or ex.signal is not None or outcome.seq is None:
+    if outcome is None or ex.signal is not None or ex.disagreement is not None or outcome.seq is None:
         return
     if (
         ex.phase is Phase.ENDING
@@ -154,7 +154,7 @@ async def _void(ex: Execution, outcome: Step | None) -> None:
         return
     ex.landmark = max(ex.landmark, outcome.completed or 0)
     ex.delivery.skip(outcome.seq)
-    written = ex.engine.committer.commit(Void(ex.engine.worker_id, ex.id, ex.epoch, outcome.position))
+    written = ex.engine.committer.commit(DiscardOutcome(ex.engine.worker_id, ex.id, ex.epoch, outcome.position))
     while not written.done():
         try:
             await asyncio.shield(written)
@@ -187,12 +187,23 @@ def abandon(ex: Execution, begun: Step, *, stored_as_waiting: bool = False) -> N
 
     `stored_as_waiting`: by a write that is under way, and whose answer the operation does not wait for any more.
     """
+    if ex.disagreement is not None:
+        return  # code that fits the record may go on with it
     now = ex.landmark = ex.begins()
     ex.open_records.pop(begun.position, None)
     write = stirring(ex, structs.replace(begun, epoch=ex.epoch, completed=now, seq=None, output=None, error=None))
     if stored_as_waiting:
         write.mood, write.due = State.RUNNING, now
     ex.write_unconfirmed(write)
+
+
+def abandon_unreached(ex: Execution, given_up: Callable[[str], bool] | None = None) -> None:
+    """What an `async def` run has recorded as begun, and what its code does not come to any more, is over.
+
+    At positions that the code has given up, or everywhere.
+    """
+    for step in ex.take_unreached(given_up) if ex.function.is_async else ():
+        abandon(ex, step)
 
 
 async def _forever(ex: Execution, _: Effect) -> None:

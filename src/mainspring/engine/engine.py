@@ -14,20 +14,20 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from mainspring.codec import check_size, encode_exception, in_a_line
-from mainspring.engine.execution import Execution
-from mainspring.engine.halting import Halting
-from mainspring.engine.local_starts import LocalStarts
-from mainspring.engine.phases import Phase
-from mainspring.engine.residency import Residency
+from mainspring.engine.replay.execution import Execution
+from mainspring.engine.replay.signals import Lost, Stopped
+from mainspring.engine.residency.halting import Halting
+from mainspring.engine.residency.local_starts import LocalStarts
+from mainspring.engine.residency.phases import Phase
+from mainspring.engine.residency.residency import Residency
+from mainspring.engine.residency.slots import Slots
+from mainspring.engine.residency.timers import Timers
+from mainspring.engine.residency.waits import Waits
 from mainspring.engine.runner import run_async, run_blocking
-from mainspring.engine.signals import Lost, Stopped
-from mainspring.engine.slots import Slots
-from mainspring.engine.timers import Timers
-from mainspring.engine.waits import Waits
 from mainspring.errors import StoreError, StoreUnavailable
-from mainspring.model.records import Ending, Run
+from mainspring.model.runs import Ending, Run
 from mainspring.model.states import State
-from mainspring.store.ops import Finish, Verdict
+from mainspring.store.writes import Finish, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -35,13 +35,15 @@ if TYPE_CHECKING:
     from mainspring.engine.registry import Function, Registry
     from mainspring.engine.settings import EngineSettings
     from mainspring.model.clock import Clock
-    from mainspring.model.records import Claim, NewRun, Step
-    from mainspring.store.committer import Committer
+    from mainspring.model.runs import Claim, NewRun, Step
+    from mainspring.store.committer.committer import Committer
     from mainspring.store.protocol import Poke, Store
 
 log = logging.getLogger("mainspring.engine")
 
 _LAST_WAIT = 2.0
+_SILENT = 1.0
+"""Seconds after which a worker that stops says what it waits for."""
 
 
 class Engine:
@@ -310,9 +312,11 @@ class Engine:
         self.drained_at = self.loop.time() + grace
         for ex in list(self.executions.values()):
             self.halting.hand_back_if_idle(ex)
+        notice = self.loop.call_later(_SILENT, self._say_what_is_awaited, grace)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(self.drained_at):
                 await self._drained()
+        notice.cancel()
         for ex in list(self.executions.values()):
             log.warning(
                 "run %s of %s is in a step that does not end; it is left to be taken over", ex.id, ex.function.name
@@ -324,6 +328,16 @@ class Engine:
             async with asyncio.timeout(_LAST_WAIT):
                 await self._drained()
         self.close()
+
+    def _say_what_is_awaited(self, grace: float) -> None:
+        names = sorted({ex.function.name for ex in self.executions.values()})
+        if names:
+            log.warning(
+                "stopping: %d runs (%s) finish the steps they are in, for up to %g s (setting grace)",
+                len(self.executions),
+                ", ".join(names[:5]) + (", …" if len(names) > 5 else ""),
+                grace,
+            )
 
     async def _drained(self) -> None:
         """Wait until nothing is executed any more, and nothing is about to be."""

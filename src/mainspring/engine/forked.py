@@ -15,7 +15,7 @@ import threading
 import traceback
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from mainspring.engine.context import Line, StepScope, TransactionScope, current
+from mainspring.engine.replay.context import current
 
 if TYPE_CHECKING:
     import asyncio
@@ -78,8 +78,7 @@ def _in_child() -> None:
     if where is None:
         return
     current.set(None)
-    step = where.step if isinstance(where, TransactionScope) else where
-    engine = step.execution.engine if isinstance(step, (Line, StepScope)) else None
+    engine = where.place.execution.engine if where.place is not None else None
     if engine is not None and engine.on_loop_thread(threading.get_ident()):
         _close_loop(engine.loop)
 

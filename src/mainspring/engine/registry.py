@@ -9,19 +9,19 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from mainspring.codec import CallCodec
-from mainspring.engine.given import wanted
 from mainspring.engine.retry import Retry
 from mainspring.engine.source import source_of
+from mainspring.engine.transaction_parameter import wanted
 from mainspring.errors import AlreadyRegistered, InvalidInput, UnknownFunction
 from mainspring.recurrence.durations import parse_duration
-from mainspring.store.transactions import ISOLATION
+from mainspring.store.external.sessions import ISOLATION, Wants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import timedelta
 
-    from mainspring.store.elsewhere import Elsewhere
-    from mainspring.store.transactions import Wants
+    from mainspring.store.external.other_database import Elsewhere
+    from mainspring.store.external.sessions import Within
 
 SECOND = 1_000_000
 FOR_EVER = 2**62
@@ -57,6 +57,8 @@ class Function:
     isolation: str | None = None
     database: Elsewhere | None = None
     """Where a transaction is made, if not in the app's own database."""
+    within: Within | None = None
+    """Opens the transaction, if it is made on a connection of the user's."""
     retention: int | None = None
     """How long its ended runs are kept, in microseconds; None: as the settings say."""
 
@@ -72,14 +74,20 @@ class Function:
 
 
 class Registry:
-    """Functions by name. The same name twice is an error, unless it is the same source again, as after a reload."""
+    """Functions by name. The same name twice is an error, unless it is the same source again, as after a reload, or was typed again
+    at a prompt or in a notebook.
+    """
 
     def __init__(self) -> None:
         self._functions: dict[str, Function] = {}
 
     def add(self, function: Function) -> None:
         there = self._functions.get(function.name)
-        if there is not None and (there.kind, there.source) != (function.kind, function.source):
+        if (
+            there is not None
+            and (there.kind, there.source) != (function.kind, function.source)
+            and not (_is_from_prompt(there.fn) and _is_from_prompt(function.fn))
+        ):
             raise AlreadyRegistered(
                 f"two functions are called {function.name!r}: {_where(there.fn)} and {_where(function.fn)}; "
                 "give one of them another name with name=…"
@@ -123,13 +131,16 @@ def make(
     interruptible: bool = False,
     isolation: str | None = None,
     database: Elsewhere | None = None,
+    within: Within | None = None,
     retention: timedelta | float | str | None = None,
 ) -> Function:
     """Look at a function once, at registration: whatever is wrong with it is an error now."""
     is_class_method = isinstance(fn, classmethod)
     fn = inside(fn)
-    if not inspect.isroutine(fn) and not callable(fn):
-        raise InvalidInput(f"{fn!r} is not a function")
+    if not (inspect.isfunction(fn) or inspect.ismethod(fn)):
+        raise InvalidInput(
+            f"{fn!r} is not a function that is written with `def` or `async def`, and cannot be a {kind}"
+        )
     title = name if name is not None else _own_name(fn)
     if not title.strip():
         raise InvalidInput(f"{fn!r} needs a name: give one with name=…")
@@ -146,7 +157,9 @@ def make(
             f"{title!r} is a `def` {kind}, which works on a thread and cannot be interrupted; write it as `async def`, or leave "
             "out interruptible"
         )
-    place = None if kind != "transaction" else 0 if bound is Bound.NOT else 1
+    place = None if kind != "transaction" or within is not None else 0 if bound is Bound.NOT else 1
+    if within is not None:
+        _check_within(fn, title, isolation, database)
     if isolation is not None and isolation not in ISOLATION:
         raise InvalidInput(f"{title!r}: isolation is one of {', '.join(ISOLATION)}, not {isolation!r}")
     if database is not None and inspect.iscoroutinefunction(fn) and not database.is_postgres:
@@ -169,11 +182,25 @@ def make(
         at_most_once=at_most_once,
         interruptible=interruptible,
         bound=bound,
-        wants=None if place is None else wanted(fn, place, title),
+        wants=Wants.NOTHING if within is not None else None if place is None else wanted(fn, place, title),
         isolation=isolation,
         database=database,
+        within=within,
         retention=_retention(retention, title),
     )
+
+
+def _check_within(fn: Callable[..., Any], title: str, isolation: str | None, database: Elsewhere | None) -> None:
+    if inspect.iscoroutinefunction(fn):
+        raise InvalidInput(
+            f"{title!r} is `async def`, and within= opens a transaction on a connection that blocks; write it as `def` and call it "
+            f"with `await {title}.aio(…)`"
+        )
+    if isolation is not None or database is not None:
+        raise InvalidInput(
+            f"{title!r}: within= opens the transaction, so the isolation level and the database are its own; leave out "
+            "isolation= and database="
+        )
 
 
 def inside(fn: Any) -> Any:
@@ -204,6 +231,15 @@ def _first_of_method(fn: Callable[..., Any]) -> str:
     scope = fn.__qualname__.rpartition(".")[0]
     in_class = bool(scope) and not scope.endswith("<locals>")
     return next(iter(inspect.signature(fn).parameters), "") if in_class else ""
+
+
+def _is_from_prompt(fn: Callable[..., Any]) -> bool:
+    """Whether a function was written at a prompt or in a cell of a notebook, where one is edited and executed again."""
+    code = getattr(fn, "__code__", None)
+    name = "" if code is None else code.co_filename
+    return (
+        name in {"<stdin>", "<console>"} or name.startswith(("<ipython-input", "<python-input")) or "ipykernel_" in name
+    )
 
 
 def _where(fn: Callable[..., Any]) -> str:

@@ -8,26 +8,26 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from mainspring.codec import encode_exception, in_a_line
-from mainspring.engine.context import Line, current
-from mainspring.engine.drivers import drive, drive_blocking, perform, was_closed
-from mainspring.engine.flows import StepCall, step
+from mainspring.engine.calls import StepCall, TransactionCall
+from mainspring.engine.drivers import abandon_unreached, drive, drive_blocking, perform, was_closed
+from mainspring.engine.effects import Commit
 from mainspring.engine.forked import await_here, call_here
-from mainspring.engine.phases import Phase
-from mainspring.engine.recording import Commit
+from mainspring.engine.operations.steps import step
+from mainspring.engine.operations.ticks import times_of
+from mainspring.engine.operations.transactions import transaction
 from mainspring.engine.registry import Bound
-from mainspring.engine.residency import close_records
+from mainspring.engine.replay.context import Branch, current
+from mainspring.engine.replay.signals import Continued, Halt, HandedBack, Lost, Parked, Stopped
+from mainspring.engine.residency.phases import Phase
 from mainspring.engine.retry import Retry, pause_of
-from mainspring.engine.signals import Continued, Halt, HandedBack, Lost, Parked, Stopped
-from mainspring.engine.ticks import times_of
-from mainspring.engine.transactions import TransactionCall, transaction
 from mainspring.errors import Interrupted, MainspringError, NonDeterminism, NotSerializable
-from mainspring.model.records import Ending
+from mainspring.model.runs import Ending
 from mainspring.model.states import State
-from mainspring.store.ops import Again, Continue, Finish, Release, Unwind, Verdict
+from mainspring.store.writes import Compensate, ContinueAs, Finish, Release, RetryLater, Verdict
 
 if TYPE_CHECKING:
-    from mainspring.engine.execution import Execution
-    from mainspring.engine.recording import Flow
+    from mainspring.engine.effects import Flow
+    from mainspring.engine.replay.execution import Execution
 
 log = logging.getLogger("mainspring.engine")
 
@@ -42,7 +42,7 @@ async def run_async(ex: Execution) -> Ending | None:
     error: BaseException | None = None
     try:
         args, kwargs = _arguments(ex)
-        current.set(Line(ex, _prefix(ex)))
+        current.set(Branch(ex, _prefix(ex)))
         value = await _body(ex, args, kwargs)
     except BaseException as caught:
         if was_closed(caught):
@@ -83,7 +83,7 @@ def run_blocking(ex: Execution) -> Ending | None:
     error: BaseException | None = None
     try:
         args, kwargs = _arguments(ex)
-        current.set(Line(ex, _prefix(ex)))
+        current.set(Branch(ex, _prefix(ex)))
         value = _body(ex, args, kwargs)
     except BaseException as caught:  # noqa: BLE001
         error = caught
@@ -161,6 +161,7 @@ def _body(ex: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 async def _clear_tasks(ex: Execution) -> None:
     """Tasks that the function left behind are cancelled and awaited: nothing of a run is done after its end."""
     if ex.signal is None:
+        _warn_of_unawaited(ex)
         for site in [site for task, site in ex.tasks.items() if task not in ex.servants]:
             log.warning(
                 "run %s of %s ended while a task created at %s was unfinished; it is cancelled. Await what you start.",
@@ -186,6 +187,23 @@ async def _clear_tasks(ex: Execution) -> None:
         )
 
 
+def _warn_of_unawaited(ex: Execution) -> None:
+    """Coroutines of operations that the code made and never awaited: the operations did not happen."""
+    if ex.dry or ex.tasks:  # a task that has not begun yet is spoken of below
+        return
+    for name, code, instruction in ex.unawaited.values():
+        lines = list(code.co_positions())
+        line = lines[instruction // 2][0] if instruction // 2 < len(lines) else code.co_firstlineno
+        log.warning(
+            "run %s of %s called %s at %s:%s and never awaited it, so it was not executed; write `await`",
+            ex.id,
+            ex.function.name,
+            name,
+            code.co_filename,
+            line,
+        )
+
+
 def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
     """Record how the run ended. Where the run was taken from its code, what came out of the code does not count."""
     if ex.signal is None and ex.disagreement is None and not isinstance(error, Interrupted):
@@ -203,11 +221,11 @@ def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
             return None
         error = ex.disagreement
     else:
-        close_records(ex)
+        abandon_unreached(ex)
     finish = _finish_of(ex, value, error)
     due = _next_attempt(ex, finish, error)
     if due is not None:
-        verdict = yield Commit(Again(finish.owner, ex.id, ex.epoch, due, finish.error or "{}"))
+        verdict = yield Commit(RetryLater(finish.owner, ex.id, ex.epoch, due, finish.error or "{}"))
         if verdict is Verdict.DONE:
             ex.engine.changed(ex, "run.retrying", finish.reason)
         if verdict not in {Verdict.STOPPING, Verdict.LAST}:
@@ -304,13 +322,13 @@ def _let_go(ex: Execution, signal: Halt) -> Flow:
     if isinstance(signal, Stopped):
         return None if ex.undoable else (yield from _cancelled(ex, signal.args[0] if signal.args else None))
     if isinstance(signal, Continued):
-        verdict = yield Commit(Continue(owner, ex.id, ex.epoch, input=signal.args[0]))
+        verdict = yield Commit(ContinueAs(owner, ex.id, ex.epoch, input=signal.args[0]))
         if verdict is Verdict.STOPPING and ex.undoable:
             ex.signal = Stopped()  # cancelled first: what it has done is to be undone
             return None
     elif ex.undoing is not None:
         reason = ex.undoing.args[0] if ex.undoing.args else None
-        verdict = yield Commit(Unwind(owner, ex.id, ex.epoch, stopping=reason or ""))
+        verdict = yield Commit(Compensate(owner, ex.id, ex.epoch, stopping=reason or ""))
     else:
         assert isinstance(signal, HandedBack)  # noqa: S101
         verdict = yield Commit(Release(owner, ex.id, ex.epoch))

@@ -18,8 +18,8 @@ import urllib.request
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from mainspring.app.alerts import Alert  # noqa: TC001  (the annotation is read when the step is registered)
-from mainspring.app.run import run
+from mainspring.app.declarations.alerts import Alert  # noqa: TC001  (the annotation is read when the step is registered)
+from mainspring.app.run.run import run
 from mainspring.engine.retry import Retry
 from mainspring.errors import InvalidInput
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from mainspring.app.app import App
-    from mainspring.app.options import Duration
+    from mainspring.app.functions.options import Duration
 
 log = logging.getLogger("mainspring.integrations")
 

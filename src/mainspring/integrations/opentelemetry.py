@@ -1,11 +1,13 @@
 """Traces of runs: each operation is given to OpenTelemetry's SDK when it ends, and each run when it ends.
 
-    trace(app)                                                       # before the app starts; with the provider that is in force
-    await checkout.options(attributes=carried()).start(order)        # the run belongs to the trace of whoever starts it
+    setup(app)                                  # OTLP, where the environment says: OTEL_EXPORTER_OTLP_ENDPOINT
+    trace(app, provider)                        # or: with a provider of one's own
+    carry(client)                               # runs that a client starts belong to the trace of who starts them, too
 
-The ids of spans are computed from the ids of runs. So a run and its children are one trace, whichever processes execute them and
-however often they are interrupted, and nothing has to be kept in memory for the days that a run may take. Inside a step the step's span is
-the current one, so that what a step's code traces itself, such as the requests it makes, belongs to the step.
+A run that is started inside a span belongs to its trace: the W3C context (`traceparent`, `tracestate`) is among the run's attributes. The ids
+of spans are computed from the ids of runs. So a run and its children are one trace, whichever processes execute them and however often
+they are interrupted, and nothing has to be kept in memory for the days that a run may take. Inside a step the step's span is the
+current one, so that what a step's code traces itself, such as the requests it makes, belongs to the step.
 """
 
 from __future__ import annotations
@@ -14,22 +16,25 @@ import asyncio
 import hashlib
 import json
 import logging
+import os
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import structs
 
-from mainspring.errors import MissingExtra
+from mainspring.app.client_api import runtime_of
+from mainspring.errors import InvalidInput, MissingExtra
 from mainspring.model.clock import to_micros
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from mainspring.app.app import App
+    from mainspring.app.client import Client
     from mainspring.app.events import RunEvent
-    from mainspring.model.records import Run, Step
-    from mainspring.operations.runs import RunInfo
+    from mainspring.model.runs import Run, Step
+    from mainspring.operations.runs.info import RunInfo
 
 log = logging.getLogger("mainspring.integrations")
 
@@ -38,24 +43,72 @@ _MOST_TRACES = 10_000
 _ENDS = ("run.succeeded", "run.failed", "run.cancelled")
 
 
-def carried() -> dict[str, str]:
-    """Attributes for a run that is to belong to the current trace; none outside of traces."""
-    api = _import("opentelemetry.trace")
-    context = api.get_current_span().get_span_context()
-    if not context.is_valid:
-        return {}
-    return {PARENT: f"00-{context.trace_id:032x}-{context.span_id:016x}-01"}
+def setup(
+    app: App, *, endpoint: str | None = None, headers: Mapping[str, str] | None = None, service: str | None = None
+) -> Any:
+    """Trace an app and send its spans by OTLP over HTTP, in batches; the provider. Call it once, before the app starts.
+
+    `endpoint` is the address of a collector (default: what OTEL_EXPORTER_OTLP_ENDPOINT says, else http://localhost:4318), `service` the name
+    of the service (default: OTEL_SERVICE_NAME, else the app's name). A provider that is in force already is used as it is.
+    """
+    api, sdk = _import("opentelemetry.trace"), _import("opentelemetry.sdk.trace")
+    provider = api.get_tracer_provider()
+    if isinstance(provider, sdk.TracerProvider):
+        if endpoint is not None or headers is not None or service is not None:
+            raise InvalidInput(
+                "setup: OpenTelemetry is set up in this process already; leave endpoint, headers and service out, or use "
+                "trace(app, provider) with a provider of its own"
+            )
+    else:
+        provider = _otlp(endpoint, headers, service or os.environ.get("OTEL_SERVICE_NAME") or app.name)
+        api.set_tracer_provider(provider)
+    trace(app, provider)
+    return provider
+
+
+def _otlp(endpoint: str | None, headers: Mapping[str, str] | None, service: str) -> Any:
+    sdk, export = _import("opentelemetry.sdk.trace"), _import("opentelemetry.sdk.trace.export")
+    resources = _import("opentelemetry.sdk.resources")
+    otlp = _import("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+    address = None if endpoint is None else f"{endpoint.rstrip('/').removesuffix('/v1/traces')}/v1/traces"
+    provider = sdk.TracerProvider(resource=resources.Resource.create({"service.name": service}))
+    exporter = otlp.OTLPSpanExporter(endpoint=address, headers=None if headers is None else dict(headers))
+    provider.add_span_processor(export.BatchSpanProcessor(exporter))
+    return provider
 
 
 def trace(app: App, provider: Any = None) -> None:
-    """Have a span made of every operation that ends in this process, and one of every run."""
+    """Have a span made of every operation that ends in this process, and one of every run; runs carry the trace they are started in."""
     tracer = _Tracer(app, provider)
-    app.runtime.listeners.operations.append(tracer.operation)
-    app.runtime.listeners.around = tracer.around
+    runtime_of(app).listeners.operations.append(tracer.operation)
+    runtime_of(app).listeners.around = tracer.around
     for name in ("run.started", "run.resumed"):
         app.on(name, tracer.begun)
     for name in _ENDS:
         app.on(name, tracer.ended)
+    carry(app)
+
+
+def carry(app: App | Client) -> None:
+    """Have every run that is started here inside a span belong to that span's trace."""
+    carriers = runtime_of(app).carriers
+    if carried not in carriers:
+        carriers.append(carried)
+
+
+def carried() -> dict[str, str]:
+    """Attributes of a run that is to belong to the current trace, by the W3C: `traceparent`, `tracestate`; none outside of traces."""
+    found: dict[str, str] = {}
+    _import("opentelemetry.trace.propagation.tracecontext").TraceContextTextMapPropagator().inject(found)
+    return found
+
+
+class _Origin(NamedTuple):
+    """The trace of a run and its children, the span that it was started in, if any, and whether spans of it are exported."""
+
+    trace: int
+    above: int | None
+    sampled: bool
 
 
 class _Tracer:
@@ -67,7 +120,7 @@ class _Tracer:
         self._sdk = _import("opentelemetry.sdk.trace")
         self._api = _import("opentelemetry.trace")
         self._context = _import("opentelemetry.context")
-        self._traces: OrderedDict[str, int] = OrderedDict()
+        self._traces: OrderedDict[str, _Origin] = OrderedDict()
         """The traces of runs that were seen here lately."""
         self._lock = threading.Lock()
 
@@ -83,25 +136,31 @@ class _Tracer:
         provider = self._provider
         if provider is None or step.child is not None or step.completed is None or step.started is None:
             return
-        trace_id = self._trace_of(run)
-        if trace_id is not None:
-            _give(provider, _Spans(provider, trace_id).operation(run.id, step))
+        origin = self._origin_of(run)
+        if origin is not None:
+            self._give(provider, origin, lambda spans: spans.operation(run.id, step))
         else:
-            engine = self._app.runtime.engine
+            engine = runtime_of(self._app).engine
             if engine is not None:
                 asyncio.run_coroutine_threadsafe(self._later(run.id, structs.replace(step)), engine.loop)
 
     async def _later(self, run_id: str, step: Step) -> None:
-        trace_id, provider = await self._asked(run_id), self._provider
+        origin, provider = await self._asked(run_id), self._provider
         if provider is not None:
-            _give(provider, _Spans(provider, trace_id).operation(run_id, step))
+            self._give(provider, origin, lambda spans: spans.operation(run_id, step))
+
+    @staticmethod
+    def _give(provider: Any, origin: _Origin, make: Callable[[_Spans], Any]) -> None:
+        if origin.sampled:
+            span = make(_Spans(provider, origin))
+            provider._active_span_processor.on_end(span)  # noqa: SLF001  (the SDK's only way for spans with ids of their own)
 
     def around(self, run: Run, position: str) -> Callable[[], None]:
         """Make the span of a step the current one, until what is returned is called."""
-        provider, trace_id = self._provider, self._trace_of(run)
-        if provider is None or trace_id is None:
+        provider, origin = self._provider, self._origin_of(run)
+        if provider is None or origin is None:
             return _nothing
-        span = self._api.NonRecordingSpan(_Spans(provider, trace_id).context(_step_id(run.id, position)))
+        span = self._api.NonRecordingSpan(_Spans(provider, origin).context(_step_id(run.id, position)))
         token = self._context.attach(self._api.set_span_in_context(span))
         return lambda: self._context.detach(token)
 
@@ -115,36 +174,46 @@ class _Tracer:
         if provider is None:
             return
         info = await self._app.runs.get(event.run)
-        trace_id, above = _origin(*await self._root(info))
-        if info.parent is not None:
-            above = _span_id(info.parent)
-        _give(provider, _Spans(provider, trace_id).run(info, above))
+        origin = self._origin(*await self._root(info))
+        above = origin.above if info.parent is None else _span_id(info.parent)
+        self._give(provider, origin, lambda spans: spans.run(info, above))
 
     # -- which trace ---------------------------------------------------------------------------------------------------
-    def _trace_of(self, run: Run) -> int | None:
+    def _origin_of(self, run: Run) -> _Origin | None:
         """The trace of a run, if that can be told without asking the database."""
         if run.parent is None:
-            return _origin(run.id, run.created, json.loads(run.attributes))[0]
+            return self._origin(run.id, run.created, json.loads(run.attributes))
         with self._lock:
             return self._traces.get(run.id) or self._traces.get(run.parent)
 
-    async def _asked(self, run_id: str) -> int:
+    async def _asked(self, run_id: str) -> _Origin:
         info = await self._app.runs.get(run_id)
-        trace_id, _ = _origin(*await self._root(info))
+        origin = self._origin(*await self._root(info))
         with self._lock:
-            self._traces[run_id] = trace_id
+            self._traces[run_id] = origin
             while len(self._traces) > _MOST_TRACES:
                 self._traces.popitem(last=False)
-        return trace_id
+        return origin
 
     async def _root(self, info: RunInfo) -> tuple[str, int, dict[str, Any]]:
         while info.parent is not None:
             info = await self._app.runs.get(info.parent)
         return info.id, to_micros(info.created), info.attributes
 
-
-def _give(provider: Any, span: Any) -> None:
-    provider._active_span_processor.on_end(span)  # noqa: SLF001  (the SDK's only way for spans with ids of their own)
+    def _origin(self, root: str, created: int, attributes: dict[str, Any]) -> _Origin:
+        """The trace that a run was started in, or one of its own, of which the sampler decides."""
+        given = attributes.get(PARENT)
+        if isinstance(given, str) and len(parts := given.split("-")) == 4:
+            try:
+                return _Origin(int(parts[1], 16), int(parts[2], 16), sampled=bool(int(parts[3], 16) & 1))
+            except ValueError:
+                log.warning(
+                    "run %s has the attribute traceparent %r, which is none; it has a trace of its own", root, given
+                )
+        trace_id = int.from_bytes(hashlib.sha256(f"{root} {created}".encode()).digest()[:16], "big")
+        provider = self._provider
+        sampled = provider is None or provider.sampler.should_sample(None, trace_id, root).decision.is_sampled()
+        return _Origin(trace_id, None, sampled=sampled)
 
 
 def _nothing() -> None: ...
@@ -153,11 +222,11 @@ def _nothing() -> None: ...
 class _Spans:
     """Makes the spans of one trace, with ids of their own."""
 
-    def __init__(self, provider: Any, trace_id: int) -> None:
+    def __init__(self, provider: Any, origin: _Origin) -> None:
         self._sdk = _import("opentelemetry.sdk.trace")
         self._api = _import("opentelemetry.trace")
         self._resource = provider.resource
-        self._trace_id = trace_id
+        self._origin = origin
 
     def run(self, info: RunInfo, above: int | None) -> Any:
         """The span of a run, below another one."""
@@ -206,25 +275,14 @@ class _Spans:
         )
 
     def context(self, span_id: int) -> Any:
-        flags = self._api.TraceFlags(self._api.TraceFlags.SAMPLED)
-        return self._api.SpanContext(self._trace_id, span_id, is_remote=False, trace_flags=flags)
+        flags = self._api.TraceFlags(self._api.TraceFlags.SAMPLED if self._origin.sampled else 0)
+        return self._api.SpanContext(self._origin.trace, span_id, is_remote=False, trace_flags=flags)
 
 
 def _error(info: RunInfo) -> str | None:
     if info.error is not None:
         return str(info.error.get("message", "failed"))
     return info.reason or "cancelled" if info.state == "cancelled" else None
-
-
-def _origin(root: str, created: int, attributes: dict[str, Any]) -> tuple[int, int | None]:
-    """The trace of a run and its children, and the span that it was started in, if that was said."""
-    given = attributes.get(PARENT)
-    if isinstance(given, str) and len(parts := given.split("-")) == 4:
-        try:
-            return int(parts[1], 16), int(parts[2], 16)
-        except ValueError:
-            log.warning("run %s has the attribute traceparent %r, which is none", root, given)
-    return int.from_bytes(hashlib.sha256(f"{root} {created}".encode()).digest()[:16], "big"), None
 
 
 def _span_id(text: str) -> int:

@@ -34,7 +34,7 @@ class Overlap(StrEnum):
     """It starts beside the others."""
 
 
-class Source(StrEnum):
+class TickSource(StrEnum):
     """Where a tick comes from."""
 
     CLOCK = "clock"
@@ -46,10 +46,10 @@ class Source(StrEnum):
     @property
     def manual(self) -> bool:
         """Asked for by somebody: neither a pause nor a limit holds it up."""
-        return self in {Source.TRIGGER, Source.BACKFILL}
+        return self in {TickSource.TRIGGER, TickSource.BACKFILL}
 
 
-class Outcome(StrEnum):
+class TickOutcome(StrEnum):
     """What became of a tick. The first two are not final."""
 
     PENDING = "pending"
@@ -73,11 +73,11 @@ class Outcome(StrEnum):
 
     @property
     def waiting(self) -> bool:
-        return self in {Outcome.PENDING, Outcome.BUFFERED}
+        return self in {TickOutcome.PENDING, TickOutcome.BUFFERED}
 
     @property
     def started(self) -> bool:
-        return self in {Outcome.FIRED, Outcome.LATE}
+        return self in {TickOutcome.FIRED, TickOutcome.LATE}
 
 
 class Schedule(Struct):
@@ -159,9 +159,9 @@ class Tick(Struct):
     schedule: str
     nominal: int
     request: str
-    source: Source
+    source: TickSource
     due: int
-    outcome: Outcome
+    outcome: TickOutcome
     reason: str | None = None
     acted: int | None = None
     run: str | None = None

@@ -15,22 +15,28 @@ from enum import StrEnum
 
 
 class State(StrEnum):
+    """The state of a run. Members are strings: `info.state == "failed"` works."""
+
     SCHEDULED = "scheduled"
     """Due later."""
     QUEUED = "queued"
     """Ready, until a worker has room."""
     RUNNING = "running"
-    """Owned by a worker, in hand."""
+    """Owned by a worker."""
     WAITING = "waiting"
     """Waiting for a time, a message, an event or another run."""
     CANCELLING = "cancelling"
-    """Asked to stop; its worker has not let go yet."""
+    """Asked to stop; its worker has not released it yet."""
     SUCCEEDED = "succeeded"
+    """Ended with a result."""
     FAILED = "failed"
+    """Ended with an exception."""
     CANCELLED = "cancelled"
+    """Stopped on request, by a timeout or with its parent."""
 
     @property
     def ended(self) -> bool:
+        """Whether the run has succeeded, failed or been cancelled."""
         return self in ENDED
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import to_datetime
 from mainspring.operations.filter_values import cursor
-from mainspring.store.watching import Entry
+from mainspring.store.verbs.dashboard import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,13 +12,13 @@ from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
 from mainspring.operations.audit import Audit
 from mainspring.operations.metrics import Metrics
+from mainspring.operations.overview import Watch
 from mainspring.operations.queues import Queues
 from mainspring.operations.retention import Pruning
-from mainspring.operations.runs import Runs
+from mainspring.operations.runs.info import Runs
+from mainspring.operations.runs.messages import Conversation, conversation
 from mainspring.operations.sessions import Sessions
-from mainspring.operations.talk import Conversation, conversation
 from mainspring.operations.versions import Versions
-from mainspring.operations.watch import Watch
 from mainspring.operations.workers import Workers
 from mainspring.store.open import open_store, shown, sqlite_path
 
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from mainspring.model.clock import Clock
-    from mainspring.operations.functions import ScheduledFunctions
-    from mainspring.operations.schedule_pictures import Pictures
-    from mainspring.operations.schedules import Schedules
-    from mainspring.store.inspection import Oddity
+    from mainspring.operations.runs.bulk import Progress
+    from mainspring.operations.runs.start import Starting
+    from mainspring.operations.scheduled_functions import ScheduledFunctions
+    from mainspring.operations.schedules.actions import Schedules
+    from mainspring.operations.schedules.pictures import Pictures
     from mainspring.store.open import StoreSettings
     from mainspring.store.protocol import Store
+    from mainspring.store.verbs.oddities import Oddity
 
 __all__ = ["Operations", "connect", "missing_file", "shown", "sqlite_path"]
 _MOST_NAMED = 5
@@ -53,20 +55,31 @@ class Operations:
         self.versions = Versions(store, clock)
         self.pruning = Pruning(store, clock)
 
+    def runs_with(self, progress: Progress) -> Runs:
+        """The verbs of runs, whose way through the runs that a filter finds can be followed."""
+        return Runs(self._store, self.clock, progress)
+
     @property
     def functions(self) -> ScheduledFunctions:
         return self.runs.functions
 
     @property
     def schedules(self) -> Schedules:
-        from mainspring.operations.schedules import Schedules  # noqa: PLC0415  (recurrence is slow to import)
+        from mainspring.operations.schedules.actions import Schedules  # noqa: PLC0415  (recurrence is slow to import)
 
         return Schedules(self._store, self.clock, self._ids)
 
     @property
+    def starting(self) -> Starting:
+        """Starting runs by name, and sending them messages."""
+        from mainspring.operations.runs.start import Starting  # noqa: PLC0415
+
+        return Starting(self._store, self.clock, self._ids)
+
+    @property
     def pictures(self) -> Pictures:
         """Schedules as pictures."""
-        from mainspring.operations.schedule_pictures import Pictures  # noqa: PLC0415
+        from mainspring.operations.schedules.pictures import Pictures  # noqa: PLC0415
 
         return Pictures(self._store, self.clock)
 

@@ -23,8 +23,8 @@ def migrate(url: str, settings: StoreSettings, *, dry_run: bool = False) -> list
     if missing_file(url) is None:
         report = check(url, settings)
     else:
-        report = migrations.compare(migrations.load("mainspring.store.sqlite"), [])
-    migrations.refuse_unknown(report, shown(url))
+        report = migrations.compare(migrations.load("mainspring.store.sqlite"), {})
+    migrations.refuse_foreign(report, shown(url))
     if not dry_run:
         store = open_store(url, settings)
         try:

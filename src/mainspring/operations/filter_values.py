@@ -4,13 +4,64 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any
+from datetime import datetime
+from typing import Any, Literal, NamedTuple, TypeAlias, get_type_hints
 
 from mainspring.errors import InvalidInput
+from mainspring.model.clock import SECOND, to_micros
 
 _CURSOR = re.compile(r"[0-9a-z]{24}")
 MOST_VALUES = 10_000
 """Databases take only so many values in one statement."""
+Texts: TypeAlias = str | Collection[str] | None
+"""One text or several."""
+Time: TypeAlias = datetime | float | None
+"""An aware datetime, or seconds since the epoch."""
+
+
+class Filter(NamedTuple):
+    """What a filter is called outside Python, and what it says of itself. It annotates the fields of a record of filters."""
+
+    help: str
+    kind: Literal["texts", "attributes", "flag", "time"] = "texts"
+    metavar: str = "NAME"
+    choices: tuple[str, ...] = ()
+    """The only values there are."""
+    options: tuple[str, ...] = ()
+    """Its options on the command line, if they are not simply its name."""
+
+
+def filters_of_record(record: type) -> dict[str, Filter]:
+    """The filters that a record annotates, by name: keywords, options and query parameters follow from them."""
+    hints = get_type_hints(record, include_extras=True)
+    return {name: next(each for each in hint.__metadata__ if isinstance(each, Filter)) for name, hint in hints.items()}
+
+
+def refuse_unknown(what: str, given: Mapping[str, Any], known: Mapping[str, Filter]) -> None:
+    """Refuse filters that there are not."""
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        raise InvalidInput(f"{what} are not found by {', '.join(unknown)}; by {', '.join(known)}")
+
+
+def one_of(name: str, given: object, choices: Collection[str]) -> tuple[str, ...]:
+    """One text or several, all of them among those that there are."""
+    found = texts(name, given)
+    unknown = [each for each in found if choices and each not in choices]
+    if unknown:
+        raise InvalidInput(f"there is no {name} {', '.join(unknown)}; there are {', '.join(choices)}")
+    return found
+
+
+def time(name: str, given: object) -> int | None:
+    """A point in time as microseconds, or None."""
+    if given is None:
+        return None
+    if isinstance(given, datetime) and given.tzinfo is not None:
+        return to_micros(given)
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return round(given * SECOND)
+    raise InvalidInput(f"{name} is an aware datetime, such as datetime.now(UTC), or epoch seconds, not {given!r}")
 
 
 def texts(name: str, given: object) -> tuple[str, ...]:

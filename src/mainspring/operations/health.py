@@ -17,7 +17,8 @@ from mainspring.model.clock import SECOND
 from mainspring.operations import database
 from mainspring.operations.connect import connect, require_there, shown
 from mainspring.operations.locks import blockers
-from mainspring.store.facts import facts
+from mainspring.store.diagnostics import facts
+from mainspring.store.migrations import EDITED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -67,6 +68,12 @@ def examine(url: str, settings: StoreSettings, lease: float) -> Iterator[Finding
     if report.unknown:
         hint = "install a newer version of mainspring here"
         yield Finding("tables", WRONG, f"newer than this code: {', '.join(report.unknown)}", hint)
+        return
+    if report.edited:
+        for name, checksum in report.edited.items():
+            yield Finding(
+                "tables", WRONG, f"not made by the migration {name} of this code", EDITED.format(checksum=checksum)
+            )
         return
     if report.pending:
         yield Finding("tables", WRONG, f"lack {', '.join(report.pending)}", f"mainspring db migrate --url {shown(url)}")

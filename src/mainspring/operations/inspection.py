@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainspring.errors import StoreError
-from mainspring.operations.declared import check
-from mainspring.operations.pages import AT_ONCE
-from mainspring.store.inspection import Oddity
+from mainspring.operations.paging import AT_ONCE
+from mainspring.operations.schedules.declared import check
+from mainspring.store.bad_rows import FAULTS, describe
 from mainspring.store.schedules import ScheduleFilter
-from mainspring.store.unreadable import FAULTS, describe
+from mainspring.store.verbs.oddities import Oddity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

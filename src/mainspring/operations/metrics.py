@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from mainspring.operations.workers import Workers
-from mainspring.store.classes import CLASSES
+from mainspring.store.verbs.duration_classes import CLASSES
 
 if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.store.protocol import Store
-    from mainspring.store.watching import Amount
+    from mainspring.store.verbs.dashboard import Amount
 
 Labels = tuple[tuple[str, str], ...]
 

@@ -1,4 +1,4 @@
-"""Seeing and steering queues."""
+"""What an operator may see of queues and do to them, each verb once: its sentence and its answer."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.queues import Limits, Queue, Window
+from mainspring.operations.actions import Actions, Answer
 from mainspring.recurrence.durations import parse_duration
 from mainspring.store.queues import QueueCounts
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from mainspring.store.queues import QueueStore
 
 _LONGEST_NAME = 200
+QUEUE_ACTIONS = Actions("queues")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -125,8 +127,12 @@ class Queues:
             found.partitions[key] = PartitionInfo(there.ready, there.scheduled, there.under_way, own)
         return found
 
+    @QUEUE_ACTIONS(lambda name, _: Answer(f"queue {name} has new limits"))
     def set(self, name: str, partition: str | None, changes: dict[str, Any]) -> QueueInfo:
-        """Make a queue, or change what is named of it; the rest stays. With a partition: the limits of that one alone."""
+        """Make a queue, or change what is named of it, at once and for all workers; the rest stays.
+
+        None takes a limit away. With a partition: the limits of that one alone.
+        """
         check_queue_name(name)
         there = self._store.queues.get(name)
         if partition is None:
@@ -147,19 +153,27 @@ class Queues:
             self._store.queues.set_partition(name, partition, alone)
         return self.describe(name)
 
+    @QUEUE_ACTIONS(lambda name, _: Answer(f"queue {name} is paused"))
     def pause(self, name: str) -> None:
+        """Begin no more runs of a queue until it is resumed. Those that have begun go on."""
         self._pause(name, paused=True)
 
+    @QUEUE_ACTIONS(lambda name, _: Answer(f"queue {name} goes on"))
     def resume(self, name: str) -> None:
+        """Begin runs of a queue again."""
         self._pause(name, paused=False)
 
     def _pause(self, name: str, *, paused: bool) -> None:
         if not self._store.queues.pause(name, paused=paused):
             raise NotFound(f"there is no queue {name!r}")
 
-    def delete(self, name: str) -> bool:
-        """Forget a queue. Its runs that have not begun wait, visibly, until there is one of that name again."""
-        return self._store.queues.delete(name)
+    @QUEUE_ACTIONS(lambda name, _: Answer(f"queue {name} is deleted", {"deleted": True}), role="admin")
+    def delete(self, name: str, *, missing_ok: bool = False) -> bool:
+        """Delete a queue. Its runs that have not begun wait until there is one of that name again."""
+        gone = self._store.queues.delete(name)
+        if not gone and not missing_ok:
+            raise NotFound(f"there is no queue {name!r}")
+        return gone
 
 
 def check_queue_name(name: object) -> str:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import SECOND
 from mainspring.recurrence.durations import parse_duration
-from mainspring.store.retention import Keep
+from mainspring.store.verbs.prune import Keep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mainspring.model.clock import Clock
-    from mainspring.store.elsewhere import Elsewhere
+    from mainspring.store.external.other_database import Elsewhere
     from mainspring.store.protocol import Store
 
 _AT_ONCE = 200

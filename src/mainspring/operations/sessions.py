@@ -13,6 +13,7 @@ from datetime import datetime  # noqa: TC003  (pages are described by their anno
 from typing import TYPE_CHECKING
 
 from mainspring.model.clock import SECOND, to_datetime
+from mainspring.operations.actions import Actions, Answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _SECRET_BYTES = 32
 _ID_LENGTH = 32
+SESSION_ACTIONS = Actions("sessions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +69,17 @@ class Sessions:
         now = to_datetime(self._clock.now())
         return sorted((one for one in found if one.ends > now), key=lambda one: one.began, reverse=True)
 
+    @SESSION_ACTIONS(lambda _, ended: _ended(ended), role="admin")
     def end(self, ids: Sequence[str]) -> dict[str, bool]:
-        """End sessions. False: there is no such session."""
+        """End sessions: their cookies are worth nothing from now on. False: there is no such session."""
         there = self._store.sessions()
         self._store.end_sessions([each for each in ids if each in there])
         return {each: each in there for each in ids}
+
+
+def _ended(ended: dict[str, bool]) -> Answer:
+    count = sum(ended.values())
+    return Answer(f"{count} session{'' if count == 1 else 's'} ended", dict(ended))
 
 
 def _digest(secret: str) -> str:

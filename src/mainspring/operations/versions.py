@@ -8,7 +8,7 @@ from datetime import datetime  # noqa: TC003  (a run that asks for one records i
 from typing import TYPE_CHECKING
 
 from mainspring.model.clock import to_datetime
-from mainspring.operations.managing import Managing
+from mainspring.operations.runs.actions import RunActions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,8 +55,8 @@ class Versions:
         return [PatchInfo(*row) for row in self._store.management.patches()]
 
     def force(self, ids: Sequence[str], version: str | None = None) -> dict[str, bool]:
-        """See `Managing.force`."""
-        return Managing(self._store, self._clock).force(ids, version)
+        """See `RunActions.force`."""
+        return RunActions(self._store, self._clock).force(ids, version)
 
     def list(self) -> list[VersionInfo]:
         """The versions that have ever executed, and those that runs ask for; the newest first."""

@@ -8,11 +8,11 @@ from datetime import datetime  # noqa: TC003  (a run that asks for a WorkerInfo 
 from typing import TYPE_CHECKING
 
 from mainspring.model.clock import SECOND, to_datetime
-from mainspring.store.unreadable import readable
+from mainspring.store.bad_rows import readable
 
 if TYPE_CHECKING:
     from mainspring.model.clock import Clock
-    from mainspring.model.records import Worker
+    from mainspring.model.runs import Worker
     from mainspring.store.protocol import Store
 
 

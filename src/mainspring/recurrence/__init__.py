@@ -7,18 +7,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mainspring.recurrence.ambiguous import AmbiguousCron, ambiguity
     from mainspring.recurrence.calendars import Calendar
-    from mainspring.recurrence.crons import Cron
-    from mainspring.recurrence.crontab import parse_crontab
-    from mainspring.recurrence.crontab_items import CronItem, CronOptions, ParsedCronItem, parse_cron_items
-    from mainspring.recurrence.dialects import Dialect
+    from mainspring.recurrence.cron.ambiguous import AmbiguousCron, ambiguity
+    from mainspring.recurrence.cron.crontab import parse_crontab
+    from mainspring.recurrence.cron.crontab_items import CronItem, CronOptions, ParsedCronItem, parse_cron_items
+    from mainspring.recurrence.cron.dialects import Dialect
+    from mainspring.recurrence.cron.expression import Cron
     from mainspring.recurrence.durations import format_duration, parse_duration
+    from mainspring.recurrence.english.lint import Advice, lint
+    from mainspring.recurrence.input import DateRange
     from mainspring.recurrence.intervals import Interval
-    from mainspring.recurrence.lints import Advice, lint
-    from mainspring.recurrence.search import Fold, Gap
+    from mainspring.recurrence.search.search import Fold, Gap
     from mainspring.recurrence.spec import Spec
-    from mainspring.recurrence.spec_input import DateRange
 
 __all__ = [
     "Advice",
@@ -43,24 +43,24 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Advice": "lints",
-    "AmbiguousCron": "ambiguous",
+    "Advice": "english.lint",
+    "AmbiguousCron": "cron.ambiguous",
     "Calendar": "calendars",
-    "Cron": "crons",
-    "CronItem": "crontab_items",
-    "CronOptions": "crontab_items",
-    "DateRange": "spec_input",
-    "Dialect": "dialects",
-    "Fold": "search",
-    "Gap": "search",
+    "Cron": "cron.expression",
+    "CronItem": "cron.crontab_items",
+    "CronOptions": "cron.crontab_items",
+    "DateRange": "input",
+    "Dialect": "cron.dialects",
+    "Fold": "search.search",
+    "Gap": "search.search",
     "Interval": "intervals",
-    "ParsedCronItem": "crontab_items",
+    "ParsedCronItem": "cron.crontab_items",
     "Spec": "spec",
-    "ambiguity": "ambiguous",
+    "ambiguity": "cron.ambiguous",
     "format_duration": "durations",
-    "lint": "lints",
-    "parse_cron_items": "crontab_items",
-    "parse_crontab": "crontab",
+    "lint": "english.lint",
+    "parse_cron_items": "cron.crontab_items",
+    "parse_crontab": "cron.crontab",
     "parse_duration": "durations",
 }
 """The module of each name, imported when the name is first used: every program has durations, few have crontabs."""

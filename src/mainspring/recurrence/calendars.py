@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from mainspring.errors import Fault, InvalidInput, InvalidSpec
-from mainspring.recurrence.days import DAY, bits
-from mainspring.recurrence.dialects.reading import Values
-from mainspring.recurrence.fields import (
+from mainspring.recurrence.cron.dialects.reading import Values
+from mainspring.recurrence.cron.fields import (
     DATE,
     HOUR,
     MINUTE,
@@ -24,6 +23,7 @@ from mainspring.recurrence.fields import (
     stepped,
 )
 from mainspring.recurrence.frozen import Frozen
+from mainspring.recurrence.search.days import DAY, bits
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -9,7 +9,7 @@ from mainspring.errors import Fault, InvalidInput, InvalidSpec
 from mainspring.recurrence.durations import format_duration, parse_duration
 from mainspring.recurrence.frozen import Frozen
 from mainspring.recurrence.instants import Instant, as_datetime, floor_second, is_whole
-from mainspring.recurrence.search import Cycle
+from mainspring.recurrence.search.search import Cycle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

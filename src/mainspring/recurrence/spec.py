@@ -6,14 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import InvalidCron, InvalidSpec
-from mainspring.recurrence.crons import Cron
-from mainspring.recurrence.days import NEVER
+from mainspring.recurrence.cron.expression import Cron
 from mainspring.recurrence.frozen import Frozen
-from mainspring.recurrence.instants import EPOCH, Instant, ceil_second, floor_second, is_whole
-from mainspring.recurrence.jitter import jitter_microseconds
-from mainspring.recurrence.patterns import ALL_HOURS
-from mainspring.recurrence.search import FOLDS, GAPS, Fold, Gap
-from mainspring.recurrence.spec_input import (
+from mainspring.recurrence.input import (
     CronInput,
     ExcludeInput,
     Exclusion,
@@ -28,18 +23,22 @@ from mainspring.recurrence.spec_input import (
     read_zone_data,
     read_zone_name,
 )
+from mainspring.recurrence.instants import EPOCH, Instant, ceil_second, floor_second, is_whole
+from mainspring.recurrence.search.days import NEVER
+from mainspring.recurrence.search.patterns import ALL_HOURS
+from mainspring.recurrence.search.search import FOLDS, GAPS, Fold, Gap
+from mainspring.recurrence.search.timeline import EARLIEST, Sources, Timeline, build_timeline, jitter_microseconds
 from mainspring.recurrence.spec_parts import pattern_of, plain_exclusions, resolve_zone
-from mainspring.recurrence.timeline import EARLIEST, Sources, Timeline, build_timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from zoneinfo import ZoneInfo
 
     from mainspring.recurrence.calendars import Calendar
-    from mainspring.recurrence.dialects.reading import Values
+    from mainspring.recurrence.cron.dialects.reading import Values
     from mainspring.recurrence.intervals import Interval
-    from mainspring.recurrence.search import Cycle
-    from mainspring.recurrence.zones import Zone
+    from mainspring.recurrence.search.search import Cycle
+    from mainspring.recurrence.zones.zones import Zone
 
 
 class Spec(Frozen):
@@ -230,7 +229,7 @@ class Spec(Frozen):
 
     def describe(self) -> str:
         """The spec in plain English."""
-        from mainspring.recurrence.words import describe  # noqa: PLC0415 - words are needed where people read
+        from mainspring.recurrence.english.describe import describe  # noqa: PLC0415 - words are needed where people read
 
         return describe(self)
 

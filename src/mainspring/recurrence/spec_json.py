@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import Fault, InvalidSpec
 from mainspring.recurrence.durations import format_duration
-from mainspring.recurrence.spec_input import DateRange
+from mainspring.recurrence.input import DateRange
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from mainspring.recurrence.crons import Cron
+    from mainspring.recurrence.cron.expression import Cron
     from mainspring.recurrence.spec import Spec
 
 _KEYS = (

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainspring.recurrence.calendars import Calendar
-from mainspring.recurrence.crons import Cron
-from mainspring.recurrence.days import DaySet
-from mainspring.recurrence.patterns import ALL_HOURS, ALL_SIXTY, Pattern
-from mainspring.recurrence.spec_input import DateRange, Exclusion, SpecReader
-from mainspring.recurrence.zones import carried_zone, load_zone
+from mainspring.recurrence.cron.expression import Cron
+from mainspring.recurrence.input import DateRange, Exclusion, SpecReader
+from mainspring.recurrence.search.days import DaySet
+from mainspring.recurrence.search.patterns import ALL_HOURS, ALL_SIXTY, Pattern
+from mainspring.recurrence.zones.zones import carried_zone, load_zone
 
 if TYPE_CHECKING:
-    from mainspring.recurrence.zones import Zone
+    from mainspring.recurrence.zones.zones import Zone
 
 
 def plain_exclusions(item: Exclusion) -> list[Calendar | DateRange]:

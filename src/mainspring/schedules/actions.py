@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from mainspring.model.clock import SECOND, to_datetime
-from mainspring.model.records import NewRun
+from mainspring.model.runs import NewRun
 from mainspring.model.states import State
 from mainspring.store.schedules import Beginning
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.model.schedules import Schedule, Tick
-    from mainspring.schedules.elapsed import Times
+    from mainspring.schedules.due_ticks import Times
 
 
 LATE = 60.0

@@ -10,8 +10,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from mainspring.model.clock import SECOND, to_datetime
-from mainspring.model.records import NewRun
-from mainspring.model.schedules import Outcome
+from mainspring.model.runs import NewRun
+from mainspring.model.schedules import TickOutcome
 from mainspring.model.states import State
 from mainspring.schedules.actions import stamp
 
@@ -39,7 +39,11 @@ def _events(plan: Plan, hook: Hook, now: int, paused_by: str | None) -> Iterator
     if hook.event == PAUSED:
         if paused_by is not None:
             schedule = plan.schedule
-            yield f"r{schedule.revision}", {"reason": schedule.note, "count": schedule.failures, "run": paused_by}, now
+            yield (
+                f"r{schedule.revision}",
+                {"reason": schedule.pause_note, "count": schedule.failures, "run": paused_by},
+                now,
+            )
         return
     for tick in plan.ticks:
         if _concerns(hook, tick, now):
@@ -52,7 +56,7 @@ def _events(plan: Plan, hook: Hook, now: int, paused_by: str | None) -> Iterator
 
 def _concerns(hook: Hook, tick: Tick, now: int) -> bool:
     if hook.event == MISSED:
-        return tick.outcome is Outcome.MISSED
+        return tick.outcome is TickOutcome.MISSED
     return tick.outcome.started and now - tick.due > hook.after
 
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import structs
 
-from mainspring.model.schedules import Outcome, Overlap, Source, Tick
+from mainspring.model.schedules import Overlap, Tick, TickOutcome, TickSource
 from mainspring.store.schedules import MOST_TAKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.model.schedules import Backfill
-    from mainspring.schedules.elapsed import Times
+    from mainspring.schedules.due_ticks import Times
     from mainspring.store.schedules import Situation
 
 ABREAST = 100
@@ -77,17 +77,17 @@ def advance(
 
 
 def _room(backfill: Backfill, situation: Situation) -> int:
-    waiting = sum(tick.source is Source.BACKFILL for tick in situation.waiting)
+    waiting = sum(tick.source is TickSource.BACKFILL for tick in situation.waiting)
     return ABREAST - waiting - sum(run.request == backfill.id and not run.state.ended for run in situation.runs)
 
 
 def _place(backfill: Backfill, situation: Situation, made: list[Tick], now: int) -> int:
     """The time to act for ticks of a backfill: now, and after those of backfills that were asked for before."""
-    waiting = [tick for tick in (*situation.waiting, *made) if tick.source is Source.BACKFILL]
+    waiting = [tick for tick in (*situation.waiting, *made) if tick.source is TickSource.BACKFILL]
     return max([now, *(tick.due + (tick.request != backfill.id) for tick in waiting)])
 
 
 def _tick(backfill: Backfill, nominal: int, due: int) -> Tick:
     return Tick(
-        backfill.schedule, nominal, backfill.id, Source.BACKFILL, due, Outcome.PENDING, overlap=backfill.overlap
+        backfill.schedule, nominal, backfill.id, TickSource.BACKFILL, due, TickOutcome.PENDING, overlap=backfill.overlap
     )

@@ -12,10 +12,10 @@ from msgspec import structs
 
 from mainspring.errors import Conflict, InvalidInput
 from mainspring.model.clock import SECOND
-from mainspring.model.schedules import Outcome, Source, Tick
+from mainspring.model.schedules import Tick, TickOutcome, TickSource
 from mainspring.schedules.actions import stamp
 from mainspring.schedules.declaration import declared_columns, declared_json, same_declaration
-from mainspring.schedules.elapsed import Times, spec_of
+from mainspring.schedules.due_ticks import Times, spec_of
 from mainspring.schedules.plan import Planning
 from mainspring.schedules.policy import policy_of
 from mainspring.store.schedules import Plan
@@ -60,7 +60,7 @@ class Control:
             schedule.revision += 1
             for tick in planning.buffered:
                 if not tick.source.manual:
-                    tick.outcome, tick.acted = Outcome.PAUSED, self._now
+                    tick.outcome, tick.acted = TickOutcome.PAUSED, self._now
                     tick.reason = "the schedule was paused while it waited" + (f": {note}" if note else "")
                     _once(planning.plan.ticks, tick)
 
@@ -90,9 +90,9 @@ class Control:
                 situation.schedule.id,
                 self._now // SECOND * SECOND,
                 request,
-                Source.TRIGGER,
+                TickSource.TRIGGER,
                 self._now,
-                Outcome.PENDING,
+                TickOutcome.PENDING,
                 overlap=overlap,
             )
             return Planning(situation, self._now, self._new_uid).run(tick)

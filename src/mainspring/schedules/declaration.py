@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.schedules.actions import action_of
 from mainspring.schedules.definition import canonical_json
-from mainspring.schedules.elapsed import spec_of
+from mainspring.schedules.due_ticks import spec_of
 from mainspring.schedules.policy import policy_of
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from mainspring.model.clock import to_datetime
 from mainspring.model.ids import check_run_id, storable
 from mainspring.model.schedules import Schedule
 from mainspring.schedules.actions import Action
-from mainspring.schedules.elapsed import Times, spec_of
+from mainspring.schedules.due_ticks import Times, spec_of
 from mainspring.schedules.policy import Policy
-from mainspring.store.ops import FAR
+from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
     from mainspring.recurrence.spec import Spec

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from mainspring.model.clock import SECOND
-from mainspring.model.schedules import MOVED, UNLISTED, Outcome, Overlap, Source, Tick
+from mainspring.model.schedules import MOVED, UNLISTED, Overlap, Tick, TickOutcome, TickSource
 from mainspring.model.states import State
 from mainspring.schedules import actions
 from mainspring.schedules.alerts import alerts
 from mainspring.schedules.backfill import Reach, advance
-from mainspring.schedules.elapsed import LATE, MOST_AT_ONCE, MOST_PASSED_BY, Stretches, times_of
+from mainspring.schedules.due_ticks import LATE, MOST_AT_ONCE, MOST_PASSED_BY, Stretches, times_of
 from mainspring.schedules.memory import remember
 from mainspring.schedules.policies import OUT_OF_ACTIONS, STOPPING, Desk, decide
 from mainspring.schedules.policy import policy_of
-from mainspring.store.ops import FAR
 from mainspring.store.schedules import Plan
+from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,14 +151,14 @@ class Planning:
             tick = structs.replace(tick)  # noqa: PLW2901  (a plan may be made twice from one situation)
             if tick.run is not None and tick.run in self.plan.settled:
                 self.drop(tick, "its run was cancelled while it waited")
-            elif tick.outcome is Outcome.PENDING and tick.due > self.now:
+            elif tick.outcome is TickOutcome.PENDING and tick.due > self.now:
                 self.held.append(tick)
             else:
                 self._ripe.append(tick)
 
     def drop(self, tick: Tick, reason: str) -> None:
         """Let a tick that waits start nothing."""
-        tick.outcome, tick.reason, tick.acted = Outcome.DROPPED, reason, self.now
+        tick.outcome, tick.reason, tick.acted = TickOutcome.DROPPED, reason, self.now
         self.schedule.dropped += 1
         self.plan.ticks.append(tick)
 
@@ -181,8 +181,8 @@ class Planning:
                 self.schedule.cursor = nominal
                 fate = self._fate(nominal, act)
                 if fate is None:
-                    source = Source.CLOCK if self.now - act <= LATE else Source.CATCHUP
-                    ripe.append(Tick(self.schedule.id, nominal, "", source, act, Outcome.PENDING))
+                    source = TickSource.CLOCK if self.now - act <= LATE else TickSource.CATCHUP
+                    ripe.append(Tick(self.schedule.id, nominal, "", source, act, TickOutcome.PENDING))
                     if between:
                         left_out.close()
                         apart.add(nominal)
@@ -192,7 +192,7 @@ class Planning:
                 outcome, reason, ends = fate
                 left_out.add(nominal, act, outcome, reason)
                 between = True
-                self.schedule.missed += outcome is Outcome.MISSED
+                self.schedule.missed += outcome is TickOutcome.MISSED
                 passed_by += 1
                 if passed_by >= MOST_PASSED_BY and (last := self.times.last(min(ends, self.now))) is not None:
                     left_out.reach(last)
@@ -213,24 +213,24 @@ class Planning:
         for tick in ripe[:-1]:
             if tick.nominal in apart:
                 left_out.close()
-            left_out.add(tick.nominal, tick.due, Outcome.REPLACED, reason)
+            left_out.add(tick.nominal, tick.due, TickOutcome.REPLACED, reason)
         del ripe[:-1]
 
-    def _fate(self, nominal: int, act: int) -> tuple[Outcome, str, int] | None:
+    def _fate(self, nominal: int, act: int) -> tuple[TickOutcome, str, int] | None:
         """Why a tick of the clock is left out, and until when that holds for those after it; None: it is not."""
         if nominal in self.skips:
-            return Outcome.SKIPPED_BY_REQUEST, BY_REQUEST, act
+            return TickOutcome.SKIPPED_BY_REQUEST, BY_REQUEST, act
         inactive = self.why_inactive(act)
         if inactive is not None:
             resume_at = self.before.resume_at if self.before.paused else None
-            return Outcome.PAUSED, inactive, self.now if resume_at is None else resume_at - 1
+            return TickOutcome.PAUSED, inactive, self.now if resume_at is None else resume_at - 1
         if nominal in self.situation.ahead:
-            return Outcome.REPLACED, self._taken_by_backfill(nominal), act
+            return TickOutcome.REPLACED, self._taken_by_backfill(nominal), act
         if self.present:
-            return Outcome.MISSED, "no worker was active", self.now
+            return TickOutcome.MISSED, "no worker was active", self.now
         window = self.policy.window
         if window is not None and self.now - act > window:
-            return Outcome.MISSED, "no worker was there before its catch-up window closed", self.now - window - 1
+            return TickOutcome.MISSED, "no worker was there before its catch-up window closed", self.now - window - 1
         return None
 
     def _taken_by_backfill(self, nominal: int) -> str:
@@ -238,18 +238,20 @@ class Planning:
 
     def hold(self, nominal: int) -> None:
         """Keep the clock's tick of a nominal time that has passed, whose time to act has not come, whatever the spec becomes."""
-        tick = Tick(self.schedule.id, nominal, "", Source.CLOCK, self.times.act(nominal), Outcome.PENDING)
+        tick = Tick(self.schedule.id, nominal, "", TickSource.CLOCK, self.times.act(nominal), TickOutcome.PENDING)
         if nominal in self.skips:
-            tick.outcome, tick.reason, tick.acted = Outcome.SKIPPED_BY_REQUEST, BY_REQUEST, self.now
+            tick.outcome, tick.reason, tick.acted = TickOutcome.SKIPPED_BY_REQUEST, BY_REQUEST, self.now
         elif nominal in self.situation.ahead:
-            tick.outcome, tick.reason, tick.acted = Outcome.REPLACED, self._taken_by_backfill(nominal), self.now
+            tick.outcome, tick.reason, tick.acted = TickOutcome.REPLACED, self._taken_by_backfill(nominal), self.now
         else:
             self.held.append(tick)
         self.plan.ticks.append(tick)
 
     # -- backfills -----------------------------------------------------------------------------------------------------
     def _backfill(self) -> None:
-        undecided = [tick.nominal for tick in self._ripe if tick.outcome is Outcome.PENDING and not tick.source.manual]
+        undecided = [
+            tick.nominal for tick in self._ripe if tick.outcome is TickOutcome.PENDING and not tick.source.manual
+        ]
         made, progress = advance(
             self.situation,
             Reach(self.times, self.now, len(self._ripe) + len(self.held), min(undecided, default=None)),
@@ -274,7 +276,7 @@ class Planning:
             if why is None:
                 standing.append(tick)
             else:
-                tick.outcome, tick.reason, tick.acted = Outcome.PAUSED, why, self.now
+                tick.outcome, tick.reason, tick.acted = TickOutcome.PAUSED, why, self.now
                 self.plan.ticks.append(tick)
         newest = next((tick for tick in reversed(standing) if self._overlap(tick) in STOPPING), None)
         desk = Desk(
@@ -289,7 +291,7 @@ class Planning:
 
     def _why_not_now(self, tick: Tick) -> str | None:
         """A buffered tick of the clock loses its place when the schedule is paused; another one looks at its own time."""
-        if tick.outcome is Outcome.BUFFERED:
+        if tick.outcome is TickOutcome.BUFFERED:
             return None if self.active else (self.why_inactive(self.now) or self._pause_reason(self.schedule))
         return self.why_inactive(tick.due)
 
@@ -308,18 +310,18 @@ class Planning:
             self._start(tick)
         self.buffered = desk.kept
         for tick in desk.kept:
-            if tick.outcome is not Outcome.BUFFERED:
-                tick.outcome = Outcome.BUFFERED
+            if tick.outcome is not TickOutcome.BUFFERED:
+                tick.outcome = TickOutcome.BUFFERED
                 plan.ticks.append(tick)
-                if tick.source is Source.TRIGGER:
+                if tick.source is TickSource.TRIGGER:
                     self._promise(tick)
         for tick in desk.left:
             tick.acted = self.now
             if tick.run is not None:
                 plan.cancels[tick.run] = f"by schedule {schedule.id}: {tick.reason}"
                 tick.run = None
-            schedule.skipped += tick.outcome is Outcome.SKIPPED_OVERLAP
-            schedule.dropped += tick.outcome is Outcome.DROPPED
+            schedule.skipped += tick.outcome is TickOutcome.SKIPPED_OVERLAP
+            schedule.dropped += tick.outcome is TickOutcome.DROPPED
             plan.ticks.append(tick)
         reason = f"by schedule {schedule.id}, to make room for its next run"
         plan.cancels |= {run.id: reason for run in desk.cancels}
@@ -343,13 +345,13 @@ class Planning:
             begin.run.id = tick.run  # as it was promised, whatever runs are called by now
             self.plan.releases.append(begin)
         elif begin.run.id in self.situation.taken:
-            tick.outcome, tick.reason = Outcome.START_FAILED, f"there is a run {begin.run.id} already"
+            tick.outcome, tick.reason = TickOutcome.START_FAILED, f"there is a run {begin.run.id} already"
             return
         else:
             self.plan.starts.append(begin)
         waited = self.now - tick.due
         tick.run = begin.run.id
-        tick.outcome = Outcome.LATE if waited > LATE else Outcome.FIRED
+        tick.outcome = TickOutcome.LATE if waited > LATE else TickOutcome.FIRED
         tick.reason = _why_late(tick, waited) if waited > LATE else None
         schedule.starts += 1
         if not tick.source.manual and schedule.remaining is not None:
@@ -382,6 +384,6 @@ class Planning:
 
 
 def _why_late(tick: Tick, waited: int) -> str:
-    if tick.source is Source.CATCHUP:
+    if tick.source is TickSource.CATCHUP:
         return "made up for: nothing was there to act on it at its time"
     return f"waited {waited // 1_000_000} s for its turn"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainspring.model.schedules import Outcome, Overlap
+from mainspring.model.schedules import Overlap, TickOutcome
 from mainspring.model.states import State
 from mainspring.schedules.actions import stamp
 
@@ -59,7 +59,7 @@ class Desk:
     def start(self, tick: Tick) -> None:
         if not tick.source.manual and self.remaining is not None:
             if self.remaining == 0:
-                self.leave(tick, Outcome.PAUSED, OUT_OF_ACTIONS)
+                self.leave(tick, TickOutcome.PAUSED, OUT_OF_ACTIONS)
                 return
             self.remaining -= 1
         self.starts.append(tick)
@@ -68,7 +68,7 @@ class Desk:
         tick.reason = f"waits for {self.someone()}"
         self.kept.append(tick)
 
-    def leave(self, tick: Tick, outcome: Outcome, reason: str) -> None:
+    def leave(self, tick: Tick, outcome: TickOutcome, reason: str) -> None:
         tick.outcome, tick.reason = outcome, reason
         self.left.append(tick)
 
@@ -85,7 +85,7 @@ class Desk:
         tick = self.starts.pop(0)
         if not tick.source.manual and self.remaining is not None:
             self.remaining += 1
-        self.leave(tick, Outcome.REPLACED, "a later tick of the same moment would have stopped it at once")
+        self.leave(tick, TickOutcome.REPLACED, "a later tick of the same moment would have stopped it at once")
         return True
 
 
@@ -93,7 +93,7 @@ def skip(desk: Desk, tick: Tick) -> None:
     if desk.free(Overlap.SKIP):
         desk.start(tick)
     else:
-        desk.leave(tick, Outcome.SKIPPED_OVERLAP, f"{desk.someone()} was unfinished")
+        desk.leave(tick, TickOutcome.SKIPPED_OVERLAP, f"{desk.someone()} was unfinished")
 
 
 def buffer_one(desk: Desk, tick: Tick) -> None:
@@ -102,7 +102,9 @@ def buffer_one(desk: Desk, tick: Tick) -> None:
     elif not desk.kept:
         desk.keep(tick)
     else:
-        desk.leave(tick, Outcome.SKIPPED_OVERLAP, f"{desk.someone()} was unfinished, and another tick waited already")
+        desk.leave(
+            tick, TickOutcome.SKIPPED_OVERLAP, f"{desk.someone()} was unfinished, and another tick waited already"
+        )
 
 
 def buffer_all(desk: Desk, tick: Tick) -> None:
@@ -110,7 +112,7 @@ def buffer_all(desk: Desk, tick: Tick) -> None:
     if desk.free(Overlap.BUFFER_ALL):
         desk.start(tick)
     elif limit is not None and not tick.source.manual and len(desk.kept) >= limit:
-        desk.leave(tick, Outcome.DROPPED, f"{desk.someone()} was unfinished, and {limit} ticks waited already")
+        desk.leave(tick, TickOutcome.DROPPED, f"{desk.someone()} was unfinished, and {limit} ticks waited already")
     else:
         desk.keep(tick)
 
@@ -143,7 +145,7 @@ def allow_all(desk: Desk, tick: Tick) -> None:
     if desk.free(Overlap.ALLOW_ALL):
         desk.start(tick)
     else:
-        desk.leave(tick, Outcome.SKIPPED_OVERLAP, f"{len(desk.running) + len(desk.starts)} runs were unfinished")
+        desk.leave(tick, TickOutcome.SKIPPED_OVERLAP, f"{len(desk.running) + len(desk.starts)} runs were unfinished")
 
 
 POLICIES: dict[Overlap, Callable[[Desk, Tick], None]] = {
@@ -163,6 +165,6 @@ def decide(desk: Desk, ticks: list[Tick], overlap_of: Callable[[Tick], Overlap])
     begun = desk.newest is not None and any(tick is desk.newest for tick in desk.starts)
     for tick in desk.older:
         if begun:
-            desk.leave(tick, Outcome.REPLACED, "a later tick took its place while it waited")
+            desk.leave(tick, TickOutcome.REPLACED, "a later tick took its place while it waited")
         else:
             desk.keep(tick)

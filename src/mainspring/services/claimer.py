@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from mainspring.queues.admission import admit
+from mainspring.queues.fairness import FAIR
+from mainspring.services.reconciler import Stock
 from mainspring.services.service import Service
-from mainspring.services.stock import Stock
-from mainspring.store.ops import FAR
 from mainspring.store.protocol import ClaimRequest
+from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -146,7 +146,8 @@ class Claimer(Service):
             kinds=self._kinds(functions),
             instances=engine.methods(),
             mine={queue: dict(partitions) for queue, partitions in engine.slots.queued.items()},
-            admit=admit,
+            policy=FAIR,
+            clock=self.clock.now,
         )
         with engine.slots.reserved(room, blocking=blocking):
             claimed = await self._claim(request)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.model.clock import Clock
-    from mainspring.model.records import Worker
+    from mainspring.model.runs import Worker
     from mainspring.store.protocol import Store
 
 log = logging.getLogger("mainspring.services")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mainspring.model.records import Worker
+    from mainspring.model.runs import Worker
 
 
 def host() -> str:

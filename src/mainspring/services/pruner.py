@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Alarm, Clock
     from mainspring.store.protocol import Store
-    from mainspring.store.retention import Keep
+    from mainspring.store.verbs.prune import Keep
 
 _POLL = 300.0
 _MINUTE = 60_000_000

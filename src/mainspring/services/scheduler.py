@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from mainspring.services.births import Births
+from mainspring.services.scheduled_starts import ScheduledStarts
 from mainspring.services.service import Service
-from mainspring.store.ops import FAR
 from mainspring.store.schedules import Plan
+from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
     from mainspring.engine.engine import Engine
@@ -81,30 +81,30 @@ class Scheduler(Service):
 
     def _fire(self, now: int) -> Passed:
         """Plan what is due, and set off what begins here. On whatever thread the store is used on."""
-        births = Births(self._engine, now, wanted=not self.paused)
+        starts = ScheduledStarts(self._engine, now, wanted=not self.paused)
         try:
-            passed = self._store.schedules.fire(now, _AT_ONCE, _Decider(now, self._ids, births))
+            passed = self._store.schedules.fire(now, _AT_ONCE, _Decider(now, self._ids, starts), starts.expect)
         except BaseException:
-            births.hand_back()
+            starts.hand_back()
             raise
-        births.begin(passed.in_hand)
+        starts.begin(passed.in_hand)
         return passed
 
 
 class _Decider:
     """Plans one schedule after the other. One that cannot be planned does not hold up the rest."""
 
-    def __init__(self, now: int, ids: IdMaker, births: Births) -> None:
+    def __init__(self, now: int, ids: IdMaker, starts: ScheduledStarts) -> None:
         self._now = now
         self._ids = ids
-        self._births = births
+        self._starts = starts
 
     def __call__(self, situation: Situation) -> Plan:
         from mainspring.schedules.plan import plan  # noqa: PLC0415  (slow to import, and not every app has schedules)
 
         try:
             made = plan(situation, self._now, self._ids.new)
-            self._births.reserve(made)
+            self._starts.give(made)
             return made
         except Exception as error:
             fault = f"{type(error).__name__}: {error}"[:500]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Clock
-    from mainspring.store.elsewhere import Elsewhere
+    from mainspring.store.external.other_database import Elsewhere
     from mainspring.store.protocol import Store
 
 log = logging.getLogger("mainspring.services")

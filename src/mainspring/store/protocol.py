@@ -14,28 +14,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
-from msgspec import Struct, field
-
-from mainspring.store.queues import admit_nothing
+from msgspec import Struct, field, structs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from mainspring.model.records import Claim, Ending, Run, Step, Worker
+    from mainspring.model.runs import Claim, Ending, Run, Step, Worker
     from mainspring.model.states import State
-    from mainspring.store.functions import Functions
-    from mainspring.store.inspection import Oddity
-    from mainspring.store.management import Management
+    from mainspring.store.external.sessions import Transactions
     from mainspring.store.messages import Heard, Messages
-    from mainspring.store.ops import Op, Result
-    from mainspring.store.queues import Admit, QueueStore
-    from mainspring.store.retention import Retention
+    from mainspring.store.queues import ClaimPolicy, QueueStore
     from mainspring.store.schedules import ScheduleStore
-    from mainspring.store.telling import Telling
-    from mainspring.store.transactions import Transactions
-    from mainspring.store.unknown import Unknown
-    from mainspring.store.watching import Watching
+    from mainspring.store.verbs.dashboard import Dashboard
+    from mainspring.store.verbs.manage import Management
+    from mainspring.store.verbs.oddities import Oddity
+    from mainspring.store.verbs.prune import Retention
+    from mainspring.store.verbs.scheduled_functions import Functions
+    from mainspring.store.verbs.unknown_functions import UnknownFunctions
+    from mainspring.store.verbs.unnotified import UnreportedEnds
+    from mainspring.store.writes import Op, Result
 
 
 AtOnce: TypeAlias = "Callable[[], AbstractContextManager[bool]]"
@@ -50,6 +48,8 @@ class ClaimRequest(Struct, frozen=True):
     """Name of each function the worker knows, with its fingerprint."""
     limit: int
     now: int
+    policy: ClaimPolicy
+    """Decides what of the runs in queues is taken."""
     compatible: bool = False
     """Also take runs that began under another fingerprint, as long as this version has not failed to replay them."""
     queues: frozenset[str] | None = None
@@ -60,8 +60,12 @@ class ClaimRequest(Struct, frozen=True):
     """Which of the functions are methods, with the names of the instances that the worker has: runs of others are left alone."""
     kinds: Mapping[str, str] = field(default_factory=dict[str, str])
     """Which of the functions are not workflows: whoever started one by its name alone did not know."""
-    admit: Admit = admit_nothing
-    """Decides which runs of a queue may begin."""
+    clock: Callable[[], int] | None = None
+    """What time it is; None: `now`."""
+
+    def at_present(self) -> ClaimRequest:
+        """The same request, at the time that it is by now: a claim may have waited for a lock. Starts are counted by that time."""
+        return self if self.clock is None else structs.replace(self, now=max(self.now, self.clock()))
 
 
 class Claimed(Struct, frozen=True):
@@ -147,6 +151,8 @@ class SchemaReport(Struct, frozen=True):
     wanted: str
     pending: list[str] = field(default_factory=list[str])
     unknown: list[str] = field(default_factory=list[str])
+    edited: dict[str, str] = field(default_factory=dict[str, str])
+    """Migrations that are not what was applied under their names, with the checksums that they have now."""
 
 
 class Store(Protocol):
@@ -183,12 +189,12 @@ class Store(Protocol):
         ...
 
     @property
-    def unknown(self) -> Unknown:
+    def unknown(self) -> UnknownFunctions:
         """Runs of functions that nobody knows."""
         ...
 
     @property
-    def telling(self) -> Telling:
+    def telling(self) -> UnreportedEnds:
         """Ends of runs that no worker had in hand."""
         ...
 
@@ -208,7 +214,7 @@ class Store(Protocol):
         ...
 
     @property
-    def watching(self) -> Watching:
+    def watching(self) -> Dashboard:
         """Everything at a glance, what workers have counted, and who did what."""
         ...
 

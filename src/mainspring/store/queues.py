@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct, field
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mainspring.model.queues import Limits, Queue
 
@@ -59,11 +59,124 @@ class Admission(Struct, frozen=True):
 Admit = Callable[[Demand], Admission]
 
 
-def admit_nothing(demand: Demand) -> Admission:
-    del demand
-    return Admission()
+# -- what a claim takes --------------------------------------------------------------------------------------------------
+class Resumable(Struct, frozen=True):
+    """Runs that a worker may go on with. `short`: there are some that it has no slot for; `mine`: what it then has."""
+
+    ids: list[str]
+    more: bool
+    """There are more than were asked for."""
+    short: bool
+    mine: Mapping[str, Mapping[str, int]]
 
 
+class Claimant(Protocol):
+    """The worker that claims: the queues that it takes from (None: all), and the runs of queues in its memory."""
+
+    @property
+    def queues(self) -> frozenset[str] | None: ...
+    @property
+    def mine(self) -> Mapping[str, Mapping[str, int]]: ...
+    @property
+    def now(self) -> int: ...
+
+
+class Allotment(Protocol):
+    """What a claim may take from one queue."""
+
+    queue: Queue
+    admission: Admission
+
+    @property
+    def turn(self) -> str:
+        """The partition that was served last."""
+        ...
+
+    def most_partitions(self, placed: Mapping[str, int], recent: Mapping[int, Recent]) -> int:
+        """How many partitions are worth looking at."""
+        ...
+
+    def decide(self, waiting: Sequence[str], placed: dict[str, int], recent: dict[int, Recent]) -> Admission:
+        """What may be taken; `waiting` are partitions in their turn, some perhaps twice."""
+        ...
+
+    def took(self, partitions: Sequence[str]) -> None:
+        """What there was to take: the partition of each."""
+        ...
+
+
+class Demands(Protocol):
+    """The queues that a claim may take from. False if there are none."""
+
+    queues: list[Queue]
+
+    def __bool__(self) -> bool: ...
+
+    def alone(self, queue: str) -> Demands:
+        """One of the queues, as it was before any of them was locked."""
+        ...
+
+    def room_for_plain(self, room: int) -> int:
+        """How much of the room is for runs without a queue."""
+        ...
+
+    def turn_of(self, queue: str) -> str:
+        """The partition of a queue that was served last."""
+        ...
+
+    def refresh(self, queues: Iterable[Queue], exceptions: Mapping[str, dict[str, Limits]]) -> None:
+        """Put queues as they were found under a lock in place of what they were before."""
+        ...
+
+    def each(self, room: int) -> Iterator[Allotment]:
+        """One queue after the other, each with its part of what is left of the room."""
+        ...
+
+    @property
+    def more(self) -> bool:
+        """Whether there was more to take than there was room for."""
+        ...
+
+    @property
+    def held(self) -> bool:
+        """Whether more might be taken if fewer runs were under way in the fleet."""
+        ...
+
+    @property
+    def short(self) -> bool:
+        """Whether more might be taken if this worker had fewer runs in memory."""
+        ...
+
+    @property
+    def again(self) -> int | None:
+        """When one of the queues may admit more, by time alone."""
+        ...
+
+
+class ClaimPolicy(Protocol):
+    """Decides what a claim takes. Pure; a store only finds what waits, and takes what was decided on."""
+
+    def half(self, room: int, turn: int) -> int:
+        """Half of the room; of an odd slot, every other time."""
+        ...
+
+    def divide(self, claimant: Claimant, waiting: Sequence[Queue], turn: int, turns: dict[str, str]) -> Demands:
+        """The queues to take from, in an order that changes with each claim. `turns` remembers, for each queue, the partition that was
+        served last: the next one is served first.
+        """
+        ...
+
+    def resumable(
+        self, claimant: Claimant, rows: Iterable[Sequence[Any]], queues: Mapping[str, Queue], limit: int
+    ) -> Resumable:
+        """Of runs that want to go on (id, queue, partition, …) the first that this worker may have in memory.
+
+        No more rows are read than it takes to find so many; but those that there is no slot for are passed over, however many.
+        """
+        ...
+
+
+# -- queues --------------------------------------------------------------------------------------------------------------
 class QueueCounts(Struct, frozen=True):
     """What is in a queue: ready to begin, due later, and under way."""
 
@@ -114,84 +227,3 @@ class QueueStore(Protocol):
     def partitions(self, queue: str) -> dict[str, QueueCounts]:
         """What is in each partition of a queue."""
         ...
-
-
-AHEAD = 1_000_000
-"""By how much the clocks of a fleet may differ, in microseconds. A start that is further ahead was noted when a clock was wrong."""
-
-
-def ahead(rows: Sequence[Sequence[Any]], now: int) -> bool:
-    """Whether some of the starts that COUNT_RECENT found were noted when a clock was ahead of what it is now."""
-    return any(last > now + AHEAD for _, _, _, last in rows)
-
-
-def recent(rows: Sequence[Sequence[Any]]) -> Recent:
-    """What COUNT_RECENT found."""
-    return {partition: (count, first) for partition, count, first, _ in rows}
-
-
-# -- statements that are the same in every store -------------------------------------------------------------------------
-QUEUE_COLUMNS = ("name", "limits", "retry", "paused", "declared", "version", "created")
-WAITS = "state = 'queued' AND queue IS NOT NULL AND since IS NULL"
-"""A run that wants to begin: exactly the condition of the index `runs_queue`."""
-RESUMES = "state = 'queued' AND queue IS NOT NULL AND since IS NOT NULL"
-"""A run that has begun and wants to go on: it has its place, so no limit of the fleet stands in its way."""
-PLACED = "queue IS NOT NULL AND since IS NOT NULL AND state IN ('queued', 'running', 'waiting', 'cancelling')"
-
-_NAMES = f"""
-  WITH RECURSIVE names (name) AS (
-    SELECT min(queue) FROM runs WHERE {WAITS}
-    UNION ALL
-    SELECT (SELECT min(runs.queue) FROM runs WHERE {WAITS} AND runs.queue > names.name)
-    FROM names WHERE name IS NOT NULL)
-"""
-_AFTER = f"SELECT min(runs.partition) FROM runs WHERE {WAITS} AND queue = :queue AND runs.partition > {{after}}"
-WAITING = f"""{_NAMES}
-  SELECT {", ".join(f"queues.{column}" for column in QUEUE_COLUMNS)} FROM names JOIN queues ON queues.name = names.name
-"""
-"""The queues in which runs wait: from name to name through the index, however many runs there are."""
-NAMES = """
-  WITH RECURSIVE names (name) AS (
-    SELECT min(workflow) FROM runs WHERE state = 'queued'
-    UNION ALL
-    SELECT (SELECT min(runs.workflow) FROM runs WHERE state = 'queued' AND runs.workflow > names.name)
-    FROM names WHERE name IS NOT NULL)
-  SELECT name FROM names WHERE name IS NOT NULL
-"""
-"""The functions whose runs wait, in the same way."""
-
-
-def partitions(fits: str, after: str = _AFTER) -> str:
-    """The statement for the partitions of a queue with runs that the asking worker can take, after a given one, in the same way.
-
-    `fits` is the condition that there is such a run in `found.name`, `after` finds the next partition behind `{after}`. Partitions without
-    one are passed over: a place that was offered to them would stay empty. Rows are made as they are read, so that no more
-    partitions are looked at than it takes to find enough of them.
-    """
-    return f"""
-  WITH RECURSIVE found (name) AS (
-    SELECT ({after.format(after=":after")})
-    UNION ALL
-    SELECT ({after.format(after="found.name")}) FROM found WHERE name IS NOT NULL)
-  SELECT name FROM found WHERE name IS NOT NULL AND {fits} LIMIT :most
-"""
-
-
-COUNT_PLACED = f"SELECT partition, count(*) FROM runs WHERE {PLACED} AND queue = :queue GROUP BY partition"
-COUNT_RECENT = """
-  SELECT partition, count(*), min(at), max(at) FROM queue_starts WHERE queue = :queue AND at > :after GROUP BY partition
-"""
-CLAMP_STARTS = "UPDATE queue_starts SET at = :now WHERE queue = :queue AND at > :ahead"
-"""Starts that are ahead count as made now: else the queue would stand still until that time comes, or be over its rate at once."""
-SWEEP_STARTS = "DELETE FROM queue_starts WHERE queue = :queue AND at <= :before"
-EXCEPTIONS = "SELECT queue, partition, limits FROM queue_partitions"
-QUEUES = f"SELECT {', '.join(QUEUE_COLUMNS)} FROM queues"
-COUNTS = " UNION ALL ".join(
-    f"SELECT queue, partition, state, since IS NOT NULL, count(*) FROM runs WHERE {condition} GROUP BY 1, 2, 3, 4"
-    for condition in (
-        WAITS,
-        PLACED,
-        "queue IS NOT NULL AND state = 'scheduled' AND owner IS NULL AND state IN ('scheduled', 'waiting')",
-    )
-)
-"""One part for each index: what has ended is not looked at, however much of it there is."""

@@ -1,9 +1,8 @@
 """What a store promises about schedules. Like `protocol.py`, this is the specification.
 
-A schedule's row, locked, is the mutex of everything that concerns it: whoever plans holds it from the look at the schedule
-until the plan is committed. The runs that a schedule started do not touch it when they end. A run of a schedule is born
-`unsettled`; an ended one that is still so makes its schedule due, whoever ended it and however, until a pass takes note. So a
-plan and an end that overlap can never miss each other, and finishing waits for nobody.
+The locked row of a schedule is the mutex of everything that concerns it: a transaction that plans holds it until the plan is
+committed. The runs that a schedule started do not touch it when they end. Such a run is stored as `unsettled`, and while an ended run
+is, its schedule is due. So a plan and an end that overlap never miss each other, and a run that ends waits for no lock.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from msgspec import Struct, field
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mainspring.model.records import NewRun
+    from mainspring.model.runs import NewRun
     from mainspring.model.schedules import Backfill, Hook, RunOf, Schedule, Tick
 
 MOST_TAKEN = 500
@@ -39,7 +38,7 @@ class Situation(Struct):
     listed: bool = True
     """Whether a live worker lists it, if it is an entry of a crontab."""
     hooks: list[Hook] = field(default_factory=list["Hook"])
-    """Who is to be told of what goes wrong."""
+    """Functions that are started when something goes wrong."""
     taken: frozenset[str] = frozenset()
     """Ids that an earlier attempt at this plan wanted for runs, and that belong to other runs."""
 
@@ -69,7 +68,7 @@ class Plan(Struct):
     backfills: list[Backfill] = field(default_factory=list["Backfill"])
     """Backfills that are new or have changed."""
     alerts: list[NewRun] = field(default_factory=list["NewRun"])
-    """Runs of the app's own that are to be told of something; each id once."""
+    """Runs of those functions; each id once."""
     moved: bool = False
     """The schedule's state has changed: cursor, due, counters, pause."""
     learned: bool = False
@@ -80,7 +79,7 @@ class Plan(Struct):
     nominal: int = 0
     """The nominal time that a skip is about, if it is a plan of one."""
     unfinished: bool = False
-    """More ticks had come up than one plan decides on: what somebody asked for beyond that is left for the next."""
+    """More ticks had come up than one plan decides on: what was requested beyond that is left for the next."""
 
     @property
     def empty(self) -> bool:
@@ -113,11 +112,13 @@ class Passed(Struct, frozen=True):
 
 
 class ScheduleFilter(Struct, frozen=True):
-    """Which schedules to list, by id. `after` is the last id of the page before."""
+    """Which schedules to list, by id. `after` is the last id of the page before. Of several texts one has to fit."""
 
-    id_prefix: str | None = None
+    id_prefix: Sequence[str] = ()
     paused: bool | None = None
-    workflow: str | None = None
+    workflow: Sequence[str] = ()
+    failing: bool | None = None
+    """Whether the last run that ended has failed."""
     attributes: str | None = None
     """A JSON object of which all pairs must be there."""
     due_before: int | None = None
@@ -177,8 +178,12 @@ class ScheduleStore(Protocol):
         """
         ...
 
-    def fire(self, now: int, limit: int, decide: Decide) -> Passed:
+    def fire(
+        self, now: int, limit: int, decide: Decide, expect: Callable[[Sequence[str]], None] | None = None
+    ) -> Passed:
         """Plan the schedules that are due, about `limit` of them, and apply the plans, in one transaction.
+
+        Before it begins, `expect` is given the functions of the schedules that are to be planned.
 
         Due is one whose `due` has come, and one with a run whose end it has not taken note of. One that another transaction
         holds is left out; where only such are due, `next_due` is a moment from now, so that the caller does not spin.
@@ -198,7 +203,7 @@ class ScheduleStore(Protocol):
         ...
 
     def has_queue(self, name: str) -> bool:
-        """Whether somebody has made this queue."""
+        """Whether this queue exists."""
         ...
 
     def functions(self) -> list[str]:
@@ -214,7 +219,7 @@ class ScheduleStore(Protocol):
         ...
 
     def hooks(self) -> list[Hook]:
-        """Who is to be told of what goes wrong with schedules."""
+        """Functions that are started when something goes wrong with schedules."""
         ...
 
     def keep_hooks(self, app: str, hooks: Sequence[Hook], forget: Sequence[str]) -> None:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.app.events import Listeners
 from mainspring.errors import Endless
-from mainspring.model.records import Run
+from mainspring.model.runs import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.app.events import RunEvent
-    from mainspring.store.telling import Untold
+    from mainspring.store.verbs.unnotified import UnreportedEnd
     from mainspring.testing.clock import VirtualClock
 
 LONGEST = 1_000
@@ -24,6 +24,7 @@ class Chains(Listeners):
     def __init__(self, listeners: Listeners, clock: VirtualClock) -> None:
         super().__init__()
         self._listeners = listeners
+        self.operations, self.around = listeners.operations, listeners.around
         self._clock = clock
         self._moment = 0
         self._lengths: dict[str, int] = {}
@@ -34,7 +35,7 @@ class Chains(Listeners):
     def __bool__(self) -> bool:
         return bool(self._listeners)
 
-    def tell(self, name: str, run: Run | Untold, reason: str | None, at: int) -> None:
+    def tell(self, name: str, run: Run | UnreportedEnd, reason: str | None, at: int) -> None:
         if name == "run.started" and isinstance(run, Run):
             self._count(run, at)
         self._listeners.tell(name, run, reason, at)

@@ -7,7 +7,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from mainspring.app.backstage import Backstage
+from mainspring.app.client_api import runtime_of
+from mainspring.app.factory import Backstage
 from mainspring.errors import StoreUnavailable
 from mainspring.model.ids import IdMaker
 from mainspring.testing.clock import VirtualClock
@@ -159,7 +160,7 @@ async def crash(
     """
     from mainspring.store.sqlite.database import Database  # noqa: PLC0415
 
-    runtime = app.runtime
+    runtime = runtime_of(app)
     before = runtime.url, runtime.clock, runtime.ids, runtime.backstage
     clock = VirtualClock()
     keep = Database("") if url == "sqlite://" else None
@@ -191,17 +192,17 @@ async def _one_life(app: App, work: Callable[[], Awaitable[T]], stores: list[Doo
             return await work()
 
     entering = loop.create_task(live())
-    watching = loop.create_task(_death(stores, died, app.runtime.clock))
+    watching = loop.create_task(_death(stores, died, runtime_of(app).clock))
     await asyncio.wait({entering, watching}, return_when=asyncio.FIRST_COMPLETED)
     if not died.is_set():
         watching.cancel()
         return (await entering,)
-    await app.vanish()
+    await app._vanish()  # noqa: SLF001
     entering.cancel()
     await asyncio.wait({entering})
     if not entering.cancelled():
         entering.exception()
-    await asyncio.to_thread(app.runtime.disconnect)
+    await asyncio.to_thread(runtime_of(app).disconnect)
     return None
 
 
@@ -223,9 +224,10 @@ async def _death(stores: list[DoomedStore], died: asyncio.Event, clock: Clock) -
 
 async def _second_life(app: App, work: Callable[[], Awaitable[T]]) -> tuple[T]:
     async with app:
-        connection = app.runtime.connection()
-        mine = app.runtime.engine.worker_id if app.runtime.engine is not None else ""
+        connection = runtime_of(app).connection()
+        engine = runtime_of(app).engine
+        mine = engine.worker_id if engine is not None else ""
         for worker in connection.store.workers():
             if worker.id != mine:
-                connection.store.retire(worker.id, app.runtime.clock.now(), None)
+                connection.store.retire(worker.id, runtime_of(app).clock.now(), None)
         return (await work(),)

@@ -6,7 +6,8 @@ import contextlib
 import inspect
 from typing import TYPE_CHECKING, Any, Self
 
-from mainspring.app.functions import AsyncFn, SyncFn
+from mainspring.app.client_api import runtime_of
+from mainspring.app.functions.functions import AsyncFn, SyncFn
 from mainspring.errors import InvalidInput
 from mainspring.model.ids import IdMaker
 from mainspring.testing.chains import Chains
@@ -97,15 +98,15 @@ async def world(
 ) -> AsyncGenerator[World]:
     """Enter `app` as a worker on an empty database in memory (or the one at `url`), at a civil time of the test's choosing."""
     clock = VirtualClock(at)
-    runtime = app.runtime
-    before = runtime.url, runtime.clock, runtime.ids, runtime.listeners
+    runtime = runtime_of(app)
+    before = runtime.given_url, runtime.clock, runtime.ids, runtime.listeners
     runtime.url, runtime.clock, runtime.ids = url, clock, IdMaker(clock)
     runtime.listeners = Chains(runtime.listeners, clock)
     try:
         async with clock.running(), app:
             yield World(app, clock)
     finally:
-        runtime.url, runtime.clock, runtime.ids, runtime.listeners = before
+        runtime.given_url, runtime.clock, runtime.ids, runtime.listeners = before
 
 
 def _as_coroutine(fake: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
     from starlette.responses import Response
 
+    from mainspring.operations.actions import Role
     from mainspring.operations.sessions import Sessions
 
 R = TypeVar("R")
-Role: TypeAlias = Literal["viewer", "operator", "admin"]
 ROLES = ("viewer", "operator", "admin")
 """Each may do what those before it may."""
 SIGNED_IN = "mainspring_session"

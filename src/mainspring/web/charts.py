@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
-from mainspring.web.scales import count_step, time_step
-from mainspring.web.words import OUTCOMES, count, duration
+from mainspring.web.formatting import OUTCOMES, count, duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mainspring.operations.schedule_pictures import Day
-    from mainspring.operations.watch import Bar
+    from mainspring.operations.overview import Bar
+    from mainspring.operations.schedules.pictures import Day
     from mainspring.web.waterfall import Part
 
 _WORST = (
-    "start_failed", "missed", "dropped", "skipped_overlap", "late", "replaced", "skipped_by_request", "paused",
+    "run_failed", "start_failed", "missed", "dropped", "skipped_overlap", "late", "replaced", "skipped_by_request", "paused",
     "buffered", "pending", "fired",
 )  # fmt: skip
 _CELL = 13
@@ -184,3 +183,30 @@ def spans(parts: Sequence[Part], low: datetime, high: datetime, marks: Sequence[
     return Markup(
         '<svg class="lane" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">{}</svg>'
     ).format(Markup("").join(shapes))
+
+
+_SECOND_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400)
+_DAY = 86_400
+
+
+def count_step(most: float, marks: int = 2) -> int:
+    """The smallest of 1, 2, 5, 10, 20 … of which so many reach a number."""
+    return max(1, round(_decimal(most / marks)))
+
+
+def time_step(seconds: float, marks: int) -> float:
+    """The smallest round length of time of which so many reach a length: milliseconds by tens, then as clocks are divided."""
+    wanted = seconds / marks
+    if wanted <= 1:
+        return _decimal(wanted)
+    return next((step for step in _SECOND_STEPS if step >= wanted), 0) or _decimal(wanted / _DAY) * _DAY
+
+
+def _decimal(wanted: float) -> float:
+    """1, 2 or 5 times a power of ten, at least as large."""
+    power = 1e-6
+    while True:
+        for digit in (1, 2, 5):
+            if digit * power >= wanted * (1 - 1e-9):
+                return digit * power
+        power *= 10

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from mainspring.model.clock import Clock
-    from mainspring.web.desk import Desk
+    from mainspring.web.bridge import Desk
 
 Look: TypeAlias = "Callable[[], Awaitable[object]]"
 """Finds what a page shows."""

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from mainspring.model.schedules import Outcome
+from mainspring.model.schedules import TickOutcome
 from mainspring.model.states import State
-from mainspring.operations.schedule_infos import ScheduleDescription
+from mainspring.operations.schedules.info import ScheduleDescription
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.operations.audit import Deed
-    from mainspring.operations.functions import ScheduledFunction
-    from mainspring.operations.run_lists import RunGlance
-    from mainspring.operations.runs import LogLine, RunInfo, StepInfo
-    from mainspring.operations.schedule_infos import ScheduleInfo, TickInfo
-    from mainspring.operations.schedule_pictures import ScheduleCard
-    from mainspring.operations.talk import Conversation
+    from mainspring.operations.runs.info import LogLine, RunInfo, StepInfo
+    from mainspring.operations.runs.lists import RunSummary
+    from mainspring.operations.runs.messages import Conversation
+    from mainspring.operations.scheduled_functions import ScheduledFunction
+    from mainspring.operations.schedules.info import ScheduleInfo, TickInfo
+    from mainspring.operations.schedules.pictures import ScheduleCard
 
 What: TypeAlias = Literal[
     "input",
@@ -85,7 +85,7 @@ class Redactor:
             key=of.text(run.key, "key"),
         )
 
-    def glance(self, run: RunGlance) -> RunGlance:
+    def summary(self, run: RunSummary) -> RunSummary:
         if self._redact is None:
             return run
         of = _Of(self, run.workflow, run.id)
@@ -176,7 +176,7 @@ class Redactor:
         if self._redact is None:
             return tick
         of = _Of(self, workflow, tick.schedule)
-        return replace(tick, reason=of.reason(tick.reason, failed=tick.outcome is Outcome.START_FAILED))
+        return replace(tick, reason=of.reason(tick.reason, failed=tick.outcome is TickOutcome.START_FAILED))
 
     def function(self, function: ScheduledFunction) -> ScheduledFunction:
         if self._redact is None:

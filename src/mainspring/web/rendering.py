@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from datetime import timedelta
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, cast
@@ -14,8 +15,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from mainspring.model.clock import to_datetime
-from mainspring.web import charts, words
+from mainspring.web import charts, formatting
 from mainspring.web.auth import SIGNED_IN
+from mainspring.web.forms import fields_of
 from mainspring.web.guard import USER, may_act
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
 
 NOTICE = "mainspring_notice"
+_PAGING = frozenset({"after", "limit"})
 CSRF = "mainspring_csrf"
 LONGEST_VALUE = 20_000
 _SECRET_BYTES = 16
@@ -52,10 +55,12 @@ class Renderer:
             lstrip_blocks=True,
         )
         filters: dict[str, Any] = self._templates.filters
-        filters.update(pretty=pretty, sparse=sparse, count=words.count, duration=words.duration)
-        filters.update(outcome=words.outcome, moment=words.moment, rate=words.rate, in_form=words.in_form)
+        filters.update(pretty=pretty, sparse=sparse, count=formatting.count, duration=formatting.duration)
+        filters.update(
+            outcome=formatting.outcome, moment=formatting.moment, rate=formatting.rate, in_form=formatting.in_form
+        )
         known: dict[str, Any] = self._templates.globals
-        known.update(charts=charts, limits=words.limits, asset_version=asset_version())
+        known.update(charts=charts, fields_of=fields_of, limits=formatting.limits, asset_version=asset_version())
 
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         base = base_of(request)
@@ -71,7 +76,7 @@ class Renderer:
         def link(kind: str, item: str) -> str:
             """The page of a run or schedule. Browsers take dots for a way up, so an id of dots is not put into the path."""
             if any(part in {".", ".."} for part in item.split("/")):
-                return url(f"/{kind}/", **{"name" if kind == "queues" else "id": item})
+                return url(f"/{kind}/", **{"name" if kind in {"queues", "workflows"} else "id": item})
             return f"{base}/{kind}/{quote(item, safe='/')}"
 
         def same(**changed: Any) -> str:
@@ -83,11 +88,15 @@ class Renderer:
             return f"{base}{_path(request)}{'?' + urlencode(there) if there else ''}"
 
         def time(when: datetime | None) -> str:
-            return words.time_tag(when, now)
+            return formatting.time_tag(when, now)
 
         def due(when: datetime) -> str:
             """A time to come; one that has come a moment ago is now."""
-            return words.time_tag(when, now, coming=True)
+            return formatting.time_tag(when, now, coming=True)
+
+        def ago(minutes: int) -> str:
+            """The time so many minutes ago, as a query has it."""
+            return f"{now - timedelta(minutes=minutes):%Y-%m-%dT%H:%M:%SZ}"
 
         response = HTMLResponse(
             self._templates.get_template(template).render(
@@ -101,6 +110,8 @@ class Renderer:
                 page=here(request),
                 time=time,
                 due=due,
+                ago=ago,
+                matching=_matching(request),
                 now=now,
                 user=user,
                 may_act=user is not None and may_act(user, read_only=self._read_only),
@@ -118,6 +129,12 @@ class Renderer:
         if NOTICE in request.cookies:
             response.delete_cookie(NOTICE, path=base or "/")
         return response
+
+
+def _matching(request: Request) -> str:
+    """The filters of a page of runs, as its address has them; none, if there are none."""
+    pairs = [(name, value) for name, value in request.query_params.multi_items() if value and name not in _PAGING]
+    return urlencode(pairs)
 
 
 def _path(request: Request) -> str:

@@ -22,11 +22,12 @@ from mainspring.operations.audit import Intent
 from mainspring.operations.metrics import as_text
 from mainspring.web import openapi
 from mainspring.web.auth import SESSION, SESSION_SECONDS, Refusal, SignedIn, auth_of
-from mainspring.web.desk import Desk
+from mainspring.web.bridge import Desk
 from mainspring.web.guard import USER, Guard, log, refuse_as_json
 from mainspring.web.live import Streams
 from mainspring.web.pages import (
     audit,
+    errors,
     functions,
     overview,
     queues,
@@ -35,10 +36,11 @@ from mainspring.web.pages import (
     schedules,
     sessions,
     workers,
+    workflows,
 )
-from mainspring.web.reading import read_form, read_json, read_pairs
 from mainspring.web.redaction import Redactor
 from mainspring.web.rendering import CSRF, Renderer, base_of, clean, here, note, set_session
+from mainspring.web.requests import read_form, read_json, read_pairs
 from mainspring.web.throttle import address_of
 from mainspring.web.waterfall import waterfall
 
@@ -49,8 +51,9 @@ if TYPE_CHECKING:
 
     from mainspring.app.app import App
     from mainspring.app.client import Client
+    from mainspring.operations.actions import Role
     from mainspring.operations.sessions import Sessions
-    from mainspring.web.auth import Basic, Check, Role, Token, User
+    from mainspring.web.auth import Basic, Check, Token, User
     from mainspring.web.live import Look
     from mainspring.web.redaction import Redact
     from mainspring.web.views import Action, Done, Scene, View
@@ -58,7 +61,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 MOST_PAGES = 50
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-NOUNS = (overview, runs, schedules, schedule_actions, functions, queues, workers, audit, sessions)
+NOUNS = (overview, errors, runs, workflows, schedules, schedule_actions, functions, queues, workers, audit, sessions)
 VIEWS: list[View] = [view for noun in NOUNS for view in noun.pages.views]
 ACTIONS: list[Action] = [action for noun in NOUNS for action in noun.pages.actions]
 

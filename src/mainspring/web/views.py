@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, get_type_hints
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, defstruct, field
 
-from mainspring.web.auth import Role  # noqa: TC001  (a field of what is made at run time)
+from mainspring.operations.actions import Answer, Role, summary_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mainspring.operations.actions import Action as Verb
     from mainspring.operations.connect import Operations
+    from mainspring.operations.filter_values import Filter
     from mainspring.web.redaction import Redactor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,7 +62,7 @@ class Done(Struct):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A page. `look` blocks, and is called on a thread; `alone` pages are only asked for by JSON or from within other pages."""
+    """A page. `look` blocks, and is called on a thread."""
 
     path: str
     name: str
@@ -72,7 +76,10 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something an operator does. `subject` says which ids a request is about; the rest of it is details."""
+    """Something an operator does. `subject` says which ids a request is about; the rest of it is details.
+
+    Its name, its sentence and the role that it takes are those of the operator verb.
+    """
 
     path: str
     name: str
@@ -90,28 +97,58 @@ class Pages:
         self.views: list[View] = []
         self.actions: list[Action] = []
 
-    def view(self, path: str, template: str, role: Role = "viewer") -> Callable[[F], F]:
+    def view(
+        self, path: str, template: str, role: Role = "viewer", query: type[Struct] | None = None
+    ) -> Callable[[F], F]:
         """Make `look(scene, query) -> answer` a page. Its docstring is the summary, its annotations describe it."""
 
         def add(look: F) -> F:
             hints = get_type_hints(look, include_extras=True)
-            made = View(path, look.__name__, _summary(look), template, hints["query"], hints["return"], look, role)
+            asked = query or hints["query"]
+            made = View(path, look.__name__, summary_of(look), template, asked, hints["return"], look, role)
             self.views.append(made)
             return look
 
         return add
 
-    def action(self, path: str, subject: Callable[[Any], list[str]], role: Role = "operator") -> Callable[[F], F]:
-        """Make `act(scene, body) -> Done` an action of those who have a role."""
+    def action(self, verb: Verb, subject: Callable[[Any], list[str]], path: str | None = None) -> Callable[[F], F]:
+        """Make `act(scene, body) -> Done` the action for an operator verb."""
 
         def add(act: F) -> F:
+            where = path or f"/{verb.noun}/{verb.name.replace('_', '-')}"
             hints = get_type_hints(act, include_extras=True)
-            name = path.strip("/").replace("/", ".")
-            self.actions.append(Action(path, name, _summary(act), hints["body"], act, subject, role))
+            made = Action(where, verb.label, verb.summary, hints["body"], act, subject, verb.role)
+            self.actions.append(made)
             return act
 
         return add
 
 
-def _summary(function: Callable[..., Any]) -> str:
-    return (function.__doc__ or function.__name__).strip().splitlines()[0]
+def done(answer: Answer) -> Done:
+    """The answer of an operator verb, for a browser or a program."""
+    return Done(answer.message, answer.result, answer.run)
+
+
+def query_of(name: str, filters: Mapping[str, Filter], *more: tuple[str, Any, Any], doc: str) -> type[Struct]:
+    """The query parameters that a record of filters gives, and more of them."""
+    fields: list[Any] = []
+    for each, filter_ in filters.items():
+        about = Meta(description=filter_.help)
+        if filter_.kind == "flag":
+            fields.append((each, _or_none(Annotated[bool, about]), None))
+        elif filter_.kind == "time":
+            fields.append((each, _or_none(Annotated[Moment, about]), None))
+        elif filter_.kind == "attributes":
+            says = "A JSON object: those that have all of it."
+            fields.append((each, _or_none(Annotated[str, Meta(max_length=2_000, description=says)]), None))
+        else:
+            kind: Any = Literal[filter_.choices] if filter_.choices else Annotated[str, Meta(max_length=600)]
+            fields.append((each, Annotated[list[kind], about], field(default_factory=list)))
+    made = defstruct(name, [*fields, *more], module=__name__)
+    made.__doc__ = doc
+    return made
+
+
+def _or_none(kind: Any) -> Any:
+    """The same type, or null."""
+    return kind | None

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from mainspring.web.scales import time_step
+from mainspring.web.charts import time_step
+from mainspring.web.formatting import duration
 
 if TYPE_CHECKING:
-    from mainspring.operations.runs import RunInfo, StepInfo
+    from collections.abc import Sequence
 
-MOST_LANES = 300
+    from mainspring.operations.runs.info import RunInfo, StepInfo
+    from mainspring.operations.runs.lists import RunSummary
+
+FOLDED = 6
+"""So many children of one function in a row are one line that can be unfolded."""
 _MOST_MARKS = 6
 _WAITS = {"sleep", "receive", "event", "stream", "answer", "question", "result", "gather", "first"}
 _CHILDREN = {"call", "start", "child", "workflow"}
+_STARTS = {"start"}
+"""Operations that start a run and do not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,10 @@ class Lane:
     step: StepInfo | None
     parts: list[Part]
     """What it consists of: one stretch, or the attempts of a step and the pauses between them."""
+    run: RunSummary | None = None
+    """The child that it started, if it is there."""
+    folded: Sequence[Lane] = ()
+    """Lines that this one stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,33 +62,76 @@ class Waterfall:
     low: datetime
     high: datetime
     lanes: list[Lane]
-    left_out: int
     marks: list[tuple[float, timedelta]]
     """For the axis: places in percent with the time since the beginning."""
     looks: set[str]
     """The colours that are in it."""
 
 
-def waterfall(run: RunInfo, steps: list[StepInfo], now: datetime) -> Waterfall:
-    """The waterfall of a run as it stands."""
-    low = run.created
-    high = max(run.completed or now, low + timedelta(milliseconds=1))
-    lanes: list[Lane] = []
-    begun = run.started or (run.completed or now)
-    if begun > low:
-        lanes.append(Lane("waits to begin", "queue", "", 0, low, begun, None, [Part(low, begun, "queue")]))
+def waterfall(
+    run: RunInfo, steps: list[StepInfo], now: datetime, children: Sequence[RunSummary] = (), *, first: bool = True
+) -> Waterfall:
+    """The waterfall of some operations of a run. Those that are not its first do not begin with the run."""
     timed = [step for step in steps if step.started is not None or step.completed is not None]
     timed.sort(key=lambda step: (step.started or step.completed or now, step.position))
-    for step in timed[:MOST_LANES]:
-        end = step.completed or now
-        start = step.started or end
+    begin = timed[0].started or timed[0].completed or run.created if timed else run.created
+    low = run.created if first else begin
+    high = max((run.completed or now) if first else low, low + timedelta(milliseconds=1))
+    lanes: list[Lane] = []
+    begun = run.started or (run.completed or now)
+    if begun > low and first:
+        lanes.append(Lane("waits to begin", "queue", "", 0, low, begun, None, [Part(low, begun, "queue")]))
+    there = {child.id: child for child in children}
+    for step in timed:
+        lane = _lane(step, there.get(step.child or ""), now)
         if step.kind == "sleep" and step.completed is None and step.due is not None:
             high = max(high, min(step.due, now + (now - low) + timedelta(seconds=1)))
-        depth = step.position.count(".")
-        lanes.append(Lane(step.name, step.kind, step.position, depth, start, end, step, _parts(step, start, end)))
+        lanes.append(lane)
     high = max([high, *[lane.end for lane in lanes]])
     looks = {"wait" if part.look == "live-wait" else part.look for lane in lanes for part in lane.parts}
-    return Waterfall(low, high, lanes, max(0, len(timed) - MOST_LANES), _marks(high - low), looks)
+    return Waterfall(low, high, _folded(lanes), _marks(high - low), looks)
+
+
+def _lane(step: StepInfo, child: RunSummary | None, now: datetime) -> Lane:
+    end = step.completed or now
+    start = step.started or end
+    parts = _parts(step, start, end)
+    begins = child is not None and (child.started is not None or child.state != "scheduled")
+    if child is not None and begins and step.kind in _STARTS:  # it is over at once, and what it started is not
+        begun = child.started or child.completed or now
+        end = max(end, child.completed or now)
+        parts = [Part(start, min(begun, end), "queue", "waits to begin")] if begun > start else []
+        look = "failed" if child.state in {"failed", "cancelled"} else "child" if child.completed else "live"
+        parts.append(Part(max(begun, start), end, look, f"{child.id}: {child.state}"))
+    return Lane(step.name, step.kind, step.position, step.position.count("."), start, end, step, parts, child)
+
+
+def _folded(lanes: list[Lane]) -> list[Lane]:
+    """The same lines, with many of one kind about children of one function in a row as one."""
+    found: list[Lane] = []
+    for _, group in groupby(lanes, key=_alike):
+        members = list(group)
+        if len(members) < FOLDED:
+            found += members
+            continue
+        head = members[0]
+        start, end = min(lane.start for lane in members), max(lane.end for lane in members)
+        failed = sum(lane.run is not None and lane.run.state == "failed" for lane in members)
+        looks = {part.look for lane in members for part in lane.parts if part.look != "queue"}
+        look = next(iter(looks)) if len(looks) == 1 else "wait" if "wait" in looks else "child"
+        name = head.run.workflow if head.run is not None else head.name
+        words = f"{'results of ' if head.kind == 'result' else ''}{name}: {len(members)}" + (
+            f", {failed} failed" if failed else ""
+        )
+        title = f"{words}, slowest {duration(max(lane.end - lane.start for lane in members))}"
+        parts = [Part(start, end, look, title)]
+        found.append(Lane(words, head.kind, head.position, head.depth, start, end, None, parts, None, members))
+    return found
+
+
+def _alike(lane: Lane) -> object:
+    """What lines have in common that may stand in one."""
+    return id(lane) if lane.run is None else (lane.kind, lane.run.workflow, lane.depth)
 
 
 def _marks(whole: timedelta) -> list[tuple[float, timedelta]]:
@@ -110,8 +165,8 @@ def _look(step: StepInfo) -> str:
         return "failed"
     if step.completed is None:
         return "live-wait" if step.kind in _WAITS else "live"
-    if step.child is not None or step.kind in _CHILDREN:
-        return "child"
     if step.kind in _WAITS:
         return "wait"
+    if step.child is not None or step.kind in _CHILDREN:
+        return "child"
     return "transaction" if step.kind == "transaction" else "step"

@@ -53,10 +53,10 @@ def transactions(s: Scene) -> Drive:
     return drive
 
 
-def _prepared(s: Scene, statement: str, **options: Any) -> Any:
+def _prepared(s: Scene, statement: str, database: Any = None) -> Any:
     """Make the shape's own table, once."""
 
-    @s.app.transaction(**options)
+    @s.app.transaction(database=database)
     def prepare(tx: Tx) -> None:
         tx.execute(statement)
 

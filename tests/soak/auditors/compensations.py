@@ -11,7 +11,7 @@ from tests.soak.functions.trips import TRIPS, UNDONE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mainspring.model.records import Run
+    from mainspring.model.runs import Run
     from tests.soak.evidence import Evidence
 
 

@@ -12,7 +12,7 @@ from tests.soak.functions.trips import TRIPS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mainspring.model.records import Run
+    from mainspring.model.runs import Run
     from tests.soak.evidence import Evidence
 
 _ONCE = frozenset({"once", "once_blocking", "once_flow"})

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from mainspring.model.clock import SECOND
-from mainspring.model.schedules import Outcome, Source
+from mainspring.model.schedules import TickOutcome, TickSource
 from mainspring.recurrence.durations import parse_duration
 from tests.soak.functions.jobs import SCHEDULES
 
@@ -81,22 +81,22 @@ def _times(row: Schedule, ticks: list[Tick]) -> Iterator[str]:
 
 def _one_run_each(ticks: list[Tick], *, shared: bool) -> Iterator[str]:
     runs = Counter(tick.run for tick in ticks if tick.run is not None)
-    times = Counter(tick.nominal for tick in ticks if tick.run is not None and tick.source is not Source.TRIGGER)
-    requests = Counter(tick.request for tick in ticks if tick.source is Source.TRIGGER)
+    times = Counter(tick.nominal for tick in ticks if tick.run is not None and tick.source is not TickSource.TRIGGER)
+    requests = Counter(tick.request for tick in ticks if tick.source is TickSource.TRIGGER)
     yield from (f"run {run} is of {count} ticks" for run, count in runs.items() if count > 1 and not shared)
     yield from (f"time {time} has {count} runs" for time, count in times.items() if count > 1)
     yield from (f"trigger {request} has {count} ticks" for request, count in requests.items() if count > 1)
 
 
 def _counters(row: Schedule, ticks: list[Tick]) -> Iterator[str]:
-    outcomes = Counter[Outcome]()
+    outcomes = Counter[TickOutcome]()
     for tick in ticks:
         outcomes[tick.outcome] += tick.count
     counted = {
-        "starts": outcomes[Outcome.FIRED] + outcomes[Outcome.LATE],
-        "missed": outcomes[Outcome.MISSED],
-        "skipped": outcomes[Outcome.SKIPPED_OVERLAP],
-        "dropped": outcomes[Outcome.DROPPED],
+        "starts": outcomes[TickOutcome.FIRED] + outcomes[TickOutcome.LATE],
+        "missed": outcomes[TickOutcome.MISSED],
+        "skipped": outcomes[TickOutcome.SKIPPED_OVERLAP],
+        "dropped": outcomes[TickOutcome.DROPPED],
     }
     for name, count in counted.items():
         if getattr(row, name) != count:

@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mainspring import App, Retry, run
-from mainspring.engine.context import here
+from mainspring.engine.replay.context import here
 from tests.soak.ledger import BEGIN, END, RAISE, Writer
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 A lone write is one statement, or one round trip of two. A batch is a statement for each kind of write, all of them sent at once
 and committed together. Whatever does not come back as done was fenced, locked, a repetition or bad data; it has changed
-nothing, and is made again alone (`one.py`), where it learns which of these it was.
+nothing, and is made again alone (`store/verbs/apply.py`), where it learns which of these it was.
 """
 
 from __future__ import annotations
@@ -10,20 +10,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainspring.model.clock import SystemClock
-from mainspring.store.ops import Finish, Release, Rest, Speak, Tell, Verdict, Write, run_of
+from mainspring.store.changes import Changes
+from mainspring.store.committer.ordering import waves
 from mainspring.store.postgres.bulk import Bulk
-from mainspring.store.postgres.claims import wait_for
 from mainspring.store.postgres.database import BAD_DATA, LOCKED, roll_back
-from mainspring.store.postgres.news import News
-from mainspring.store.postgres.one import Held, One, Taken
-from mainspring.store.waves import waves
+from mainspring.store.postgres.executor import PostgresExecutor, wait_for
+from mainspring.store.transaction import Blocked, Transaction, run_script
+from mainspring.store.verbs.apply import apply
+from mainspring.store.verbs.record import Taken
+from mainspring.store.writes import Finish, RecordAndSend, RecordStep, Release, Send, Suspend, Verdict, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mainspring.store.ops import Op, Result
     from mainspring.store.postgres.database import Connection, Database
     from mainspring.store.postgres.dialect import Dialect
+    from mainspring.store.writes import Op, Result
 
 _CLOCK = SystemClock()
 _MOMENT = 0.3
@@ -40,9 +42,9 @@ class Applier:
         self.here: set[str] = set()
         """The workers that hear in memory what is said through this store."""
 
-    def apply(self, ops: Sequence[Op], now: int, news: News) -> list[Result | Exception]:
+    def apply(self, ops: Sequence[Op], now: int, changes: Changes) -> list[Result | Exception]:
         with self._database.connection() as connection:
-            batch = _Batch(connection, self._sql, self._origin, now, news, here=frozenset(self.here))
+            batch = _Batch(connection, self._sql, self._origin, now, changes, here=frozenset(self.here))
             for wave in waves(ops):
                 batch.apply(wave)
         return [batch.answers[id(op)] for op in ops]
@@ -50,13 +52,13 @@ class Applier:
 
 class _Batch:
     def __init__(
-        self, connection: Connection, dialect: Dialect, origin: str, now: int, news: News, *, here: frozenset[str]
+        self, connection: Connection, dialect: Dialect, origin: str, now: int, changes: Changes, *, here: frozenset[str]
     ) -> None:
         self._db = connection
         self._sql = dialect
         self._origin = origin
         self._now = now
-        self._news = news
+        self._changes = changes
         self._here = here
         self._stuck: dict[str, Verdict | Exception] = {}
         """Runs about which something was held up or refused: what comes after it is not written, and answered the same."""
@@ -66,11 +68,13 @@ class _Batch:
 
     def apply(self, wave: list[Op]) -> None:
         ready = [op for op in wave if run_of(op) not in self._stuck]
-        self._outcomes = {op.step.run: id(op) for op in ready if isinstance(op, Write)}
+        self._outcomes = {op.step.run: id(op) for op in ready if isinstance(op, RecordStep)}
         # What a step asks for is started alone, because it has to look at who asks.
-        self._together([op for op in ready if not isinstance(op, (Rest, Release)) and not getattr(op, "asker", None)])
-        self._talk([op for op in ready if isinstance(op, (Speak, Tell))])
-        self._together([op for op in ready if isinstance(op, (Rest, Release))])
+        self._together(
+            [op for op in ready if not isinstance(op, (Suspend, Release)) and not getattr(op, "asker", None)]
+        )
+        self._talk([op for op in ready if isinstance(op, (RecordAndSend, Send))])
+        self._together([op for op in ready if isinstance(op, (Suspend, Release))])
         for op in self._left(wave):
             self._settle(op)
 
@@ -101,36 +105,37 @@ class _Batch:
         ops = [op for op in ops if type(op) is not Finish or self._outcomes.get(op.run, id(op)) in made]
         if not ops:
             return
-        news = News()
+        changes = Changes()
         try:
-            answers = Bulk(self._db, self._sql, self._origin, self._now, news, here=self._here).apply(ops)
+            answers = Bulk(self._db, self._sql, self._origin, self._now, changes, here=self._here).apply(ops)
         except (*LOCKED, *BAD_DATA):
             roll_back(self._db)
             if len(ops) > 1:
                 self._together(ops[: len(ops) // 2])
                 self._together(ops[len(ops) // 2 :])
         else:
-            self._news.add(news)
+            self._changes.add(changes)
             self.answers.update(answers)
 
     def _alone(self, op: Op) -> Result | Exception:
         """Apply one write in a transaction of its own. Bad data comes back as its exception."""
         give_up = _CLOCK.monotonic() + _MOMENT
+        executor = PostgresExecutor(self._db, self._sql)
         while True:
-            news = News()
+            tx = Transaction(self._sql, self._now)
             try:
                 with self._db.transaction():
-                    answer = One(self._db, self._sql, self._now, news).apply(op)
-                    news.notify(self._db, self._sql, self._origin)
+                    answer = run_script(apply(tx, op), executor)
+                    run_script(tx.close(self._origin), executor)
             except Taken as taken:
                 return taken.answer
-            except (Held, *LOCKED) as held:
+            except (Blocked, *LOCKED) as blocked:
                 if _CLOCK.monotonic() > give_up:
                     return Verdict.HELD
-                for run in held.runs if isinstance(held, Held) else ():
-                    wait_for(self._db, self._sql, run)
+                if isinstance(blocked, Blocked):
+                    wait_for(self._db, self._sql, blocked)
             except BAD_DATA as error:
                 return error
             else:
-                self._news.add(news)
+                self._changes.add(tx.changes)
                 return answer

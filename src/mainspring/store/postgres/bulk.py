@@ -4,33 +4,40 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mainspring.store import sql
-from mainspring.store.ops import Finish, Release, Rest, Speak, Start, Started, Tell, Verdict, Void, Write, Written
 from mainspring.store.postgres import bulk_statements as text
+from mainspring.store.postgres.bulk_statements import RELEASE_AND_TELL, REST, REST_AND_TELL, release_row, rest_row
 from mainspring.store.postgres.bulk_talk import Talk, watched_by, write_row
-from mainspring.store.postgres.statements import (
-    LOCK,
-    RELEASE_AND_TELL,
-    REST,
-    REST_AND_TELL,
-    release_row,
-    rest_row,
+from mainspring.store.postgres.libpq import array, to_json
+from mainspring.store.sql.records import NEW_RUN_COLUMNS, STEP_COLUMNS, run_values, step_values, to_ending
+from mainspring.store.sql.runs import LOCK_RUNS, SKIP_LOCKED
+from mainspring.store.writes import (
+    DiscardOutcome,
+    Finish,
+    RecordAndSend,
+    Recorded,
+    RecordStep,
+    Release,
+    Send,
+    Start,
+    Started,
+    Suspend,
+    Verdict,
 )
-from mainspring.store.postgres.wire import array, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from mainspring.store.ops import Op, Result
+    from mainspring.store.changes import Changes
     from mainspring.store.postgres.database import Connection
     from mainspring.store.postgres.dialect import Dialect, Statement
-    from mainspring.store.postgres.news import News
-    from mainspring.store.postgres.wire import Row, Value
+    from mainspring.store.postgres.libpq import Row, Value
+    from mainspring.store.writes import Op, Result
 
     Part = tuple[Statement, dict[str, Value]]
     Later = Callable[[list[Row]], None]
 
 _PATIENCE = "50ms"
+_LOCK = f"{LOCK_RUNS}{SKIP_LOCKED}"
 _IN_HAND = {"running", "waiting"}
 
 
@@ -38,14 +45,21 @@ class Bulk:
     """One batch of writes, no two of which build on each other. Answers those that were clean, by `id(op)`."""
 
     def __init__(
-        self, connection: Connection, dialect: Dialect, origin: str, now: int, news: News, *, here: Collection[str]
+        self,
+        connection: Connection,
+        dialect: Dialect,
+        origin: str,
+        now: int,
+        changes: Changes,
+        *,
+        here: Collection[str],
     ) -> None:
         self._db = connection
         self._sql = dialect
         self._origin = origin
         self._here = here
         self._now = now
-        self._news = news
+        self._changes = changes
         self._parts: list[Part] = []
         self._later: list[Later] = []
         self._answers: dict[int, Result | Exception] = {}
@@ -53,11 +67,11 @@ class Bulk:
         """Where runs whose end may be in this batch as well write something."""
         self._plans: tuple[tuple[tuple[type, ...], Callable[[list[Any]], None]], ...] = (
             ((Start,), self._starts),
-            ((Write,), self._writes),
-            ((Void,), self._voids),
+            ((RecordStep,), self._writes),
+            ((DiscardOutcome,), self._voids),
             ((Finish,), self._finishes),
-            ((Speak, Tell), self._talks),
-            ((Rest, Release), self._let_go),
+            ((RecordAndSend, Send), self._talks),
+            ((Suspend, Release), self._let_go),
         )
 
     def apply(self, ops: Sequence[Op]) -> dict[int, Result | Exception]:
@@ -83,25 +97,25 @@ class Bulk:
             for op in ops:
                 if op.run.uid in made:
                     self._answers[id(op)] = Started(created=True, workflow=op.run.workflow, state=op.run.state)
-                    self._news.ready = self._news.ready or op.run.owner is None
+                    self._changes.ready = self._changes.ready or op.run.owner is None
 
         values: dict[str, Value] = {"ops": to_json([op.run for op in ops])} if len(ops) > 1 else {}
         if len(ops) == 1:
-            values |= zip(sql.NEW_RUN_COLUMNS, sql.run_values(ops[0].run), strict=True)
+            values |= zip(NEW_RUN_COLUMNS, run_values(ops[0].run), strict=True)
         self._add(text.start(lone=len(ops) == 1, tell=ready), values, later)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
-    def _writes(self, ops: list[Write]) -> None:
+    def _writes(self, ops: list[RecordStep]) -> None:
         self._outcomes = {op.step.run: op.step.position for op in ops}
         if len(ops) == 1 and not (ops[0].starts or ops[0].mood or ops[0].watch):
-            lone = dict(zip(sql.STEP_COLUMNS, sql.step_values(ops[0].step), strict=True), owner=ops[0].owner)
+            lone = dict(zip(STEP_COLUMNS, step_values(ops[0].step), strict=True), owner=ops[0].owner)
             self._add(text.CHECKPOINT, lone, lambda rows: self._written(ops, rows))
             return
         runs = [(number, run) for number, op in enumerate(ops) for run in op.starts]
         values = _parameters([write_row(number, op) for number, op in enumerate(ops)])
         if runs:
             values["starts"] = to_json(
-                [dict(zip(sql.NEW_RUN_COLUMNS, sql.run_values(run), strict=True), n=number) for number, run in runs]
+                [dict(zip(NEW_RUN_COLUMNS, run_values(run), strict=True), n=number) for number, run in runs]
             )
         statement = text.write(
             lone=len(ops) == 1,
@@ -112,24 +126,24 @@ class Bulk:
         )
         self._add(statement, values, lambda rows: self._written(ops, rows))
 
-    def _written(self, ops: list[Write], rows: list[Row]) -> None:
+    def _written(self, ops: list[RecordStep], rows: list[Row]) -> None:
         """Rows with a number are writes that were made; those without are runs that were watched."""
-        watched = {row[2]: sql.to_ending(row[2:]) for row in rows if row[0] is None}
+        watched = {row[2]: to_ending(row[2:]) for row in rows if row[0] is None}
         # A claim that came by while they were held has passed over those that are ready.
-        self._news.ready = self._news.ready or any(row[0] is None and row[3] == "queued" for row in rows)
+        self._changes.ready = self._changes.ready or any(row[0] is None and row[3] == "queued" for row in rows)
         for row in rows:
             if row[0] is None:
                 continue
             op = ops[_number(row)]
-            answer = Written()
+            answer = Recorded()
             watch = watched_by(op)
             if watch is not None:
                 answer.missing = watch not in watched
                 answer.ending = watched.get(watch)
             self._answers[id(op)] = answer
-            self._news.ready = self._news.ready or any(run.owner is None for run in op.starts)
+            self._changes.ready = self._changes.ready or any(run.owner is None for run in op.starts)
 
-    def _voids(self, ops: list[Void]) -> None:
+    def _voids(self, ops: list[DiscardOutcome]) -> None:
         rows = [
             {"n": number, "run": op.run, "owner": op.owner, "epoch": op.epoch, "position": op.position}
             for number, op in enumerate(ops)
@@ -141,8 +155,8 @@ class Bulk:
             self._answers[id(ops[_number(row)])] = Verdict.DONE
 
     # -- what is said ----------------------------------------------------------------------------------------------------
-    def _talks(self, ops: list[Speak | Tell]) -> None:
-        talk = Talk(ops, self._here, self._now, self._news, self._answers)
+    def _talks(self, ops: list[RecordAndSend | Send]) -> None:
+        talk = Talk(ops, self._here, self._now, self._changes, self._answers)
         for statement, values, later in talk.parts():
             self._add(statement, values, later, payload=talk.payload)
 
@@ -151,11 +165,11 @@ class Bulk:
         def ended(rows: list[Row]) -> None:
             found = {row[0] for row in rows}
             self._answers |= {id(op): Verdict.DONE for op in ops if op.run in found}
-            self._news.ended |= found
+            self._changes.ended |= found
 
         def unblocked(rows: list[Row]) -> None:
             tokens = (rows[0][0] or "").split()
-            self._news.woken(None if each == "r" else each.removeprefix("p=") for each in tokens)
+            self._changes.woke(None if each == "r" else each.removeprefix("p=") for each in tokens)
 
         for op in ops:
             op.after = self._outcomes.get(op.run)
@@ -172,17 +186,17 @@ class Bulk:
         self._add(text.UNBLOCK, values, unblocked, payload="e")
 
     # -- letting go ----------------------------------------------------------------------------------------------------
-    def _let_go(self, ops: Sequence[Rest | Release]) -> None:
+    def _let_go(self, ops: Sequence[Suspend | Release]) -> None:
         """Two round trips in one transaction: whether a child has ended is asked after the locks, in a new statement."""
         begin: Part = (self._sql.raw("BEGIN"), {})
-        lock: Part = (self._sql.raw(LOCK), {"ids": array(op.run for op in ops)})
+        lock: Part = (self._sql.raw(_LOCK), {"ids": array(op.run for op in ops)})
         _, locked = self._db.wire.execute(begin, lock)
         mine = {(run, owner, int(epoch or 0)) for run, owner, epoch, state, *_ in locked if state in _IN_HAND}
         clean = [(number, op) for number, op in enumerate(ops) if (op.run, op.owner, op.epoch) in mine]
         rests: list[dict[str, Any]] = []
         releases: list[dict[str, Any]] = []
         for number, op in clean:
-            if isinstance(op, Rest):
+            if isinstance(op, Suspend):
                 rests.append(rest_row(number, op))
             else:
                 releases.append(release_row(number, op))
@@ -195,7 +209,7 @@ class Bulk:
             values: dict[str, Value] = {"ops": to_json(releases), "now": self._now}
             self._add(RELEASE_AND_TELL, values, lambda rows: self._done(ops, rows))
         self._add("COMMIT", {}, lambda _: None)
-        self._news.ready = self._news.ready or ready
+        self._changes.ready = self._changes.ready or ready
 
 
 def _parameters(rows: list[dict[str, Any]]) -> dict[str, Any]:

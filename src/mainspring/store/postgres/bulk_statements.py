@@ -8,23 +8,58 @@ is fenced, locked, stopping or already has that outcome is not among the rows th
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from mainspring.model.records import NewRun
-from mainspring.store import sql
-from mainspring.store.postgres.news import LONGEST_PAYLOAD
-from mainspring.store.postgres.statements import ENDED, NOTIFY, ON_STEP, cast
+from mainspring.model.runs import NewRun
+from mainspring.store.changes import LONGEST_PAYLOAD
+from mainspring.store.sql.dialect import column_type, travel_type
+from mainspring.store.sql.messages import heard
+from mainspring.store.sql.records import NEW_RUN_COLUMNS, STEP_COLUMNS
+from mainspring.store.sql.runs import ENDED, awaited_end, has_wait, next_wake, stays_waiting, undoable
+from mainspring.store.sql.steps import DISCARD_OUTCOME, ON_STEP
 
-STEP = ", ".join(sql.STEP_COLUMNS)
-_RUN = ", ".join(sql.NEW_RUN_COLUMNS)
+if TYPE_CHECKING:
+    from mainspring.store.writes import Release, Suspend
+
+NOTIFY = "(SELECT pg_notify(:channel, :payload))"
+"""Not correlated with anything, so it is called once, and only if there is a row to return."""
+REST = f"""
+  UPDATE runs r SET state = 'waiting', due = least(a.no_later_than, {next_wake("r")}),
+    owner = CASE WHEN a.park THEN NULL ELSE r.owner END
+  FROM json_to_recordset(:ops::json) AS a (n integer, run text, no_later_than bigint, park boolean)
+  WHERE r.id = a.run AND NOT r.poked AND {has_wait("r")} AND NOT {awaited_end("r")}
+    AND NOT (a.park AND ({heard("r")} OR least(a.no_later_than, {next_wake("r")}) <= :now))
+  RETURNING a.n
+"""
+"""A poke may have been taken note of a moment ago without the run having looked yet, and once it is parked it will not: so nobody
+is parked for whom there is something to hear, or whose time has come."""
+REST_AND_TELL = f"{REST}, {NOTIFY}"
+UNBEGUN = "(a.unbegun IS NOT NULL AND r.epoch = r.began_epoch)"
+"""Whether a run that is handed back has not begun its present attempt: its next claim begins it."""
+RELEASE = f"""
+  UPDATE runs r SET owner = NULL, poked = false, stranded = a.stranded::json,
+    state = CASE WHEN a.stranded IS NULL AND {stays_waiting("r")} THEN 'waiting' ELSE 'queued' END,
+    due = least(r.due, CASE WHEN a.stranded IS NULL AND {stays_waiting("r")} THEN {next_wake("r")} ELSE :now END),
+    stopping = CASE WHEN r.state = 'cancelling' THEN coalesce(r.reason, '') ELSE r.stopping END,
+    attempts = CASE WHEN {UNBEGUN} THEN greatest(r.attempts - 1, 0) ELSE r.attempts END,
+    started = CASE WHEN {UNBEGUN} AND r.attempts <= 1 THEN NULL ELSE r.started END,
+    since = CASE WHEN {UNBEGUN} THEN NULL ELSE r.since END
+  FROM json_to_recordset(:ops::json) AS a (n integer, run text, unbegun text, stranded text)
+  WHERE r.id = a.run AND (a.unbegun IS NULL OR r.uid = a.unbegun) AND (r.state <> 'cancelling' OR {undoable("r")})
+  RETURNING a.n
+"""
+RELEASE_AND_TELL = f"{RELEASE}, {NOTIFY}"
+
+STEP = ", ".join(STEP_COLUMNS)
+_RUN = ", ".join(NEW_RUN_COLUMNS)
 
 
 def _typed(columns: tuple[str, ...]) -> dict[str, str]:
-    """Columns with the types they travel as: JSON is text until it is stored."""
-    return {column: "text" if "json" in cast(column) else cast(column) for column in columns}
+    return {column: travel_type(column) for column in columns}
 
 
 _FENCE = {"n": "integer", "run": "text", "owner": "text", "epoch": "bigint"}
-STEP_WRITE = _typed(sql.STEP_COLUMNS) | {
+STEP_WRITE = _typed(STEP_COLUMNS) | {
     "n": "integer",
     "owner": "text",
     "mood": "text",
@@ -46,7 +81,7 @@ def rows(columns: dict[str, str], parameter: str = "ops", *, lone: bool = False)
 
 
 def values(columns: tuple[str, ...], source: str) -> str:
-    return ", ".join(f"{source}.{column}::{cast(column)}" for column in columns)
+    return ", ".join(f"{source}.{column}::{column_type(column)}" for column in columns)
 
 
 _ASKED_FOR = {
@@ -54,7 +89,7 @@ _ASKED_FOR = {
     for name, default in zip(
         NewRun.__struct_fields__[-len(NewRun.__struct_defaults__) :], NewRun.__struct_defaults__, strict=True
     )
-    if name in sql.NEW_RUN_COLUMNS
+    if name in NEW_RUN_COLUMNS
 }
 _BEGUN, _ONCE = "CASE WHEN a.owner IS NOT NULL THEN a.created END", "(a.owner IS NOT NULL)::integer"
 _IN_HAND = {"started": _BEGUN, "since": _BEGUN, "epoch": _ONCE, "attempts": _ONCE}
@@ -64,8 +99,8 @@ def _new_run(column: str) -> str:
     """A column of a run that comes as it was asked for, without what it has by default. One in hand has been claimed once."""
     default = _ASKED_FOR.get(column)
     if default is None:
-        return _IN_HAND.get(column) or f"a.{column}::{cast(column)}"
-    return f"coalesce(a.{column}, '{default}')::{cast(column)}"
+        return _IN_HAND.get(column) or f"a.{column}::{column_type(column)}"
+    return f"coalesce(a.{column}, '{default}')::{column_type(column)}"
 
 
 @cache
@@ -73,8 +108,8 @@ def start(*, lone: bool, tell: bool) -> str:
     """Waits a moment for an id that somebody is just using, in a transaction that may yet be rolled back."""
     return f"""
   INSERT INTO runs ({_RUN})
-  SELECT {values(sql.NEW_RUN_COLUMNS, "a") if lone else ", ".join(map(_new_run, sql.NEW_RUN_COLUMNS))}
-  FROM set_config('lock_timeout', :patience, true), ({rows(_typed(sql.NEW_RUN_COLUMNS), lone=lone)}) a
+  SELECT {values(NEW_RUN_COLUMNS, "a") if lone else ", ".join(map(_new_run, NEW_RUN_COLUMNS))}
+  FROM set_config('lock_timeout', :patience, true), ({rows(_typed(NEW_RUN_COLUMNS), lone=lone)}) a
   ON CONFLICT DO NOTHING RETURNING uid{f", {NOTIFY}" if tell else ""}
 """
 
@@ -84,7 +119,7 @@ CHECKPOINT = f"""
     SELECT 1 FROM runs WHERE id = :run AND owner = :owner AND epoch = :epoch AND state <> 'cancelling'
     FOR SHARE SKIP LOCKED)
   INSERT INTO steps ({STEP})
-  SELECT {", ".join(f":{column}::{cast(column)}" for column in sql.STEP_COLUMNS)} FROM mine
+  SELECT {", ".join(f":{column}::{column_type(column)}" for column in STEP_COLUMNS)} FROM mine
   {ON_STEP} RETURNING 0
 """
 """The most frequent write of all, a lone step's outcome and nothing else, so that there is little to read in it."""
@@ -119,14 +154,14 @@ def write(*, lone: bool, starts: bool, mood: bool, watch: bool, tell: bool) -> s
             " OR NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = a.watch))"
         )
     if starts:
-        parts.append(f"new AS MATERIALIZED ({rows({'n': 'integer'} | _typed(sql.NEW_RUN_COLUMNS), 'starts')})")
+        parts.append(f"new AS MATERIALIZED ({rows({'n': 'integer'} | _typed(NEW_RUN_COLUMNS), 'starts')})")
         clean.append("(a.n IN (SELECT new.n FROM new JOIN runs r ON r.id = new.id)) IS NOT TRUE")
     parts += [
         f"""clean AS MATERIALIZED (
     SELECT a.* FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
     WHERE {" AND ".join(clean)})""",
         f"""written AS (
-    INSERT INTO steps ({STEP}) SELECT {values(sql.STEP_COLUMNS, "clean")} FROM clean {ON_STEP} RETURNING run, position)""",
+    INSERT INTO steps ({STEP}) SELECT {values(STEP_COLUMNS, "clean")} FROM clean {ON_STEP} RETURNING run, position)""",
         """done AS MATERIALIZED (
     SELECT n, run, position, due, mood, wake, watch FROM clean WHERE ((run, position) IN (SELECT run, position FROM written)) IS TRUE)""",
     ]
@@ -134,7 +169,7 @@ def write(*, lone: bool, starts: bool, mood: bool, watch: bool, tell: bool) -> s
         # Without ON CONFLICT: an id that was taken a moment ago fails the statement, and each write is then made alone.
         parts.append(
             f"""born AS (
-    INSERT INTO runs ({_RUN}) SELECT {values(sql.NEW_RUN_COLUMNS, "new")}
+    INSERT INTO runs ({_RUN}) SELECT {values(NEW_RUN_COLUMNS, "new")}
     FROM set_config('lock_timeout', :patience, true), new WHERE (new.n IN (SELECT n FROM done)) IS TRUE)"""
         )
     if mood:
@@ -142,7 +177,7 @@ def write(*, lone: bool, starts: bool, mood: bool, watch: bool, tell: bool) -> s
         parts.append(
             f"""moved AS (
     UPDATE runs r SET state = d.mood, due = CASE WHEN d.mood = 'waiting'
-        THEN least(d.wake, d.due, {sql.next_wake("r", "d.position")}) ELSE d.wake END
+        THEN least(d.wake, d.due, {next_wake("r", "d.position")}) ELSE d.wake END
     FROM done d
     WHERE r.id = d.run AND d.mood IS NOT NULL AND r.state IN ('running', 'waiting') {over})"""
         )
@@ -161,7 +196,7 @@ VOID = f"""
     UPDATE messages r SET received = NULL, position = NULL
     FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
     WHERE r.run = a.run AND r.position = a.position AND r.answered IS NULL)
-  UPDATE steps s SET {sql.VOID}
+  UPDATE steps s SET {DISCARD_OUTCOME}
   FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
   WHERE s.run = a.run AND s.position = a.position
   RETURNING a.n
@@ -236,3 +271,13 @@ All waiters are locked, also those that need no change because their worker is t
 children in a later statement than the one that locks its run, so one of the two sees the other. (Hence MATERIALIZED: a
 condition on a plain subquery would be pushed down below its lock.)
 """
+
+
+def rest_row(number: int, op: Suspend) -> dict[str, Any]:
+    """A row of what `REST` is given."""
+    return {"n": number, "run": op.run, "no_later_than": op.no_later_than, "park": op.park}
+
+
+def release_row(number: int, op: Release) -> dict[str, Any]:
+    """A row of what `RELEASE` is given."""
+    return {"n": number, "run": op.run, "unbegun": op.unbegun, "stranded": op.stranded}

@@ -9,23 +9,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mainspring.store import sql
+from mainspring.store.changes import LONGEST_PAYLOAD
 from mainspring.store.messages import heard_by
-from mainspring.store.ops import Speak, Tell, Written
 from mainspring.store.postgres import messages
 from mainspring.store.postgres.bulk_statements import STEP, STEP_WRITE, WOKEN, rows, values
+from mainspring.store.postgres.libpq import array, to_json
 from mainspring.store.postgres.messages import CLEAN
-from mainspring.store.postgres.news import LONGEST_PAYLOAD
-from mainspring.store.postgres.statements import ENDED, ON_STEP
-from mainspring.store.postgres.wire import array, to_json
+from mainspring.store.sql.records import STEP_COLUMNS, step_values, to_ending
+from mainspring.store.sql.runs import ENDED, next_wake
+from mainspring.store.sql.steps import ON_STEP
+from mainspring.store.writes import RecordAndSend, Recorded, Send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
+    from mainspring.store.changes import Changes
     from mainspring.store.messages import Say
-    from mainspring.store.ops import Result, Write
-    from mainspring.store.postgres.news import News
-    from mainspring.store.postgres.wire import Row, Value
+    from mainspring.store.postgres.libpq import Row, Value
+    from mainspring.store.writes import RecordStep, Result
 
     Part = tuple[str, dict[str, Value], Callable[[list[Row]], None]]
 
@@ -52,12 +53,12 @@ _WRITE = f"""
   asked AS MATERIALIZED ({rows(STEP_WRITE)}),
   mine AS MATERIALIZED (SELECT * FROM asked WHERE n IN (SELECT n FROM clean)),
   written AS (
-    INSERT INTO steps ({STEP}) SELECT {values(sql.STEP_COLUMNS, "mine")} FROM mine {ON_STEP} RETURNING run, position),
+    INSERT INTO steps ({STEP}) SELECT {values(STEP_COLUMNS, "mine")} FROM mine {ON_STEP} RETURNING run, position),
   done AS MATERIALIZED (
     SELECT n, run, position, due, mood, wake, watch FROM mine WHERE ((run, position) IN (SELECT run, position FROM written)) IS TRUE),
   moved AS (
     UPDATE runs r SET state = d.mood, due = CASE WHEN d.mood = 'waiting'
-        THEN least(d.wake, d.due, {sql.next_wake("r", "d.position")}) ELSE d.wake END
+        THEN least(d.wake, d.due, {next_wake("r", "d.position")}) ELSE d.wake END
     FROM done d
     WHERE r.id = d.run AND d.mood IS NOT NULL AND r.state IN ('running', 'waiting')
       AND NOT EXISTS (SELECT 1 FROM runs w WHERE w.id = d.watch AND w.state IN {ENDED}))
@@ -90,16 +91,16 @@ class Talk:
 
     def __init__(
         self,
-        ops: Sequence[Speak | Tell],
+        ops: Sequence[RecordAndSend | Send],
         here: Collection[str],
         now: int,
-        news: News,
+        changes: Changes,
         answers: dict[int, Result | Exception],
     ) -> None:
-        self._ops = [op for op in ops if isinstance(op, Tell) or not op.starts]
+        self._ops = [op for op in ops if isinstance(op, Send) or not op.starts]
         self._here = here
         self._now = now
-        self._news = news
+        self._changes = changes
         self._answers = answers
         self._says: list[Say] = [say for op in self._ops for say in op.says]
         self._sayers = [number for number, op in enumerate(self._ops) for _ in op.says]
@@ -115,7 +116,7 @@ class Talk:
         """The statements, in their order."""
         if not self._ops:
             return
-        speaks = [(number, op) for number, op in enumerate(self._ops) if isinstance(op, Speak)]
+        speaks = [(number, op) for number, op in enumerate(self._ops) if isinstance(op, RecordAndSend)]
         asked = to_json([_concerned(number, op) for number, op in enumerate(self._ops)])
         watched = array({op.watch for _, op in speaks if op.watch is not None})
         yield _HOLD, {"ops": asked, "watched": watched}, self._held
@@ -144,7 +145,7 @@ class Talk:
 
     def _held(self, found: list[Row]) -> None:
         self._endings = {row[1]: row for row in found if row[1] is not None}
-        self._news.ready = self._news.ready or any(row[2] == "queued" for row in found)
+        self._changes.ready = self._changes.ready or any(row[2] == "queued" for row in found)
         self._stand([row for row in found if row[0] is not None])
 
     def _stand(self, found: list[Row]) -> None:
@@ -156,36 +157,36 @@ class Talk:
             elif id(op) not in self._answers:
                 self._answers[id(op)] = self._written(op)
 
-    def _written(self, op: Speak | Tell) -> Written:
-        watched = watched_by(op) if isinstance(op, Speak) else None
+    def _written(self, op: RecordAndSend | Send) -> Recorded:
+        watched = watched_by(op) if isinstance(op, RecordAndSend) else None
         if watched is None:
-            return Written()
+            return Recorded()
         row = self._endings[watched]
-        return Written(ending=sql.to_ending(row[1:]))
+        return Recorded(ending=to_ending(row[1:]))
 
     def _woken(self, found: list[Row]) -> None:
         tokens = (found[0][0] or "").split()
-        self._news.woken(None if each == "r" else each.removeprefix("p=") for each in tokens)
+        self._changes.woke(None if each == "r" else each.removeprefix("p=") for each in tokens)
         for op in self._ops:
             if id(op) in self._answers:
-                self._news.said |= {heard_by(say) for say in op.says}
+                self._changes.published |= {heard_by(say) for say in op.says}
 
 
 def _ignore(_: list[Row]) -> None:
     """Whether it was written is told by the statement before it."""
 
 
-def _concerned(number: int, op: Speak | Tell) -> dict[str, Any]:
+def _concerned(number: int, op: RecordAndSend | Send) -> dict[str, Any]:
     """The runs that a write needs, and the fence that it stands behind."""
-    if isinstance(op, Tell):
+    if isinstance(op, Send):
         needs = {op.run, *(say.run for say in op.says)}
         return {"n": number, "run": op.run, "owner": op.owner, "epoch": op.epoch, "needs": sorted(needs)}
     needs = {op.step.run, *messages.destinations(op.says), *([] if op.watch is None else [op.watch])}
     return {"n": number, "run": op.step.run, "owner": op.owner, "epoch": op.step.epoch, "needs": sorted(needs)}
 
 
-def write_row(number: int, op: Write) -> dict[str, Any]:
-    row = dict(zip(sql.STEP_COLUMNS, sql.step_values(op.step), strict=True))
+def write_row(number: int, op: RecordStep) -> dict[str, Any]:
+    row = dict(zip(STEP_COLUMNS, step_values(op.step), strict=True))
     row["n"] = number
     row["owner"] = op.owner
     row["mood"] = op.mood
@@ -194,6 +195,6 @@ def write_row(number: int, op: Write) -> dict[str, Any]:
     return row
 
 
-def watched_by(op: Write) -> str | None:
+def watched_by(op: RecordStep) -> str | None:
     """The run to look at. One that begins with this very write cannot have ended, and nobody else knows of it yet."""
     return None if op.watch is None or op.watch in [run.id for run in op.starts] else op.watch

@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.string import TextLoader
 
 from mainspring.errors import InvalidInput, SchemaError, StoreError, StoreFull, StoreUnavailable
-from mainspring.store.postgres.wire import Wire
+from mainspring.store.postgres.libpq import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -10,16 +10,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
 from mainspring.errors import InvalidSettings
+from mainspring.store.sql.dialect import TABLES, PerDatabase
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mainspring.store.sql.dialect import Sql
 
 _LONGEST_SCHEMA = 50
 _TABLE = re.compile(
     r"\b(FROM|INTO|UPDATE|JOIN)(\s+)"
-    r"(runs|steps|workers|versions|migrations|schedules|ticks|backfills|hooks|messages|events|streams|logs"
-    r"|queues|queue_partitions|queue_starts|actions|activity|meta)\b"
+    rf"({'|'.join(TABLES)})\b"
 )
 _PARAMETER = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 
@@ -33,7 +39,12 @@ class Statement:
 
 
 class Dialect:
-    """The statements of one store, each made on first use and kept: for psycopg by a call, for the wire by `raw`."""
+    """The statements of one store, each made on first use and kept: for psycopg by a call, for the wire by `raw`.
+
+    See `mainspring.store.sql.dialect.Dialect`.
+    """
+
+    locks = True
 
     def __init__(self, schema: str) -> None:
         if not schema or "\0" in schema or len(schema.encode()) > _LONGEST_SCHEMA:
@@ -43,27 +54,33 @@ class Dialect:
         self.name = schema
         self.schema = sql.Identifier(schema).as_string(None)
         self.channel = f"mainspring:{schema}"
-        self._made: dict[str, bytes] = {}
-        self._raw: dict[str, Statement] = {}
+        self._made: dict[Sql, bytes] = {}
+        self._raw: dict[Sql, Statement] = {}
 
-    def __call__(self, text: str) -> bytes:
+    def __call__(self, text: Sql) -> bytes:
         made = self._made.get(text)
         if made is None:
-            bare = _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
+            bare = _PARAMETER.sub(r"%(\1)s", _postgres(text).replace("%", "%%"))
             made = self._made[text] = _qualified(bare, self.schema.replace("%", "%%")).encode()
         return made
 
-    def spelled(self, text: str) -> str:
-        """With the schema in front of the tables and parameters as they were."""
-        return _qualified(text, self.schema)
+    def spelled(self, text: Sql) -> str:
+        return _qualified(_postgres(text), self.schema)
 
-    def raw(self, text: str) -> Statement:
+    def values(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        return values
+
+    def raw(self, text: Sql) -> Statement:
         made = self._raw.get(text)
         if made is None:
             order: dict[str, int] = {}
-            bare = _PARAMETER.sub(lambda found: f"${order.setdefault(found[1], len(order) + 1)}", text)
+            bare = _PARAMETER.sub(lambda found: f"${order.setdefault(found[1], len(order) + 1)}", _postgres(text))
             made = self._raw[text] = Statement(_qualified(bare, self.schema).encode(), tuple(order))
         return made
+
+
+def _postgres(text: Sql) -> str:
+    return text.postgres if isinstance(text, PerDatabase) else text
 
 
 def _qualified(text: str, schema: str) -> str:

@@ -16,7 +16,7 @@ from psycopg import sql
 
 from mainspring.errors import StoreError
 from mainspring.model.clock import SystemClock
-from mainspring.store.postgres import news
+from mainspring.store import changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,7 @@ class Listener:
             # Whether the database is gone or only this connection is deaf: somebody has to look until it hears again.
             for _ in range(polls):
                 if not self._closing.wait(_POLL_SECONDS):
-                    self._hear(news.EVERYTHING)
+                    self._hear(changes.EVERYTHING)
 
     def _complain(self, why: object) -> None:
         if not self._complained:
@@ -94,11 +94,13 @@ class Listener:
         private = f"{self._sql.channel[:40]}:{self._origin}"
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(private)))
         with self._db.connection() as another:
-            another.execute(self._sql(news.NOTIFY), {"channel": private, "payload": news.ECHO})
+            another.execute(
+                self._sql("SELECT pg_notify(:channel, :payload)"), {"channel": private, "payload": changes.ECHO}
+            )
         give_up = self._clock.monotonic() + _ECHO_SECONDS
         found = False
         while not found and (left := give_up - self._clock.monotonic()) > 0 and not self._closing.is_set():
-            found = news.ECHO in told.next(left)
+            found = changes.ECHO in told.next(left)
         connection.execute(sql.SQL("UNLISTEN {}").format(sql.Identifier(private)))
         return found
 
@@ -106,11 +108,11 @@ class Listener:
         """Listen until closed, or until cut off: that is an exception."""
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._sql.channel)))
         self._complained = False
-        self._hear(news.EVERYTHING)  # what was told before this connection could hear
+        self._hear(changes.EVERYTHING)  # what was told before this connection could hear
         pinged = self._clock.monotonic()
         while not self._closing.is_set():
             for payload in told.next(_PING_SECONDS):
-                signal = news.read(payload, self._origin)
+                signal = changes.parse(payload, self._origin)
                 if signal is not None:
                     self._hear(signal)
             if self._clock.monotonic() - pinged > _PING_SECONDS:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mainspring.store.messages import Entry, Post, Reply
-from mainspring.store.postgres.wire import to_json
+from mainspring.store.postgres.libpq import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -12,27 +12,33 @@ import psycopg
 from psycopg import errors as pg
 
 from mainspring.errors import SchemaError, StoreError
-from mainspring.store import inspection, migrations
-from mainspring.store.inspection import Oddity, Question
-from mainspring.store.postgres.statements import AWAITED
-from mainspring.store.unreadable import describe
+from mainspring.store import migrations
+from mainspring.store.bad_rows import describe
+from mainspring.store.sql.runs import has_news
+from mainspring.store.verbs import oddities
+from mainspring.store.verbs.oddities import Oddity, Question
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mainspring.store.inspection import Rows
     from mainspring.store.migrations import Migration
     from mainspring.store.postgres.database import Connection, Database
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.protocol import SchemaReport
+    from mainspring.store.verbs.oddities import Rows
 
-_MIGRATIONS = migrations.load("mainspring.store.postgres")
+MIGRATIONS = migrations.load("mainspring.store.postgres")
 
 # A look at a table, not `to_regclass`: that may answer from what this session knew before it waited for the lock.
 _THERE = "SELECT EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = :schema AND tablename = 'migrations')"
 _SCHEMA_THERE = "SELECT 1 FROM pg_namespace WHERE nspname = :schema"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(:schema, 7290115))"
-_REMEMBER = b"CREATE TABLE IF NOT EXISTS migrations (name text NOT NULL PRIMARY KEY)"
+_MIGRATIONS_TABLE = """
+-- The migrations that were applied.
+CREATE TABLE IF NOT EXISTS migrations (
+  name     text NOT NULL PRIMARY KEY, -- name of the file
+  checksum text NOT NULL              -- SHA-256 of its statements
+)"""
 _IN_THE_WAY = (
     pg.DuplicateTable,
     pg.DuplicateObject,
@@ -44,36 +50,43 @@ _IN_THE_WAY = (
 
 
 def report(connection: Connection, dialect: Dialect) -> SchemaReport:
-    """How the tables compare with what this code needs, by the names of the migrations."""
+    """How the tables compare with what this code needs, by the names and checksums of the migrations."""
     there = connection.execute(dialect(_THERE), {"schema": dialect.name}).fetchone()
-    applied: list[str] = []
+    applied: dict[str, str] = {}
     if there and there[0]:
-        applied = [row[0] for row in connection.execute(dialect("SELECT name FROM migrations"))]
-    return migrations.compare(_MIGRATIONS, applied)
+        try:
+            applied = dict(connection.execute(dialect(migrations.APPLIED)).fetchall())
+        except pg.UndefinedColumn as error:
+            where = f"the schema {dialect.name}"
+            raise SchemaError(
+                migrations.STRANGERS.format(where=where, names="migrations", instead="another schema")
+            ) from error
+    return migrations.compare(MIGRATIONS, applied)
 
 
 def migrate(database: Database, dialect: Dialect, url: str) -> None:
     """Bring the tables up to date, all of it or nothing."""
     with database.connection() as connection:
         found = report(connection, dialect)
-    migrations.refuse_unknown(found, url)
+    migrations.refuse_foreign(found, url)
     if not found.pending:
         return
     with database.transaction() as connection:
         # A lock of the transaction, not of the session: behind a pooler the session is not ours.
         connection.execute(dialect(_LOCK), {"schema": dialect.name})
         found = report(connection, dialect)
-        migrations.refuse_unknown(found, url)
+        migrations.refuse_foreign(found, url)
         # Not IF NOT EXISTS: that needs the right to create schemas even where somebody has already made this one for us.
         if connection.execute(dialect(_SCHEMA_THERE), {"schema": dialect.name}).fetchone() is None:
             connection.execute(f"CREATE SCHEMA {dialect.schema}".encode())
         connection.execute(f"SET LOCAL search_path TO {dialect.schema}".encode())
-        if len(found.pending) == len(_MIGRATIONS):
-            connection.execute(_REMEMBER)
-        for migration in _MIGRATIONS:
+        if len(found.pending) == len(MIGRATIONS):
+            connection.execute(_MIGRATIONS_TABLE.encode())
+        for migration in MIGRATIONS:
             if migration.name in found.pending:
                 _apply(connection, migration, f"the schema {dialect.name} of {url}")
-                connection.execute(b"INSERT INTO migrations (name) VALUES (%s)", (migration.name,))
+                values = {"name": migration.name, "checksum": migration.checksum}
+                connection.execute(dialect(migrations.RECORD), values)
 
 
 def _apply(connection: Connection, migration: Migration, where: str) -> None:
@@ -87,11 +100,9 @@ def _apply(connection: Connection, migration: Migration, where: str) -> None:
 
 def script(dialect: Dialect) -> str:
     """The whole schema as SQL that a person can read, review and run by hand."""
-    names = "\n".join(f"INSERT INTO migrations (name) VALUES ('{migration.name}');" for migration in _MIGRATIONS)
     return (
         f"BEGIN;\nCREATE SCHEMA IF NOT EXISTS {dialect.schema};\nSET LOCAL search_path TO {dialect.schema};\n"
-        "CREATE TABLE migrations (name text NOT NULL PRIMARY KEY);\n\n"
-        f"{migrations.as_script(_MIGRATIONS)}\n{names}\nCOMMIT;\n"
+        f"{_MIGRATIONS_TABLE};\n\n{migrations.as_script(MIGRATIONS)}COMMIT;\n"
     )
 
 
@@ -100,7 +111,8 @@ _RENEW = (
     "something else has changed it: restore a backup, or change it back; `mainspring db sql` prints how it should be"
 )
 _COLUMNS = """
-  SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull
+  SELECT c.relname, a.attname, CASE c.relkind WHEN 'v' THEN 'view' ELSE 'table' END,
+    format_type(a.atttypid, a.atttypmod), a.attnotnull
   FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
   WHERE c.relnamespace = %(space)s AND c.relkind IN ('r', 'p', 'v') ORDER BY 1, a.attnum
 """
@@ -144,11 +156,9 @@ def inspect(database: Database, dialect: Dialect, now: int, *, thorough: bool) -
         yield Oddity(
             "tables", f"cannot be compared: {describe(error)}", "give the role the right TEMPORARY", wrong=False
         )
-    questions = [*inspection.CHEAP, inspection.awaited(AWAITED, "r")]
-    found = inspection.ask(
-        rows, [*questions, *inspection.THOROUGH, *_QUESTIONS] if thorough else questions, now, errors
-    )
-    for each in (*found, *inspection.unreadable(rows, errors)):
+    questions = [*oddities.CHEAP, oddities.awaited(has_news("r"), "r")]
+    found = oddities.ask(rows, [*questions, *oddities.THOROUGH, *_QUESTIONS] if thorough else questions, now, errors)
+    for each in (*found, *oddities.unreadable(rows, errors)):
         yield Oddity(each.what, each.which, dialect.spelled(each.hint), each.wrong)
 
 
@@ -173,18 +183,19 @@ def _altered(database: Database, dialect: Dialect) -> Iterator[Oddity]:
         there = _shape(connection, _SPACE, name=dialect.name)
         with connection.transaction(force_rollback=True):
             connection.execute(b"SET LOCAL search_path TO pg_temp")
-            connection.execute(_REMEMBER)
-            for migration in _MIGRATIONS:
+            connection.execute(_MIGRATIONS_TABLE.encode())
+            for migration in MIGRATIONS:
                 connection.execute(migration.sql.encode(), prepare=False)
             right = _shape(connection, _SCRATCH)
     found = {table for table, _ in there.columns}
-    missing = [table for table in dict.fromkeys(table for table, _ in right.columns) if table not in found]
-    for table in missing:
-        yield Oddity("tables", f"the table {table} is missing", _RENEW)
+    kinds = {table: str(kind) for (table, _), (kind, *_) in right.columns.items()}
+    for table, kind in kinds.items():
+        if table not in found:
+            yield Oddity("tables", f"the {kind} {table} is missing", _RENEW)
     for (table, column), how in right.columns.items():
-        if table not in missing and there.columns.get((table, column)) != how:
+        if table in found and there.columns.get((table, column)) != how:
             fault = "is not as it should be" if (table, column) in there.columns else "is missing"
-            yield Oddity("tables", f"the column {column} of table {table} {fault}", _RENEW)
+            yield Oddity("tables", f"the column {column} of {kinds[table]} {table} {fault}", _RENEW)
     for index, (text, _) in right.indexes.items():
         made = text.replace(" ON ", f" ON {dialect.schema}.", 1)
         if index not in there.indexes:

@@ -13,22 +13,25 @@ from psycopg.pq import TransactionStatus
 
 from mainspring.errors import InTransaction
 from mainspring.model.states import State
-from mainspring.store import sql
-from mainspring.store.joined import Joined
-from mainspring.store.ops import Write
-from mainspring.store.placeholders import for_psycopg
+from mainspring.store.external.placeholders import for_psycopg
+from mainspring.store.external.sessions import ENDED, OVER, Again, Tx, Wants
 from mainspring.store.postgres.dialect import Statement
-from mainspring.store.postgres.joining import RECORD, Words, inside
-from mainspring.store.transactions import ENDED, OVER, Again, Tx, Wants
+from mainspring.store.postgres.executor import UsersExecutor
+from mainspring.store.sql.dialect import typed
+from mainspring.store.sql.records import STEP_COLUMNS, step_values
+from mainspring.store.sql.steps import ON_STEP_OR_FAIL
+from mainspring.store.verbs.record import record_outcome
+from mainspring.store.writes import RecordStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainspring.store.alchemy import Wrapped
-    from mainspring.store.conversations import Rows
-    from mainspring.store.joining import Joining
+    from mainspring.store.external.join import Joined
+    from mainspring.store.external.sqlalchemy import Wrapped
     from mainspring.store.postgres.dialect import Dialect
-    from mainspring.store.postgres.wire import Wire
+    from mainspring.store.postgres.libpq import Wire
+    from mainspring.store.sql.dialect import Sql
+    from mainspring.store.transaction import Rows, Values
 
 T = TypeVar("T")
 Sync: TypeAlias = psycopg.Connection[Any]
@@ -41,6 +44,16 @@ LEVELS = {
 }
 ROLLED_BACK = {"40001", "40P01"}  # serialization failure, deadlock
 _COMMIT = Statement(b"COMMIT", ())
+_RECORD = f"""
+  WITH mine AS MATERIALIZED (SELECT id, owner, epoch, state FROM runs WHERE id = :run FOR SHARE)
+  INSERT INTO steps ({", ".join(STEP_COLUMNS)})
+  VALUES (
+    (SELECT id FROM mine WHERE owner = :owner AND epoch = :epoch AND state IN ('running', 'waiting', 'cancelling')),
+    {", ".join(typed(column) for column in STEP_COLUMNS[1:])})
+  {ON_STEP_OR_FAIL} RETURNING (SELECT state FROM mine)
+"""
+"""The fast path of `record_outcome`. It must not go on where it is refused, so that is an error: the run or the epoch of the step is
+missing."""
 
 
 _RELEASE = Statement(b"SELECT pg_advisory_unlock_all(), current_user <> $1 OR pg_my_temp_schema() <> 0", ("user",))
@@ -111,9 +124,9 @@ class PostgresSession:
         return self._joined
 
     @property
-    def joining(self) -> Joining | None:
+    def joined_if_any(self) -> Joined | None:
         """What was made part of it, if anything was."""
-        return self._joined.joining if self._joined is not None else None
+        return self._joined
 
     def make(self, work: Callable[[PostgresSession], T], isolation: str | None) -> T:
         """Begin, do the work, and commit or roll back, blocking."""
@@ -139,9 +152,10 @@ class PostgresSession:
             self._wrapped.settle()
         self._require_open()
 
-    def record(self, write: Write, now: int) -> State | None:
-        """See `mainspring.store.transactions.Session`."""
-        return self.joined.do(self.joined.joining.checkpoint(write, now))
+    def record(self, write: RecordStep, now: int) -> State | None:
+        """See `mainspring.store.external.sessions.Session`."""
+        joined = self.joined
+        return joined.run(lambda tx: record_outcome(tx, write, joined.started), now)
 
     def end(self) -> None:
         """What the function was given is of no more use: the connection will be somebody else's."""
@@ -172,8 +186,8 @@ class TxSession(PostgresSession):
 
     _db: Lent
 
-    def __init__(self, connection: Lent, joining: Callable[[], Joining], dialect: Dialect) -> None:
-        super().__init__(connection, lambda: Joined(joining(), inside, tongue=_TxWords(self, connection, dialect)))
+    def __init__(self, connection: Lent, join: Callable[[UsersExecutor], Joined], dialect: Dialect) -> None:
+        super().__init__(connection, lambda: join(_TxExecutor(self, connection, dialect)))
         self._sql = dialect
         self._wire = connection.wire
         self._begun = False
@@ -218,16 +232,16 @@ class TxSession(PostgresSession):
         """Statements that were prepared on this connection may be forgotten by now."""
         self._wire.sure = False
 
-    def record(self, write: Write, now: int) -> State | None:
+    def record(self, write: RecordStep, now: int) -> State | None:
         """Record it and commit, in one round trip: where the record is refused, the database does not get to COMMIT."""
         self.begun()
-        alone = type(write) is Write and write.mood is None and (self.joining is None or not self.joining.born)
+        alone = type(write) is RecordStep and write.mood is None and (self._joined is None or not self._joined.started)
         if not (alone and self._wire.sure and self._wire.speaks_unicode):
             return super().record(write, now)
-        values = dict(zip(sql.STEP_COLUMNS, sql.step_values(write.step), strict=True), owner=write.owner)
+        values = dict(zip(STEP_COLUMNS, step_values(write.step), strict=True), owner=write.owner)
         try:
             with self._db.lock:
-                record = (self._sql.raw(RECORD), values)
+                record = (self._sql.raw(_RECORD), values)
                 recorded, _, ((_, left),) = self._wire.execute(record, (_COMMIT, {}), (_RELEASE, self._who))
         except psycopg.errors.NotNullViolation as error:
             if self._refused(error):
@@ -279,15 +293,15 @@ class TxSession(PostgresSession):
         return cursor
 
 
-class _TxWords(Words):
-    """What the library itself says in such a transaction."""
+class _TxExecutor(UsersExecutor):
+    """Executes statements of the library in such a transaction."""
 
     def __init__(self, session: TxSession, connection: Lent, dialect: Dialect) -> None:
         super().__init__(connection, dialect)
         self._session = session
 
-    def ask(self, text: str, values: Any) -> Rows:
+    def execute(self, sql: Sql, values: Values) -> Rows:
         self._session.begun()
-        if text.startswith(_FORGETTING):
+        if isinstance(sql, str) and sql.startswith(_FORGETTING):
             self._session.doubt()
-        return super().ask(text, values)
+        return super().execute(sql, values)

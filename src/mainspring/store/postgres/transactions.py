@@ -15,23 +15,24 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from mainspring.errors import InvalidInput, StoreUnavailable
-from mainspring.store import alchemy
-from mainspring.store.joined import Joined
-from mainspring.store.joining import Joining
-from mainspring.store.postgres.identity import Identity
-from mainspring.store.postgres.joining import TEXTS, AsyncWords, Words, inside
+from mainspring.store.external import sqlalchemy
+from mainspring.store.external.join import Joined, JoinedSession
+from mainspring.store.external.sessions import NOT_OPEN, Again, Wants, named
+from mainspring.store.postgres.executor import UsersAsyncExecutor, UsersExecutor
+from mainspring.store.postgres.libpq import Wire
+from mainspring.store.postgres.same_database import Identity
 from mainspring.store.postgres.sessions import LEVELS, RESET, ROLLED_BACK, Async, Lent, PostgresSession, Sync, TxSession
-from mainspring.store.postgres.wire import Wire
-from mainspring.store.transactions import NOT_OPEN, Again, Wants, named
+from mainspring.store.sql.run_filters import POSTGRES_FILTERS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 
-    from mainspring.store.conversations import Rows
+    from mainspring.store.external.sessions import Session, Within
     from mainspring.store.postgres.database import Database
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.protocol import Signal
-    from mainspring.store.transactions import Session
+    from mainspring.store.sql.dialect import Sql
+    from mainspring.store.transaction import AsyncExecutor, Executor, Rows, Script, Transaction, Values
 
 T = TypeVar("T")
 log = logging.getLogger("mainspring.store")
@@ -46,7 +47,7 @@ EVERYBODY = "-"
 
 
 class PostgresTransactions:
-    """See `mainspring.store.transactions.Transactions`."""
+    """See `mainspring.store.external.sessions.Transactions`."""
 
     def __init__(self, database: Database, dialect: Dialect, origin: str, tell: Callable[[Signal], None]) -> None:
         self._db = database
@@ -72,27 +73,35 @@ class PostgresTransactions:
                 raise self._judged(error, session, closed=connection.closed) from error
             finally:
                 session.end()
-        joining = session.joining
-        if joining is not None:
-            if joining.missed:
-                self._look_again(joining)
-            self._told(joining)
+        joined = session.joined_if_any
+        if joined is not None:
+            if joined.hidden:
+                self._wake_hidden(joined)
+            self._publish(joined)
+        return answer
+
+    def transact_within(self, within: Within, work: Callable[[Session], T]) -> T:
+        with within() as connection:
+            joined = self._join(connection, self._origin)
+            answer = work(JoinedSession(joined))
+        if joined.hidden:
+            self._wake_hidden(joined)
+        self._publish(joined)
         return answer
 
     def _session(self, connection: Lent, wants: Wants) -> PostgresSession:
         if wants is Wants.TX:
-            return TxSession(connection, self._own_joining, self._sql)
+            return TxSession(connection, self._own, self._sql)
         connection.wire.sure, connection.dirty = False, True
-        wrapped = alchemy.wrap("postgresql+psycopg://", connection) if wants.name.startswith("SA") else None
-        tongue = Words(connection, self._sql)
-        return PostgresSession(connection, lambda: Joined(self._own_joining(), inside, tongue=tongue), wrapped)
+        wrapped = sqlalchemy.wrap("postgresql+psycopg://", connection) if wants.name.startswith("SA") else None
+        return PostgresSession(connection, lambda: self._own(UsersExecutor(connection, self._sql)), wrapped)
 
     async def atransact(
         self, work: Callable[[Session], Awaitable[T]], wants: Wants = Wants.PSYCOPG_ASYNC, isolation: str | None = None
     ) -> T:
         _refuse_sqlite(wants)
         async with self._lent_async() as connection:
-            joined = Joined(self._own_joining(), inside, async_tongue=AsyncWords(connection, self._sql))
+            joined = self._joined(self._origin, async_executor=UsersAsyncExecutor(connection, self._sql))
             session = PostgresSession(connection, lambda: joined)
             try:
                 await connection.set_isolation_level(LEVELS[isolation] if isolation else None)
@@ -100,9 +109,9 @@ class PostgresTransactions:
                     answer = await work(session)
             except BaseException as error:
                 raise self._judged(error, session, closed=connection.closed) from error
-        if joined.joining.missed:
-            await asyncio.to_thread(self._look_again, joined.joining)
-        self._told(joined.joining)
+        if joined.hidden:
+            await asyncio.to_thread(self._wake_hidden, joined)
+        self._publish(joined)
         return answer
 
     def store_id(self) -> str:
@@ -111,24 +120,26 @@ class PostgresTransactions:
         return self._store_id
 
     def join(self, connection: Any) -> Joined:
-        raw, tongue, async_tongue = alchemy.unwrap(connection, self._sql.spelled, self._native)
-        joining = self._joining(EVERYBODY)
+        return self._join(connection, EVERYBODY)
+
+    def _join(self, connection: Any, origin: str) -> Joined:
+        raw, executor, async_executor = sqlalchemy.unwrap(connection, self._sql, self._native)
         check = self._identity.check
-        if raw is None or (tongue is not None and not _is(raw, psycopg.Connection)):
-            return Joined(joining, inside, tongue=tongue, async_tongue=async_tongue, check=check)
+        if raw is None or (executor is not None and not _is(raw, psycopg.Connection)):
+            return self._joined(origin, executor=executor, async_executor=async_executor, check=check)
         blocking = _is(raw, psycopg.Connection)
         if blocking or _is(raw, psycopg.AsyncConnection):
             _require_transaction(raw)
             if blocking:
-                return Joined(joining, inside, tongue=_JoinedWords(raw, self._sql), check=check)
-            return Joined(joining, inside, async_tongue=_AsyncJoinedWords(raw, self._sql), check=check)
+                return self._joined(origin, executor=_JoinedExecutor(raw, self._sql), check=check)
+            return self._joined(origin, async_executor=_AsyncJoinedExecutor(raw, self._sql), check=check)
         raise InvalidInput(
             f"the app's database is {self._db.where}; {type(raw).__module__}.{type(raw).__name__} cannot write to it. "
             "A psycopg connection can be joined, or a SQLAlchemy Connection or Session"
         )
 
-    def _native(self, raw: Any) -> AsyncWords | None:
-        return AsyncWords(raw, self._sql) if _is(raw, psycopg.AsyncConnection) else None
+    def _native(self, raw: Any) -> UsersAsyncExecutor | None:
+        return UsersAsyncExecutor(raw, self._sql) if _is(raw, psycopg.AsyncConnection) else None
 
     def close(self) -> None:
         with self._lock:
@@ -142,22 +153,40 @@ class PostgresTransactions:
             other.pgconn.finish()
 
     # -- in and out ----------------------------------------------------------------------------------------------------
-    def _joining(self, origin: str) -> Joining:
-        return Joining(TEXTS, self._sql.channel, origin if self.notify else "")
+    def _joined(
+        self,
+        origin: str,
+        *,
+        executor: Executor | None = None,
+        async_executor: AsyncExecutor | None = None,
+        check: Callable[[], Script[None]] | None = None,
+    ) -> Joined:
+        return Joined(
+            self._sql,
+            POSTGRES_FILTERS,
+            origin=origin if self.notify else "",
+            executor=executor,
+            async_executor=async_executor,
+            check=check,
+        )
 
-    def _own_joining(self) -> Joining:
-        return self._joining(self._origin)
+    def _own(self, executor: Executor) -> Joined:
+        return self._joined(self._origin, executor=executor)
 
-    def _told(self, joining: Joining) -> None:
-        if joining.news:
-            self._tell(joining.signal())
+    def _publish(self, joined: Joined) -> None:
+        if joined.changes:
+            self._tell(joined.changes.signal())
 
-    def _look_again(self, joining: Joining) -> None:
-        """Wake what a committed transaction could not find because its snapshot was too old for it."""
-        again = self._own_joining()
-        again.ended, again.said = joining.ended, joining.said
+    def _wake_hidden(self, joined: Joined) -> None:
+        """Wake runs that a committed transaction could not find because its snapshot was too old."""
+
+        def work(tx: Transaction) -> Script[None]:
+            tx.changes.ended |= joined.changes.ended
+            tx.changes.published |= joined.changes.published
+            yield from ()
+
         try:
-            self.transact(lambda session: session.joined.do(again.look_again(joining.at)), isolation="read committed")
+            self.transact(lambda session: session.joined.run(work, joined.last_change), isolation="read committed")
         except StoreUnavailable as error:  # it is committed all the same
             log.warning("runs that wait for what a transaction did may be woken late: %s", error)
 
@@ -237,20 +266,20 @@ class PostgresTransactions:
 _ABANDONED: list[Lent] = []
 
 
-class _JoinedWords(Words):
-    """What is said on a connection of the user's, who may have ended one transaction since, and not begun the next."""
+class _JoinedExecutor(UsersExecutor):
+    """Executes statements on a user's connection. The user may have ended one transaction since, and not begun the next."""
 
-    def ask(self, text: str, values: Any) -> Rows:
+    def execute(self, sql: Sql, values: Values) -> Rows:
         _require_transaction(self._db)
-        return super().ask(text, values)
+        return super().execute(sql, values)
 
 
-class _AsyncJoinedWords(AsyncWords):
+class _AsyncJoinedExecutor(UsersAsyncExecutor):
     """The same on an asynchronous one."""
 
-    async def ask(self, text: str, values: Any) -> Rows:
+    async def execute(self, sql: Sql, values: Values) -> Rows:
         _require_transaction(self._db)
-        return await super().ask(text, values)
+        return await super().execute(sql, values)
 
 
 def _require_transaction(connection: Sync | Async) -> None:

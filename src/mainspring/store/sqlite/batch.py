@@ -1,40 +1,51 @@
-"""Applying a batch of writes on SQLite, inside a transaction that the caller has begun.
+"""A batch of writes on SQLite, inside a transaction that the caller has begun.
 
-Writes of one kind go together. That tells how many rows were changed, not which; so when the number is short, the group is
-rolled back to its savepoint and made again one by one, and the loser learns that it lost.
+The bulk fast path: writes of one kind are one statement. That tells how many rows were changed, not which; so when the number is short,
+the group is rolled back to its savepoint, and each write is applied by itself (`store/verbs/apply.py`), where it learns whether it lost.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from mainspring.store.ops import (
-    Again,
-    Continue,
+from mainspring.model.states import State
+from mainspring.store.committer.ordering import waves
+from mainspring.store.sql.dialect import prefixed
+from mainspring.store.sql.messages import RETURN_MESSAGE, heard
+from mainspring.store.sql.records import NEW_RUN_COLUMNS, STEP_COLUMNS, run_values, step_values, to_ending
+from mainspring.store.sql.runs import ENDED, ENDINGS, STARTED_RUNS, awaited_end, has_wait, next_wake
+from mainspring.store.sql.steps import DISCARD_OUTCOME, ON_STEP
+from mainspring.store.sqlite.bulk import Bulk
+from mainspring.store.sqlite.dialect import DIALECT
+from mainspring.store.sqlite.executor import SqliteExecutor
+from mainspring.store.transaction import Transaction, run_script
+from mainspring.store.verbs.apply import apply
+from mainspring.store.verbs.record import Taken
+from mainspring.store.verbs.start import STOPPED, cancel_started
+from mainspring.store.writes import (
+    Compensate,
+    ContinueAs,
+    DiscardOutcome,
     Finish,
+    RecordAndSend,
+    Recorded,
+    RecordStep,
     Release,
-    Rest,
-    Speak,
+    RetryLater,
+    Send,
     Start,
-    Tell,
-    Unwind,
+    Started,
+    Suspend,
     Verdict,
-    Void,
-    Write,
-    Written,
     run_of,
 )
-from mainspring.store.sqlite import messages
-from mainspring.store.sqlite.run_writes import RunWrites
-from mainspring.store.sqlite.step_writes import StepWrites
-from mainspring.store.waves import waves
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from mainspring.store.ops import Op, Result
+    from mainspring.store.writes import Op, Result
 
 BAD_DATA = (
     sqlite3.IntegrityError,
@@ -43,88 +54,276 @@ BAD_DATA = (
     sqlite3.ProgrammingError,
     OverflowError,
 )
-"""What SQLite says to values that it cannot take."""
+"""What SQLite raises for values that it cannot take."""
 
-Together = Callable[["Batch", list[Any]], "Sequence[Result] | None"]
-"""Makes writes of one kind all at once; None: not all of them could be made."""
-Alone = Callable[["Batch", Any], "Result"]
+# -- statements ----------------------------------------------------------------------------------------------------------
+INSERT_RUNS = Bulk(
+    f"INSERT INTO runs ({', '.join(NEW_RUN_COLUMNS)}) VALUES {{rows}} ON CONFLICT DO NOTHING",
+    len(NEW_RUN_COLUMNS),
+)
+_OWNER = len(STEP_COLUMNS) + 1
+_EPOCH = STEP_COLUMNS.index("epoch") + 1
+UPSERT_STEPS = Bulk(
+    f"""
+  INSERT INTO steps ({", ".join(STEP_COLUMNS)})
+  SELECT {", ".join(f"v.column{number + 1}" for number in range(len(STEP_COLUMNS)))} FROM (VALUES {{rows}}) v
+  WHERE EXISTS (SELECT 1 FROM runs WHERE id = v.column1 AND epoch = v.column{_EPOCH} AND owner = v.column{_OWNER}
+    AND state <> 'cancelling')
+  {ON_STEP}
+""",
+    _OWNER,
+)
+_SET_WAITING = Bulk(
+    f"""
+  UPDATE runs SET state = v.column1,
+    due = CASE WHEN v.column1 = 'waiting' THEN min(v.column2, {next_wake("runs")}) ELSE v.column2 END
+  FROM (VALUES {{rows}}) v
+  WHERE id = v.column3 AND owner = v.column4 AND epoch = v.column5 AND state IN ('running', 'waiting')
+""",
+    5,
+)
+_SUSPEND = Bulk(
+    f"""
+  UPDATE runs SET state = 'waiting', due = min(v.column1, {next_wake("runs")}),
+    owner = CASE WHEN v.column2 THEN NULL ELSE owner END
+  FROM (VALUES {{rows}}) v
+  WHERE id = v.column3 AND owner = v.column4 AND epoch = v.column5
+    AND state IN ('running', 'waiting') AND poked = 0 AND {has_wait("runs")} AND NOT {awaited_end("runs")}
+    AND NOT (v.column2 AND ({heard("runs")} OR min(v.column1, {next_wake("runs")}) <= v.column6))
+""",
+    6,
+)
+"""As `SUSPEND` in `store/sql/runs.py`, which says why."""
+_DISCARD = prefixed(
+    f"""
+  UPDATE steps SET {DISCARD_OUTCOME}
+  WHERE run = ? AND position = ? AND EXISTS (SELECT 1 FROM runs WHERE id = ? AND owner = ? AND epoch = ?)
+"""
+)
+_FINISH = Bulk(
+    """
+  UPDATE runs SET state = v.column4, reason = coalesce(v.column5, reason), output = v.column6, error = v.column7,
+    completed = v.column8, owner = NULL, poked = 0, stranded = NULL, unsettled = unsettled AND NOT v.column9
+  FROM (VALUES {rows}) v
+  WHERE id = v.column1 AND owner = v.column2 AND epoch = v.column3
+    AND (state IN ('running', 'waiting') OR (state = 'cancelling' AND v.column4 = 'cancelled'))
+""",
+    9,
+)
+# The indexes are named because others would have to read the whole history of the schedule.
+_NOTE_SUCCESS = prefixed(
+    f"""
+  UPDATE schedules SET failures = 0, last_result = :output, last_failure = NULL
+  WHERE id = :schedule
+    AND EXISTS (SELECT 1 FROM runs
+      WHERE id = :run AND owner = :owner AND epoch = :epoch AND unsettled = 1 AND state IN ('running', 'waiting'))
+    AND NOT EXISTS (SELECT 1 FROM ticks INDEXED BY ticks_waiting
+      WHERE outcome IN ('pending', 'buffered') AND schedule = :schedule)
+    AND NOT EXISTS (SELECT 1 FROM backfills WHERE completed IS NULL AND schedule = :schedule)
+    AND NOT EXISTS (SELECT 1 FROM runs INDEXED BY runs_unsettled
+      WHERE unsettled = 1 AND schedule = :schedule AND state IN {ENDED})
+"""
+)
+_WAITER_FOR_ONE = prefixed("SELECT 1 FROM steps WHERE completed IS NULL AND child = ? LIMIT 1")
 
 
-class Batch(StepWrites, RunWrites):
+def record_alone(connection: sqlite3.Connection, op: RecordStep) -> bool:
+    """Record a step, as a transaction by itself. False: nothing was written, for a reason that `Batch` finds."""
+    return UPSERT_STEPS.run(connection, [_record_values(op)]) == 1
+
+
+class Batch:
     """One batch in one open transaction."""
 
     def __init__(self, connection: sqlite3.Connection, now: int) -> None:
-        super().__init__(connection, now)
-        self._lonely = False
+        self._db = connection
+        self._executor = SqliteExecutor(connection)
+        self._tx = Transaction(DIALECT, now)
+        self._now = now
+        self.changes = self._tx.changes
+        self._lone = False
         self._refused: dict[str, Exception] = {}
-        """Runs about which the database would not take something: what comes after that is not written either."""
+        """Runs about which the database refused something: what comes after that is not written either."""
 
     def apply(self, ops: Sequence[Op]) -> list[Result | Exception]:
         """Apply all of them; writes about one run in their order, others grouped by kind."""
-        self._lonely = len(ops) == 1
+        self._lone = len(ops) == 1
         answers: dict[int, Result | Exception] = {}
         for wave in waves(ops):
             kinds: dict[type, list[Any]] = {}
             for op in wave:
                 kinds.setdefault(type(op), []).append(op)
-            for kind, together, alone in _ORDER:
+            for kind in _ORDER:
                 if kind in kinds:
-                    self._make(kinds[kind], answers, together, alone)
-        if self.ended:
-            # A worker hears of what it finished itself in memory, before any poke could reach it.
-            finishes = [op for op in ops if isinstance(op, Finish)]
-            self.unblock(self.ended, told={op.owner for op in finishes})
-        if self.said:
-            self._wake(messages.listeners(self._db, self.said))
+                    self._apply_kind(kind, kinds[kind], answers)
+        self._close()
         return [answers[id(op)] for op in ops]
 
-    def _make(
-        self, mine: list[Op], answers: dict[int, Result | Exception], together: Together | None, alone: Alone
-    ) -> None:
-        if together is not None and len(mine) > 1 and not self._refused:
-            done = self._guarded(together, mine)
+    def _apply_kind(self, kind: type, ops: list[Any], answers: dict[int, Result | Exception]) -> None:
+        bulk = _BULK.get(kind)
+        if bulk is not None and not self._refused:
+            done = self._guarded(lambda: bulk(self, ops), ops)
             if done is not None and not isinstance(done, Exception):
-                answers.update((id(op), answer) for op, answer in zip(mine, done, strict=True))
+                answers.update((id(op), answer) for op, answer in zip(ops, done, strict=True))
                 return
-        for op in mine:
+        for op in ops:
             refused = self._refused.get(run_of(op))
-            answer = answers[id(op)] = self._guarded(alone, op) if refused is None else refused
+            answer = answers[id(op)] = self._apply_one(op) if refused is None else refused
             if isinstance(answer, Exception):
                 self._refused[run_of(op)] = answer
 
-    def _guarded(self, work: Callable[[Batch, Any], Any], what: object) -> Any:
-        """Do it or leave no trace: None and an exception for bad data both mean that nothing was written.
+    def _apply_one(self, op: Op) -> Any:
+        return self._guarded(lambda: run_script(apply(self._tx, op), self._executor), [op])
 
-        A lonely write needs no savepoint: the transaction is its own.
+    def _guarded(self, work: Callable[[], Any], ops: Sequence[Op]) -> Any:
+        """Do it or leave no trace: None, an exception for bad data, and TAKEN mean that nothing was written.
+
+        A lone write that starts no runs needs no savepoint: the transaction is its own, and it fails with its first statement.
         """
-        if self._lonely and not getattr(what, "starts", None):
-            return work(self, what)
+        if self._lone and not getattr(ops[0], "starts", None):
+            return work()
         self._db.execute("SAVEPOINT part")
         try:
-            answer = work(self, what)
+            answer = work()
         except BAD_DATA as error:
             answer = error
-        if (
-            answer is None
-            or isinstance(answer, Exception)
-            or (isinstance(answer, Written) and answer.verdict is Verdict.TAKEN)
-        ):
+        except Taken as taken:
+            self._db.execute("ROLLBACK TO part")
+            answer = taken.answer
+        if answer is None or isinstance(answer, Exception):
             self._db.execute("ROLLBACK TO part")
         self._db.execute("RELEASE part")
         return answer
 
+    def _close(self) -> None:
+        """Wake the runs that wait for what the batch changed."""
+        ended = self.changes.ended
+        if len(ended) == 1 and not self.changes.published:
+            if self._db.execute(_WAITER_FOR_ONE, tuple(ended)).fetchone() is None:
+                return
+        elif not ended and not self.changes.published:
+            return
+        run_script(self._tx.close(), self._executor)
 
-_ORDER: tuple[tuple[type, Together | None, Alone], ...] = (
-    (Start, Batch.starts, Batch.start),
-    (Write, Batch.writes, Batch.write),
-    (Speak, None, Batch.speak),
-    (Tell, None, Batch.tell),
-    (Void, Batch.voids, Batch.void),
-    (Rest, Batch.rests, Batch.rest),
-    (Release, None, Batch.release),
-    (Again, None, Batch.again),
-    (Continue, None, Batch.set_back),
-    (Unwind, None, Batch.set_back),
-    (Finish, Batch.finishes, Batch.finish),
+    # -- bulk fast paths: None where not all could be written ---------------------------------------------------------------
+    def _starts(self, ops: list[Start]) -> list[Result] | None:
+        if INSERT_RUNS.run(self._db, [run_values(op.run) for op in ops]) != len(ops):
+            return None
+        self._note_new(op.run.owner for op in ops)
+        stopped = self._cancel_started(ops)
+        return [
+            Started(
+                created=True,
+                workflow=op.run.workflow,
+                state=State.CANCELLED if op.run.id in stopped else op.run.state,
+            )
+            for op in ops
+        ]
+
+    def _cancel_started(self, ops: list[Start]) -> set[str]:
+        """Runs that a step of a cancelled run asks for are cancelled from the beginning; which ones are."""
+        askers = [op.asker for op in ops if op.asker is not None]
+        if not askers:
+            return set()
+        rows = self._executor.execute(STARTED_RUNS, {"ids": askers})
+        stopped = {run for run, _, _, state in rows if state in STOPPED}
+        started = {op.run.id for op in ops if op.asker in stopped}
+        if started:
+            run_script(cancel_started(self._tx, sorted(started)), self._executor)
+        return started
+
+    def _note_new(self, owners: Any) -> None:
+        self.changes.ready = self.changes.ready or any(owner is None for owner in owners)
+
+    def _records(self, ops: list[RecordStep]) -> list[Result] | None:
+        if UPSERT_STEPS.run(self._db, [_record_values(op) for op in ops]) != len(ops):
+            return None
+        answers = [Recorded() for _ in ops]
+        runs = [run for op in ops for run in op.starts]
+        if runs:
+            if INSERT_RUNS.run(self._db, [run_values(run) for run in runs]) != len(runs):
+                return None
+            self._note_new(run.owner for run in runs)
+        self._look_at_watched(ops, answers)
+        waiting = [
+            (op.mood, op.due, op.step.run, op.owner, op.step.epoch)
+            for op, answer in zip(ops, answers, strict=True)
+            if op.mood is not None and answer.ending is None
+        ]
+        _SET_WAITING.run(self._db, waiting)
+        return list(answers)
+
+    def _look_at_watched(self, ops: list[RecordStep], answers: list[Recorded]) -> None:
+        watched = {op.watch for op in ops if op.watch is not None}
+        if not watched:
+            return
+        found = {row[0]: to_ending(row) for row in self._executor.execute(ENDINGS, {"ids": list(watched)})}
+        for op, answer in zip(ops, answers, strict=True):
+            if op.watch is not None:
+                answer.ending = found.get(op.watch)
+                answer.missing = op.watch not in found
+
+    def _discards(self, ops: list[DiscardOutcome]) -> Sequence[Result] | None:
+        rows = [(op.run, op.position, op.run, op.owner, op.epoch) for op in ops]
+        if self._db.executemany(_DISCARD, rows).rowcount != len(ops):
+            return None
+        for op in ops:
+            self._executor.execute(RETURN_MESSAGE, {"run": op.run, "position": op.position})
+        return [Verdict.DONE] * len(ops)
+
+    def _suspends(self, ops: list[Suspend]) -> Sequence[Result] | None:
+        rows = [(op.no_later_than, op.park, op.run, op.owner, op.epoch, self._now) for op in ops]
+        if _SUSPEND.run(self._db, rows) != len(ops):
+            return None
+        self.changes.ready = self.changes.ready or any(op.park for op in ops)
+        return [Verdict.DONE] * len(ops)
+
+    def _finishes(self, ops: list[Finish]) -> Sequence[Result] | None:
+        self._note_successes(ops)
+        rows = [
+            (op.run, op.owner, op.epoch, op.state, op.reason, op.output, op.error, op.completed, op.settled)
+            for op in ops
+        ]
+        if _FINISH.run(self._db, rows) != len(ops):
+            return None
+        self.changes.ended.update(op.run for op in ops)
+        self._tx.informed.update(op.owner for op in ops)
+        return [Verdict.DONE] * len(ops)
+
+    def _note_successes(self, ops: list[Finish]) -> None:
+        """Have schedules take note of runs that end well while nothing waits for their end, in the moment before they do.
+
+        All other ends are left to the next pass over the schedule, as all are on PostgreSQL, where a run that ends waits for no
+        schedule. Here a writer has the whole database anyway, and a pass less is a commit less. Several runs of one schedule are
+        left to the pass, too: it matters which of them ended last.
+        """
+        of_schedule = Counter(op.schedule for op in ops)
+        for op in ops:
+            op.settled = (
+                op.schedule is not None
+                and op.state is State.SUCCEEDED
+                and of_schedule[op.schedule] == 1
+                and self._db.execute(_NOTE_SUCCESS, _note_values(op)).rowcount == 1
+            )
+
+
+def _record_values(op: RecordStep) -> tuple[Any, ...]:
+    return (*step_values(op.step), op.owner)
+
+
+def _note_values(op: Finish) -> dict[str, Any]:
+    return {"schedule": op.schedule, "run": op.run, "owner": op.owner, "epoch": op.epoch, "output": op.output}
+
+
+_ORDER = (
+    *(Start, RecordStep, RecordAndSend, Send, DiscardOutcome, Suspend, Release, RetryLater, ContinueAs, Compensate),
+    Finish,
 )
-"""The kinds of writes in the order in which they are made."""
+"""The kinds of writes in the order in which they are applied."""
+_BULK: dict[type, Callable[[Batch, list[Any]], Sequence[Result] | None]] = {
+    Start: Batch._starts,  # noqa: SLF001
+    RecordStep: Batch._records,  # noqa: SLF001
+    DiscardOutcome: Batch._discards,  # noqa: SLF001
+    Suspend: Batch._suspends,  # noqa: SLF001
+    Finish: Batch._finishes,  # noqa: SLF001
+}

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from mainspring.store.sql.dialect import prefixed
+
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
@@ -23,6 +25,7 @@ class Bulk:
     """A statement with `{rows}` where its rows go; `v.column1` … are their values, if it reads from them."""
 
     def __init__(self, text: str, width: int) -> None:
+        text = prefixed(text)
         row = f"({', '.join('?' * width)})"
         self._statements = {size: text.replace("{rows}", ", ".join([row] * size)) for size in _BLOCKS}
         if _SOURCE.search(text):
@@ -37,3 +40,14 @@ class Bulk:
                 changed += db.execute(self._statements[size], values).rowcount
                 begin += size
         return changed
+
+    def rows(self, db: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Execute it for all rows; those that it returns."""
+        found: list[tuple[Any, ...]] = []
+        begin = 0
+        for size in _BLOCKS:
+            while len(rows) - begin >= size:
+                values = [value for row in rows[begin : begin + size] for value in row]
+                found += db.execute(self._statements[size], values).fetchall()
+                begin += size
+        return found

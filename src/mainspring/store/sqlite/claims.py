@@ -7,27 +7,27 @@ transaction that counts is the only one that writes.
 from __future__ import annotations
 
 import json
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from mainspring.model.records import Claim
-from mainspring.store import queues as text
-from mainspring.store import sql
-from mainspring.store.demands import Allotment, Demands, resumable
-from mainspring.store.ops import FAR
+from mainspring.model.runs import Claim
 from mainspring.store.protocol import Claimed
-from mainspring.store.queue_rows import to_exceptions, to_queue_with
-from mainspring.store.sqlite.by_name import ByName
-from mainspring.store.sqlite.queues import to_queues
+from mainspring.store.sql import queues as text
+from mainspring.store.sql.records import RUN_COLUMNS, STEP_COLUMNS, to_run, to_step
+from mainspring.store.sql.runs import SQLITE_INSTANCE
+from mainspring.store.sqlite.dialect import DIALECT
+from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Sequence
 
     from mainspring.model.queues import Queue
-    from mainspring.model.records import Run, Step
+    from mainspring.model.runs import Run, Step
     from mainspring.store.protocol import ClaimRequest
-    from mainspring.store.queues import Recent
+    from mainspring.store.queues import Allotment, Demands, Recent
 
 _PROMOTE = """
   UPDATE runs SET state = 'queued'
@@ -37,7 +37,7 @@ _KNOWN = "WITH known (name, print) AS MATERIALIZED (SELECT key, value FROM json_
 _CLAIMABLE = f"""
     EXISTS (SELECT 1 FROM known WHERE name = workflow AND (:compatible OR fingerprint = '' OR fingerprint = print OR print LIKE 'patched-%'))
     AND (version IS NULL OR version = :version OR fingerprint <> '')
-    AND CASE WHEN workflow IN (SELECT key FROM json_each(:instances)) THEN coalesce({sql.SQLITE_INSTANCE} IN (
+    AND CASE WHEN workflow IN (SELECT key FROM json_each(:instances)) THEN coalesce({SQLITE_INSTANCE} IN (
       SELECT i.value FROM json_each(:instances) m, json_each(m.value) i), 1) ELSE 1 END
     AND CASE WHEN stranded IS NULL THEN 1 WHEN NOT json_valid(stranded) THEN 0
       ELSE NOT EXISTS (SELECT 1 FROM json_each(stranded, '$.versions') v WHERE v.value = :version) END
@@ -84,10 +84,14 @@ _TAKE = f"""{_KNOWN}, kinds (name, kind) AS MATERIALIZED (SELECT key, value FROM
                     ELSE deadline END,
     retry = coalesce(retry, (SELECT q.retry FROM queues q WHERE q.name = runs.queue))
   WHERE id IN (SELECT value FROM json_each(:ids))
-  RETURNING {", ".join(sql.RUN_COLUMNS)}
+  RETURNING {", ".join(RUN_COLUMNS)}
+"""
+_NOTE_STARTS = """
+  INSERT INTO queue_starts (queue, partition, at)
+  SELECT queue, partition, max(:now, created) FROM runs WHERE id IN (SELECT value FROM json_each(:ids))
 """
 _STEPS = f"""
-  SELECT {", ".join(sql.STEP_COLUMNS)} FROM steps WHERE run IN (SELECT value FROM json_each(?))
+  SELECT {", ".join(STEP_COLUMNS)} FROM steps WHERE run IN (SELECT value FROM json_each(?))
   ORDER BY run, seq IS NULL, seq, position
 """
 _NEXT_DUE = f"""
@@ -96,6 +100,10 @@ _NEXT_DUE = f"""
     UNION ALL
     SELECT min(deadline) FROM runs
     WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting'))
+"""
+_ANY = f"SELECT 1 FROM runs INDEXED BY runs_name WHERE {text.WAITS} AND queue = :queue AND workflow = :name LIMIT 1"
+_PARTITION_AFTER = f"""
+  SELECT min(partition) FROM runs INDEXED BY runs_name WHERE {text.WAITS} AND queue = :queue AND workflow = :name AND partition > :after
 """
 
 
@@ -123,29 +131,31 @@ class Claiming:
 
     def claim(self) -> Claimed:
         request = self._request
-        self._db.execute(_PROMOTE, (request.now,))
-        names = [name for (name,) in self._db.execute(text.NAMES)]
+        self._db.execute(DIALECT.spelled(_PROMOTE), (request.now,))
+        names = [name for (name,) in self._db.execute(DIALECT.spelled(text.NAMES))]
         known = [name for name in names if name in request.functions]
         self._by_name = None if len(known) == len(names) else ByName(self._db, known)
-        waiting = to_queues(self._db.execute(text.WAITING))
+        waiting = text.to_queues(self._db.execute(DIALECT.spelled(text.WAITING)))
         if self._by_name is not None:
             waiting = [queue for queue in waiting if self._by_name.waits_in(queue.name)]
-        exceptions = to_exceptions(self._db.execute(text.EXCEPTIONS).fetchall()) if waiting else {}
-        waiting = [to_queue_with(queue, exceptions) for queue in waiting]
+        exceptions = (
+            text.to_exceptions(self._db.execute(DIALECT.spelled(text.EXCEPTIONS)).fetchall()) if waiting else {}
+        )
+        waiting = [text.to_queue_with(queue, exceptions) for queue in waiting]
         chosen = self._resumed(request.limit)
-        demands = Demands(self._request, waiting, self._turn, self._turns)
+        demands = self._request.policy.divide(self._request, waiting, self._turn, self._turns)
         chosen += self._plain(demands.room_for_plain(request.limit - len(chosen)))
         if demands:
             chosen += self._queued(demands, request.limit - len(chosen))
         claims = self._taken(chosen)
-        (next_due,) = self._db.execute(_NEXT_DUE).fetchone()
+        (next_due,) = self._db.execute(DIALECT.spelled(_NEXT_DUE)).fetchone()
         times = [when for when in (next_due, demands.again) if when is not None]
         return Claimed(claims, min(times, default=None), self._more, self._short, demands.held)
 
     # -- choosing ------------------------------------------------------------------------------------------------------
     def _ids(self, statement: str, limit: int, **values: Any) -> list[str]:
         """What a statement finds, and whether there was more of it."""
-        found = self._db.execute(statement, self._values | values | {"limit": limit + 1}).fetchall()
+        found = self._db.execute(DIALECT.spelled(statement), self._values | values | {"limit": limit + 1}).fetchall()
         self._more = self._more or len(found) > limit
         return [row[0] for row in found[:limit]]
 
@@ -157,10 +167,11 @@ class Claiming:
         return found[:limit]
 
     def _resumed(self, limit: int) -> list[str]:
-        if self._db.execute(f"SELECT 1 FROM runs WHERE {text.RESUMES} LIMIT 1").fetchone() is None:
+        if self._db.execute(DIALECT.spelled(f"SELECT 1 FROM runs WHERE {text.RESUMES} LIMIT 1")).fetchone() is None:
             return []
-        known = {queue.name: queue for queue in to_queues(self._db.execute(text.QUEUES))}
-        found = resumable(self._request, self._db.execute(_RESUMED, self._values), known, limit)
+        known = {queue.name: queue for queue in text.to_queues(self._db.execute(DIALECT.spelled(text.QUEUES)))}
+        rows = self._db.execute(DIALECT.spelled(_RESUMED), self._values)
+        found = self._request.policy.resumable(self._request, rows, known, limit)
         self._short = found.short
         self._request = replace(self._request, mine=found.mine)
         self._more = self._more or found.more
@@ -176,10 +187,10 @@ class Claiming:
             for share in admission.shares:
                 values = {"queue": allotment.queue.name, "partition": share.partition, "limit": share.count}
                 taken += [(run, share.partition) for run in self._share(self._values | values, share.count)]
-            chosen += [run for run, _ in taken]
-            partitions = [partition for _, partition in taken]
-            allotment.took(partitions)
-            self._note_starts(allotment.queue, partitions)
+            runs = [run for run, _ in taken]
+            chosen += runs
+            allotment.took([partition for _, partition in taken])
+            self._note_starts(allotment.queue, runs)
         self._more = self._more or demands.more
         self._short = self._short or demands.short
         return chosen
@@ -187,7 +198,7 @@ class Claiming:
     def _share(self, values: dict[str, Any], count: int) -> list[str]:
         if self._by_name is not None:
             return self._by_name.first(_SHARE_OF_NAME, values, count)
-        return [row[0] for row in self._db.execute(_SHARE, values)]
+        return [row[0] for row in self._db.execute(DIALECT.spelled(_SHARE), values)]
 
     def _partitions(self, allotment: Allotment, placed: dict[str, int], recent: dict[int, Recent]) -> list[str]:
         queue, most = allotment.queue.name, allotment.most_partitions(placed, recent)
@@ -202,48 +213,106 @@ class Claiming:
         if self._by_name is not None:
             return self._by_name.partitions(_SHARE_OF_NAME, self._values | {"queue": queue}, after, most)
         values = self._values | {"queue": queue, "after": after, "most": most}
-        return [row[0] for row in self._db.execute(_PARTITIONS, values)]
+        return [row[0] for row in self._db.execute(DIALECT.spelled(_PARTITIONS), values)]
 
     def _unpartitioned(self, queue: str) -> bool:
         if self._by_name is not None:
             return self._by_name.fits(_SHARE_OF_NAME, self._values | {"queue": queue, "partition": ""})
-        return self._db.execute(_UNPARTITIONED, self._values | {"queue": queue}).fetchone()[0] is not None
+        return (
+            self._db.execute(DIALECT.spelled(_UNPARTITIONED), self._values | {"queue": queue}).fetchone()[0] is not None
+        )
 
     def _placed(self, allotment: Allotment) -> dict[str, int]:
         if not allotment.queue.counts_places:
             return {}
-        return dict(self._db.execute(text.COUNT_PLACED, {"queue": allotment.queue.name}).fetchall())
+        return dict(self._db.execute(DIALECT.spelled(text.COUNT_PLACED), {"queue": allotment.queue.name}).fetchall())
 
     def _recent(self, allotment: Allotment) -> dict[int, Recent]:
         queue, now = allotment.queue.name, self._request.now
         found: dict[int, Recent] = {}
         for per in allotment.queue.windows:
             values = {"queue": queue, "after": now - per}
-            rows = self._db.execute(text.COUNT_RECENT, values).fetchall()
+            rows = self._db.execute(DIALECT.spelled(text.COUNT_RECENT), values).fetchall()
             if text.ahead(rows, now):
-                self._db.execute(text.CLAMP_STARTS, {"queue": queue, "now": now, "ahead": now + text.AHEAD})
-                rows = self._db.execute(text.COUNT_RECENT, values).fetchall()
+                self._db.execute(
+                    DIALECT.spelled(text.CLAMP_STARTS), {"queue": queue, "now": now, "ahead": now + text.AHEAD}
+                )
+                rows = self._db.execute(DIALECT.spelled(text.COUNT_RECENT), values).fetchall()
             found[per] = text.recent(rows)
         return found
 
-    def _note_starts(self, queue: Queue, partitions: list[str]) -> None:
-        if queue.windows and partitions:
+    def _note_starts(self, queue: Queue, runs: list[str]) -> None:
+        if queue.windows and runs:
             now = self._request.now
-            self._db.execute(text.SWEEP_STARTS, {"queue": queue.name, "before": now - max(queue.windows)})
-            self._db.execute(
-                "INSERT INTO queue_starts (queue, partition, at) SELECT ?, value, ? FROM json_each(?)",
-                (queue.name, now, json.dumps(partitions)),
-            )
+            before = text.swept_before(now, queue.windows)
+            self._db.execute(DIALECT.spelled(text.SWEEP_STARTS), {"queue": queue.name, "before": before})
+            self._db.execute(DIALECT.spelled(_NOTE_STARTS), {"now": now, "ids": json.dumps(runs)})
 
     # -- taking --------------------------------------------------------------------------------------------------------
     def _taken(self, chosen: list[str]) -> list[Claim]:
         if not chosen:
             return []
-        rows = self._db.execute(_TAKE, self._values | {"ids": json.dumps(chosen)}).fetchall()
-        runs: dict[str, Run] = {row[0]: sql.to_run(row) for row in rows}
+        rows = self._db.execute(DIALECT.spelled(_TAKE), self._values | {"ids": json.dumps(chosen)}).fetchall()
+        runs: dict[str, Run] = {row[0]: to_run(row) for row in rows}
         again = [run.id for run in runs.values() if run.epoch > 1]
         steps: dict[str, list[Step]] = {}
         if again:
-            for row in self._db.execute(_STEPS, (json.dumps(again),)):
-                steps.setdefault(row[0], []).append(sql.to_step(row))
+            for row in self._db.execute(DIALECT.spelled(_STEPS), (json.dumps(again),)):
+                steps.setdefault(row[0], []).append(to_step(row))
         return [Claim(runs[run], steps.get(run, [])) for run in chosen]
+
+
+class ByName:
+    """What waits of the functions that a worker knows, `names`, where runs of others wait as well.
+
+    Going through what waits in its order and leaving out what does not fit takes long where that is nearly everything. So it is looked
+    up function by function, by the index `runs_name`, and what is found first of each is put together in the right order. The index is
+    named, because by its statistics SQLite may take another one for as good.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, names: Sequence[str]) -> None:
+        self._db = connection
+        self._names = names
+
+    def waits_in(self, queue: str) -> bool:
+        return self._any(_ANY, queue)
+
+    def partitions(self, statement: str, values: dict[str, Any], after: str, most: int) -> list[str]:
+        """The partitions of a queue in which runs wait that fit, in order; `statement` finds those of one function."""
+        found: list[str] = []
+        while len(found) < most:
+            each = [
+                self._db.execute(
+                    DIALECT.spelled(_PARTITION_AFTER), {**values, "name": name, "after": after}
+                ).fetchone()[0]
+                for name in self._names
+            ]
+            there = [partition for partition in each if partition is not None]
+            if not there:
+                break
+            after = min(there)
+            if self.fits(statement, {**values, "partition": after}):
+                found.append(after)
+        return found
+
+    def fits(self, statement: str, values: dict[str, Any]) -> bool:
+        """Whether a statement finds runs of any of the functions."""
+        return any(
+            self._db.execute(DIALECT.spelled(statement), {**values, "name": name, "limit": 1}).fetchone()
+            for name in self._names
+        )
+
+    def first(self, statement: str, values: dict[str, Any], limit: int) -> list[str]:
+        """The ids of the first runs of all functions: from what a statement finds of one `name`, with how they are ordered."""
+        rows = [
+            row
+            for name in self._names
+            for row in self._db.execute(DIALECT.spelled(statement), values | {"name": name, "limit": limit})
+        ]
+        return [run for run, *_ in islice(sorted(rows, key=lambda row: row[1:]), limit)]
+
+    def _any(self, statement: str, queue: str) -> bool:
+        return any(
+            self._db.execute(DIALECT.spelled(statement), {"queue": queue, "name": name}).fetchone()
+            for name in self._names
+        )

@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 from mainspring.errors import InTransaction, StoreError, StoreFull, StoreReplaced, StoreUnavailable
 from mainspring.store.sqlite import turns
-from mainspring.store.sqlite.lent import Lent
+from mainspring.store.sqlite.borrowed import BorrowedConnection
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -219,10 +219,10 @@ class Database:
         """The connection that writes. To be used within a turn."""
         return self._open_writer()
 
-    def another(self) -> Lent:
+    def another(self) -> BorrowedConnection:
         """One more connection that can write, to be given to somebody within a turn. Closed with the rest."""
         self._open_writer()
-        return self._connect(Lent)
+        return self._connect(BorrowedConnection)
 
     @contextlib.contextmanager
     def read(self) -> Generator[sqlite3.Connection]:

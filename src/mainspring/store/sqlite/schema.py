@@ -6,20 +6,30 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from mainspring.errors import SchemaError
-from mainspring.store import inspection, migrations
-from mainspring.store.inspection import Oddity, Question
-from mainspring.store.sqlite.statements import AWAITED
+from mainspring.store import migrations
+from mainspring.store.migrations import statements_only
+from mainspring.store.sql.dialect import prefixed
+from mainspring.store.sql.runs import has_news
+from mainspring.store.verbs import oddities
+from mainspring.store.verbs.oddities import Oddity, Question
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mainspring.store.inspection import Rows
     from mainspring.store.migrations import Migration
     from mainspring.store.protocol import SchemaReport
+    from mainspring.store.verbs.oddities import Rows
 
 MIGRATIONS = migrations.load("mainspring.store.sqlite")
-_REMEMBER = "CREATE TABLE IF NOT EXISTS migrations (name TEXT NOT NULL PRIMARY KEY)"
+_MIGRATIONS_TABLE = """
+-- The migrations that were applied.
+CREATE TABLE IF NOT EXISTS mainspring_migrations (
+  name     TEXT NOT NULL PRIMARY KEY, -- name of the file
+  checksum TEXT NOT NULL              -- SHA-256 of its statements
+)"""
 _MADE = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' AND sql IS NOT NULL"
 _RENEW = (
     "something else has changed it: restore a backup, or change it back; `mainspring db sql` prints how it should be"
@@ -33,21 +43,21 @@ _QUESTIONS = [
         "unreadable",
         f"SELECT {key} FROM {table} WHERE {' OR '.join(f'({column} IS NOT NULL AND NOT json_valid({column}))' for column in columns)}"
         " LIMIT :most",
-        f"table {table}, row {{0}}: a value is not JSON",
-        f"see which with: SELECT * FROM {table} WHERE {key} = '{{0}}'; and repair it, or delete the row",
+        f"table mainspring_{table}, row {{0}}: a value is not JSON",
+        f"see which with: SELECT * FROM mainspring_{table} WHERE {key} = '{{0}}'; and repair it, or delete the row",
     )
     for table, (key, columns) in _JSON.items()
 ]
 
 
 def report(db: sqlite3.Connection) -> SchemaReport:
-    """How the tables compare with what this code needs, by the names of the migrations."""
-    there = db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'migrations'").fetchone()
+    """How the tables compare with what this code needs, by the names and checksums of the migrations."""
+    there = db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'mainspring_migrations'").fetchone()
     try:
-        applied = [row[0] for row in db.execute("SELECT name FROM migrations")] if there else []
+        applied: dict[str, str] = dict(db.execute(prefixed(migrations.APPLIED)).fetchall()) if there else {}
     except sqlite3.OperationalError as error:
         raise SchemaError(
-            migrations.STRANGERS.format(where="this file", names="migrations", instead="another file")
+            migrations.STRANGERS.format(where="this file", names="mainspring_migrations", instead="another file")
         ) from error
     return migrations.compare(MIGRATIONS, applied)
 
@@ -57,16 +67,16 @@ def migrate(db: sqlite3.Connection, path: str) -> None:
     pending = report(db).pending  # again: somebody else may have done it meanwhile
     if len(pending) == len(MIGRATIONS):
         _refuse_strangers(db, path)
-    db.execute(_REMEMBER)
+    db.execute(_MIGRATIONS_TABLE)
     for migration in MIGRATIONS:
         if migration.name in pending:
             _apply(db, migration, path)
-            db.execute("INSERT INTO migrations (name) VALUES (?)", (migration.name,))
+            db.execute(prefixed(migrations.RECORD), {"name": migration.name, "checksum": migration.checksum})
 
 
 def _refuse_strangers(db: sqlite3.Connection, path: str) -> None:
     """A file in which somebody else has tables of these names."""
-    ours = {name for kind, name, _ in _expected() if kind in {"table", "view"}} - {"migrations"}
+    ours = {name for kind, name, _ in _expected() if kind in {"table", "view"}} - {"mainspring_migrations"}
     taken = sorted(ours & {name for _, name, _ in db.execute(_MADE)})
     if taken:
         raise SchemaError(migrations.STRANGERS.format(where=path, names=", ".join(taken), instead="another file"))
@@ -84,8 +94,7 @@ def _apply(db: sqlite3.Connection, migration: Migration, path: str) -> None:
 
 def script() -> str:
     """The whole schema as SQL that a person can read, review and run by hand; the store then finds it done."""
-    names = "\n".join(f"INSERT INTO migrations (name) VALUES ('{migration.name}');" for migration in MIGRATIONS)
-    return f"BEGIN;\n{_REMEMBER};\n\n{migrations.as_script(MIGRATIONS)}\n{names}\nCOMMIT;\n"
+    return f"BEGIN;{_MIGRATIONS_TABLE};\n\n{prefixed(migrations.as_script(MIGRATIONS))}COMMIT;\n"
 
 
 def _statements(script: str) -> list[str]:
@@ -103,21 +112,24 @@ def _statements(script: str) -> list[str]:
 # -- finding out -------------------------------------------------------------------------------------------------------------
 def inspect(rows: Rows, now: int, *, thorough: bool) -> Iterator[Oddity]:
     """What should not be so in a file."""
+    for found in _inspect(rows, now, thorough=thorough):
+        yield replace(found, hint=prefixed(found.hint))
+
+
+def _inspect(rows: Rows, now: int, *, thorough: bool) -> Iterator[Oddity]:
     errors = (sqlite3.Error,)
     damaged = list(_damage(rows, thorough=thorough))
     yield from damaged
     yield from _altered(rows)
-    questions = [*inspection.CHEAP, inspection.awaited(AWAITED, "runs")]
-    yield from inspection.ask(
-        rows, [*questions, *inspection.THOROUGH, *_QUESTIONS] if thorough else questions, now, errors
-    )
-    yield from inspection.unreadable(rows, errors)
+    questions = [*oddities.CHEAP, oddities.awaited(has_news("runs"), "runs")]
+    yield from oddities.ask(rows, [*questions, *oddities.THOROUGH, *_QUESTIONS] if thorough else questions, now, errors)
+    yield from oddities.unreadable(rows, errors)
 
 
 def _damage(rows: Rows, *, thorough: bool) -> Iterator[Oddity]:
     hint = "stop all workers and restore a backup, or save what can be read: sqlite3 FILE .recover | sqlite3 NEW"
     try:
-        found: list[Any] = list(rows(f"PRAGMA integrity_check({inspection.MOST})")) if thorough else []
+        found: list[Any] = list(rows(f"PRAGMA integrity_check({oddities.MOST})")) if thorough else []
     except sqlite3.Error as error:
         yield Oddity("damage", f"the file cannot be read: {error}", hint)
         return
@@ -137,15 +149,15 @@ def _altered(rows: Rows) -> Iterator[Oddity]:
         for kind, name, text in wanted.execute(_MADE).fetchall():
             found = there.get((kind, name))
             if found is None:
-                yield Oddity("tables", f"the {kind} {name} is missing", f"make it anew: {_plain(text)}")
+                yield Oddity("tables", f"the {kind} {name} is missing", f"make it anew: {statements_only(text)}")
             elif kind == "table":
                 right = wanted.execute(f"PRAGMA table_info({name})").fetchall()
                 yield from _columns(name, right, rows(f"PRAGMA table_info({name})"))
-            elif _plain(found) != _plain(text):
+            elif statements_only(found) != statements_only(text):
                 yield Oddity(
                     "tables",
-                    f"the {kind} {name} is not as it should be: {_plain(found)}",
-                    f"DROP {kind} {name}; {_plain(text)}",
+                    f"the {kind} {name} is not as it should be: {statements_only(found)}",
+                    f"DROP {kind} {name}; {statements_only(text)}",
                 )
 
 
@@ -158,15 +170,10 @@ def _columns(table: str, wanted: Sequence[Sequence[object]], found: Sequence[Seq
             yield Oddity("tables", f"the column {name} of table {table} is not as it should be", _RENEW)
 
 
-def _plain(text: str) -> str:
-    """Without comments, and with single spaces."""
-    return " ".join(" ".join(line.partition("--")[0] for line in text.splitlines()).split())
-
-
 def _scratch() -> sqlite3.Connection:
     """A database in memory with the tables as they should be."""
     made = sqlite3.connect(":memory:", isolation_level=None)
-    made.execute(_REMEMBER)
+    made.execute(_MIGRATIONS_TABLE)
     for migration in MIGRATIONS:
         made.executescript(migration.sql)
     return made

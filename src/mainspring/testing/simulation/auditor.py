@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainspring.engine.phases import STORED_AS_WAITING, Phase
+from mainspring.engine.residency.phases import STORED_AS_WAITING, Phase
 from mainspring.model.states import State, legal
-from mainspring.store.ops import FAR
 from mainspring.store.protocol import RunFilter
+from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
     from mainspring.engine.engine import Engine
-    from mainspring.engine.execution import Execution
-    from mainspring.model.records import Run, Step
+    from mainspring.engine.replay.execution import Execution
+    from mainspring.model.runs import Run, Step
     from mainspring.store.sqlite.store import SqliteStore
 
 

@@ -7,8 +7,9 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from mainspring.app.app import App
-from mainspring.app.backstage import Backstage
-from mainspring.app.endings import Endings
+from mainspring.app.client_api import runtime_of
+from mainspring.app.factory import Backstage
+from mainspring.app.waiting.endings import Endings
 from mainspring.errors import StoreError, StoreUnavailable
 from mainspring.model.clock import SECOND
 from mainspring.model.ids import IdMaker
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from mainspring.app.settings import Settings
     from mainspring.engine.registry import Function
     from mainspring.model.clock import Alarm
-    from mainspring.store.ops import Op
+    from mainspring.store.committer.tickets import Reply
     from mainspring.store.protocol import Signal, Store
-    from mainspring.store.tickets import Reply
+    from mainspring.store.writes import Op
     from mainspring.testing.simulation.stage import Stage
 
 _SILENT = {
@@ -291,7 +292,7 @@ class Process:
         self.clock = SimulatedClock(stage)
         self.hear: Callable[[Signal], None] = lambda _: None
         self.app = App("sqlite://", settings=settings, version="simulated")
-        runtime = self.app.runtime
+        runtime = runtime_of(self.app)
         runtime.clock = self.clock
         runtime.ids = IdMaker(self.clock, seed=stage.chance.getrandbits(64))
         runtime.backstage = _Backstage(self, store)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import dataclasses
 import inspect
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mainspring.app.client_api import runtime_of
 from mainspring.app.settings import Settings
-from mainspring.engine.context import StepScope, current
+from mainspring.engine.replay.context import place
 from mainspring.errors import InvalidInput, MainspringError, StoreError
 from mainspring.model.states import State
 from mainspring.store.sqlite.store import SqliteStore
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from mainspring.app.app import App
-    from mainspring.app.functions import Call
+    from mainspring.app.functions.functions import Call
     from mainspring.engine.registry import Function
     from mainspring.store.protocol import Signal
 
@@ -108,15 +110,16 @@ class _World:
         self.store.hear_only_self(self._broadcast)
         self.auditor = Auditor(self.store)
         stage.on_action = self._check
-        self._functions = [self._watched(function) for function in app.runtime.registry]
+        self._functions = [self._watched(function) for function in runtime_of(app).registry]
         self._lives: set[asyncio.Task[None]] = set()
         self.replaced = 0
 
     def _check(self) -> None:
         self.auditor.check()
         for process in self._stage.processes:
-            if process.alive and process.app.runtime.engine is not None:
-                self.auditor.check_engine(process.app.runtime.engine)
+            engine = runtime_of(process.app).engine
+            if process.alive and engine is not None:
+                self.auditor.check_engine(engine)
 
     def _watched(self, function: Function) -> Function:
         """The same function; where it is a step, the auditor learns of each execution."""
@@ -129,9 +132,9 @@ class _World:
 
     def _telling(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         async def told(*args: Any, **kwargs: Any) -> Any:
-            where = current.get()
-            if isinstance(where, StepScope):
-                self.auditor.executing(where.execution.id, where.position, where.execution.epoch)
+            where = place()
+            if where is not None and where.step_name is not None:
+                self.auditor.executing(where.execution.id, where.last_position(), where.execution.epoch)
             return await fn(*args, **kwargs)
 
         told.__signature__ = inspect.signature(fn)  # type: ignore[attr-defined]
@@ -179,7 +182,7 @@ class _World:
                 process.alive = False
                 self._stage.processes.remove(process)
                 self._stage.drop(process)
-                await process.app.vanish()
+                await process.app._vanish()  # noqa: SLF001
             self.replaced += 1
             await asyncio.sleep(self._stage.chance.uniform(0.1, 30))
 
@@ -206,12 +209,11 @@ class _World:
         """Start a run as a client does: again, under the same id, until it is acknowledged."""
         chance = self._stage.chance
         await asyncio.sleep(chance.uniform(0, 120))
-        mine = copy.copy(call)
-        object.__setattr__(mine, "runtime", client.app.runtime)
+        mine = dataclasses.replace(call, runtime=runtime_of(client.app))
         while True:
             client.alive = True
             try:
-                handle = await client.app.runtime.starting.one(mine)
+                handle = await mine.start()
             except StoreError:
                 await asyncio.sleep(chance.uniform(0.1, 5))
             else:

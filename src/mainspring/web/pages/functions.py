@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from mainspring.errors import InvalidInput
-from mainspring.operations.functions import ScheduledFunction
-from mainspring.web.views import Body, Done, Pages, PageSize, Reason, Scene
+from mainspring.operations.scheduled_functions import FUNCTION_ACTIONS, ScheduledFunction
+from mainspring.web.views import Body, Done, Pages, PageSize, Reason, Scene, done
 
 pages = Pages()
 FunctionState = Literal["pending", "in_progress", "success", "failed", "canceled"]
@@ -48,11 +48,9 @@ def functions(scene: Scene, query: FunctionQuery) -> FunctionList:
     return FunctionList(shown, len(found) > query.limit)
 
 
-@pages.action("/functions/cancel", lambda body: [body.name] if body.name else [])
+@pages.action(FUNCTION_ACTIONS["cancel_all"], lambda body: [body.name] if body.name else [], "/functions/cancel")
 def cancel_all(scene: Scene, body: OfName) -> Done:
-    """Cancel all pending functions, or those of a name."""
     if body.all == (body.name is not None):
         raise InvalidInput("give the name of the functions to cancel, or all: true")
-    count = scene.operations.functions.cancel_all(name=body.name)
-    of = f" of {body.name}" if body.name else ""
-    return Done(f"{count} pending function{'' if count == 1 else 's'}{of} cancelled", {"cancelled": count})
+    count = scene.operations.functions.cancel_all(name=body.name, reason=body.reason)
+    return done(FUNCTION_ACTIONS["cancel_all"].answer(body.name or "", count))

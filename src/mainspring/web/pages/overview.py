@@ -6,12 +6,14 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from mainspring.operations.run_lists import RunGlance
-from mainspring.operations.watch import Coming, Pulse
+from mainspring.operations.overview import Coming, Pulse
+from mainspring.operations.runs.errors import ErrorGroup
+from mainspring.web.pages.errors import grouped
 from mainspring.web.views import Pages, Scene
 
 pages = Pages()
 _SHOWN = 6
+_MOST_FAILED = 500
 
 
 class Span(Struct):
@@ -21,10 +23,11 @@ class Span(Struct):
 
 
 class Overview(Struct):
-    """How things stand, what failed last, and what comes next."""
+    """How things stand, what failed, and what comes next."""
 
     pulse: Pulse
-    failures: list[RunGlance]
+    errors: list[ErrorGroup]
+    """Failed runs of the last day by their error, the largest groups first."""
     coming: list[Coming]
 
 
@@ -32,9 +35,8 @@ class Overview(Struct):
 def overview(scene: Scene, query: Span) -> Overview:
     """How things stand: what is due, running, late, missed and failed."""
     operations = scene.operations
-    failed = operations.runs.glance(state=("failed",), limit=_SHOWN).runs
     return Overview(
         operations.watch.pulse(minutes=query.minutes),
-        [scene.redactor.glance(run) for run in failed],
+        grouped(scene, 24, most=_MOST_FAILED).groups[:_SHOWN],
         operations.watch.coming(_SHOWN),
     )

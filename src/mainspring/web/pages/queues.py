@@ -9,9 +9,9 @@ from msgspec import Meta, Struct
 
 from mainspring.model.clock import to_datetime
 from mainspring.model.states import LIVE
-from mainspring.operations.queues import QueueInfo, QueueLimits, Rate
-from mainspring.operations.run_lists import RunGlance
-from mainspring.web.views import Body, Done, NoQuery, Pages, Reason, Scene
+from mainspring.operations.queues import QUEUE_ACTIONS, QueueInfo, QueueLimits, Rate
+from mainspring.operations.runs.lists import RunSummary
+from mainspring.web.views import Body, Done, NoQuery, Pages, Reason, Scene, done
 
 pages = Pages()
 Name = Annotated[str, Meta(min_length=1, max_length=200, description="The name of a queue.")]
@@ -70,7 +70,7 @@ class QueueAnswer(Struct):
     """A queue with its partitions and the latest runs in it."""
 
     queue: QueueRow
-    runs: list[RunGlance]
+    runs: list[RunSummary]
     """Those that have not ended; the latest."""
     partitions: list[Share]
     more: bool
@@ -91,6 +91,8 @@ class Setting(OneQueue):
     """
 
     partition: Annotated[str, Meta(max_length=600)] | None = None
+    create: bool = False
+    """Make the queue if there is none of that name."""
     concurrency: Count | None = None
     worker_concurrency: Count | None = None
     rate: RateText | None = None
@@ -125,10 +127,10 @@ def queue(scene: Scene, query: QueueName) -> QueueAnswer:
         )
         for name, each in list(found.partitions.items())[:_MOST_PARTITIONS]
     ]
-    runs = scene.operations.runs.glance(queue=query.name, state=tuple(LIVE), limit=_MOST_RUNS).runs
+    runs = scene.operations.runs.summaries(queue=query.name, state=tuple(LIVE), limit=_MOST_RUNS).runs
     return QueueAnswer(
         _row(found, scene.operations.watch.queue_ages()),
-        [scene.redactor.glance(run) for run in runs],
+        [scene.redactor.summary(run) for run in runs],
         shares,
         len(found.partitions) > len(shares),
     )
@@ -138,23 +140,18 @@ def _of(body: OneQueue) -> list[str]:
     return [body.name]
 
 
-@pages.action("/queues/pause", _of)
+@pages.action(QUEUE_ACTIONS["pause"], _of)
 def pause(scene: Scene, body: OneQueue) -> Done:
-    """Let nothing new begin; what is under way goes on."""
-    scene.operations.queues.pause(body.name)
-    return Done(f"queue {body.name} is paused", {})
+    return _done("pause", body.name, scene.operations.queues.pause(body.name))
 
 
-@pages.action("/queues/resume", _of)
+@pages.action(QUEUE_ACTIONS["resume"], _of)
 def resume(scene: Scene, body: OneQueue) -> Done:
-    """Let runs begin again."""
-    scene.operations.queues.resume(body.name)
-    return Done(f"queue {body.name} goes on", {})
+    return _done("resume", body.name, scene.operations.queues.resume(body.name))
 
 
-@pages.action("/queues/set", _of)
+@pages.action(QUEUE_ACTIONS["set"], _of)
 def set_limits(scene: Scene, body: Setting) -> Done:
-    """Change the limits of a queue, from now on, in all workers."""
     changes: dict[str, Any] = {}
     for name in ("concurrency", "worker_concurrency", "partition_concurrency", "partition_worker_concurrency"):
         value = getattr(body, name)
@@ -164,17 +161,18 @@ def set_limits(scene: Scene, body: Setting) -> Done:
         text = getattr(body, name)
         if text is not None:
             changes[name] = None if text.strip() in {"", "0"} else Rate.read(text)
-    scene.operations.queues.describe(body.name)
-    scene.operations.queues.set(body.name, body.partition or None, changes)
-    what = f"partition {body.partition} of queue {body.name}" if body.partition else f"queue {body.name}"
-    return Done(f"{what} has new limits", {name: str(value) for name, value in changes.items()})
+    if not body.create:
+        scene.operations.queues.describe(body.name)
+    return _done("set", body.name, scene.operations.queues.set(body.name, body.partition or None, changes))
 
 
-@pages.action("/queues/delete", _of, role="admin")
+@pages.action(QUEUE_ACTIONS["delete"], _of)
 def delete(scene: Scene, body: OneQueue) -> Done:
-    """Forget a queue. Its runs that have not begun wait until there is one of that name again."""
-    there = scene.operations.queues.delete(body.name)
-    return Done(f"queue {body.name} is deleted" if there else f"there was no queue {body.name}", {"deleted": there})
+    return _done("delete", body.name, scene.operations.queues.delete(body.name))
+
+
+def _done(verb: str, name: str, result: object) -> Done:
+    return done(QUEUE_ACTIONS[verb].answer(name, result))
 
 
 def _row(info: QueueInfo, ages: dict[str, int]) -> QueueRow:

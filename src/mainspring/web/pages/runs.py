@@ -4,65 +4,60 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import Annotated, Any, Literal, cast
+from collections.abc import Callable
+from typing import Annotated, Any, cast
+from urllib.parse import parse_qsl
 
 from msgspec import Meta, Struct, field
 
-from mainspring.errors import InvalidInput
+from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_micros
-from mainspring.model.states import State
-from mainspring.operations.run_lists import RunGlance
-from mainspring.operations.runs import LogLine, RunInfo, StepInfo
-from mainspring.operations.talk import Conversation
+from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, not_found
+from mainspring.operations.runs.bulk import Progress
+from mainspring.operations.runs.filters import TRAITS, RunFilters
+from mainspring.operations.runs.info import LogLine, RunInfo, Runs, StepInfo
+from mainspring.operations.runs.lists import RunSummary
+from mainspring.operations.runs.messages import Conversation
+from mainspring.operations.runs.start import START_ACTIONS
 from mainspring.recurrence.durations import parse_duration
-from mainspring.store.by_hand import Move
-from mainspring.web.reading import read_value
-from mainspring.web.views import After, Body, Done, Id, Moment, Pages, PageSize, Reason, Scene
-from mainspring.web.words import WHERE_REPLAY_AGREES
+from mainspring.store.verbs.dashboard import MOST
+from mainspring.store.verbs.manage import Move
+from mainspring.web.formatting import WHERE_REPLAY_AGREES
+from mainspring.web.requests import read_pairs, read_value
+from mainspring.web.views import After, Body, Done, Id, Moment, Pages, PageSize, Reason, Scene, done, query_of
 
 pages = Pages()
 MOST_CHILDREN = 50
+MOST_STEPS = 300
 MOST_LINES = 300
 Text = Annotated[str, Meta(max_length=600)]
-StateName = Literal[
-    "scheduled", "queued", "running", "waiting", "cancelling", "succeeded", "failed", "cancelled"
-]  # as in State; a literal describes itself in the API
-
-
-class RunQuery(Struct):
-    """Which runs."""
-
-    state: list[StateName] = field(default_factory=list[StateName])
-    workflow: list[Text] = field(default_factory=list[Text])
-    id_prefix: list[Text] = field(default_factory=list[Text])
-    queue: list[Text] = field(default_factory=list[Text])
-    schedule: list[Text] = field(default_factory=list[Text])
-    version: list[Text] = field(default_factory=list[Text])
-    parent: list[Id] = field(default_factory=list[Id])
-    forked_from: list[Id] = field(default_factory=list[Id])
-    attributes: (
-        Annotated[str, Meta(max_length=2_000, description="A JSON object: runs that have all of it.")] | None
-    ) = None
-    stranded: bool | None = None
-    created_after: Moment | None = None
-    created_before: Moment | None = None
-    after: After | None = None
-    limit: PageSize = 50
+Matching = Annotated[
+    str, Meta(max_length=4_000, description="The query of a page of runs, such as state=failed&workflow=checkout.")
+]
+RunQuery = query_of("RunQuery", TRAITS, ("after", After | None, None), ("limit", PageSize, 50), doc="Which runs.")
+"""The filters of runs as query parameters."""
 
 
 class RunList(Struct):
     """A page of runs, newest first, without their values. Hand `next` back as `after`; null is the last page."""
 
-    runs: list[RunGlance]
+    runs: list[RunSummary]
     next: str | None
     further: bool = False
     """Only so many runs were looked at, and the next page goes on from there: this one may be short, or empty."""
+    live: dict[str, int] = field(default_factory=dict[str, int])
+    """How many runs are in each state that is not an end, each counted up to `most`."""
+    most: int = MOST
+    known: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """Functions, queues and schedules that there are, to choose from."""
 
 
 class RunId(Struct):
-    """Which run."""
+    """Which run, and which of its operations: so many from a number on."""
 
     id: Id
+    offset: Annotated[int, Meta(ge=0, le=10_000_000)] = 0
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = MOST_STEPS
 
 
 class RunAnswer(Struct):
@@ -70,10 +65,18 @@ class RunAnswer(Struct):
 
     run: RunInfo
     steps: list[StepInfo]
-    children: list[RunGlance]
-    """Its latest children."""
-    forks: list[RunGlance]
+    """Its operations from `offset` on."""
+    offset: int
+    operations: int
+    """How many operations it has."""
+    next: int | None
+    """The `offset` of the operations that follow; null: there are none."""
+    children: list[RunSummary]
+    """Its latest children, and those that the operations here have started."""
+    forks: list[RunSummary]
     """The latest runs that were forked from it."""
+    waits: list[StepInfo]
+    """The messages and questions that it waits for: each can be sent, or asked."""
     conversation: Conversation
     logs: list[LogLine]
     """The last lines that it logged, if they are kept (setting keep_logs)."""
@@ -81,10 +84,30 @@ class RunAnswer(Struct):
     """If it is stranded: the commands that help, the careful one first."""
 
 
-class Chosen(Body):
-    """Runs to act on, and why."""
+class CountQuery(Struct):
+    """A verb, and the runs that are meant."""
 
-    ids: Annotated[list[Id], Meta(min_length=1, max_length=500)]
+    verb: Annotated[str, Meta(max_length=40, description="Such as retry.")]
+    matching: Matching
+
+
+class Counted(Struct):
+    """How many runs a verb would act on now."""
+
+    count: int
+
+
+class Chosen(Body):
+    """Runs to act on, and why: some ids, or all that match filters.
+
+    All that match are acted on a batch at a time. With `most`, one request stops after so many, and `result.next` of its answer is the
+    `next` of the request that goes on; null: there are no more.
+    """
+
+    ids: Annotated[list[Id], Meta(max_length=500)] = field(default_factory=list[Id])
+    matching: Matching | None = None
+    most: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    next: After | None = None
     reason: Reason | None = None
 
 
@@ -92,6 +115,12 @@ class Completing(Chosen):
     """What the runs are to have returned."""
 
     result: Annotated[str, Meta(max_length=100_000, description="JSON; null if it is not given.")] = "null"
+
+
+class Marking(Chosen, kw_only=True):
+    """Attributes to give the runs; null takes one away."""
+
+    attributes: Annotated[str, Meta(min_length=2, max_length=10_000, description="A JSON object.")]
 
 
 class Rescheduling(Chosen):
@@ -102,34 +131,64 @@ class Rescheduling(Chosen):
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
 
 
-class Forking(Chosen):
+class Forking(Body):
     """Where the new runs go on: at a step (its position or name), at the beginning, or else at what ended the old ones."""
 
+    ids: Annotated[list[Id], Meta(min_length=1, max_length=500)]
     step: Text | None = None
     beginning: bool = False
     version: Text | None = None
+    reason: Reason | None = None
 
 
-@pages.view("/runs", "runs.html")
-def runs(scene: Scene, query: RunQuery) -> RunList:
+class Beginning(Body, kw_only=True):
+    """A run to start: of which function, with which arguments by name, when and where."""
+
+    workflow: Text
+    input: dict[str, Any] = field(default_factory=dict[str, Any])
+    id: Id | None = None
+    queue: Text | None = None
+    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] = 0
+    after: Annotated[str, Meta(max_length=100, description="Such as 1h30m, or a number of seconds.")] | None = None
+    at: Moment | None = None
+    attributes: dict[str, Any] | None = None
+    reason: Reason | None = None
+
+
+class Sending(Body, kw_only=True):
+    """A message for a run. With a key, a second message of the same key is not stored."""
+
+    id: Id
+    topic: Annotated[str, Meta(min_length=1, max_length=512)]
+    value: Any = None
+    key: Text | None = None
+    reason: Reason | None = None
+
+
+class Answering(Body, kw_only=True):
+    """What a run is asked: the name of the question, and the value that its handler gets."""
+
+    id: Id
+    question: Annotated[str, Meta(min_length=1, max_length=512)]
+    value: Any = None
+    reason: Reason | None = None
+
+
+@pages.view("/runs", "runs.html", query=RunQuery)
+def runs(scene: Scene, query: Any) -> RunList:
     """A page of runs, newest first."""
-    found = scene.operations.runs.glance(
-        state=query.state,
-        workflow=query.workflow,
-        id_prefix=query.id_prefix,
-        queue=query.queue,
-        schedule=query.schedule,
-        version=query.version,
-        parent=query.parent,
-        forked_from=query.forked_from,
-        attributes=_attributes(scene, query),
-        stranded=query.stranded,
-        created_after=query.created_after,
-        created_before=query.created_before,
-        after=query.after,
-        limit=query.limit,
-    )
-    return RunList([scene.redactor.glance(run) for run in found.runs], found.next, found.further)
+    operations = scene.operations
+    found = operations.runs.summaries(after=query.after, limit=query.limit, **_filters(scene, query))
+    shown = [scene.redactor.summary(run) for run in found.runs]
+    return RunList(shown, found.next, found.further, operations.runs.live(), MOST, operations.runs.known())
+
+
+@pages.view("/runs/count", "count.html")
+def count(scene: Scene, query: CountQuery) -> Counted:
+    """How many runs a verb would act on now. Changes nothing."""
+    if query.verb not in RUN_ACTIONS:
+        raise InvalidInput(f"there is no verb {query.verb!r}; there are {', '.join(RUN_ACTIONS)}")
+    return Counted(scene.operations.runs.count(query.verb, _matching(scene, query.matching)))
 
 
 @pages.view("/runs/{id:path}", "run.html")
@@ -137,76 +196,144 @@ def run(scene: Scene, query: RunId) -> RunAnswer:
     """One run: its steps, what it was told and has said, its children."""
     operations = scene.operations
     found = operations.runs.get(query.id)
-    children = operations.runs.glance(parent=query.id, limit=MOST_CHILDREN).runs
-    forks = operations.runs.glance(forked_from=query.id, limit=MOST_CHILDREN).runs
+    children = operations.runs.summaries(parent=query.id, limit=MOST_CHILDREN).runs
+    forks = operations.runs.summaries(forked_from=query.id, limit=MOST_CHILDREN).runs
+    every = operations.runs.steps(query.id)
+    recorded = every[query.offset : query.offset + query.limit]
+    started = [step.child for step in recorded if step.child is not None]
+    ids = {child.id for child in children}
+    missing = [child for child in dict.fromkeys(started) if child not in ids]
+    if missing:
+        children += operations.runs.summaries(ids=missing, limit=len(missing)).runs
+    later = query.offset + query.limit
+    steps = [scene.redactor.step(step, found) for step in recorded]
+    waits = [
+        shown
+        for step in every
+        if not found.state.ended and step.awaited
+        if (shown := scene.redactor.step(step, found)).name == step.name  # to a hidden name nothing can be sent
+    ]
     return RunAnswer(
         scene.redactor.run(found),
-        [scene.redactor.step(step, found) for step in operations.runs.steps(query.id)],
-        [scene.redactor.glance(child) for child in children],
-        [scene.redactor.glance(fork) for fork in forks],
+        steps,
+        query.offset,
+        len(every),
+        later if later < len(every) else None,
+        [scene.redactor.summary(child) for child in children],
+        [scene.redactor.summary(fork) for fork in forks],
+        waits,
         scene.redactor.conversation(operations.conversation(query.id), found),
         [scene.redactor.line(line, found) for line in operations.runs.logs(query.id, MOST_LINES)],
         [WHERE_REPLAY_AGREES, f"mainspring versions force {shlex.quote(found.id)}"] if found.stranded else [],
     )
 
 
-@pages.action("/runs/cancel", lambda body: body.ids)
+def _ids(body: Chosen | Forking) -> list[str]:
+    return body.ids
+
+
+def _act(scene: Scene, verb: str, body: Chosen, act: Callable[[Runs, list[str], RunFilters], Changed]) -> Done:
+    """Do it to the runs that are named, or to all that match. Nothing done to runs that do not exist is an error."""
+    if bool(body.ids) == bool(body.matching):
+        raise InvalidInput("which runs? Give ids, or matching, the query of a page of runs, such as state=failed")
+    progress = Progress(place=body.next, most=body.most)
+    filters: RunFilters = _matching(scene, body.matching) if body.matching else {}
+    changed = act(scene.operations.runs_with(progress), body.ids, filters)
+    answer = scene.operations.runs.answer(verb, changed)
+    if body.matching:
+        return Done(answer.message, {"changed": len(changed), "next": progress.place})
+    if answer.missing and not answer.changed:
+        raise NotFound(not_found(answer.missing[0]))
+    return done(answer)
+
+
+@pages.action(RUN_ACTIONS["cancel"], _ids)
 def cancel(scene: Scene, body: Chosen) -> Done:
-    """Ask runs and their children to stop before their next step."""
-    return _counted(scene, "cancelled", scene.operations.runs.cancel(body.ids, body.reason))
+    return _act(scene, "cancel", body, lambda runs, ids, filters: runs.cancel(ids, body.reason, filters))
 
 
-@pages.action("/runs/terminate", lambda body: body.ids)
+@pages.action(RUN_ACTIONS["terminate"], _ids)
 def terminate(scene: Scene, body: Chosen) -> Done:
-    """End runs and their children at once, wherever they are."""
-    return _counted(scene, "terminated", scene.operations.runs.terminate(body.ids, body.reason))
+    return _act(scene, "terminate", body, lambda runs, ids, filters: runs.terminate(ids, body.reason, filters))
 
 
-@pages.action("/runs/retry", lambda body: body.ids)
+@pages.action(RUN_ACTIONS["retry"], _ids)
 def retry(scene: Scene, body: Chosen) -> Done:
-    """Let failed runs go on from what they have achieved."""
-    return _counted(scene, "queued again", scene.operations.runs.retry(body.ids), "had not failed")
+    return _act(scene, "retry", body, lambda runs, ids, filters: runs.retry(ids, filters))
 
 
-@pages.action("/runs/resume", lambda body: body.ids)
+@pages.action(RUN_ACTIONS["resume"], _ids)
 def resume(scene: Scene, body: Chosen) -> Done:
-    """Let cancelled runs, and those that were recovered too often, go on where they stopped."""
-    return _counted(scene, "queued again", scene.operations.runs.resume(body.ids), "had nothing to resume")
+    return _act(scene, "resume", body, lambda runs, ids, filters: runs.resume(ids, filters))
 
 
-@pages.action("/runs/complete", lambda body: body.ids)
+@pages.action(RUN_ACTIONS["complete"], _ids)
 def complete(scene: Scene, body: Completing) -> Done:
-    """End runs that no worker owns, or that have failed, as if they had succeeded."""
     try:
         text = json.dumps(read_value(body.result, "the result"), ensure_ascii=False, allow_nan=False)
     except ValueError as error:
         raise InvalidInput(f"the result is not JSON: {error}") from None
-    done = scene.operations.runs.complete(body.ids, lambda _: text, body.reason)
-    return _counted(scene, "completed", done, "had ended before, or is owned by a worker")
+    return _act(
+        scene, "complete", body, lambda runs, ids, filters: runs.complete(ids, lambda _: text, body.reason, filters)
+    )
 
 
-@pages.action("/runs/fail", lambda body: body.ids)
+@pages.action(RUN_ACTIONS["fail"], _ids)
 def fail(scene: Scene, body: Chosen) -> Done:
-    """End runs that no worker owns as failed; mark those that have failed with the reason, as dealt with."""
-    done = scene.operations.runs.fail(body.ids, body.reason)
-    return _counted(scene, "marked as failed", done, "had ended before, or is owned by a worker")
+    return _act(scene, "fail", body, lambda runs, ids, filters: runs.fail(ids, body.reason, filters))
 
 
-@pages.action("/runs/reschedule", lambda body: body.ids)
+@pages.action(RUN_ACTIONS["reschedule"], _ids)
 def reschedule(scene: Scene, body: Rescheduling) -> Done:
-    """Change when runs begin that have not begun, or are to be tried again; retry failed ones at that time."""
     if body.after is not None and body.at is not None:
         raise InvalidInput("give `after` or `at`, not both")
     at = None if body.at is None else to_micros(body.at)
     move = Move(scene.now + _micros(body.after or "0s") if at is None else at, body.priority)
-    return _counted(
-        scene, "rescheduled", scene.operations.runs.reschedule(body.ids, move), "has begun, or had ended before"
+    return _act(scene, "reschedule", body, lambda runs, ids, filters: runs.reschedule(ids, move, filters))
+
+
+@pages.action(RUN_ACTIONS["set_attributes"], _ids)
+def set_attributes(scene: Scene, body: Marking) -> Done:
+    given = read_value(body.attributes, "attributes")
+    return _act(scene, "set_attributes", body, lambda runs, ids, filters: runs.set_attributes(ids, given, filters))
+
+
+@pages.action(RUN_ACTIONS["delete"], _ids)
+def delete(scene: Scene, body: Chosen) -> Done:
+    return _act(scene, "delete", body, lambda runs, ids, filters: runs.delete(ids, filters))
+
+
+@pages.action(START_ACTIONS["start"], lambda body: [body.id] if body.id else [])
+def start(scene: Scene, body: Beginning) -> Done:
+    if body.after is not None and body.at is not None:
+        raise InvalidInput("give `after` or `at`, not both")
+    at = to_micros(body.at) if body.at is not None else None if body.after is None else scene.now + _micros(body.after)
+    made = scene.operations.starting.start(
+        body.workflow,
+        body.input,
+        id=body.id,
+        queue=body.queue,
+        priority=body.priority,
+        at=at,
+        attributes=body.attributes,
     )
+    return done(START_ACTIONS["start"].answer("", made))
 
 
-@pages.action("/runs/fork", lambda body: body.ids)
+@pages.action(START_ACTIONS["send"], lambda body: [body.id])
+def send(scene: Scene, body: Sending) -> Done:
+    sent = scene.operations.starting.send(body.id, body.topic, body.value, body.key)
+    return done(START_ACTIONS["send"].answer(body.id, sent))
+
+
+@pages.action(START_ACTIONS["answer"], lambda body: [body.id])
+def answer(scene: Scene, body: Answering) -> Done:
+    asked = scene.operations.starting.answer(body.id, body.question, body.value)
+    return done(START_ACTIONS["answer"].answer(body.id, asked))
+
+
+@pages.action(RUN_ACTIONS["fork"], _ids)
 def fork(scene: Scene, body: Forking) -> Done:
-    """Make new runs that have done what these had done before a step, and go on from there."""
     operations = scene.operations.runs
     if body.step is None and not body.beginning:
         made = operations.fork_failed(body.ids, version=body.version)
@@ -217,45 +344,41 @@ def fork(scene: Scene, body: Forking) -> Done:
     return Done(f"forked: {listed}{' and more' if len(made) > 3 else ''}", dict(made), only)
 
 
-@pages.action("/runs/delete", lambda body: body.ids, role="admin")
-def delete(scene: Scene, body: Chosen) -> Done:
-    """Delete ended runs with their children and all they recorded."""
-    return _counted(scene, "deleted", scene.operations.runs.delete(body.ids), "did not exist")
-
-
 def _micros(text: str) -> int:
     """A length of time as people write it: 1h30m, or a number of seconds."""
     number = text.isascii() and text.isdigit()
     return round(parse_duration(float(text) if number else text).total_seconds() * SECOND)
 
 
-def _attributes(scene: Scene, query: RunQuery) -> dict[str, Any] | None:
-    if query.attributes is None:
-        return None
-    found = read_value(query.attributes, "the filter for attributes")
+def _filters(scene: Scene, query: Any) -> RunFilters:
+    """The filters that a query asks for."""
+    found = {name: getattr(query, name) for name in TRAITS}
+    if found["attributes"] is not None:
+        found["attributes"] = _attributes(scene, found["attributes"], found["workflow"])
+    return cast("RunFilters", {name: value for name, value in found.items() if value not in (None, [])})
+
+
+def _matching(scene: Scene, text: str) -> RunFilters:
+    """The filters of a page of runs, as its address has them."""
+    pairs = parse_qsl(text, max_num_fields=200)
+    unknown = [name for name, _ in pairs if name not in TRAITS and name not in {"after", "limit"}]
+    if unknown:
+        raise InvalidInput(f"runs are not found by {', '.join(unknown)}; by {', '.join(TRAITS)}")
+    found = _filters(scene, read_pairs(RunQuery, pairs))
+    if not found:
+        raise InvalidInput("matching: name at least one filter, such as state=failed")
+    return found
+
+
+def _attributes(scene: Scene, text: str, workflows: list[str]) -> dict[str, Any]:
+    found = read_value(text, "the filter for attributes")
     if not isinstance(found, dict):
         raise InvalidInput('attributes are a JSON object, such as {"tenant": "acme"}')
     given = cast("dict[str, Any]", found)
     if scene.redactor.hides and not (
-        query.workflow and all(scene.redactor.may_filter(given, workflow) for workflow in query.workflow)
+        workflows and all(scene.redactor.may_filter(given, workflow) for workflow in workflows)
     ):
         raise InvalidInput(
             "this dashboard hides attributes; name the workflow beside the filter for them, one whose attributes it shows"
         )
     return given
-
-
-def _counted(scene: Scene, what: str, answers: dict[str, bool], otherwise: str = "had ended before") -> Done:
-    if not any(answers.values()):
-        for each in answers:
-            scene.operations.runs.get(each)  # a run that does not exist has not ended before
-    done = sum(answers.values())
-    result: dict[str, Any] = dict(answers)
-    if len(answers) == 1:
-        only = next(iter(answers))
-        return Done(f"{only} is {what}" if done else f"{only} {otherwise}", result)
-    rest = f"; {len(answers) - done} {otherwise}" if done < len(answers) else ""
-    return Done(f"{done} run{'' if done == 1 else 's'} {what}{rest}", result)
-
-
-assert set(State) == set(StateName.__args__)  # type: ignore[attr-defined]  # noqa: S101

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
-from mainspring.app.changes import columns
-from mainspring.web.pages.schedules import read_spec
-from mainspring.web.views import Body, Done, Id, Moment, Pages, Reason, Scene
+from mainspring.app.declarations.schedules_json import changes_of, definition_of
+from mainspring.errors import InvalidInput
+from mainspring.operations.schedules.actions import SCHEDULE_ACTIONS
+from mainspring.web.pages.schedules import CronText, SpecText, ZoneText, spec_of_form
+from mainspring.web.views import Body, Done, Id, Moment, Pages, Reason, Scene, done
 
 pages = Pages()
 OverlapName = Literal["skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other", "allow_all"]
@@ -54,10 +56,46 @@ class StoppingBackfill(OneSchedule, kw_only=True):
     backfill: Annotated[str, Meta(min_length=1, max_length=600)]
 
 
-class Editing(OneSchedule, kw_only=True):
-    """A new spec. With the revision that was looked at, a change by somebody else in between is not overwritten."""
+class Described(OneSchedule, kw_only=True):
+    """What a schedule starts, and how: each part may be left out."""
 
-    spec: Annotated[str, Meta(min_length=2, max_length=100_000)]
+    spec: SpecText | None = None
+    cron: CronText | None = None
+    timezone: ZoneText | None = None
+    workflow: Annotated[str, Meta(min_length=1, max_length=600)] | None = None
+    input: dict[str, Any] | UnsetType = UNSET
+    """The arguments of the function, by name."""
+    overlap: OverlapName | None = None
+    catchup: Annotated[str, Meta(max_length=100, description="How late a tick may be, such as 10m.")] | None = None
+    pause_on_failure: bool | None = None
+    note: Annotated[str, Meta(max_length=10000)] | UnsetType | None = UNSET
+
+    def parts(self) -> dict[str, Any]:
+        """The parts that are given, as a file of schedules has them."""
+        found: dict[str, Any] = {}
+        if self.spec or self.cron:
+            found["spec"] = spec_of_form(self.spec, self.cron, self.timezone).to_dict()
+        policy = {"overlap": self.overlap, "catchup": self.catchup, "pauseOnFailure": self.pause_on_failure}
+        if named := {name: value for name, value in policy.items() if value is not None}:
+            found["policy"] = named
+        if self.workflow is not None:
+            found["workflow"] = self.workflow
+        for name in ("input", "note"):
+            if (value := getattr(self, name)) is not UNSET:
+                found[name] = value
+        return found
+
+
+class Creating(Described, kw_only=True):
+    """A new schedule: `workflow`, and `spec` or `cron`, have to be given."""
+
+    paused: bool = False
+    trigger: bool = False
+
+
+class Updating(Described, kw_only=True):
+    """What to change. With the revision that was looked at, a change by another operator in between is not overwritten."""
+
     revision: int | None = None
 
 
@@ -65,79 +103,74 @@ def _of(body: OneSchedule) -> list[str]:
     return [body.id]
 
 
-@pages.action("/schedules/pause", _of)
+@pages.action(SCHEDULE_ACTIONS["pause"], _of)
 def pause(scene: Scene, body: Pausing) -> Done:
-    """Let a schedule start nothing, until it is resumed or until a time."""
-    scene.operations.schedules.pause(body.id, body.reason, body.until)
-    until = f" until {body.until:%Y-%m-%d %H:%M %Z}" if body.until else ""
-    return Done(f"{body.id} is paused{until}", {})
+    return _done("pause", body.id, scene.operations.schedules.pause(body.id, body.reason, body.until))
 
 
-@pages.action("/schedules/resume", _of)
+@pages.action(SCHEDULE_ACTIONS["resume"], _of)
 def resume(scene: Scene, body: OneSchedule) -> Done:
-    """End the pause of a schedule."""
-    scene.operations.schedules.resume(body.id, body.reason)
-    return Done(f"{body.id} is active again", {})
+    return _done("resume", body.id, scene.operations.schedules.resume(body.id, body.reason))
 
 
-@pages.action("/schedules/trigger", _of)
+@pages.action(SCHEDULE_ACTIONS["trigger"], _of)
 def trigger(scene: Scene, body: Triggering) -> Done:
-    """Act now, whatever the clock says."""
-    found = scene.operations.schedules.trigger(body.id, body.overlap)
-    tick = (
-        scene.redactor.tick(found, scene.operations.schedules.describe(body.id).workflow)
-        if scene.redactor.hides
-        else found
-    )
-    started = f"{body.id} was triggered: {tick.run}" if tick.run else f"{body.id} started nothing: {tick.reason}"
-    return Done(started, {"run": tick.run, "outcome": str(tick.outcome), "reason": tick.reason}, tick.run)
+    tick = scene.operations.schedules.trigger(body.id, body.overlap)
+    if scene.redactor.hides:
+        tick = scene.redactor.tick(tick, scene.operations.schedules.describe(body.id).workflow)
+    return _done("trigger", body.id, tick)
 
 
-@pages.action("/schedules/skip", _of)
+@pages.action(SCHEDULE_ACTIONS["skip"], _of)
 def skip(scene: Scene, body: Skipping) -> Done:
-    """Leave out the next tick, or that of a nominal time."""
-    when = scene.operations.schedules.skip(body.id, body.when)
-    return Done(f"{body.id} will leave out {when:%Y-%m-%d %H:%M:%S %Z}", {"when": when.isoformat()})
+    return _done("skip", body.id, scene.operations.schedules.skip(body.id, body.when))
 
 
-@pages.action("/schedules/unskip", _of)
+@pages.action(SCHEDULE_ACTIONS["unskip"], _of)
 def unskip(scene: Scene, body: Skipping) -> Done:
-    """Take back the first tick that is to be left out, or that of a nominal time."""
-    when = scene.operations.schedules.unskip(body.id, body.when)
-    return Done(f"{body.id} will act on {when:%Y-%m-%d %H:%M:%S %Z} after all", {"when": when.isoformat()})
+    return _done("unskip", body.id, scene.operations.schedules.unskip(body.id, body.when))
 
 
-@pages.action("/schedules/backfill", _of)
+@pages.action(SCHEDULE_ACTIONS["backfill"], _of)
 def backfill(scene: Scene, body: Backfilling) -> Done:
-    """Take all actions of a stretch of time."""
     made = scene.operations.schedules.backfill(body.id, body.start, body.end, overlap=body.overlap, again=body.again)
-    return Done(f"{body.id} is being filled in, as backfill {made.id}", {"backfill": made.id})
+    return _done("backfill", body.id, made)
 
 
-@pages.action("/schedules/stop-backfill", _of)
+@pages.action(SCHEDULE_ACTIONS["stop_backfill"], _of)
 def stop_backfill(scene: Scene, body: StoppingBackfill) -> Done:
-    """Make no more ticks for a backfill, and drop those that wait."""
-    made = scene.operations.schedules.stop_backfill(body.backfill)
-    return Done(f"backfill {made.id} is {made.state}", {"backfill": made.id, "state": made.state})
+    return _done("stop_backfill", body.id, scene.operations.schedules.stop_backfill(body.backfill))
 
 
-@pages.action("/schedules/edit", _of)
-def edit(scene: Scene, body: Editing) -> Done:
-    """Give a schedule another spec, from now on."""
-    values: dict[str, Any] = columns(body.id, {"spec": read_spec(body.spec)})
-    info = scene.operations.schedules.update(body.id, values, revision=body.revision)
-    return Done(f"{body.id} is now {info.description}", {"revision": info.revision})
+@pages.action(SCHEDULE_ACTIONS["create"], _of)
+def create(scene: Scene, body: Creating) -> Done:
+    definition = definition_of({"id": body.id, **body.parts()})
+    made = scene.operations.schedules.create(definition, paused=body.paused, trigger=body.trigger)
+    return _done("create", body.id, made)
 
 
-@pages.action("/schedules/reset", _of)
+@pages.action(SCHEDULE_ACTIONS["update"], _of)
+def update(scene: Scene, body: Updating) -> Done:
+    present = scene.operations.schedules.describe(body.id)
+    named = {"spec": present.spec, "policy": present.policy, "action": present.action}
+    values = changes_of(body.parts(), named, body.id)
+    if not values:
+        raise InvalidInput(
+            "nothing to change: give at least one of spec, cron, workflow, input, overlap, catchup, note"
+        )
+    revision = body.revision or present.revision
+    return _done("update", body.id, scene.operations.schedules.update(body.id, values, revision=revision))
+
+
+@pages.action(SCHEDULE_ACTIONS["reset"], _of)
 def reset(scene: Scene, body: OneSchedule) -> Done:
-    """Make a schedule what the code, or the crontab, declares: what was changed at run time is undone."""
-    info = scene.operations.schedules.reset(body.id)
-    return Done(f"{body.id} is as declared again: {info.description}", {"revision": info.revision})
+    return _done("reset", body.id, scene.operations.schedules.reset(body.id))
 
 
-@pages.action("/schedules/delete", _of, role="admin")
+@pages.action(SCHEDULE_ACTIONS["delete"], _of)
 def delete(scene: Scene, body: OneSchedule) -> Done:
-    """Forget a schedule and its ticks. Runs that it has started go on; those that wait for their turn are cancelled."""
-    scene.operations.schedules.delete(body.id)
-    return Done(f"{body.id} is deleted; its runs go on", {})
+    return _done("delete", body.id, scene.operations.schedules.delete(body.id))
+
+
+def _done(verb: str, schedule: str, result: object) -> Done:
+    return done(SCHEDULE_ACTIONS[verb].answer(schedule, result))

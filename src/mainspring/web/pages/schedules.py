@@ -9,29 +9,33 @@ from msgspec import Meta, Struct, field
 
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import to_datetime
-from mainspring.operations.schedule_infos import BackfillInfo, ScheduleDescription, TickInfo
-from mainspring.operations.schedule_pictures import Day, ScheduleCard
+from mainspring.operations.schedules.filters import SCHEDULE_FILTERS
+from mainspring.operations.schedules.info import BackfillInfo, ScheduleDescription, TickInfo
+from mainspring.operations.schedules.pictures import Day, ScheduleCard
 from mainspring.recurrence import Spec, lint
-from mainspring.web.reading import read_value
-from mainspring.web.views import After, Id, Moment, Pages, PageSize, Scene
+from mainspring.web.requests import read_value
+from mainspring.web.views import After, Id, Moment, Pages, PageSize, Scene, query_of
 
 pages = Pages()
 OutcomeName = Literal[
     "pending", "buffered", "fired", "late", "skipped_overlap", "skipped_by_request",
     "missed", "paused", "dropped", "replaced", "start_failed",
 ]  # fmt: skip
+SpecText = Annotated[str, Meta(max_length=100_000, description="The spec as JSON, as `Spec.from_dict` takes it.")]
+CronText = Annotated[str, Meta(max_length=1_000, description="A cron expression, such as 0 9 * * mon-fri.")]
+ZoneText = Annotated[str, Meta(max_length=100, description="The time zone of the cron expression; UTC.")]
 _LOOK_AHEAD = 10
 _MOST_PREVIEWED = 500
 
 
-class ScheduleQuery(Struct):
-    """Which schedules."""
-
-    id_prefix: Annotated[str, Meta(max_length=600)] | None = None
-    workflow: Annotated[str, Meta(max_length=600)] | None = None
-    paused: bool | None = None
-    after: After | None = None
-    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+ScheduleQuery = query_of(
+    "ScheduleQuery",
+    {name: each for name, each in SCHEDULE_FILTERS.items() if name != "attributes"},
+    ("after", After | None, None),
+    ("limit", Annotated[int, Meta(ge=1, le=100)], 20),
+    doc="Which schedules.",
+)
+"""The filters of schedules as query parameters."""
 
 
 class ScheduleList(Struct):
@@ -39,6 +43,8 @@ class ScheduleList(Struct):
 
     schedules: list[ScheduleCard]
     next: str | None
+    known: list[str]
+    """Functions that a schedule can start."""
 
 
 class TickQuery(Struct):
@@ -66,9 +72,11 @@ class ScheduleAnswer(Struct):
 
 
 class SpecQuery(Struct):
-    """A spec to look at, as JSON; with a schedule, what would change."""
+    """A spec to look at, as JSON, or a cron expression with its zone; with a schedule, what would change."""
 
-    spec: Annotated[str, Meta(max_length=100_000, description="The spec as JSON, as `Spec.from_dict` takes it.")]
+    spec: SpecText | None = None
+    cron: CronText | None = None
+    timezone: ZoneText | None = None
     id: Id | None = None
 
 
@@ -102,20 +110,19 @@ class BackfillPreview(Struct):
     """How many times would be left out: they have a run already, wait for one, or are left to the clock."""
 
 
-@pages.view("/schedules", "schedules.html")
-def schedules(scene: Scene, query: ScheduleQuery) -> ScheduleList:
+@pages.view("/schedules", "schedules.html", query=ScheduleQuery)
+def schedules(scene: Scene, query: Any) -> ScheduleList:
     """A page of schedules, each with its next times, its last outcome and its last thirty days."""
-    found = scene.operations.pictures.cards(
-        id_prefix=query.id_prefix, workflow=query.workflow, paused=query.paused, after=query.after, limit=query.limit
-    )
+    filters: Any = {name: getattr(query, name) for name in SCHEDULE_FILTERS if hasattr(query, name)}
+    found = scene.operations.pictures.cards(after=query.after, limit=query.limit, **filters)
     shown = [scene.redactor.card(card) for card in found.cards]
-    return ScheduleList(shown, found.next)
+    return ScheduleList(shown, found.next, scene.operations.runs.known()["workflow"])
 
 
 @pages.view("/schedules/preview", "spec_preview.html")
 def preview_spec(scene: Scene, query: SpecQuery) -> SpecPreview:
     """When a spec would fire: in words and as a list. Changes nothing."""
-    spec = read_spec(query.spec)
+    spec = spec_of_form(query.spec, query.cron, query.timezone)
     now = to_datetime(scene.now)
     times = spec.upcoming(now, _LOOK_AHEAD)
     gone: list[datetime] = []
@@ -155,7 +162,7 @@ def schedule(scene: Scene, query: TickQuery) -> ScheduleAnswer:
     """One schedule: what it is, every tick with its reason, a year of days."""
     operations = scene.operations
     found = operations.schedules.describe(query.id)
-    page = operations.schedules.ticks(query.id, outcome=tuple(query.outcome), after=query.after, limit=query.limit)
+    page = operations.pictures.ticks(query.id, outcome=tuple(query.outcome), after=query.after, limit=query.limit)
     spec = Spec.from_dict(found.spec)
     return ScheduleAnswer(
         scene.redactor.schedule(found),
@@ -166,6 +173,15 @@ def schedule(scene: Scene, query: TickQuery) -> ScheduleAnswer:
         operations.schedules.backfills(query.id)[:5],
         [str(warning) for warning in lint(spec)],
     )
+
+
+def spec_of_form(spec: str | None, cron: str | None, timezone: str | None) -> Spec:
+    """The spec that a form has: as JSON, or as a cron expression."""
+    if bool(spec) == bool(cron):
+        raise InvalidInput("when? Give a cron expression, or a spec as JSON, not both")
+    if spec:
+        return read_spec(spec)
+    return Spec.from_dict({"cron": [cron], **({"timezone": timezone} if timezone else {})})
 
 
 def read_spec(text: str) -> Spec:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from mainspring.operations.sessions import Session
-from mainspring.web.views import Body, Done, NoQuery, Pages, Reason, Scene
+from mainspring.operations.sessions import SESSION_ACTIONS, Session
+from mainspring.web.views import Body, Done, NoQuery, Pages, Reason, Scene, done
 
 pages = Pages()
 
@@ -32,9 +32,6 @@ def sessions(scene: Scene, query: NoQuery) -> SessionList:
     return SessionList(scene.operations.sessions.list())
 
 
-@pages.action("/sessions/end", lambda body: body.ids, role="admin")
+@pages.action(SESSION_ACTIONS["end"], lambda body: body.ids)
 def end(scene: Scene, body: EndingSessions) -> Done:
-    """End sessions: their cookies are worth nothing from now on."""
-    answers = scene.operations.sessions.end(body.ids)
-    done = sum(answers.values())
-    return Done(f"{done} session{'' if done == 1 else 's'} ended", dict(answers))
+    return done(SESSION_ACTIONS["end"].answer("", scene.operations.sessions.end(body.ids)))

@@ -6,10 +6,10 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from mainspring.operations.run_lists import RunGlance
-from mainspring.operations.watch import VersionInfo
+from mainspring.operations.overview import VersionInfo
+from mainspring.operations.runs.lists import RunSummary
+from mainspring.web.formatting import WHERE_REPLAY_AGREES
 from mainspring.web.views import NoQuery, Pages, Scene
-from mainspring.web.words import WHERE_REPLAY_AGREES
 
 pages = Pages()
 _MOST_STRANDED = 50
@@ -37,7 +37,7 @@ class Fleet(Struct):
 
     workers: list[WorkerRow]
     versions: list[VersionInfo]
-    stranded: list[RunGlance]
+    stranded: list[RunSummary]
     helps: list[str]
     """The commands that help, the careful one first."""
 
@@ -62,10 +62,10 @@ def workers(scene: Scene, query: NoQuery) -> Fleet:
         )
         for worker in operations.workers.list()
     ]
-    stranded = operations.runs.glance(stranded=True, state=("queued",), limit=_MOST_STRANDED).runs
+    stranded = operations.runs.summaries(stranded=True, state=("queued",), limit=_MOST_STRANDED).runs
     return Fleet(
         rows,
         operations.watch.versions(),
-        [scene.redactor.glance(run) for run in stranded],
+        [scene.redactor.summary(run) for run in stranded],
         [WHERE_REPLAY_AGREES, "mainspring runs list --stranded -o ids | mainspring versions force -"],
     )

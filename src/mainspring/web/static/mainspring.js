@@ -23,10 +23,31 @@
 
   /* Somebody who is in the middle of something is not disturbed: the page waits until they are done. */
   function busy() {
-    if (document.querySelector("details.action[open], #bulk input:checked")) return true;
+    if (document.querySelector("details.action[open], #bulk input:checked, [data-progress]:not([hidden])")) return true;
+    if (!getSelection().isCollapsed) return true;
     const focus = document.activeElement;
     return Boolean(focus && focus.closest("main") && focus.matches("input, select, textarea"));
   }
+  /* Rows stay where they are: what has come since is counted, and shown when somebody wants to see it. */
+  let withNew = false;
+  function keepRows(old, fresh) {
+    const before = old.querySelector("tbody[data-keep]"), after = fresh.querySelector("tbody[data-keep]");
+    if (!before || !after || withNew) { withNew = false; return; }
+    const now = new Map([...after.rows].map(row => [row.dataset.id, row]));
+    const there = [...before.rows].map(row => row.dataset.id);
+    const come = [...now.keys()].filter(id => !there.includes(id)).length;
+    if (!come) return;
+    after.replaceChildren(...[...before.rows].map(row => now.get(row.dataset.id) || row));
+    const show = document.createElement("button");
+    show.type = "button"; show.className = "new-rows"; show.textContent = `${come === now.size ? `${come} or more` : come} new`;
+    show.dataset.new = "";
+    after.closest(".table").before(show);
+  }
+  document.addEventListener("click", event => {
+    if (!event.target.matches?.("[data-new]")) return;
+    withNew = true; event.target.blur(); refresh();
+  });
+
   let stale = false, fetching = false;
   async function refresh() {
     if (fetching) return;
@@ -37,6 +58,7 @@
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const fresh = page.getElementById("main"), old = document.getElementById("main");
       if (!fresh || busy()) { stale = true; return; }
+      keepRows(old, fresh);
       for (const one of old.querySelectorAll("details[id]")) {
         const twin = fresh.querySelector(`#${CSS.escape(one.id)}`);
         if (twin) twin.open = one.open;
@@ -107,16 +129,59 @@
       const form = event.target.closest("[data-bulk]");
       if (!form) return;
       form.querySelector("[name=ids]")?.setCustomValidity("");
+      const matching = form.querySelector("[data-matching]");
       if (event.target.matches("[data-all]")) for (const one of form.querySelectorAll("[name=ids]")) one.checked = event.target.checked;
+      if (event.target === matching && matching.checked) for (const one of form.querySelectorAll("[name=ids], [data-all]")) one.checked = false;
+      if (matching && event.target !== matching && event.target.checked) matching.checked = false;
+      const count = form.querySelectorAll("[name=ids]:checked").length;
+      for (const one of form.querySelectorAll("[data-ids-only]")) one.disabled = Boolean(matching?.checked);
+      const words = form.querySelector("[data-chosen]");
+      if (words) words.textContent = matching?.checked ? "With all that match:" : count ? `With the ${count} chosen:` : "With the chosen:";
     });
     document.addEventListener("submit", event => {
       const button = event.submitter;
       if (!event.target.matches("[data-bulk]")) return;
+      const matching = event.target.querySelector("[data-matching]:checked");
+      if (matching) { event.preventDefault(); everything(event.target, button, matching.value); return; }
       const count = event.target.querySelectorAll("[name=ids]:checked").length;
       const first = event.target.querySelector("[name=ids]");
       if (!count && first) { first.setCustomValidity("Choose at least one run."); first.reportValidity(); }
       if (!count || (button?.dataset.confirm && !confirm(`${button.dataset.confirm} (${count})`))) event.preventDefault();
     });
+  }
+
+  /* All runs that match: how many there are is said before, and how far it has come while it goes on. */
+  async function everything(form, button, matching) {
+    const base = document.body.dataset.base, verb = new URL(button.formAction).pathname.split("/").pop(), name = button.textContent;
+    const shown = form.querySelector("[data-progress]"), bar = shown.querySelector("progress"), words = shown.querySelector("span");
+    async function ask(path, how) {
+      const answer = await fetch(`${base}/api${path}`, { credentials: "same-origin", ...how });
+      const found = await answer.json();
+      if (!answer.ok) throw new Error(found.error);
+      return found;
+    }
+    function said(kind, text) {
+      const one = document.createElement("p");
+      one.className = `notice ${kind}`; one.setAttribute("role", "status"); one.textContent = text;
+      document.querySelector("main > .notice[role=status]")?.remove(); document.getElementById("main").prepend(one); scrollTo(0, 0);
+    }
+    let stopped = false, changed = 0, next = null;
+    shown.querySelector("[data-stop]").onclick = () => { stopped = true; };
+    try {
+      const { count } = await ask(`/runs/count?${new URLSearchParams({ verb, matching })}`);
+      if (!count) { said("problem", "No run that matches can be changed like this."); return; }
+      if (!confirm(`${name} ${count.toLocaleString()} run${count === 1 ? "" : "s"} that match?`)) return;
+      shown.hidden = false; bar.max = count;
+      do {
+        bar.value = changed; words.textContent = `${changed.toLocaleString()} of ${count.toLocaleString()}`;
+        const body = { matching, most: 1000, reason: form.elements.reason.value || null, ...(next ? { next } : {}) };
+        const { result } = await ask(`/runs/${verb}`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+        changed += result.changed; next = result.next;
+      } while (next && !stopped);
+      said("done", `${name}: ${changed.toLocaleString()} of ${count.toLocaleString()} runs${stopped && next ? ", then stopped" : ""}`);
+    } catch (error) { said("problem", error.message); } finally {
+      shown.hidden = true; form.querySelector("[data-matching]").checked = false; withNew = true; refresh();
+    }
   }
 
   /* What was typed is there again when it was refused, and only then. */

@@ -1,0 +1,107 @@
+"""The one place that looks where code is called from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from mainspring.app.caller.in_run import InRun
+from mainspring.app.caller.in_step import InStep
+from mainspring.app.caller.in_transaction import InTransaction
+from mainspring.app.caller.outside import Outside
+from mainspring.engine.replay.context import Branch, StepScope, TransactionScope, current, here
+from mainspring.errors import NotInRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from mainspring.app.caller.protocol import Caller
+    from mainspring.app.functions.options import Options
+    from mainspring.app.runtime import Runtime
+    from mainspring.engine.registry import Function
+
+CALLERS: dict[type, Callable[[Runtime, Any], Caller]] = {
+    type(None): lambda runtime, _: Outside(runtime),
+    Branch: InRun,
+    StepScope: InStep,
+    TransactionScope: InTransaction,
+}
+
+
+class Home(Protocol):
+    """The app or blueprint in which a function is registered."""
+
+    @property
+    def _runtime(self) -> Runtime: ...
+
+    @property
+    def _is_part_of_app(self) -> bool: ...
+
+
+class FunctionCaller(Protocol):
+    """What the call of a function asks of the place it is called from."""
+
+    def call(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
+    ) -> Coroutine[Any, Any, Any]: ...
+
+    def call_blocking(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
+    ) -> Any: ...
+
+
+def current_caller(runtime: Runtime) -> Caller:
+    """The caller of a verb of an app or client."""
+    return _caller(runtime, current.get())
+
+
+def _caller(runtime: Runtime, where: Any) -> Caller:
+    found: Caller = (runtime.callers or CALLERS)[type(where)](runtime, where)
+    return found
+
+
+def caller_of_function(home: Home) -> FunctionCaller:
+    """The caller of an app's function: inside a run it acts for the process that executes the run."""
+    where = current.get()
+    if where is None:
+        if not home._is_part_of_app:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  (the other half)
+            return WithoutApp(home)
+        return _caller(home._runtime, None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return _caller(cast("Runtime", where.home), where)
+
+
+class WithoutApp:
+    """The caller of a function of a blueprint that no app includes: a step is a plain function, the rest is an error."""
+
+    __slots__ = ("_home",)
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def call(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
+    ) -> Coroutine[Any, Any, Any]:
+        if function.kind != "step" or not function.is_async:
+            return Outside(runtime_here(self._home)).call(function, args, kwargs, options)
+        plain: Coroutine[Any, Any, Any] = function.fn(*args, **kwargs)
+        return plain
+
+    def call_blocking(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Any:
+        if function.kind != "step" or function.is_async:
+            return Outside(runtime_here(self._home)).call_blocking(function, args, kwargs, options)
+        return function.fn(*args, **kwargs)
+
+
+def runtime_here(home: Home) -> Runtime:
+    """Inside a run the runtime of the process that executes it; otherwise an app's own."""
+    where = current.get()
+    if where is None:
+        return home._runtime  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return cast("Runtime", where.home)
+
+
+def current_branch(verb: str) -> Branch:
+    """The branch of a workflow that a verb of `run` is called in, or an error that says that it belongs in one."""
+    where = here()
+    if isinstance(where, StepScope):
+        raise NotInRun(f"run.{verb} belongs in a workflow; inside a step nothing is recorded by itself")
+    return where

@@ -1,0 +1,415 @@
+"""Verbs in the body of a workflow: each is an operation of its run, recorded once, and replayed after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mainspring.app.caller.colours import named_after, refuse_blocking_on_loop
+from mainspring.app.caller.outside import of_all
+from mainspring.app.caller.protocol import StartedRun
+from mainspring.app.functions.invocation import Invocation
+from mainspring.app.functions.options import micros
+from mainspring.app.functions.run_rows import later_run, new_run
+from mainspring.app.sync.mapped import Mapped
+from mainspring.app.sync.portal import bridged
+from mainspring.app.waiting.together import fastest, gathered
+from mainspring.codec import value_codec
+from mainspring.engine.calls import StepCall, TransactionCall
+from mainspring.engine.drivers import drive, drive_blocking
+from mainspring.engine.operations import messages, questions, steps
+from mainspring.engine.operations.transactions import transaction
+from mainspring.engine.replay.branches import ours
+from mainspring.errors import InvalidInput, WrongColour
+from mainspring.operations.runs.actions import RunActions
+from mainspring.operations.runs.bulk import Found, act_on_batch, kin_of
+from mainspring.store.messages import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+
+    from mainspring.app.functions.options import Duration, Options
+    from mainspring.app.runtime import Runtime
+    from mainspring.codec import ValueCodec
+    from mainspring.engine.effects import Flow
+    from mainspring.engine.operations.steps import Begun
+    from mainspring.engine.registry import Function
+    from mainspring.engine.replay.context import Branch
+    from mainspring.engine.replay.execution import Execution, Quota
+    from mainspring.model.clock import Clock
+    from mainspring.model.runs import NewRun, StepKind
+    from mainspring.store.external.join import Inside
+    from mainspring.store.messages import Post, Table
+    from mainspring.store.protocol import Store
+
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+class InRun:
+    """A branch of a run that is being executed."""
+
+    __slots__ = ("_branch", "runtime")
+
+    def __init__(self, runtime: Runtime, branch: Branch) -> None:
+        self.runtime = runtime
+        self._branch = branch
+
+    @property
+    def quota(self) -> Quota | None:
+        return self._branch.execution.quota
+
+    # -- colours -------------------------------------------------------------------------------------------------------
+    @property
+    def held_clock(self) -> Clock | None:
+        ex = self._branch.execution
+        return None if ex.function.is_async else ex.engine.clock
+
+    def refuse_coroutine(self, instead: str) -> None:
+        function = self._branch.execution.function
+        if not function.is_async:
+            raise WrongColour(
+                f"this is a coroutine, and {function.name!r} is a `def` workflow; write `{instead}` instead"
+            )
+
+    def block(self, work: Coroutine[Any, Any, R]) -> R:
+        return asyncio.run_coroutine_threadsafe(bridged(work), self._branch.execution.engine.loop).result()
+
+    def _perform(self, flow: Flow) -> Coroutine[Any, Any, Any]:
+        return drive(self._branch.execution, flow)
+
+    # -- functions -----------------------------------------------------------------------------------------------------
+    def call(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
+    ) -> Coroutine[Any, Any, Any]:
+        ex = self._branch.execution
+        if not ex.function.is_async:
+            self.refuse_coroutine(f"{function.name}.sync(…)" if function.is_async else f"{function.name}(…)")
+        position, flow = self._operation(function, args, kwargs, options)
+        if ex.function.is_async:
+            frame = sys._getframe(2)  # noqa: SLF001  (the user's line, if the coroutine is never awaited)
+            ex.unawaited[position] = (function.name, frame.f_code, frame.f_lasti)
+        return named_after(function, drive(ex, flow))
+
+    def call_blocking(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Any:
+        ex = self._branch.execution
+        if ex.function.is_async:
+            if function.is_async:
+                refuse_blocking_on_loop(f"await {function.name}(…)")
+            raise WrongColour(
+                f"{function.name!r} is a `def` {function.kind} and this is a coroutine; write `await {function.name}.aio(…)`"
+            )
+        return drive_blocking(ex, self._operation(function, args, kwargs, options)[1])
+
+    def _operation(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
+    ) -> tuple[str, Flow]:
+        """The call as an operation, with its position."""
+        branch = self._branch
+        ex = branch.execution
+        known = self.runtime.registry.known(function)
+        if known.kind == "step":
+            step = StepCall.of(known, args, kwargs)
+            if options.timeout is not None or options.no_timeout:
+                step.timeout = options.timeout
+            position = branch.take_position()
+            return position, steps.step(ex, position, step)
+        if known.kind == "transaction":
+            position = branch.take_position()
+            return position, transaction(ex, position, TransactionCall.of(known, args, kwargs))
+        if options.key is not None or options.debounce is not None:
+            raise InvalidInput(
+                f"with a key it may be another run: write handle = await {known.name}.options(…).start(…), then its result()"
+            )
+        call = Invocation(self.runtime, known, args, kwargs, options)
+        text = call.encode()
+        position = branch.take_position()
+        run_id = options.id or ex.child_id(position)
+        make = lambda: [new_run(self.runtime, call, text, run_id, ex)]  # noqa: E731
+        return position, steps.call(ex, position, known.name, make, known.codec.result)
+
+    def start(self, calls: Sequence[Invocation]) -> Coroutine[Any, Any, list[StartedRun]]:
+        for call in calls:
+            call.check_app(self.runtime)
+        texts = [call.encode() for call in calls]
+        ex, position = self._branch.execution, self._branch.take_position()
+        if len(calls) == 1:
+            positions, label = [position], calls[0].name
+        else:
+            positions, label = [f"{position}.{number}" for number in range(len(calls))], "start_many"
+        ids = [
+            call.options.id or ex.child_id(place, detached=call.options.parentless)
+            for call, place in zip(calls, positions, strict=True)
+        ]
+
+        def make() -> list[NewRun]:
+            return [
+                new_run(self.runtime, call, text, run_id, ex)
+                for call, text, run_id in zip(calls, texts, ids, strict=True)
+            ]
+
+        return self._started(steps.start(ex, position, label, make))
+
+    def start_later(self, call: Invocation, text: str, time: Callable[[int], int]) -> Coroutine[Any, Any, StartedRun]:
+        ex, position = self._branch.execution, self._branch.take_position()
+        run_id = call.options.id or ex.child_id(position, detached=True)
+        make = lambda: [later_run(self.runtime, call, text, run_id, ex, time=time)]  # noqa: E731
+        return Mapped(self._started(steps.start(ex, position, call.name, make)), lambda started: started[0])
+
+    def _started(self, flow: Flow) -> Coroutine[Any, Any, list[StartedRun]]:
+        return Mapped(self._perform(flow), _runs_of)
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+    def _until(self, timeout: Duration | None) -> int | None:
+        return None if timeout is None else self._branch.execution.engine.clock.now() + micros(timeout)
+
+    def result(self, run_id: str, codec: ValueCodec | None, timeout: Duration | None) -> Coroutine[Any, Any, Any]:
+        until = self._until(timeout)
+        if codec is None:
+            return self._untyped_result(run_id, until)
+        return self._perform(self._result(run_id, codec, until, together=False))
+
+    def _result(self, run_id: str, codec: ValueCodec, until: int | None, *, together: bool) -> Flow:
+        position = self._branch.take_position()
+        return steps.result(self._branch.execution, position, run_id, codec, until, together=together)
+
+    @ours
+    async def _untyped_result(self, run_id: str, until: int | None) -> Any:
+        (codec,) = await self._codecs([run_id])
+        return await self._perform(self._result(run_id, codec, until, together=False))
+
+    async def _codecs(self, ids: Sequence[str]) -> list[ValueCodec]:
+        """How the results of runs are decoded. Which function each belongs to is recorded: the run may be deleted one day."""
+        if self.runtime.has_no_code:
+            return [self.runtime.result_codec(None) for _ in ids]
+
+        def names(store: Store) -> list[str | None]:
+            found = [store.run(run_id) for run_id in ids]
+            return [None if run is None else run.workflow for run in found]
+
+        workflows = await self.read("handle", list[str | None], names)
+        return [self.runtime.result_codec(workflow) for workflow in workflows]
+
+    def results(self, runs: Sequence[tuple[str, ValueCodec | None]]) -> Coroutine[Any, Any, list[Any]]:
+        if any(codec is None for _, codec in runs):
+            return self._untyped_results(runs)
+        works = [
+            self._perform(self._result(run_id, codec, None, together=True))
+            for run_id, codec in runs
+            if codec is not None
+        ]
+        return gathered(works, self.held_clock)
+
+    @ours
+    async def _untyped_results(self, runs: Sequence[tuple[str, ValueCodec | None]]) -> list[Any]:
+        found = iter(await self._codecs([run_id for run_id, codec in runs if codec is None]))
+        return await self.results([(run_id, codec or next(found)) for run_id, codec in runs])
+
+    def first(self, ids: Sequence[str]) -> Coroutine[Any, Any, int]:
+        ex = self._branch.execution
+        works = [self._perform(steps.ended(ex, self._branch.take_position(), run_id)) for run_id in ids]
+        return fastest(works, self.held_clock)
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+    def send(self, posts: list[Post], label: str) -> Coroutine[Any, Any, None]:
+        ex = self._branch.execution
+        for post in posts:
+            post.sender = ex.id
+        return self._perform(messages.say(ex, self._branch.take_position(), "send", label, lambda: list(posts)))
+
+    def publish(self, verb: StepKind, table: Table, key: str, value: str | None) -> Coroutine[Any, Any, None]:
+        ex, position = self._branch.execution, self._branch.take_position()
+        return self._perform(
+            messages.say(
+                ex, position, verb, key, lambda: [Entry(table, ex.id, key, value, ex.engine.clock.now(), position)]
+            )
+        )
+
+    def get_event(self, run_id: str, key: str, codec: ValueCodec, timeout: Duration | None) -> Coroutine[Any, Any, Any]:
+        until = self._until(timeout)
+        position = self._branch.take_position()
+        return self._perform(messages.event(self._branch.execution, position, run_id, key, until=until, codec=codec))
+
+    async def read_stream(self, run_id: str, key: str, codec: ValueCodec, offset: int) -> AsyncIterator[Any]:
+        one: Any = list[codec.annotation]  # type: ignore[name-defined]
+        listed = value_codec(one, codec.where)
+        while True:
+            position = self._branch.take_position()
+            values = await self._perform(
+                messages.stream(self._branch.execution, position, run_id, key, offset=offset, codec=listed)
+            )
+            if not values:
+                return
+            yield values[0]
+            offset += 1
+
+    def ask(self, post: Post, codec: ValueCodec, timeout: Duration | None) -> Coroutine[Any, Any, Any]:
+        ex = self._branch.execution
+        if post.run == ex.id:
+            raise InvalidInput("a run that asks itself would wait for ever")
+        post.sender = ex.id
+        until = self._until(timeout)
+        return self._perform(questions.ask(ex, self._branch.take_position(), post, until, codec))
+
+    # -- the store -----------------------------------------------------------------------------------------------------
+    def read(self, label: str, kind: Any, question: Callable[[Store], R]) -> Coroutine[Any, Any, R]:
+        return self._read_at(self._branch.take_position(), label, kind, question)
+
+    def _read_at(self, position: str, label: str, kind: Any, question: Callable[[Store], R]) -> Coroutine[Any, Any, R]:
+        """A question as a step: it is asked again if nothing was recorded."""
+        runtime, ex = self.runtime, self._branch.execution
+
+        async def step() -> R:
+            connection = await runtime.connected()
+            return await runtime.in_thread(question, connection.store)
+
+        call = StepCall.once(label, step, value_codec(kind, f"the answer of {label}"))
+        return drive(ex, steps.step(ex, position, call))
+
+    def read_inside(
+        self, label: str, kind: Any, question: Callable[[Store | Inside, str | None], R]
+    ) -> Coroutine[Any, Any, R]:
+        position = self._branch.take_position()
+        origin = self._origin(position)
+        return self._read_at(position, label, kind, lambda store: question(store, origin))
+
+    def change(self, label: str, kind: Any, work: Callable[[Store | Inside, str | None], R]) -> Coroutine[Any, Any, R]:
+        position = self._branch.take_position()
+        origin = self._origin(position)
+        return self._change_at(position, label, kind, lambda inside: work(inside, origin))
+
+    def _change_at(self, position: str, label: str, kind: Any, work: Callable[[Inside], R]) -> Coroutine[Any, Any, R]:
+        """Do `work` in the transaction that records it."""
+        ex = self._branch.execution
+        call = TransactionCall.of_own(label, work, value_codec(kind, f"the answer of {label}"))
+        return drive(ex, transaction(ex, position, call))
+
+    def _origin(self, position: str) -> str:
+        return f"{self._branch.execution.run.uid}-{position}"
+
+    def change_in_parts(
+        self,
+        label: str,
+        kind: Any,
+        enter: Callable[[Store | Inside, str | None], S],
+        parts: Sequence[Callable[[S], dict[str, str]]],
+    ) -> Coroutine[Any, Any, dict[str, str]]:
+        return self._in_parts(self._branch.take_position(), label, kind, enter, parts)
+
+    @ours
+    async def _in_parts(
+        self,
+        position: str,
+        label: str,
+        kind: Any,
+        enter: Callable[[Store | Inside, str | None], S],
+        parts: Sequence[Callable[[S], dict[str, str]]],
+    ) -> dict[str, str]:
+        def change(number: int) -> Coroutine[Any, Any, dict[str, str]]:
+            place = f"{position}.{number}" if number else position
+            origin = self._origin(place)
+            return self._change_at(
+                place, label, kind, lambda inside: parts[number](enter(inside, origin)) if parts else {}
+            )
+
+        answers = await change(0)
+        for number in range(1, len(parts)):
+            self._branch.execution.outstanding += 1
+            answers |= await change(number)
+        return answers
+
+    def change_found(
+        self,
+        label: str,
+        find: Callable[[Store, str | None], Found],
+        act: Callable[[Store | Inside, list[str]], dict[str, bool]],
+        *,
+        fences: bool = False,
+    ) -> Coroutine[Any, Any, dict[str, bool]]:
+        ex = self._branch.execution
+        batches = _Batches(self, ex, self._branch.take_position(), label, act)
+        return batches.all(lambda store, place: _kin_last(store, ex, find(store, place)), fences=fences)
+
+    def cancel(self, label: str, ids: Sequence[str], reason: str | None) -> Coroutine[Any, Any, dict[str, bool]]:
+        clock = self.runtime.clock
+        return self.change(label, dict[str, bool], lambda store, _: dict(RunActions(store, clock).cancel(ids, reason)))
+
+    def terminate(self, ids: Sequence[str], reason: str | None) -> Coroutine[Any, Any, dict[str, bool]]:
+        """A run that ends itself, or one that it descends from, cannot record that: it does so last."""
+        ex, clock = self._branch.execution, self.runtime.clock
+        found = list(dict.fromkeys(ids))
+
+        def act(store: Store | Inside, chosen: list[str]) -> dict[str, bool]:
+            return dict(RunActions(store, clock).terminate(chosen, reason))
+
+        if ex.run.parent is None and ex.id not in found:
+            return self.change("runs.terminate", dict[str, bool], lambda store, _: act(store, found))
+        named = self.change_found("runs.terminate", lambda _store, _place: Found(found), act, fences=True)
+        return of_all(ids, named)
+
+
+def _runs_of(begun: Begun) -> list[StartedRun]:
+    return [StartedRun(run_id, run_id not in begun.taken) for run_id in begun.ids]
+
+
+def _kin_last(store: Store, ex: Execution, found: Found) -> Found:
+    kin = kin_of(store, ex.run) & {*found.ids}
+    return Found([run_id for run_id in found.ids if run_id not in kin], found.more, sorted(kin))
+
+
+class _Batches:
+    """Operations of a run that belong together: the first has the position of the call, the others one below it."""
+
+    def __init__(
+        self,
+        caller: InRun,
+        ex: Execution,
+        position: str,
+        label: str,
+        act: Callable[[Store | Inside, list[str]], dict[str, bool]],
+    ) -> None:
+        self._caller = caller
+        self._ex = ex
+        self._position = position
+        self._label = label
+        self._act = act
+        self._made = 0
+
+    @ours
+    async def all(self, find: Callable[[Store, str | None], Found], *, fences: bool) -> dict[str, bool]:
+        done: dict[str, bool] = {}
+        kin: list[str] = []
+        place: str | None = None
+        while True:
+            found = await self._find(find, place)
+            kin += found.kin
+            done |= await self._change(found.ids)
+            place = found.more
+            if place is None:
+                break
+        if fences and kin:
+            return done | await self._caller._read_at(  # noqa: SLF001
+                self._next(), self._label, dict[str, bool], lambda store: self._act(store, kin)
+            )
+        return done | await self._change(kin)
+
+    def _find(self, find: Callable[[Store, str | None], Found], place: str | None) -> Coroutine[Any, Any, Found]:
+        return self._caller._read_at(self._next(), "runs.find", Found, lambda store: find(store, place))  # noqa: SLF001
+
+    async def _change(self, ids: list[str]) -> dict[str, bool]:
+        if not ids:
+            return {}
+        return await self._caller._change_at(  # noqa: SLF001
+            self._next(),
+            self._label,
+            dict[str, bool],
+            lambda inside: act_on_batch(lambda batch: self._act(inside, batch), ids),
+        )
+
+    def _next(self) -> str:
+        self._made += 1
+        if self._made == 1:
+            return self._position
+        self._ex.outstanding += 1
+        return f"{self._position}.{self._made - 1}"

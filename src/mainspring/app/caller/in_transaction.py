@@ -1,0 +1,353 @@
+"""Verbs inside an open transaction: what they start, send, cancel and change is there when, and only if, it commits.
+
+On a blocking connection a verb does its work without ever waiting for the loop, so that `block` executes it right here. On an
+awaited one it awaits the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from mainspring.app.caller.in_step import entry_of, sign
+from mainspring.app.caller.outside import Outside, all_started, encoded, of_all, others_than, together
+from mainspring.app.functions.run_rows import later_run, new_run
+from mainspring.app.sync.mapped import Mapped
+from mainspring.engine.calls import TransactionCall
+from mainspring.engine.operations.messages import unknown_error
+from mainspring.engine.replay.branches import ours
+from mainspring.engine.replay.context import here
+from mainspring.errors import InTransaction as InTransactionError
+from mainspring.operations.runs.actions import RunActions
+from mainspring.store.external.deferred import Cancel
+from mainspring.store.external.join import nested, nested_async
+from mainspring.store.messages import Entry, Post
+from mainspring.store.verbs.send import send
+from mainspring.store.verbs.start import start
+from mainspring.store.verbs.stop import cancel
+from mainspring.store.writes import Send, Start, Started
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
+
+    from mainspring.app.caller.protocol import StartedRun
+    from mainspring.app.functions.invocation import Invocation
+    from mainspring.app.functions.options import Options
+    from mainspring.app.runtime import Runtime
+    from mainspring.engine.registry import Function
+    from mainspring.engine.replay.context import TransactionScope
+    from mainspring.engine.replay.execution import Execution, Quota
+    from mainspring.model.clock import Clock
+    from mainspring.model.runs import Ending, NewRun, StepKind
+    from mainspring.store.external.databases import AwaitedSession, ElsewhereSession
+    from mainspring.store.external.deferred import Deferred
+    from mainspring.store.external.join import Inside
+    from mainspring.store.external.sessions import Session
+    from mainspring.store.messages import Say, Table
+    from mainspring.store.protocol import Store
+    from mainspring.store.transaction import Script, Transaction
+
+R = TypeVar("R")
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+class InTransaction:
+    """An open transaction: the library's own, or one that a user opened and that is joined."""
+
+    __slots__ = ("_scope", "runtime")
+
+    def __init__(self, runtime: Runtime, scope: TransactionScope) -> None:
+        self.runtime = runtime
+        self._scope = scope
+
+    @property
+    def quota(self) -> Quota | None:
+        return self._scope.quota
+
+    @property
+    def _execution(self) -> Execution | None:
+        return self._scope.step.execution if self._scope.step is not None else None
+
+    # -- colours -------------------------------------------------------------------------------------------------------
+    @property
+    def held_clock(self) -> Clock | None:
+        return None
+
+    def refuse_coroutine(self, instead: str) -> None:
+        """Whether a coroutine can be awaited here is for the transaction's function to know."""
+
+    def block(self, work: Coroutine[Any, Any, R]) -> R:
+        if self._scope.is_async:
+            return self.runtime.block(work)
+        try:
+            work.send(None)
+        except StopIteration as done:
+            value: R = done.value
+            return value
+        work.close()
+        raise AssertionError("a verb waited for the loop inside a blocking transaction")
+
+    # -- functions -----------------------------------------------------------------------------------------------------
+    def call(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
+    ) -> Coroutine[Any, Any, Any]:
+        if function.kind == "workflow":
+            _refuse_waiting(f"{function.name}(…)")
+        if function.kind == "transaction" and function.is_async:
+            return self._nested_async(TransactionCall.of(self.runtime.registry.known(function), args, kwargs))
+        if function.kind == "transaction":
+            return self._nested_on_thread(TransactionCall.of(self.runtime.registry.known(function), args, kwargs))
+        return Outside(self.runtime).call(function, args, kwargs, options)
+
+    def call_blocking(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Any:
+        if function.kind == "workflow":
+            _refuse_waiting(f"{function.name}(…)")
+        if function.kind == "transaction":
+            made = TransactionCall.of(self.runtime.registry.known(function), args, kwargs)
+            return self.runtime.block(self._nested_async(made)) if function.is_async else self._nested(made)
+        return Outside(self.runtime).call_blocking(function, args, kwargs, options)
+
+    def _nested(self, call: TransactionCall) -> Any:
+        """A transaction inside another one is part of it; if it fails, only what it did itself is undone."""
+        scope = self._scope
+        session: Any = _open(scope, call)
+        _refuse_other_colour(scope, call)
+        executor: Any = scope.elsewhere.executor if scope.elsewhere is not None else scope.joined.executor
+        mark = scope.deferred.mark() if scope.deferred is not None else None
+        try:
+            with nested(executor):
+                value = call.made(session)
+                session.settle()
+        except BaseException:
+            if scope.deferred is not None and mark is not None:
+                scope.deferred.back_to(mark)
+            raise
+        return value
+
+    @ours
+    async def _nested_async(self, call: TransactionCall) -> Any:
+        scope = self._scope
+        session = _open(scope, call)
+        _refuse_other_colour(scope, call)
+        executor: Any = scope.elsewhere.executor if scope.elsewhere is not None else scope.joined.async_executor
+        mark = scope.deferred.mark() if scope.deferred is not None else None
+        try:
+            async with nested_async(executor):
+                value = await call.made(session)
+        except BaseException:
+            if scope.deferred is not None and mark is not None:
+                scope.deferred.back_to(mark)
+            raise
+        return value
+
+    @ours
+    async def _nested_on_thread(self, call: TransactionCall) -> Any:
+        return await asyncio.to_thread(self._nested, call)
+
+    # -- starting ------------------------------------------------------------------------------------------------------
+    def start(self, calls: Sequence[Invocation]) -> Coroutine[Any, Any, list[StartedRun]]:
+        texts = encoded(self.runtime, calls)
+        rows = [
+            new_run(self.runtime, call, text, self._id_for(call, detached=call.options.parentless), self._execution)
+            for call, text in zip(calls, texts, strict=True)
+        ]
+        return self._start(rows)
+
+    def start_later(self, call: Invocation, text: str, time: Callable[[int], int]) -> Coroutine[Any, Any, StartedRun]:
+        row = later_run(self.runtime, call, text, self._id_for(call, detached=True), self._execution, time=time)
+        return Mapped(self._start([row]), lambda started: started[0])
+
+    def _id_for(self, call: Invocation, *, detached: bool) -> str | None:
+        step = self._scope.step
+        return call.options.id or (step.next_start(detached=detached) if step is not None else None)
+
+    @ours
+    async def _start(self, rows: list[NewRun]) -> list[StartedRun]:
+        scope = self._scope
+        if (deferred := self._deferred()) is not None:
+            deferred.starts += rows
+            return all_started(rows, [Started(created=True, workflow=row.workflow, state=row.state) for row in rows])
+        ex = self._execution
+        asker = ex.id if ex is not None and not scope.recorded else None
+        ops = [Start(row, asker) for row in rows]
+        return all_started(rows, await self._join(lambda tx: start(tx, ops)))
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+    def result(self, *_: Any, **__: Any) -> NoReturn:
+        _refuse_waiting("result()")
+
+    def results(self, *_: Any, **__: Any) -> NoReturn:
+        _refuse_waiting("gather(…)")
+
+    def first(self, *_: Any, **__: Any) -> NoReturn:
+        _refuse_waiting("first(…)")
+
+    def get_event(self, *_: Any, **__: Any) -> NoReturn:
+        _refuse_waiting("get_event")
+
+    def read_stream(self, *_: Any, **__: Any) -> NoReturn:
+        _refuse_waiting("read_stream")
+
+    def ask(self, *_: Any, **__: Any) -> NoReturn:
+        raise InTransactionError("inside a transaction nothing can be waited for; ask before or after")
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+    def send(self, posts: list[Post], label: str) -> Coroutine[Any, Any, None]:
+        del label
+        if self._scope.step is not None:
+            sign(self._scope.step, posts)
+        return self._say(list(posts), None)
+
+    def publish(self, verb: StepKind, table: Table, key: str, value: str | None) -> Coroutine[Any, Any, None]:
+        step = self._scope.step
+        if step is None:
+            here()  # says that there is no run
+            raise AssertionError(verb)
+        ex = step.execution
+        fence = None if self._scope.recorded else (ex.id, ex.engine.worker_id, ex.epoch)
+        return self._say([entry_of(step, table, key, value)], fence)
+
+    @ours
+    async def _say(self, says: list[Say], fence: tuple[str, str, int] | None) -> None:
+        if (deferred := self._deferred()) is not None:
+            posts = [say for say in says if isinstance(say, Post)]
+            started = {run.id for run in deferred.starts}
+            wanted = [post.run for post in posts if post.run not in started]
+            there = await self._endings(wanted)
+            _all_known([run for run in dict.fromkeys(wanted) if run not in there])
+            deferred.posts += posts
+            deferred.entries += [say for say in says if isinstance(say, Entry)]
+            return
+        run, owner, epoch = fence or (says[0].run, None, 0)
+        op = Send(run, says, owner, epoch)
+        _all_known((await self._join(lambda tx: send(tx, op))).unknown)
+
+    # -- the store -----------------------------------------------------------------------------------------------------
+    @ours
+    async def read(self, label: str, kind: Any, question: Callable[[Store], R]) -> R:
+        """Asks beside the transaction: what that has done is not seen."""
+        del label, kind
+        store = self.runtime.connection().store
+        return await self.runtime.in_thread(question, store) if self._scope.is_async else question(store)
+
+    def read_inside(
+        self, label: str, kind: Any, question: Callable[[Store | Inside, str | None], R]
+    ) -> Coroutine[Any, Any, R]:
+        if self._scope.elsewhere is not None:
+            return self.read(label, kind, lambda store: question(store, None))
+        return self.change(label, kind, question)
+
+    def change(self, label: str, kind: Any, work: Callable[[Store | Inside, str | None], R]) -> Coroutine[Any, Any, R]:
+        del label, kind
+        step = self._scope.step
+        origin = step.next_start(detached=True) if step is not None else None
+        return self._within(lambda inside: work(inside, origin))
+
+    def change_in_parts(
+        self,
+        label: str,
+        kind: Any,
+        enter: Callable[[Store | Inside, str | None], S],
+        parts: Sequence[Callable[[S], dict[str, str]]],
+    ) -> Coroutine[Any, Any, dict[str, str]]:
+        return self.change(label, kind, lambda inside, origin: together(enter, parts, inside, origin))
+
+    def change_found(self, label: str, *_: Any, **__: Any) -> NoReturn:
+        raise InTransactionError(
+            f"{label} by filter cannot be part of a transaction; do it before or after, or give ids"
+        )
+
+    def cancel(self, label: str, ids: Sequence[str], reason: str | None) -> Coroutine[Any, Any, dict[str, bool]]:
+        del label
+        return of_all(ids, self._cancel(others_than(self._execution, ids), reason))
+
+    @ours
+    async def _cancel(self, ids: list[str], reason: str | None) -> dict[str, bool]:
+        if (deferred := self._deferred()) is not None:
+            deferred.cancels.append(Cancel(ids, reason))
+            there = await self._endings(ids)
+            return {run: run in there and there[run] is None for run in ids}
+        return await self._join(lambda tx: cancel(tx, ids, reason))
+
+    def terminate(self, ids: Sequence[str], reason: str | None) -> Coroutine[Any, Any, dict[str, bool]]:
+        found, clock = list(dict.fromkeys(ids)), self.runtime.clock
+        return self._within(lambda inside: dict(RunActions(inside, clock).terminate(found, reason)))
+
+    # -- the transaction -----------------------------------------------------------------------------------------------
+    @ours
+    async def _within(self, work: Callable[[Inside], R]) -> R:
+        """Do something with what there is of the store inside the transaction."""
+        scope = self._scope
+        _refuse_over(scope)
+        if scope.elsewhere is not None:
+            raise InTransactionError(
+                "what this would change is in the app's own database, and this transaction is in another one; "
+                "do it before or after"
+            )
+        return await scope.joined.within_async(work) if scope.joined.is_async else scope.joined.within(work)
+
+    async def _join(self, work: Callable[[Transaction], Script[T]]) -> T:
+        """At once on a blocking connection, awaited on another one."""
+        _refuse_over(self._scope)
+        return await self._scope.joined.run_async(work, self.runtime.clock.now())
+
+    async def _endings(self, ids: Iterable[str]) -> dict[str, Ending | None]:
+        """Which runs there are in the app's own database, for a transaction in another one."""
+        endings, wanted = self.runtime.connection().store.endings, list(ids)
+        return await self.runtime.in_thread(endings, wanted) if self._scope.is_async else endings(wanted)
+
+    def _deferred(self) -> Deferred | None:
+        """What a transaction in another database wants to happen here. Only for one that a run records it is certain to happen."""
+        scope = self._scope
+        _refuse_over(scope)
+        if scope.elsewhere is not None and not scope.recorded:
+            raise InTransactionError(
+                "this transaction is in another database than the app's, and no run records it, so what it starts, sends or cancels "
+                "could be lost between the two; call it in a workflow, or start it as a run of its own"
+            )
+        return scope.deferred
+
+
+def _all_known(unknown: Sequence[str]) -> None:
+    if unknown:
+        raise unknown_error(list(unknown))
+
+
+def _refuse_over(scope: TransactionScope) -> None:
+    if scope.over:
+        raise InTransactionError("the transaction is over; what was to be part of it has to be done inside it")
+
+
+def _open(scope: TransactionScope, call: TransactionCall) -> Session | ElsewhereSession | AwaitedSession:
+    """The open transaction that a call inside it becomes part of."""
+    if scope.elsewhere is not None and call.database is not None and scope.database is call.database:
+        return scope.elsewhere
+    if (scope.elsewhere is not None) or call.database is not None:
+        raise InTransactionError(
+            f"the transaction {call.name!r} is called inside one in another database; one of them could commit without the other. "
+            "Call them one after the other"
+        )
+    if scope.session is None:
+        raise InTransactionError(
+            "a transaction of the app's is called inside app.joined(…), whose connection is yours; "
+            "call it outside, or call its function's statements on your connection"
+        )
+    return scope.session
+
+
+def _refuse_other_colour(scope: TransactionScope, call: TransactionCall) -> None:
+    if scope.is_async is not call.is_async:
+        mine, outer = ("async def", "def") if call.is_async else ("def", "async def")
+        raise InTransactionError(
+            f"the transaction {call.name!r} is `{mine}` and the one it is called in `{outer}`: their connections are not of one "
+            "kind. Write both in one way"
+        )
+
+
+def _refuse_waiting(what: str) -> NoReturn:
+    """Waiting for a run inside a transaction could be waiting for a run that itself waits for the transaction."""
+    raise InTransactionError(
+        f"{what} waits, and a transaction is open here: it would hold up everybody else meanwhile, and could wait for itself. "
+        "Start it here, and wait for it after the transaction"
+    )

@@ -1,0 +1,467 @@
+"""Verbs in plain code, outside runs: they act at once, and nothing records them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mainspring.app.caller.colours import named_after, refuse_blocking_on_loop
+from mainspring.app.caller.lost_runs import warn_if_a_run_is_lost
+from mainspring.app.caller.protocol import StartedRun
+from mainspring.app.functions.invocation import Invocation
+from mainspring.app.functions.run_rows import later_run, new_run
+from mainspring.app.sync.mapped import Mapped
+from mainspring.app.waiting.endings import value_of
+from mainspring.app.waiting.subscriptions import Subscription
+from mainspring.app.waiting.together import fastest, gathered
+from mainspring.engine.calls import TransactionCall
+from mainspring.engine.effects import key_error, taken_error
+from mainspring.engine.operations import questions
+from mainspring.engine.operations.messages import unknown_error
+from mainspring.engine.operations.transactions import pause
+from mainspring.engine.replay.branches import ours
+from mainspring.engine.replay.context import TransactionScope, current
+from mainspring.errors import MainspringError, NotFound, NotInRun, NotSerializable, StoreUnavailable
+from mainspring.operations.runs.actions import RunActions
+from mainspring.operations.runs.bulk import act_on_batch
+from mainspring.store.external.sessions import Again
+from mainspring.store.writes import Send, Start, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+
+    from mainspring.app.connection import Connection
+    from mainspring.app.functions.options import Duration, Options
+    from mainspring.app.runtime import Runtime
+    from mainspring.codec import ValueCodec
+    from mainspring.engine.registry import Function
+    from mainspring.engine.replay.context import StepScope
+    from mainspring.engine.replay.execution import Execution, Quota
+    from mainspring.model.clock import Clock
+    from mainspring.model.runs import NewRun, StepKind
+    from mainspring.model.states import State
+    from mainspring.operations.runs.bulk import Found
+    from mainspring.store.external.databases import AwaitedSession, ElsewhereSession
+    from mainspring.store.external.join import Inside
+    from mainspring.store.external.sessions import Session
+    from mainspring.store.messages import Message, Post, Reading, Table
+    from mainspring.store.protocol import Store
+    from mainspring.store.writes import Started
+
+R = TypeVar("R")
+S = TypeVar("S")
+
+_PAGE = 100
+
+
+class Outside:
+    """Plain code. A step works in the same way, except that what it starts and sends has ids of the step's own."""
+
+    __slots__ = ("runtime",)
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+
+    # -- what a step says differently ----------------------------------------------------------------------------------
+    @property
+    def quota(self) -> Quota | None:
+        return None
+
+    @property
+    def _step(self) -> StepScope | None:
+        return None
+
+    @property
+    def _execution(self) -> Execution | None:
+        return None
+
+    def _next_id(self, *, detached: bool) -> str | None:
+        """The id of the next run that is started here, if it is not left to chance."""
+        del detached
+        return None
+
+    def _sign(self, posts: list[Post]) -> None:
+        """Say who sends messages."""
+
+    # -- colours -------------------------------------------------------------------------------------------------------
+    @property
+    def held_clock(self) -> Clock | None:
+        return None
+
+    def refuse_coroutine(self, instead: str) -> None:
+        """Plain code may await."""
+
+    def block(self, work: Coroutine[Any, Any, R]) -> R:
+        return self.runtime.block(work)
+
+    # -- functions -----------------------------------------------------------------------------------------------------
+    def call(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
+    ) -> Coroutine[Any, Any, Any]:
+        if function.kind == "workflow":
+            known = self.runtime.registry.known(function)
+            work = self._call_workflow(Invocation(self.runtime, known, args, kwargs, options))
+            return named_after(function, work)
+        if function.kind == "transaction":
+            made = TransactionCall.of(self.runtime.registry.known(function), args, kwargs)
+            return self._transact_async(made) if function.is_async else asyncio.to_thread(self._transact, made)
+        warn_if_a_run_is_lost(self.runtime, function)
+        if not function.is_async:
+            return asyncio.to_thread(function.fn, *args, **kwargs)
+        plain: Coroutine[Any, Any, Any] = function.fn(*args, **kwargs)
+        return plain
+
+    def call_blocking(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Any:
+        if function.is_async:
+            refuse_blocking_on_loop(f"await {function.name}(…)")
+            return self.runtime.block(self.call(function, args, kwargs, options))
+        if function.kind == "step":
+            warn_if_a_run_is_lost(self.runtime, function)
+            return function.fn(*args, **kwargs)
+        refuse_blocking_on_loop(f"await {function.name}.aio(…)")
+        if function.kind == "transaction":
+            return self._transact(TransactionCall.of(self.runtime.registry.known(function), args, kwargs))
+        return self.runtime.block(self.call(function, args, kwargs, options))
+
+    @ours
+    async def _call_workflow(self, call: Invocation) -> Any:
+        """Start a run and wait for its result. Giving up waiting does not cancel the run."""
+        connection = await self.runtime.connected()
+        (started,) = await self._start([call], [call.encode()])
+        engine = self.runtime.engine
+        # A run that was begun on this very loop a moment ago has not ended: there is no need to look whether it has.
+        fresh = (
+            started.created
+            and engine is not None
+            and engine.loop is asyncio.get_running_loop()
+            and started.id in engine.executions
+        )
+        ending = await connection.ending(started.id, None, look_first=not fresh)
+        return value_of(started.id, call.function.codec.result, ending)
+
+    # -- transactions --------------------------------------------------------------------------------------------------
+    def _transact(self, call: TransactionCall) -> Any:
+        """Make a transaction that no run records."""
+
+        def work(session: Session | ElsewhereSession) -> Any:
+            scope = self._scope(call, session)
+            token = current.set(scope)
+            try:
+                value = call.made(session)
+            finally:
+                scope.over = True
+                current.reset(token)
+            session.settle()
+            return value
+
+        failed = 0
+        while True:
+            try:
+                return self._make(call, work)
+            except Again:
+                failed += 1
+                time.sleep(pause(failed, self.runtime.ids.new()))
+
+    def _make(self, call: TransactionCall, work: Callable[[Session | ElsewhereSession], R]) -> R:
+        """Open a transaction where it belongs, do `work` in it, and commit it."""
+        if call.database is not None:
+            return call.database.transact(work, call.wants, call.isolation)
+        transactions = self.runtime.connection().store.transactions
+        if call.within is not None:
+            return transactions.transact_within(call.within, work)
+        return transactions.transact(work, call.wants, call.isolation)
+
+    @ours
+    async def _transact_async(self, call: TransactionCall) -> Any:
+        """The same for an `async def` one."""
+        connection = await self.runtime.connected()
+
+        async def work(session: Session | AwaitedSession) -> Any:
+            scope = self._scope(call, session)
+            token = current.set(scope)
+            try:
+                value = await call.made(session)
+            finally:
+                scope.over = True
+                current.reset(token)
+            session.settle()
+            return value
+
+        failed = 0
+        while True:
+            try:
+                if call.database is not None:
+                    return await call.database.atransact(work, call.isolation)
+                return await connection.store.transactions.atransact(work, call.wants, call.isolation)
+            except Again:
+                failed += 1
+                await asyncio.sleep(pause(failed, self.runtime.ids.new()))
+
+    def _scope(self, call: TransactionCall, session: Any) -> TransactionScope:
+        if call.database is not None:
+            return TransactionScope(self.runtime, None, elsewhere=session, database=call.database, step=self._step)
+        return TransactionScope(self.runtime, None, session=session, step=self._step)
+
+    # -- starting ------------------------------------------------------------------------------------------------------
+    def start(self, calls: Sequence[Invocation]) -> Coroutine[Any, Any, list[StartedRun]]:
+        return self._start(calls, encoded(self.runtime, calls))
+
+    @ours
+    async def _start(self, calls: Sequence[Invocation], texts: list[str]) -> list[StartedRun]:
+        connection = await self.runtime.connected()
+        ids = [call.options.id or self._next_id(detached=call.options.parentless) for call in calls]
+        ex = self._execution
+        runs = [
+            new_run(self.runtime, call, text, run_id, ex) for call, text, run_id in zip(calls, texts, ids, strict=True)
+        ]
+        starts = [Start(run, None if ex is None else ex.id) for run in runs]
+        engine = self.runtime.engine
+        if engine is not None and engine.on_loop:
+            answers = await engine.local_starts.store(starts, in_run=ex is not None)
+        else:
+            answers = await connection.committer.commit_all(starts, patient=False)
+        return all_started(runs, answers)
+
+    def start_later(self, call: Invocation, text: str, time: Callable[[int], int]) -> Coroutine[Any, Any, StartedRun]:
+        return self._start_later(call, text, time)
+
+    @ours
+    async def _start_later(self, call: Invocation, text: str, time: Callable[[int], int]) -> StartedRun:
+        connection = await self.runtime.connected()
+        run_id = call.options.id or self._next_id(detached=True)
+        ex = self._execution
+        run = later_run(self.runtime, call, text, run_id, ex, time=time)
+        start = Start(run, None if ex is None else ex.id)
+        return all_started([run], await connection.committer.commit_all([start], patient=False))[0]
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+    @ours
+    async def result(self, run_id: str, codec: ValueCodec | None, timeout: Duration | None) -> Any:
+        connection = await self.runtime.connected()
+        ending = await connection.ending(run_id, timeout)
+        if codec is None:
+            codec = await self._codec_of(connection, run_id)
+        return value_of(run_id, codec, ending)
+
+    async def _codec_of(self, connection: Connection, run_id: str) -> ValueCodec:
+        """How the result of a run is decoded: as its function says, if this app has it."""
+        run = None
+        if not self.runtime.has_no_code:
+            run = await self.runtime.in_thread(connection.store.run, run_id)
+        return self.runtime.result_codec(None if run is None else run.workflow)
+
+    def results(self, runs: Sequence[tuple[str, ValueCodec | None]]) -> Coroutine[Any, Any, list[Any]]:
+        return gathered([self.result(run_id, codec, None) for run_id, codec in runs], None)
+
+    def first(self, ids: Sequence[str]) -> Coroutine[Any, Any, int]:
+        return fastest([self._ended(run_id) for run_id in ids], None)
+
+    @ours
+    async def _ended(self, run_id: str) -> None:
+        connection = await self.runtime.connected()
+        if await connection.ending(run_id, None) is None:
+            raise NotFound(f"there is no run {run_id!r}, or no longer")
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+    def send(self, posts: list[Post], label: str) -> Coroutine[Any, Any, None]:
+        del label
+        self._sign(posts)
+        return self._send(posts)
+
+    @ours
+    async def _send(self, posts: list[Post]) -> None:
+        if not posts:
+            return
+        connection = await self.runtime.connected()
+        try:
+            answer = await connection.committer.commit(Send(posts[0].run, list(posts)), patient=False)
+        except (ValueError, TypeError, ArithmeticError) as error:
+            raise NotSerializable(f"the database refused a message: {error}") from error
+        except StoreUnavailable as error:
+            keyed = all(post.key is not None for post in posts)
+            again = "with its key, it is received once" if keyed else "without a key, it may be received twice"
+            raise type(error)(f"{error}; the message may have been stored: sent again {again}") from error
+        if answer.verdict is Verdict.UNKNOWN:
+            raise unknown_error(answer.unknown)
+
+    def publish(self, verb: StepKind, table: Table, key: str, value: str | None) -> Coroutine[Any, Any, None]:
+        del table, key, value
+        raise NotInRun(f"run.{verb} is only there inside a workflow or step that is being executed by an app")
+
+    @ours
+    async def get_event(self, run_id: str, key: str, codec: ValueCodec, timeout: Duration | None) -> Any:
+        connection = await self.runtime.connected()
+        with Subscription(connection.subscriptions, connection.clock, run_id, timeout) as subscription:
+            while True:
+                found: Reading = await self.runtime.in_thread(connection.store.messages.event, run_id, key)
+                if found.state is None:
+                    raise NotFound(f"there is no run {run_id!r}, or no longer")
+                if found.entries:
+                    return codec.decode(found.entries[0].value or "null")
+                if found.state.ended or not await subscription.wait():
+                    return None
+
+    async def read_stream(self, run_id: str, key: str, codec: ValueCodec, offset: int) -> AsyncIterator[Any]:
+        connection = await self.runtime.connected()
+        with Subscription(connection.subscriptions, connection.clock, run_id, None) as subscription:
+            while True:
+                found: Reading = await self.runtime.in_thread(
+                    connection.store.messages.stream, run_id, key, offset, _PAGE
+                )
+                if found.state is None:
+                    raise NotFound(f"there is no run {run_id!r}, or no longer")
+                for entry in found.entries:
+                    if entry.value is None:
+                        return
+                    yield codec.decode(entry.value)
+                offset += len(found.entries)
+                if found.entries:
+                    continue
+                if found.state.ended:
+                    return
+                await subscription.wait()
+
+    def ask(self, post: Post, codec: ValueCodec, timeout: Duration | None) -> Coroutine[Any, Any, Any]:
+        self._sign([post])
+        return self._ask(post, codec, timeout)
+
+    @ours
+    async def _ask(self, post: Post, codec: ValueCodec, timeout: Duration | None) -> Any:
+        connection = await self.runtime.connected()
+        post.key = key = post.key or self.runtime.ids.new()
+        with Subscription(connection.subscriptions, connection.clock, post.run, timeout) as subscription:
+            sent = await connection.committer.commit(Send(post.run, [post]), patient=False)
+            if sent.verdict is Verdict.UNKNOWN:
+                raise NotFound(f"there is no run {post.run!r} to ask, or no longer")
+            found: tuple[Message | None, State | None] | None
+            while True:
+                found = await self.runtime.in_thread(connection.store.messages.asked, post.run, key)
+                if questions.answered(found):
+                    break
+                if not await subscription.wait():
+                    found = None
+                    break
+        failure = questions.failure_of(post.run, post.topic, found)
+        if failure is not None:
+            raise failure
+        assert found is not None  # noqa: S101
+        assert found[0] is not None  # noqa: S101
+        return codec.decode(found[0].answer or "null")
+
+    # -- the store -----------------------------------------------------------------------------------------------------
+    @ours
+    async def read(self, label: str, kind: Any, question: Callable[[Store], R]) -> R:
+        del label, kind
+        connection = await self.runtime.connected()
+        return await self.runtime.in_thread(question, connection.store)
+
+    def read_inside(
+        self, label: str, kind: Any, question: Callable[[Store | Inside, str | None], R]
+    ) -> Coroutine[Any, Any, R]:
+        return self.change(label, kind, question)
+
+    def change(self, label: str, kind: Any, work: Callable[[Store | Inside, str | None], R]) -> Coroutine[Any, Any, R]:
+        origin = self._next_id(detached=True)
+        return self.read(label, kind, lambda store: work(store, origin))
+
+    def change_in_parts(
+        self,
+        label: str,
+        kind: Any,
+        enter: Callable[[Store | Inside, str | None], S],
+        parts: Sequence[Callable[[S], dict[str, str]]],
+    ) -> Coroutine[Any, Any, dict[str, str]]:
+        return self.change(label, kind, lambda store, origin: together(enter, parts, store, origin))
+
+    def change_found(
+        self,
+        label: str,
+        find: Callable[[Store, str | None], Found],
+        act: Callable[[Store | Inside, list[str]], dict[str, bool]],
+        *,
+        fences: bool = False,
+    ) -> Coroutine[Any, Any, dict[str, bool]]:
+        del fences
+
+        def work(store: Store) -> dict[str, bool]:
+            found = find(store, None)
+            done = act_on_batch(lambda ids: act(store, ids), found.ids)
+            while found.more is not None:
+                found = find(store, found.more)
+                done |= act_on_batch(lambda ids: act(store, ids), found.ids)
+            return done
+
+        return self.read(label, dict[str, bool], work)
+
+    def cancel(self, label: str, ids: Sequence[str], reason: str | None) -> Coroutine[Any, Any, dict[str, bool]]:
+        others = others_than(self._execution, ids)
+        clock = self.runtime.clock
+        work = self.read(label, dict[str, bool], lambda store: dict(RunActions(store, clock).cancel(others, reason)))
+        return of_all(ids, work) if len(others) < len(ids) else work
+
+    def terminate(self, ids: Sequence[str], reason: str | None) -> Coroutine[Any, Any, dict[str, bool]]:
+        found, clock = list(dict.fromkeys(ids)), self.runtime.clock
+        return self.read(
+            "runs.terminate", dict[str, bool], lambda store: dict(RunActions(store, clock).terminate(found, reason))
+        )
+
+
+def encoded(runtime: Runtime, calls: Sequence[Invocation]) -> list[str]:
+    """The arguments of calls as stored. What is wrong with any of them is an error now."""
+    for call in calls:
+        call.check_app(runtime)
+    return [call.encode() for call in calls]
+
+
+def all_started(runs: Sequence[NewRun], answers: Sequence[Started | BaseException]) -> list[StartedRun]:
+    """What the store made of starts. The first that it refused is an error, after all of them were looked at."""
+    found: list[StartedRun] = []
+    failure: BaseException | None = None
+    for run, answer in zip(runs, answers, strict=True):
+        try:
+            found.append(_started(run, answer))
+        except MainspringError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return found
+
+
+def _started(new: NewRun, answer: Started | BaseException) -> StartedRun:
+    if isinstance(answer, StoreUnavailable):
+        may_be = f"run {new.id!r} may have been stored: started again with this id, it runs once"
+        raise type(answer)(f"{answer}; {may_be}") from answer
+    if isinstance(answer, MainspringError):
+        raise answer
+    if isinstance(answer, BaseException):
+        raise NotSerializable(f"the database refused to start {new.workflow!r}: {answer}") from answer
+    if answer.refused or (answer.id and answer.workflow != new.workflow):
+        raise key_error(new.key, answer.id)
+    if answer.workflow != new.workflow:
+        raise taken_error(answer.id or new.id, new.workflow, answer.workflow)
+    return StartedRun(answer.id or new.id, answer.created)
+
+
+def together(
+    enter: Callable[[Store | Inside, str | None], S],
+    parts: Sequence[Callable[[S], dict[str, str]]],
+    store: Store | Inside,
+    origin: str | None,
+) -> dict[str, str]:
+    """Make the parts of a change in one commit."""
+    answers: dict[str, str] = {}
+    for part in parts:
+        answers |= part(enter(store, origin))
+    return answers
+
+
+def others_than(ex: Execution | None, ids: Sequence[str]) -> list[str]:
+    """The runs without the step or transaction itself that is a run of its own: cancelling oneself is no cancelling."""
+    oneself = ex.id if ex is not None and ex.function.kind != "workflow" else None
+    return [run_id for run_id in ids if run_id != oneself]
+
+
+def of_all(ids: Sequence[str], work: Coroutine[Any, Any, dict[str, bool]]) -> Coroutine[Any, Any, dict[str, bool]]:
+    """An answer for each of the runs, False for those that `work` leaves out."""
+    return Mapped(work, lambda done: {run_id: done.get(run_id, False) for run_id in ids})

@@ -1,0 +1,1 @@
+"""Schedules, crontabs and alerts that the code declares."""

@@ -1,0 +1,285 @@
+"""Schedules in code: `@app.scheduled` above a workflow, `app.schedule(…)` for any call, and what `app.schedules` is given.
+
+Everything is checked here, before anything is asked of the database.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from mainspring.app.functions.functions import as_call
+from mainspring.app.functions.options import Options, moment
+from mainspring.engine.registry import Bound
+from mainspring.engine.retry import stored
+from mainspring.errors import InvalidInput
+from mainspring.model.clock import to_datetime
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from mainspring.app.functions.functions import Call
+    from mainspring.app.functions.options import Moment
+    from mainspring.app.runtime import Runtime
+    from mainspring.engine.registry import Function
+    from mainspring.recurrence import Cron, Fold, Gap, Spec
+    from mainspring.schedules.definition import Definition
+    from mainspring.schedules.policy import Policy
+
+Mode = Literal["exactly_once_per_interval", "exactly_once_per_interval_when_active"]
+ALWAYS: Mode = "exactly_once_per_interval"
+WHEN_ACTIVE: Mode = "exactly_once_per_interval_when_active"
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A schedule as code says it: what to call, when, and how to behave."""
+
+    id: str
+    call: Call[Any]
+    spec: Spec
+    policy: Policy | None = None
+    note: str | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def definition(self) -> Definition:
+        return define(self.id, self.call, self.spec, self.policy, note=self.note, attributes=self.attributes)
+
+
+def define(
+    schedule: str,
+    call: Call[Any],
+    spec: Spec,
+    policy: Policy | None,
+    *,
+    note: str | None = None,
+    attributes: Mapping[str, Any] | None = None,
+) -> Definition:
+    """The definition of a schedule that makes a call. Whatever is wrong with it is an error now."""
+    import json  # noqa: PLC0415
+
+    from mainspring.codec.attributes import attributes_json  # noqa: PLC0415
+    from mainspring.schedules.definition import Definition, check_note, check_schedule_id  # noqa: PLC0415
+    from mainspring.schedules.policy import Policy  # noqa: PLC0415
+
+    check_schedule_id(schedule)
+    check_note(note)
+    _check(spec, policy)
+    return Definition(
+        schedule,
+        **call_columns(call),
+        spec=spec,
+        policy=policy or Policy(),
+        attributes=json.loads(attributes_json(attributes or {}, "attributes")),
+        note=note,
+    )
+
+
+def call_columns(call: Call[Any]) -> dict[str, Any]:
+    """What a definition says of the call."""
+    import json  # noqa: PLC0415
+
+    from mainspring.schedules.definition import check_schedule_id  # noqa: PLC0415
+
+    function, options = call.function, call.options
+    if options.after is not None or options.at is not None or options.detached:
+        raise InvalidInput(f"a schedule says when {function.name!r} starts; leave out after, at and detached")
+    if options.debounce is not None:
+        raise InvalidInput(f"a schedule says when {function.name!r} starts; leave out debounce")
+    attributes: dict[str, Any] = json.loads(options.attributes or "{}")
+    if own_names := sorted({"schedule_id", "scheduled_at"} & set(attributes)):
+        raise InvalidInput(f"a schedule gives its runs the attribute {' and '.join(own_names)} itself; leave it out")
+    if options.id is not None:
+        check_schedule_id(options.id, "id of runs")
+    own = function.timeout if function.kind == "workflow" else None
+    return {
+        "workflow": function.name,
+        "input": call.encode(),
+        "kind": function.kind,
+        "action_id": options.id,
+        "timeout": None if options.no_timeout else options.timeout or own,
+        "run_attributes": attributes,
+        "version": options.version,
+        **how_queued(function, options),
+    }
+
+
+def how_queued(function: Function, options: Options) -> dict[str, Any]:
+    """Where runs of a call wait, in which order, and how they are tried again."""
+    own = (
+        stored(function.retry, of_function=True)
+        if function.kind == "workflow" and function.retry.attempts > 1
+        else None
+    )
+    return {
+        "queue": options.queue or function.queue,
+        "priority": options.priority,
+        "partition": options.partition,
+        "key": options.key,
+        "key_mode": options.key_mode,
+        "retry": options.retry or own,
+    }
+
+
+def scheduled(
+    function: Function,
+    when: str | Cron | Spec,
+    *,
+    timezone: str | None,
+    gap: Gap,
+    fold: Fold,
+    mode: str | None,
+    policy: Policy | None,
+    args: tuple[Any, ...] | None,
+    schedule: str | None,
+    note: str | None,
+) -> Definition:
+    """The definition of what stands above a workflow."""
+    from mainspring.recurrence import Cron, Spec  # noqa: PLC0415
+    from mainspring.schedules.definition import Definition, check_note, check_schedule_id  # noqa: PLC0415
+
+    if function.bound is not Bound.NOT:
+        raise InvalidInput(
+            f"{function.name!r} is a method, so a schedule would not know on which object to call it; "
+            "use app.schedule(id, obj.method.bind(…), spec)"
+        )
+    if isinstance(when, Spec):
+        if timezone is not None:
+            raise InvalidInput("a Spec says its own time zone; leave out timezone=")
+        spec = when
+    else:
+        cron = _dbos_cron(when) if isinstance(when, str) else when
+        if not isinstance(cron, Cron):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"@app.scheduled takes a cron expression, a Cron or a Spec, not {when!r}")
+        spec = Spec(cron=[cron], timezone=timezone, gap=gap, fold=fold)
+    _check(spec, policy)
+    times = args is None and _takes_times(function)
+    own = function.timeout if function.kind == "workflow" else None
+    return Definition(
+        check_schedule_id(schedule or function.name),
+        function.name,
+        "{}" if times else function.codec.bind_and_encode(args or (), {}),
+        spec,
+        _policy(mode, policy),
+        kind=function.kind,
+        timeout=own,
+        times=times,
+        note=check_note(note),
+        **how_queued(function, Options()),
+    )
+
+
+def _dbos_cron(text: str) -> Cron:
+    """A bare string above a function. What other dialects read differently gives a warning at the user's line."""
+    from mainspring.recurrence import AmbiguousCron, Cron, ambiguity  # noqa: PLC0415
+
+    cron = Cron(text, dialect="dbos")
+    if warning := ambiguity(text, "dbos"):
+        warnings.warn(warning, AmbiguousCron, stacklevel=4)
+    return cron
+
+
+def _policy(mode: str | None, policy: Policy | None) -> Policy:
+    from mainspring.schedules.policy import Policy  # noqa: PLC0415
+
+    if policy is not None:
+        if mode is not None:
+            raise InvalidInput("give @app.scheduled a mode or a policy, not both: a mode is a policy")
+        return policy
+    if mode is None or mode == ALWAYS:
+        return Policy("allow_all", catchup=None)
+    if mode == WHEN_ACTIVE:
+        return Policy("allow_all", when_active=True)
+    raise InvalidInput(f"there is no mode {mode!r}; there are {ALWAYS!r} and {WHEN_ACTIVE!r}")
+
+
+def _takes_times(function: Function) -> bool:
+    """Whether it is called with (scheduled_at, started_at); a function without parameters is called without."""
+    parameters = list(function.codec.signature.parameters.values())
+    if not parameters:
+        return False
+    try:
+        function.codec.signature.bind(None, None)
+    except TypeError:
+        raise InvalidInput(
+            f"{function.name!r} is called by a schedule with (scheduled_at, started_at) or without arguments, and takes "
+            f"{function.codec.signature}; give the arguments with @app.scheduled(…, args=(…))"
+        ) from None
+    return True
+
+
+def _check(spec: object, policy: object) -> None:
+    from mainspring.recurrence import Spec  # noqa: PLC0415
+    from mainspring.schedules.policy import Policy  # noqa: PLC0415
+
+    if not isinstance(spec, Spec):
+        raise InvalidInput(f"a schedule takes a Spec, such as Spec(cron=[…]), not {spec!r}")
+    if policy is not None and not isinstance(policy, Policy):
+        raise InvalidInput(f"a schedule takes a Policy, such as Policy(overlap=…), not {policy!r}")
+
+
+# -- what `app.schedules` is given ---------------------------------------------------------------------------------------
+def known_call(runtime: Runtime, call: object) -> Call[Any]:
+    """The call, if its function is one of this app's. Clients, which call by name, cannot know."""
+    made = as_call(call)
+    if made.function.source and any(True for _ in runtime.registry):
+        runtime.registry.get(made.name)
+    return made
+
+
+def definition_of(runtime: Runtime, declaration: object) -> Definition:
+    """What one of the things given to `apply` defines."""
+    if not isinstance(declaration, Declaration):
+        raise InvalidInput(f"apply takes Declarations: Declaration(id, fn.bind(…), Spec(…)), not {declaration!r}")
+    known_call(runtime, declaration.call)
+    return declaration.definition()
+
+
+def stretch_of(given: object) -> tuple[datetime, datetime]:
+    """The two ends of a time to fill in."""
+    if not isinstance(given, (tuple, list)) or len(cast("tuple[Any, ...]", given)) != 2:
+        raise InvalidInput(f"backfill: a stretch of time is a pair of times, (start, end), not {given!r}")
+    start, end = cast("tuple[Moment, Moment]", given)
+    return to_datetime(moment(start)), to_datetime(moment(end))
+
+
+def columns(schedule: str, named: dict[str, Any]) -> dict[str, Any]:
+    """The columns that `app.schedules.update` changes, with their new values. Whatever is wrong with them is an error now."""
+    import json  # noqa: PLC0415
+
+    from mainspring.codec.attributes import attributes_json  # noqa: PLC0415
+    from mainspring.recurrence import Spec  # noqa: PLC0415
+    from mainspring.schedules.actions import Action  # noqa: PLC0415
+    from mainspring.schedules.definition import canonical_json, check_note, spec_json  # noqa: PLC0415
+    from mainspring.schedules.policy import Policy, check_count  # noqa: PLC0415
+
+    values: dict[str, Any] = {}
+    if "call" in named:
+        given = call_columns(as_call(named["call"]))
+        action = Action(
+            given["action_id"] or schedule,
+            given["kind"],
+            given["timeout"],
+            given["run_attributes"],
+            given["version"],
+            **{name: given[name] for name in ("queue", "priority", "partition", "key", "key_mode", "retry")},
+        )
+        values |= {"workflow": given["workflow"], "input": given["input"], "action": action.to_json()}
+    if "spec" in named:
+        if not isinstance(named["spec"], Spec):
+            raise InvalidInput(f"a schedule takes a Spec, such as Spec(cron=[…]), not {named['spec']!r}")
+        text = spec_json(named["spec"])
+        values |= {"spec": text, "canonical": canonical_json(text)}
+    if "policy" in named:
+        if not isinstance(named["policy"], Policy):
+            raise InvalidInput(f"a schedule takes a Policy, such as Policy(overlap=…), not {named['policy']!r}")
+        values["policy"] = json.dumps(named["policy"].to_dict())
+    if "attributes" in named:
+        values["attributes"] = attributes_json(named["attributes"], "attributes")
+    if "note" in named:
+        values["note"] = check_note(named["note"])
+    if "remaining" in named:
+        values["remaining"] = check_count("remaining", named["remaining"])
+    return values

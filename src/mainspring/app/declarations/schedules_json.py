@@ -1,0 +1,130 @@
+"""Schedules described as data, as they stand in a file or come from a form: which function, by name, when, and how."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from msgspec import structs
+
+from mainspring.app.functions.options import Options
+from mainspring.codec import encode_call
+from mainspring.codec.attributes import attributes_json
+from mainspring.errors import InvalidInput
+from mainspring.recurrence import Spec
+from mainspring.schedules.actions import Action
+from mainspring.schedules.definition import Definition, canonical_json, check_note, check_schedule_id, spec_json
+from mainspring.schedules.policy import Policy
+
+_KEYS = ("id", "workflow", "args", "input", "options", "spec", "policy", "note", "attributes")
+_OPTIONS = ("id", "timeout", "attributes", "version", "queue", "priority", "partition")
+_KEPT = ("kind", "key", "key_mode", "retry", "cron", "times")
+"""What of an action only code can say; so it stays as it is."""
+
+
+def definition_of(given: object) -> Definition:
+    """The definition of a schedule that a JSON object describes. Whatever is wrong with it is an error that says where.
+
+    `id`, `workflow` and `spec` are needed. Arguments are `input`, an object by parameter name, or `args`, a list.
+    """
+    found = _object(given, "a schedule", _KEYS)
+    name = str(found.get("id", ""))
+    missing = [key for key in ("id", "workflow", "spec") if key not in found]
+    if missing:
+        raise InvalidInput(f"schedule {name!r}: {', '.join(missing)} must be given")
+    try:
+        action = _action(name, found)
+        return Definition(
+            check_schedule_id(found["id"]),
+            _workflow(found["workflow"]),
+            _input(found),
+            Spec.from_dict(found["spec"]),
+            Policy.from_dict(_object(found.get("policy", {}), "policy")),
+            action_id=action.id,
+            timeout=action.timeout,
+            run_attributes=action.attributes,
+            version=action.version,
+            queue=action.queue,
+            priority=action.priority,
+            partition=action.partition,
+            attributes=dict(_object(found.get("attributes", {}), "attributes")),
+            note=check_note(found.get("note")),
+        )
+    except InvalidInput as error:
+        raise InvalidInput(f"schedule {name!r}: {error}") from None
+
+
+def definitions_of(given: object) -> list[Definition]:
+    """The schedules that a JSON document describes: a list of them, or an object with such a list under `schedules`."""
+    if isinstance(given, Mapping):
+        given = _object(cast("object", given), "the document", ("schedules",)).get("schedules")
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise InvalidInput("a set of schedules is a list of objects, or an object with such a list under `schedules`")
+    return [definition_of(each) for each in cast("Sequence[object]", given)]
+
+
+def changes_of(given: Mapping[str, Any], present: Mapping[str, Any], schedule: str) -> dict[str, Any]:
+    """The columns that a JSON object with some of the keys changes. `present` describes the schedule as it is."""
+    found = _object(given, "an update", _KEYS)
+    values: dict[str, Any] = {}
+    if "workflow" in found:
+        values["workflow"] = _workflow(found["workflow"])
+    if "args" in found or "input" in found:
+        values["input"] = _input(found)
+    if "options" in found:
+        action = present["action"]
+        kept = {key: action[key] for key in _OPTIONS}
+        made = _action(schedule, {"options": {**kept, **_object(found["options"], "options", _OPTIONS)}})
+        values["action"] = structs.replace(made, **{key: action[key] for key in _KEPT}).to_json()
+    if "spec" in found:
+        text = spec_json(Spec.from_dict(found["spec"]))
+        values |= {"spec": text, "canonical": canonical_json(text)}
+    if "policy" in found:
+        policy = {**present["policy"], **_object(found["policy"], "policy")}
+        values["policy"] = json.dumps(Policy.from_dict(policy).to_dict())
+    if "note" in found:
+        values["note"] = check_note(found["note"])
+    if "attributes" in found:
+        values["attributes"] = attributes_json(found["attributes"], "attributes")
+    return values
+
+
+def _object(given: object, what: str, known: Sequence[str] | None = None) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"{what} is a JSON object, not {given!r}")
+    found = cast("Mapping[str, Any]", given)
+    unknown = [str(key) for key in found if known is not None and key not in known]
+    if unknown:
+        raise InvalidInput(f"{what}: there is no {', '.join(unknown)}; there are {', '.join(known or ())}")
+    return found
+
+
+def _workflow(given: object) -> str:
+    if not isinstance(given, str) or not given.strip():
+        raise InvalidInput(f"workflow is the name of a function, not {given!r}")
+    return given
+
+
+def _input(found: Mapping[str, Any]) -> str:
+    if "input" in found and "args" in found:
+        raise InvalidInput("give `input`, an object of arguments by name, or `args`, a list, not both")
+    args: list[Any] = found.get("args", [])
+    if not isinstance(args, list):  # pyright: ignore[reportUnnecessaryIsInstance]  (JSON may hold anything)
+        raise InvalidInput(f"args is a list, not {args!r}")
+    named = _object(found.get("input", {}), "input")
+    return encode_call(tuple(args), dict(named))
+
+
+def _action(schedule: str, found: Mapping[str, Any]) -> Action:
+    named = _object(found.get("options", {}), "options", _OPTIONS)
+    options = Options().with_(cast("Any", {key: value for key, value in named.items() if value not in (None, "")}))
+    return Action(
+        options.id or schedule,
+        timeout=options.timeout,
+        attributes=json.loads(options.attributes or "{}"),
+        version=options.version,
+        queue=options.queue,
+        priority=options.priority,
+        partition=options.partition,
+    )

@@ -1,0 +1,137 @@
+"""What the code of a worker declares, brought into the database when it starts, and kept in step with the fleet."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from mainspring.errors import InvalidInput
+from mainspring.model.clock import SECOND
+from mainspring.services.processes import is_there
+
+if TYPE_CHECKING:
+    from mainspring.app.runtime import Runtime
+    from mainspring.model.runs import Worker
+    from mainspring.operations.schedules.crontabs import Crontabs
+    from mainspring.operations.schedules.declared import Declared
+    from mainspring.schedules.definition import Definition
+    from mainspring.store.protocol import Store
+
+log = logging.getLogger("mainspring.app")
+
+_REVIEW = 60.0
+_SILENT = 60.0
+"""How long, in seconds, a worker of another machine may be silent, by the wall clock, and count as active when another one starts."""
+
+
+class WorkerDeclarations:
+    """The queues, schedules, hooks and crontab entries of a worker."""
+
+    def __init__(self, runtime: Runtime, store: Store, crontab: WorkerCrontab) -> None:
+        self._runtime = runtime
+        self._store = store
+        self._crontab = crontab
+        self._declared: Declared | None = None
+        self._versions: set[str] = set()
+        """Those of the workers that were there at the last look."""
+        self._review_at = 0.0
+
+    def bring(self, me: Worker) -> None:
+        """Make the database say what the code says. The worker's own row is there."""
+        from mainspring.operations.schedules.declared import Declared  # noqa: PLC0415  (slow to import)
+
+        runtime, store = self._runtime, self._store
+        fleet = store.workers()
+        store.queues.declare([replace(queue, version=runtime.version) for queue in runtime.queues], runtime.clock.now())
+        made = Declared(store, runtime.clock, runtime.ids, app=runtime.name, version=runtime.version)
+        active = [worker for worker in fleet if self._is_active(worker, me)]
+        made.apply(list(runtime.declarations), alone=[worker.id for worker in active] == [me.id])
+        for gone in fleet:  # what it lists is planned as if it lived until its lease has lapsed
+            if gone not in active and gone.crontab != "{}":
+                store.list_crontab(gone.id, "{}")
+        self._crontab.bring()
+        made.apply_hooks(list(runtime.declarations.hooks.values()))
+        self._declared, self._versions = made, {worker.version for worker in fleet}
+        self._review_at = runtime.clock.monotonic() + _REVIEW
+
+    def review(self, worker: str) -> None:
+        """Once per heartbeat: see to it that schedules are what live workers declare and list."""
+        self._crontab.review(worker)
+        if self._declared is None:
+            return
+        versions = {worker.version for worker in self._store.workers()}
+        gone, self._versions = self._versions - versions, versions
+        if gone or self._runtime.clock.monotonic() >= self._review_at:
+            self._review_at = self._runtime.clock.monotonic() + _REVIEW
+            self._declared.review(list(self._runtime.declarations))
+        if gone:
+            self._declared.apply_hooks(list(self._runtime.declarations.hooks.values()))
+
+    def _is_active(self, worker: Worker, me: Worker) -> bool:
+        """Whether a worker may live. The row of one that was killed on another machine stays until its lease has lapsed.
+
+        Wall clocks decide here, because there is no time to watch its heartbeat. One that lives all the same lists its entries again.
+        """
+        silent = self._runtime.clock.now() - round(max(_SILENT, self._runtime.settings.lease) * SECOND)
+        return worker.id == me.id or is_there(worker, me) or worker.seen >= silent
+
+
+class WorkerCrontab:
+    """The crontab of a worker: what it lists, brings along, and reads again when the file has changed."""
+
+    def __init__(self, runtime: Runtime, store: Store) -> None:
+        self._runtime = runtime
+        self._store = store
+        self._made: Crontabs | None = None
+        self._listed = "{}"
+        """What the worker's row said last."""
+
+    def _crontabs(self) -> Crontabs:
+        from mainspring.operations.schedules.crontabs import Crontabs  # noqa: PLC0415  (recurrence is slow to import)
+
+        if self._made is None:
+            self._made = Crontabs(self._store, self._runtime.clock, self._runtime.ids)
+        return self._made
+
+    def _definitions(self) -> list[Definition]:
+        crontab = self._runtime.crontab
+        return [] if crontab is None else crontab.definitions(self._runtime.registry)
+
+    def listing(self) -> str:
+        """What the worker's row says of it."""
+        if self._runtime.crontab is None:
+            return "{}"
+        from mainspring.operations.schedules.crontabs import listing  # noqa: PLC0415
+
+        self._listed = listing(self._definitions())
+        return self._listed
+
+    def bring(self) -> None:
+        """Make schedules of the entries."""
+        if self._runtime.crontab is not None:
+            self._crontabs().bring(self._definitions())
+
+    def review(self, worker: str) -> None:
+        """Read the file again if it has changed, and stop what nobody lists any more."""
+        crontab = self._runtime.crontab
+        if crontab is not None:
+            self._list_again(worker)
+        if crontab is not None and crontab.changed:
+            try:
+                crontab.load()
+                listed = self.listing()
+            except InvalidInput as error:
+                log.error("the crontab has changed and is not taken over, the one before stays in force: %s", error)  # noqa: TRY400
+            else:
+                self._store.list_crontab(worker, listed)
+                self.bring()
+                log.info("the crontab %s has changed and is in force now", crontab.file)
+        self._crontabs().review()
+
+    def _list_again(self, worker: str) -> None:
+        """Another worker took this one for dead, and struck out what it lists: it has been silent for long, or a clock is wrong."""
+        if any(each.id == worker and each.crontab != self._listed for each in self._store.workers()):
+            log.warning("worker %s was taken for dead by another one that started: it lists its crontab again", worker)
+            self._store.list_crontab(worker, self._listed)

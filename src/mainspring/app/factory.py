@@ -1,0 +1,36 @@
+"""What works behind the scenes of an app on threads of its own. A simulator puts parts without threads in their place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mainspring.app.waiting.endings import Endings
+
+if TYPE_CHECKING:
+    from mainspring.app.settings import Settings
+    from mainspring.model.clock import Clock
+    from mainspring.services.heartbeat import Heartbeat
+    from mainspring.store.committer.committer import Committer
+    from mainspring.store.protocol import Store
+
+
+class Backstage:
+    """Makes the store and the parts that have threads. Their modules are loaded when they are made: importing an app is quick."""
+
+    def store(self, url: str, settings: Settings) -> Store:
+        from mainspring.store.open import open_store  # noqa: PLC0415
+
+        return open_store(url, settings)
+
+    def committer(self, store: Store, clock: Clock) -> Committer:
+        from mainspring.store.committer.committer import Committer  # noqa: PLC0415
+
+        return Committer(store.apply, clock, store.at_once)
+
+    def endings(self, store: Store, settings: Settings) -> Endings:
+        return Endings(store.endings, settings.poll, lambda: bool(store.workers()))
+
+    def heartbeat(self, **parts: Any) -> Heartbeat:
+        from mainspring.services.heartbeat import Heartbeat  # noqa: PLC0415
+
+        return Heartbeat(**parts)

@@ -1,0 +1,1 @@
+"""The user's functions, and how they are called and started."""

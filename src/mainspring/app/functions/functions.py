@@ -1,0 +1,196 @@
+"""What the decorators make of a user's function: it can be called, started, bound and given options, in both colours."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+
+from mainspring.app.caller.current import caller_of_function, current_caller, runtime_here
+from mainspring.app.functions.invocation import Invocation
+from mainspring.app.functions.options import Options
+from mainspring.app.sync.dual import dual
+from mainspring.app.sync.mapped import Mapped
+from mainspring.app.waiting.handle import Handle, handle_of
+from mainspring.engine.registry import Bound
+from mainspring.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from mainspring.app.caller.current import Home
+    from mainspring.app.caller.protocol import StartedRun
+    from mainspring.app.functions.options import OptionArguments
+    from mainspring.app.runtime import Runtime
+    from mainspring.engine.registry import Function
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+S = TypeVar("S")
+
+
+class Call(Invocation, Generic[R_co]):
+    """A call that has not been made: a function with its arguments and options, checked. Start it, or hand it to a schedule."""
+
+    @property
+    def _runtime(self) -> Runtime:
+        return self.runtime
+
+    @property
+    def _spelled(self) -> str:
+        return f"{self.name}.bind(…)"
+
+    @dual
+    def start(self, /) -> Coroutine[Any, Any, Handle[R_co]]:
+        """Start it in the background and get a handle."""
+        return _start(self.runtime, self)
+
+
+def start_all(runtime: Runtime, calls: list[Call[R]]) -> Coroutine[Any, Any, list[Handle[R]]]:
+    """Start calls in one commit."""
+
+    def handles(started: list[StartedRun]) -> list[Handle[R]]:
+        return [handle_of(runtime, call.function.codec.result, one) for call, one in zip(calls, started, strict=True)]
+
+    return Mapped(current_caller(runtime).start(calls), handles)
+
+
+def _start(runtime: Runtime, call: Call[R]) -> Coroutine[Any, Any, Handle[R]]:
+    codec = call.function.codec.result
+    return Mapped(current_caller(runtime).start([call]), lambda started: handle_of(runtime, codec, started[0]))
+
+
+class _Fn(Generic[P, R]):
+    """What functions of both colours have."""
+
+    def __init__(self, home: Home, function: Function, options: Options = Options(), receiver: Any = None) -> None:  # noqa: B008
+        self._home = home
+        self._function = function
+        self._options = options
+        self._receiver = receiver
+        functools.update_wrapper(self, function.fn, updated=())  # type: ignore[arg-type]
+
+    @property
+    def _runtime(self) -> Runtime:
+        """Inside a run that of the process which executes it; otherwise that of the app."""
+        return runtime_here(self._home)
+
+    @property
+    def _spelled(self) -> str:
+        return self.name
+
+    @property
+    def name(self) -> str:
+        """The name it is registered under."""
+        return self._function.name
+
+    def __repr__(self) -> str:
+        return f"<{self._function.kind} {self.name}>"
+
+    def _all(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return args if self._receiver is None else (self._receiver, *args)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[R]:
+        runtime = self._runtime
+        return Call(runtime, runtime.registry.known(self._function), self._all(args), kwargs, self._options)
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """The call as a value. The arguments are checked now."""
+        call = self._call(args, kwargs)
+        call.encode()
+        return call
+
+    @dual
+    def start(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Handle[R]]:
+        """Start it in the background and get a handle."""
+        call = self._call(args, kwargs)
+        return _start(call.runtime, call)
+
+    def handle(self, run_id: str) -> Handle[R]:
+        """A handle for a run of this function by its id. Whether there is one is found out when something is asked of it."""
+        return Handle(self._runtime, run_id, self._function.codec.result)
+
+    def options(self, **given: Unpack[OptionArguments]) -> Self:
+        """The same function, to run with these options."""
+        return self._copy(options=self._options.with_(given))
+
+    def _copy(self, *, options: Options | None = None, receiver: Any = None) -> Self:
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        if options is not None:
+            made._options = options
+        if receiver is not None:
+            made._receiver = receiver
+        return made
+
+    def _bound_to(self, obj: Any, owner: Any) -> Self:
+        bound = self._function.bound
+        if bound is Bound.CLASS:
+            return self._copy(receiver=owner)
+        if obj is not None and obj is owner:  # only a classmethod asks so
+            raise InvalidInput(
+                f"{self.name!r} does not know that it is a classmethod; write @classmethod below @app.{self._function.kind}, "
+                "directly above the function"
+            )
+        return self if obj is None or bound is Bound.NOT else self._copy(receiver=obj)
+
+
+class AsyncFn(_Fn[P, R]):
+    """An `async def` workflow or step: `await fn(…)`, or `fn.sync(…)` from blocking code."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        caller = caller_of_function(self._home)
+        return caller.call(self._function, self._all(args), kwargs, self._options)
+
+    def sync(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call it from blocking code and wait for the result."""
+        caller = caller_of_function(self._home)
+        found: R = caller.call_blocking(self._function, self._all(args), kwargs, self._options)
+        return found
+
+    @overload
+    def __get__(self: AsyncFn[Concatenate[type[S], Q], R], obj: S | None, owner: type[S]) -> AsyncFn[Q, R]: ...
+    @overload
+    def __get__(self, obj: None, owner: type[Any]) -> Self: ...
+    @overload
+    def __get__(self: AsyncFn[Concatenate[S, Q], R], obj: S, owner: type[Any]) -> AsyncFn[Q, R]: ...
+    def __get__(self, obj: Any, owner: Any) -> Any:
+        return self._bound_to(obj, owner)
+
+
+class SyncFn(_Fn[P, R]):
+    """A `def` workflow or step: `fn(…)`, or `await fn.aio(…)` from a coroutine."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        caller = caller_of_function(self._home)
+        found: R = caller.call_blocking(self._function, self._all(args), kwargs, self._options)
+        return found
+
+    def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Call it from a coroutine: it works on a thread of the app's pool meanwhile."""
+        caller = caller_of_function(self._home)
+        return caller.call(self._function, self._all(args), kwargs, self._options)
+
+    @overload
+    def __get__(self: SyncFn[Concatenate[type[S], Q], R], obj: S | None, owner: type[S]) -> SyncFn[Q, R]: ...
+    @overload
+    def __get__(self, obj: None, owner: type[Any]) -> Self: ...
+    @overload
+    def __get__(self: SyncFn[Concatenate[S, Q], R], obj: S, owner: type[Any]) -> SyncFn[Q, R]: ...
+    def __get__(self, obj: Any, owner: Any) -> Any:
+        return self._bound_to(obj, owner)
+
+
+def as_call(value: object) -> Call[Any]:
+    """The call, or an error that says how to make one."""
+    if isinstance(value, Call):
+        call: Call[Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return call
+    if isinstance(value, _Fn):
+        raise InvalidInput(f"{value.name} is a function, not a call; write {value.name}.bind(…) with its arguments")
+    raise InvalidInput(f"this takes a call, made with fn.bind(…), not {value!r}")
+
+
+AnyFunction = Callable[..., Any]

@@ -1,0 +1,346 @@
+"""Where functions are registered: an app, or a blueprint that becomes part of one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+
+from mainspring.app.declarations import schedules
+from mainspring.app.declarations.alerts import Hooks
+from mainspring.app.functions.functions import AsyncFn, SyncFn
+from mainspring.app.resources import Resource
+from mainspring.engine import registry
+from mainspring.errors import InvalidInput, NotStarted
+from mainspring.operations.queues import check_queue_name
+from mainspring.store.external.other_database import Elsewhere
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+    from contextlib import AbstractContextManager
+
+    from mainspring.app.declarations.declared import DeclaredQueue
+    from mainspring.app.declarations.schedules import Mode
+    from mainspring.app.functions.options import Duration
+    from mainspring.app.runtime import Runtime
+    from mainspring.engine.registry import Function
+    from mainspring.engine.retry import Retry
+    from mainspring.model.schedules import Hook
+    from mainspring.recurrence import Cron, Fold, Gap, Spec
+    from mainspring.schedules.definition import Definition
+    from mainspring.schedules.policy import Policy
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+F = TypeVar("F")
+G = TypeVar("G")
+"""What a transaction is given."""
+
+
+class Decorator(Protocol):
+    """What a decorator with options is: it keeps the function's parameters and result."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncFn[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> SyncFn[P, R]: ...
+
+
+class TransactionDecorator(Protocol):
+    """The same for a transaction, whose first parameter is filled by the library."""
+
+    @overload
+    def __call__(self, fn: Callable[Concatenate[G, P], Coroutine[Any, Any, R]], /) -> AsyncFn[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, fn: Callable[Concatenate[G, P], R], /) -> SyncFn[P, R]: ...
+
+
+class Scope(Hooks):
+    """Registers workflows, steps, transactions and resources."""
+
+    def __init__(self) -> None:
+        self._resources: list[Resource[Any]] = []
+        self._places: dict[Any, Elsewhere] = {}
+
+    @property
+    def _runtime(self) -> Runtime:
+        """What executes the functions registered here."""
+        raise NotImplementedError
+
+    @property
+    def _is_part_of_app(self) -> bool:
+        return True
+
+    def _add(self, function: Function) -> None:
+        raise NotImplementedError
+
+    def _full_name(self, name: str) -> str:
+        return name
+
+    def _schedule(self, definition: Definition) -> None:
+        raise NotImplementedError
+
+    # -- decorators ----------------------------------------------------------------------------------------------------
+    @overload
+    def workflow(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncFn[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def workflow(self, fn: Callable[P, R], /) -> SyncFn[P, R]: ...
+    @overload
+    def workflow(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        timeout: Duration | None = None,
+        queue: str | DeclaredQueue | None = None,
+        retry: Retry | int | None = None,
+        at_most_once: bool = False,
+        retention: Duration | None = None,
+    ) -> Decorator: ...
+    def workflow(
+        self,
+        fn: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        timeout: Duration | None = None,
+        queue: str | DeclaredQueue | None = None,
+        retry: Retry | int | None = None,
+        at_most_once: bool = False,
+        retention: Duration | None = None,
+    ) -> Any:
+        """Register a durable function: it survives any crash, and what it has done is not done again.
+
+        `queue` is where its runs wait, unless `options(queue=…)` says otherwise. `retry` says how often a run that fails is tried
+        again, and how soon; it goes on from what it has achieved. `retention` says how long its ended runs are kept,
+        instead of the settings; "forever" is possible.
+        """
+        place = None if queue is None else check_queue_name(getattr(queue, "name", queue))
+
+        def decorate(fn: Any) -> Any:
+            return self._register(
+                fn,
+                "workflow",
+                name,
+                retry=retry,
+                timeout=timeout,
+                queue=place,
+                at_most_once=at_most_once,
+                retention=retention,
+            )
+
+        return decorate if fn is None else decorate(fn)
+
+    @overload
+    def step(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncFn[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def step(self, fn: Callable[P, R], /) -> SyncFn[P, R]: ...
+    @overload
+    def step(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        retry: Retry | int | None = None,
+        timeout: Duration | None = None,
+        at_most_once: bool = False,
+        interruptible: bool = False,
+    ) -> Decorator: ...
+    def step(
+        self,
+        fn: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        retry: Retry | int | None = None,
+        timeout: Duration | None = None,
+        at_most_once: bool = False,
+        interruptible: bool = False,
+    ) -> Any:
+        """Register a step: a call inside a workflow whose outcome is recorded once. Elsewhere it is a plain function.
+
+        `retry` and `timeout` (of each attempt) say how hard to try. `interruptible` lets a cancelled run stop an `async def` step
+        in the middle; otherwise a step in flight is let finish.
+        """
+
+        def decorate(fn: Any) -> Any:
+            return self._register(
+                fn, "step", name, retry=retry, timeout=timeout, at_most_once=at_most_once, interruptible=interruptible
+            )
+
+        return decorate if fn is None else decorate(fn)
+
+    def scheduled(
+        self,
+        when: str | Cron | Spec,
+        *,
+        timezone: str | None = None,
+        gap: Gap = "after",
+        fold: Fold = "first",
+        mode: Mode | None = None,
+        policy: Policy | None = None,
+        args: tuple[Any, ...] | None = None,
+        id: str | None = None,  # noqa: A002
+        note: str | None = None,
+    ) -> Callable[[F], F]:
+        """Start the workflow below by the clock: `@app.scheduled("*/30 * * * * *")`, seconds first if there are six fields.
+
+        It is called with (scheduled_at, started_at), or without arguments, or with `args`. By default each time gets exactly
+        one run, also those that came up while nothing was running; mode "exactly_once_per_interval_when_active" makes up for none.
+        """
+        if callable(when) or isinstance(when, (classmethod, staticmethod)):
+            raise InvalidInput('@app.scheduled takes a time: write @app.scheduled("0 2 * * *") above the function')
+
+        def decorate(fn: F) -> F:
+            made: Any = registry.inside(fn)
+            if not isinstance(made, (AsyncFn, SyncFn)):
+                raise InvalidInput(
+                    f"@scheduled goes above @workflow, and {fn!r} is not a workflow yet; write @app.workflow between the two"
+                )
+            function: Function = made._function  # noqa: SLF001  (its other half)
+            self._schedule(
+                schedules.scheduled(
+                    function,
+                    when,
+                    timezone=timezone,
+                    gap=gap,
+                    fold=fold,
+                    mode=mode,
+                    policy=policy,
+                    args=args,
+                    schedule=id,
+                    note=note,
+                )
+            )
+            return fn
+
+        return decorate
+
+    @overload
+    def transaction(self, fn: Callable[Concatenate[G, P], Coroutine[Any, Any, R]], /) -> AsyncFn[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def transaction(self, fn: Callable[Concatenate[G, P], R], /) -> SyncFn[P, R]: ...
+    @overload
+    def transaction(
+        self, /, *, name: str | None = None, isolation: str | None = None, database: Any = None
+    ) -> TransactionDecorator: ...
+    @overload
+    def transaction(
+        self, /, *, within: Callable[[], AbstractContextManager[Any]], name: str | None = None
+    ) -> Decorator: ...
+    def transaction(
+        self,
+        fn: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        isolation: str | None = None,
+        database: Any = None,
+        within: Callable[[], AbstractContextManager[Any]] | None = None,
+    ) -> Any:
+        """Register a transaction: a step whose outcome commits together with what its function writes, exactly once.
+
+        The annotation of its first parameter says what it is given: `Tx`, `sqlite3.Connection`, `psycopg.Connection` (or
+        `AsyncConnection`, for `async def`), or a SQLAlchemy `Connection` or `Session`. What is started, scheduled or cancelled
+        inside is part of the transaction. `isolation` is "read committed", "repeatable read" or "serializable". `database` is
+        where your tables are, if not in the app's own database: a URL, or a SQLAlchemy engine.
+
+        `within` is for code that has its own way to a connection, such as an ORM: a function that returns a context manager. Entered,
+        it opens a transaction on a connection to the app's database and yields that connection; left, it commits, or rolls back
+        after an exception. The function is given nothing then: its first parameter is an argument like the others.
+        """
+        place = None if database is None else self._place(database)
+
+        def decorate(fn: Any) -> Any:
+            return self._register(
+                fn,
+                "transaction",
+                name,
+                retry=None,
+                timeout=None,
+                isolation=isolation,
+                database=place,
+                within=within,
+            )
+
+        return decorate if fn is None else decorate(fn)
+
+    @overload
+    def resource(self, open_: Callable[[], AsyncGenerator[T]], /) -> Resource[T]: ...
+    @overload
+    def resource(self, open_: Callable[[], Generator[T]], /) -> Resource[T]: ...
+    def resource(self, open_: Any, /) -> Any:
+        """Register a generator that yields something steps need, such as a client; it is opened once per worker."""
+        made: Resource[Any] = Resource(open_)
+        self._resources.append(made)
+        return made
+
+    def _place(self, database: Any) -> Elsewhere:
+        key = database if isinstance(database, str) else id(database)
+        if key not in self._places:
+            self._places[key] = Elsewhere(database)
+        return self._places[key]
+
+    def _register(self, fn: Any, kind: str, name: str | None, **how: Any) -> Any:
+        if isinstance(there := registry.inside(fn), (AsyncFn, SyncFn)):
+            raise InvalidInput(f"{there!r} is registered already; use one decorator")
+        function = registry.make(fn, kind, name=name, full_name=self._full_name, **how)
+        self._add(function)
+        make: Any = AsyncFn if function.is_async else SyncFn
+        return make(self, function)
+
+
+class Blueprint(Scope):
+    """Functions of one module, for an app to include: their names begin with the blueprint's."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        if not name.strip():
+            raise InvalidInput("a blueprint needs a name")
+        self.name = name
+        self._functions: list[Function] = []
+        self._schedules: list[Definition] = []
+        self._hooks: list[Hook] = []
+        self._home: Scope | None = None
+
+    @property
+    def _runtime(self) -> Runtime:
+        if self._home is None:
+            raise NotStarted(
+                f"the blueprint {self.name!r} is not part of any app yet; app.include({self.name}) makes it so"
+            )
+        return self._home._runtime  # noqa: SLF001
+
+    @property
+    def _is_part_of_app(self) -> bool:
+        return self._home is not None and self._home._is_part_of_app  # noqa: SLF001
+
+    def _full_name(self, name: str) -> str:
+        return f"{self.name}.{name}"
+
+    def _add(self, function: Function) -> None:
+        self._functions.append(function)
+        if self._home is not None:
+            self._home._add(function)  # noqa: SLF001
+
+    def _schedule(self, definition: Definition) -> None:
+        self._schedules.append(definition)
+        if self._home is not None:
+            self._home._schedule(definition)  # noqa: SLF001
+
+    def _hook(self, hook: Hook) -> None:
+        self._hooks.append(hook)
+        if self._home is not None:
+            self._home._hook(hook)  # noqa: SLF001
+
+    def _join(self, home: Scope) -> None:
+        """Become part of an app."""
+        if self._home is not None and self._home is not home:
+            raise InvalidInput(f"the blueprint {self.name!r} is part of another app already")
+        self._home = home
+        for function in self._functions:
+            home._add(function)  # noqa: SLF001
+        for definition in self._schedules:
+            home._schedule(definition)  # noqa: SLF001
+        for hook in self._hooks:
+            home._hook(hook)  # noqa: SLF001
+        home._resources.extend(resource for resource in self._resources if resource not in home._resources)  # noqa: SLF001

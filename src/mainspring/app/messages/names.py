@@ -1,0 +1,81 @@
+"""Typed names of what runs say to each other: `decided = Topic("decided", Decision)`. A plain string is an untyped one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from mainspring.codec import check_size, value_codec
+from mainspring.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from mainspring.app.settings import Settings
+    from mainspring.codec import ValueCodec
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+_LONGEST = 512
+
+
+class _Name(Generic[T]):
+    """A name, and the type of the values that go by it."""
+
+    _what: ClassVar[str] = "name"
+
+    def __init__(self, name: str, type_: type[T]) -> None:
+        self.name = _checked(name, self._what)
+        self.codec: ValueCodec = value_codec(type_, f"a value of the {self._what} {name!r}")
+
+    def __repr__(self) -> str:
+        return f"<{self._what} {self.name}>"
+
+
+class Topic(_Name[T]):
+    """What messages are about: `app.send(run_id, decided, decision)` and `await run.receive(decided)`."""
+
+    _what = "topic"
+
+
+class Event(_Name[T]):
+    """A named value of a run: `await run.set_event(progress, 40)` and `await app.get_event(run_id, progress)`."""
+
+    _what = "event"
+
+
+class Stream(_Name[T]):
+    """A named list of values of a run: `await run.write_stream(tokens, "…")` and `app.read_stream(run_id, tokens)`."""
+
+    _what = "stream"
+
+
+class Question(_Name[T], Generic[T, A]):
+    """What a run can be asked, and the type of its answer: `await app.ask(run_id, approve, decision)`."""
+
+    _what = "question"
+
+    def __init__(self, name: str, type_: type[T], answer: type[A]) -> None:
+        super().__init__(name, type_)
+        self.answer: ValueCodec = value_codec(answer, f"the answer to {name!r}")
+
+
+def answer_codec(given: Question[Any, Any] | str) -> ValueCodec:
+    """How answers to a question are written and read."""
+    return given.answer if isinstance(given, Question) else value_codec(Any, f"the answer to {given!r}")
+
+
+def named(given: _Name[Any] | str, what: str) -> tuple[str, ValueCodec]:
+    """The name, and how its values are written and read."""
+    if isinstance(given, _Name):
+        return given.name, given.codec
+    return _checked(given, what), value_codec(Any, f"a value of the {what} {given!r}")
+
+
+def stored_text(settings: Settings, codec: ValueCodec, value: Any, what: str) -> str:
+    """A value as it is stored."""
+    return check_size(codec.encode(value), value, settings.value_bytes, what)
+
+
+def _checked(name: object, what: str) -> str:
+    if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST or "\0" in name:
+        raise InvalidInput(f"the name of a {what} is a text of 1 to {_LONGEST} characters, not {name!r}")
+    return name

@@ -1,0 +1,141 @@
+"""Messages, events and streams from anywhere: `app.send`, `app.get_event`, `app.read_stream`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from mainspring.app.caller.current import current_caller
+from mainspring.app.messages.names import named, stored_text
+from mainspring.app.sync.dual import OverloadedVerb
+from mainspring.codec import value_codec
+from mainspring.errors import InvalidInput, NotFound
+from mainspring.store.messages import Post
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+
+    from mainspring.app.functions.options import Duration
+    from mainspring.app.messages.names import Event, Stream, Topic
+    from mainspring.app.runtime import Runtime
+    from mainspring.store.messages import Reading
+    from mainspring.store.protocol import Store
+
+T = TypeVar("T")
+
+
+class Message:
+    """A message for `send_many`."""
+
+    __slots__ = ("key", "message", "run_id", "topic")
+
+    def __init__(self, run_id: str, topic: Topic[Any] | str, message: Any, *, key: str | None = None) -> None:
+        self.run_id = run_id
+        self.topic = topic
+        self.message = message
+        self.key = key
+
+
+def send(runtime: Runtime, messages: Sequence[Message], label: str) -> Coroutine[Any, Any, None]:
+    """Send messages, all of them or none."""
+    posts = [_post(runtime, message) for message in messages]
+    keyed = [(post.run, post.key) for post in posts if post.key is not None]
+    if len(set(keyed)) != len(keyed):
+        raise InvalidInput("send: two messages for one run have the same key; a key names one message")
+    return current_caller(runtime).send(posts, label)
+
+
+def _post(runtime: Runtime, message: Message) -> Post:
+    topic, codec = named(message.topic, "topic")
+    if not isinstance(message.run_id, str) or not message.run_id:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"send takes the id of a run first, not {message.run_id!r}")
+    body = stored_text(runtime.settings, codec, message.message, f"a message for {message.run_id!r}")
+    return Post(message.run_id, topic, body, runtime.clock.now(), message.key)
+
+
+def get_events(runtime: Runtime, run_id: str) -> Coroutine[Any, Any, dict[str, Any]]:
+    """All events of a run, by key."""
+
+    def all_events(store: Store) -> dict[str, Any]:
+        found: Reading = store.messages.events(run_id)
+        if found.state is None:
+            raise NotFound(f"there is no run {run_id!r}, or no longer")
+        codec = value_codec(Any, "an event")
+        return {entry.key: codec.decode(entry.value or "null") for entry in found.entries}
+
+    return current_caller(runtime).read("get_events", dict[str, Any], all_events)
+
+
+class GetEvent(OverloadedVerb):
+    """The value of an event of a run, as soon as it has one: `await app.get_event(run_id, key, timeout=…)`.
+
+    None when `timeout` is over, or the run has ended without it.
+    """
+
+    __slots__ = ()
+    _name = "get_event"
+
+    @overload
+    def __call__(
+        self, run_id: str, key: Event[T], timeout: Duration | None = None
+    ) -> Coroutine[Any, Any, T | None]: ...
+    @overload
+    def __call__(self, run_id: str, key: str, timeout: Duration | None = None) -> Coroutine[Any, Any, Any]: ...
+    def __call__(self, run_id: str, key: Event[Any] | str, timeout: Duration | None = None) -> Coroutine[Any, Any, Any]:
+        self._awaited()
+        return self._get(run_id, key, timeout)
+
+    @overload
+    def sync(self, run_id: str, key: Event[T], timeout: Duration | None = None) -> T | None: ...
+    @overload
+    def sync(self, run_id: str, key: str, timeout: Duration | None = None) -> Any: ...
+    def sync(self, run_id: str, key: Event[Any] | str, timeout: Duration | None = None) -> Any:
+        """The same, blocking until it is done."""
+        return self._blocked(lambda: self._get(run_id, key, timeout))
+
+    def _get(self, run_id: str, key: Event[Any] | str, timeout: Duration | None) -> Coroutine[Any, Any, Any]:
+        name, codec = named(key, "event")
+        return current_caller(self._owner._runtime).get_event(run_id, name, codec, timeout)  # noqa: SLF001
+
+
+class ReadStream(OverloadedVerb):
+    """The values of a stream of a run, from an offset on, as they come: `async for value in app.read_stream(run_id, key):`.
+
+    It ends when the stream is closed or the run has ended.
+    """
+
+    __slots__ = ()
+    _name = "read_stream"
+
+    @overload
+    def __call__(self, run_id: str, key: Stream[T], offset: int = 0) -> AsyncIterator[T]: ...
+    @overload
+    def __call__(self, run_id: str, key: str, offset: int = 0) -> AsyncIterator[Any]: ...
+    def __call__(self, run_id: str, key: Stream[Any] | str, offset: int = 0) -> AsyncIterator[Any]:
+        self._awaited()
+        return self._read(run_id, key, offset)
+
+    @overload
+    def sync(self, run_id: str, key: Stream[T], offset: int = 0) -> Iterator[T]: ...
+    @overload
+    def sync(self, run_id: str, key: str, offset: int = 0) -> Iterator[Any]: ...
+    def sync(self, run_id: str, key: Stream[Any] | str, offset: int = 0) -> Iterator[Any]:
+        """The same, blocking until there is a value."""
+        values = self._read(run_id, key, offset)
+
+        async def one() -> list[Any]:
+            try:
+                return [await anext(values)]
+            except StopAsyncIteration:
+                return []
+
+        def following() -> Iterator[Any]:
+            while found := self._blocked(one):
+                yield found[0]
+
+        return following()
+
+    def _read(self, run_id: str, key: Stream[Any] | str, offset: int) -> AsyncIterator[Any]:
+        name, codec = named(key, "stream")
+        if offset < 0:
+            raise InvalidInput(f"read_stream: an offset is 0 or more, not {offset}")
+        return current_caller(self._owner._runtime).read_stream(run_id, name, codec, offset)  # noqa: SLF001

@@ -1,0 +1,1 @@
+"""`app.runs`, `app.queues`, `app.schedules`, `app.scheduled_functions`."""

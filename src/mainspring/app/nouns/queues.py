@@ -1,0 +1,81 @@
+"""`app.queues`: seeing and steering queues at run time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from mainspring.app.caller.current import current_caller
+from mainspring.app.declarations.declared import QueueArguments, limits_and_retry
+from mainspring.app.sync.dual import dual
+from mainspring.model.queues import Limits
+from mainspring.operations.queues import QueueInfo, Queues, changed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from mainspring.app.runtime import Runtime
+
+R = TypeVar("R")
+
+
+class QueueVerbs:
+    """Seeing and steering queues. Recorded when called inside a run."""
+
+    _spelled = "app.queues"
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def _look(self, verb: str, kind: Any, question: Callable[[Queues], R]) -> Coroutine[Any, Any, R]:
+        clock = self._runtime.clock
+        caller = current_caller(self._runtime)
+        return caller.read(f"queues.{verb}", kind, lambda store: question(Queues(store, clock)))
+
+    def _change(self, verb: str, kind: Any, work: Callable[[Queues], R]) -> Coroutine[Any, Any, R]:
+        clock = self._runtime.clock
+        caller = current_caller(self._runtime)
+        return caller.change(f"queues.{verb}", kind, lambda store, _: work(Queues(store, clock)))
+
+    @dual
+    def list(self, /) -> Coroutine[Any, Any, list[QueueInfo]]:
+        """All queues by name, also those that runs wait for and that nobody has made."""
+        return self._look("list", list[QueueInfo], lambda queues: queues.list())
+
+    @dual
+    def describe(self, /, name: str) -> Coroutine[Any, Any, QueueInfo]:
+        """One queue, with what is in each of its partitions. `NotFound` if there is none and no run waits for one."""
+        return self._look("describe", QueueInfo, lambda queues: queues.describe(name))
+
+    @dual
+    def set(
+        self,
+        /,
+        name: str,
+        *,
+        partition: str | None = None,
+        **named: Unpack[QueueArguments],
+    ) -> Coroutine[Any, Any, QueueInfo]:
+        """Make a queue, or change what is named of it, at once and for all workers; the rest stays.
+
+        None takes a limit away. With a `partition` the limits that begin with `partition_` are those of that partition alone; all of them None gives it
+        those of the others again.
+        """
+        limits, policy = limits_and_retry(named)
+        changed(Limits(), limits)
+        changes = limits | ({"retry": policy} if "retry" in named else {})
+        return self._change("set", QueueInfo, lambda queues: queues.set(name, partition, dict(changes)))
+
+    @dual
+    def pause(self, /, name: str) -> Coroutine[Any, Any, None]:
+        """Begin no more runs of a queue until it is resumed. Those that have begun go on."""
+        return self._change("pause", None, lambda queues: queues.pause(name))
+
+    @dual
+    def resume(self, /, name: str) -> Coroutine[Any, Any, None]:
+        """Begin runs of a queue again."""
+        return self._change("resume", None, lambda queues: queues.resume(name))
+
+    @dual
+    def delete(self, /, name: str) -> Coroutine[Any, Any, bool]:
+        """Delete a queue. Its runs that have not begun wait until there is one of that name again. False if there is none."""
+        return self._change("delete", bool, lambda queues: queues.delete(name, missing_ok=True))

@@ -1,0 +1,324 @@
+"""`app.runs` and `app.workers`, and the same of a client: what an operator may see and do. Recorded when called inside a run."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
+
+from mainspring.app.caller.current import current_caller
+from mainspring.app.functions.options import micros, moment
+from mainspring.app.nouns.results_by_hand import results_by_hand
+from mainspring.app.sync.dual import dual
+from mainspring.app.sync.mapped import Mapped
+from mainspring.app.waiting.handle import Handle
+from mainspring.errors import InvalidInput
+from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, Figures, Loaded, RunActions, check_reason
+from mainspring.operations.runs.bulk import find
+from mainspring.operations.runs.info import Lines, RunInfo, RunPage, Runs, StepInfo
+from mainspring.operations.versions import PatchInfo, VersionInfo, Versions
+from mainspring.operations.workers import WorkerInfo, Workers
+from mainspring.store.verbs.manage import Move
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+
+    from mainspring.app.functions.options import Duration, Moment
+    from mainspring.app.runtime import Runtime
+    from mainspring.operations.runs.filters import RunFilters, RunTraits
+    from mainspring.store.external.join import Inside
+    from mainspring.store.protocol import Store
+
+T = TypeVar("T")
+_Lines: TypeAlias = list[str]
+_Figures: TypeAlias = list[Figures]
+"""Said here, because a verb that is called `list` stands in the way of the type below."""
+
+
+class _Noun:
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def _read(self, label: str, kind: Any, question: Callable[[Runs], T]) -> Coroutine[Any, Any, T]:
+        clock = self._runtime.clock
+        return current_caller(self._runtime).read(label, kind, lambda store: question(Runs(store, clock)))
+
+    def _read_store(self, label: str, kind: Any, question: Callable[[Store], T]) -> Coroutine[Any, Any, T]:
+        return current_caller(self._runtime).read(label, kind, question)
+
+    def _manage(self, label: str, kind: Any, work: Callable[[RunActions], T]) -> Coroutine[Any, Any, T]:
+        clock = self._runtime.clock
+        return current_caller(self._runtime).change(label, kind, lambda store, _: work(RunActions(store, clock)))
+
+
+def _check_ids(*ids: object) -> None:
+    for each in ids:
+        if not isinstance(each, str):
+            raise InvalidInput(
+                f"a run is named by its id, a text, not by {each!r}; several are named one by one: (*ids)"
+            )
+
+
+class RunVerbs(_Noun):
+    """Seeing, stopping and managing runs."""
+
+    _spelled = "app.runs"
+
+    @dual
+    def get(self, /, run_id: str) -> Coroutine[Any, Any, RunInfo]:
+        """Everything the store knows of a run. `NotFound` if there is none."""
+        _check_ids(run_id)
+        return self._read("runs.get", RunInfo, lambda runs: runs.get(run_id))
+
+    @dual
+    def steps(self, /, run_id: str) -> Coroutine[Any, Any, list[StepInfo]]:
+        """What a run has recorded, in order."""
+        _check_ids(run_id)
+        return self._read("runs.steps", list[StepInfo], lambda runs: runs.steps(run_id))
+
+    @dual
+    def list(
+        self, /, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]
+    ) -> Coroutine[Any, Any, RunPage]:
+        """A page of runs, newest first. Hand `next` of a page back as `after` for the one that follows."""
+        return self._read("runs.list", RunPage, lambda runs: runs.list(after=after, limit=limit, **filters))
+
+    @dual
+    def logs(self, /, run_id: str, limit: int = 1_000) -> Coroutine[Any, Any, Lines]:
+        """The last lines that were logged inside a run, if they are kept (setting `keep_logs`)."""
+        _check_ids(run_id)
+        return self._read("runs.logs", Lines, lambda runs: runs.logs(run_id, limit))
+
+    @dual
+    def counts(self, /) -> Coroutine[Any, Any, dict[str, int]]:
+        """How many runs are in each state that is not an end."""
+        return self._read("runs.counts", dict[str, int], lambda runs: runs.counts())
+
+    @dual
+    def cancel(
+        self, /, *ids: str, reason: str | None = None, **filters: Unpack[RunTraits]
+    ) -> Coroutine[Any, Any, Changed]:
+        """Ask runs and their children to stop before their next step. False where there was nothing to cancel.
+
+        This verb and those below take ids, or filters (those of `list`) for all runs that they find: these are acted on a few
+        hundred at a time, and the answer has only the runs that were changed. The answer is true when it has changed any run.
+        """
+        check_reason(reason)
+        if not filters:
+            _check_ids(*ids)
+            return Mapped(current_caller(self._runtime).cancel("runs.cancel", ids, reason), Changed)
+        return self._act("cancel", ids, filters, lambda runs, chosen: runs.cancel(chosen, reason))
+
+    @dual
+    def terminate(
+        self, /, *ids: str, reason: str | None = None, **filters: Unpack[RunTraits]
+    ) -> Coroutine[Any, Any, Changed]:
+        """End runs and their children at once. False where there was nothing to end."""
+        check_reason(reason)
+        if not filters:
+            _check_ids(*ids)
+            return Mapped(current_caller(self._runtime).terminate(ids, reason), Changed)
+        return self._act("terminate", ids, filters, lambda runs, chosen: runs.terminate(chosen, reason))
+
+    @dual
+    def resume(self, /, *ids: str, **filters: Unpack[RunTraits]) -> Coroutine[Any, Any, Changed]:
+        """Let cancelled runs, and those that were recovered too often, go on where they stopped. Children that were cancelled
+        with them go on as well. False where there was nothing to resume; `NotFound` for an unknown id, and then nothing is done.
+        """
+        return self._act("resume", ids, filters, lambda runs, chosen: runs.resume(chosen))
+
+    @dual
+    def retry(self, /, *ids: str, **filters: Unpack[RunTraits]) -> Coroutine[Any, Any, Changed]:
+        """Let failed runs go on from what they have achieved. The exception that ended them is forgotten, with what was recorded
+        after it. False where a run has not failed; `NotFound` for an unknown id, and then nothing is done.
+        """
+        return self._act("retry", ids, filters, lambda runs, chosen: runs.retry(chosen))
+
+    @dual
+    def complete(
+        self, /, *ids: str, result: Any = None, reason: str | None = None, **filters: Unpack[RunTraits]
+    ) -> Coroutine[Any, Any, Changed]:
+        """End runs that no worker owns, or that have failed, as if they had succeeded. `result` is what they return. False where
+        there was nothing to end. Filters mean failed runs only with state="failed".
+
+        A result that is not of the type that the function returns is an error, and nothing is done. Where the function's code is
+        not known, as in a client, any result is stored as it is, and a caller that waits for it finds out whether it fits.
+        """
+        output = results_by_hand(self._runtime.registry, result, self._runtime.settings.value_bytes)
+        return self._act("complete", ids, filters, lambda runs, chosen: runs.complete(chosen, output, reason))
+
+    @dual
+    def fail(
+        self, /, *ids: str, reason: str | None = None, **filters: Unpack[RunTraits]
+    ) -> Coroutine[Any, Any, Changed]:
+        """End runs that no worker owns as failed, without further attempts. False where there was nothing to end.
+
+        Runs that have failed are marked with the reason and keep their error; filters mean them only with state="failed".
+        """
+        return self._act("fail", ids, filters, lambda runs, chosen: runs.fail(chosen, reason))
+
+    @dual
+    def reschedule(
+        self,
+        /,
+        *ids: str,
+        at: Moment | None = None,
+        after: Duration | None = None,
+        priority: int | None = None,
+        attempts: int | None = None,
+        **filters: Unpack[RunTraits],
+    ) -> Coroutine[Any, Any, Changed]:
+        """Change when runs begin that have not begun, or are to be tried again; retry failed ones at that time. What is not named
+        stays. False for others. Filters mean failed runs only with state="failed".
+        """
+        if at is not None and after is not None:
+            raise InvalidInput("reschedule: give `after` or `at`, not both")
+        due = moment(at) if at is not None else None if after is None else self._runtime.clock.now() + micros(after)
+        move = Move(due, priority, attempts)
+        return self._act("reschedule", ids, filters, lambda runs, chosen: runs.reschedule(chosen, move))
+
+    @dual
+    def set_attributes(
+        self, /, ids: str | Sequence[str], attributes: Mapping[str, Any]
+    ) -> Coroutine[Any, Any, Changed]:
+        """Give runs attributes; those of other names stay, and None takes one away. False where there is no such run.
+
+        A run that a worker executes goes on with the attributes that it was claimed with.
+        """
+        named = (ids,) if isinstance(ids, str) else tuple(ids)
+        return self._act("set_attributes", named, {}, lambda runs, chosen: runs.set_attributes(chosen, attributes))
+
+    def _act(
+        self,
+        verb: str,
+        ids: tuple[str, ...],
+        filters: RunTraits,
+        work: Callable[[RunActions, Sequence[str]], Changed],
+    ) -> Coroutine[Any, Any, Changed]:
+        """What a filter finds is acted on in batches, each in a transaction of its own; what is named, all at once."""
+        _check_ids(*ids)
+        action, clock = RUN_ACTIONS[verb], self._runtime.clock
+        if not filters:
+            return Mapped(self._manage(action.label, dict[str, bool], lambda runs: dict(work(runs, ids))), Changed)
+
+        def act(store: Store | Inside, found: _Lines) -> dict[str, bool]:
+            return dict(work(RunActions(store, clock), found))
+
+        wanted: RunFilters = {"ids": ids or None, **filters}
+        done = current_caller(self._runtime).change_found(
+            action.label,
+            lambda store, place: find(store, wanted, action.states, place),
+            act,
+            fences=verb == "terminate",
+        )
+        return Mapped(done, Changed)
+
+    @dual
+    def fork(
+        self,
+        /,
+        run_id: str,
+        step: str | None = None,
+        *,
+        id: str | None = None,  # noqa: A002  (as in options)
+        version: str | None = None,
+        queue: str | None = None,
+        timeout: Duration | None = None,
+    ) -> Coroutine[Any, Any, Handle[Any]]:
+        """Start new runs that have done what others had done before a step, and go on from there. `step` is a position or a
+        name; without it the new run begins at the beginning.
+        """
+        length = None if timeout is None else micros(timeout)
+        made = self._manage(
+            "runs.fork",
+            str,
+            lambda runs: runs.fork(run_id, step, id=id, version=version, queue=queue, timeout=length),
+        )
+        return Mapped(made, lambda run_id: Handle(self._runtime, run_id, None))
+
+    @dual
+    def fork_failed(
+        self,
+        /,
+        *ids: str,
+        version: str | None = None,
+        queue: str | None = None,
+        timeout: Duration | None = None,
+    ) -> Coroutine[Any, Any, dict[str, str]]:
+        """Fork each run from what ended it, or else from the last thing it recorded: the new ids by the old ones."""
+        _check_ids(*ids)
+        length = None if timeout is None else micros(timeout)
+        return self._manage(
+            "runs.fork_failed",
+            dict[str, str],
+            lambda runs: runs.fork_failed(ids, version=version, queue=queue, timeout=length),
+        )
+
+    @dual
+    def delete(self, /, *ids: str, **filters: Unpack[RunTraits]) -> Coroutine[Any, Any, Changed]:
+        """Delete ended runs with their children and all they recorded. False where there is no such run; `Conflict`, and nothing
+        is deleted, where one has not ended, or a run that waits for it has not taken its outcome yet.
+        """
+        return self._act("delete", ids, filters, lambda runs, chosen: runs.delete(chosen))
+
+    @dual
+    def export(self, /, *ids: str) -> Coroutine[Any, Any, _Lines]:
+        """Runs with their children and all they recorded, as lines of JSON for `load`."""
+        _check_ids(*ids)
+        return self._read("runs.export", _Lines, lambda runs: [*runs.export(ids)])
+
+    @dual
+    def load(self, /, lines: Iterable[str]) -> Coroutine[Any, Any, Loaded]:
+        """Bring runs in that `export` took out, all of them or none. Those that are there already stay as they are."""
+        kept = [*lines]
+        return self._manage("runs.load", Loaded, lambda runs: runs.load(kept))
+
+    @dual
+    def aggregate(
+        self, /, by: str | Sequence[str] = ("state",), *, bucket: Duration | None = None, **filters: Unpack[RunFilters]
+    ) -> Coroutine[Any, Any, _Figures]:
+        """Figures of runs (how many, how long they waited, how long they took) by state, workflow, queue, version, schedule,
+        kind or reason, and by spans of the time at which they were created.
+        """
+        span = None if bucket is None else timedelta(microseconds=micros(bucket))
+        return self._read("runs.aggregate", _Figures, lambda runs: runs.aggregate(by, span, filters))
+
+
+class WorkerVerbs(_Noun):
+    """Seeing the fleet."""
+
+    _spelled = "app.workers"
+
+    @dual
+    def list(self, /) -> Coroutine[Any, Any, list[WorkerInfo]]:
+        """The fleet, oldest first."""
+        return self._read_store(
+            "workers.list", list[WorkerInfo], lambda store: Workers(store, self._runtime.clock).list()
+        )
+
+
+class VersionVerbs(_Noun):
+    """Seeing versions of the app, and helping runs that no worker can continue."""
+
+    _spelled = "app.versions"
+
+    @dual
+    def patches(self, /) -> Coroutine[Any, Any, list[PatchInfo]]:
+        """The patches that unfinished runs have asked for. One whose `old` is 0 can be retired."""
+        return self._read_store(
+            "versions.patches",
+            list[PatchInfo],
+            lambda store: Versions(store, self._runtime.clock).patches(),
+        )
+
+    @dual
+    def force(self, /, *ids: str, version: str | None = None) -> Coroutine[Any, Any, dict[str, bool]]:
+        """Let stranded runs be continued by whatever source there is, or by that of one version. False: it is not stranded."""
+        _check_ids(*ids)
+        return self._manage("versions.force", dict[str, bool], lambda runs: runs.force(ids, version))
+
+    @dual
+    def list(self, /) -> Coroutine[Any, Any, list[VersionInfo]]:
+        """The versions, newest first, with their workers, unfinished runs, and why some of them are stranded."""
+        return self._read_store(
+            "versions.list", list[VersionInfo], lambda store: Versions(store, self._runtime.clock).list()
+        )

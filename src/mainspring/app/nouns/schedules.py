@@ -1,0 +1,338 @@
+"""`app.schedules`: making, steering and seeing schedules at run time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from mainspring.app.caller.current import current_caller, runtime_here
+from mainspring.app.declarations.schedules import columns, define, definition_of, known_call, stretch_of
+from mainspring.app.functions.options import moment
+from mainspring.app.sync.dual import dual
+from mainspring.app.sync.mapped import Mapped
+from mainspring.app.waiting.handle import Handle
+from mainspring.engine.replay.context import branch
+from mainspring.model.clock import to_datetime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from mainspring.app.caller.current import Home
+    from mainspring.app.declarations.schedules import Declaration
+    from mainspring.app.functions.functions import Call
+    from mainspring.app.functions.options import Moment
+    from mainspring.app.runtime import Runtime
+    from mainspring.model.schedules import Overlap
+    from mainspring.operations.filter_values import Texts
+    from mainspring.operations.schedules.actions import Schedules
+    from mainspring.operations.schedules.audit import ScheduleAudit
+    from mainspring.operations.schedules.filters import ScheduleFilters
+    from mainspring.operations.schedules.info import (
+        BackfillInfo,
+        ScheduleDescription,
+        ScheduleInfo,
+        SchedulePage,
+        TickInfo,
+        TickPage,
+    )
+    from mainspring.recurrence import Cron, Spec
+    from mainspring.schedules.policy import Policy
+
+R = TypeVar("R")
+_KEEP: Any = object()
+_CHANGING = frozenset(
+    {
+        *("create", "update", "reset", "delete", "pause", "resume", "trigger", "skip", "unskip"),
+        *("backfill", "stop_backfill"),
+    }
+)
+"""Verbs that inside a run are one transaction with the record of their answer. `apply` may be large, and is one for each part."""
+
+
+class AppSchedules:
+    """The schedules in the app's database. Inside a run every verb is recorded, and happens once."""
+
+    _spelled = "app.schedules"
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    @property
+    def _runtime(self) -> Runtime:
+        return runtime_here(self._home)
+
+    def _ask(self, verb: str, kind: Any, question: Callable[[Schedules], R]) -> Coroutine[Any, Any, R]:
+        from mainspring.operations.schedules.actions import Schedules  # noqa: PLC0415  (not every app has schedules)
+
+        runtime = self._runtime
+        queues = [queue.name for queue in runtime.queues]
+        caller = current_caller(runtime)
+        act = caller.change if verb in _CHANGING else caller.read_inside
+        return act(
+            f"schedules.{verb}",
+            kind,
+            lambda store, origin: question(Schedules(store, runtime.clock, runtime.ids, origin, queues)),
+        )
+
+    # -- making --------------------------------------------------------------------------------------------------------
+    @dual
+    def create(
+        self,
+        /,
+        schedule: str,
+        call: Call[Any],
+        spec: Spec,
+        policy: Policy | None = None,
+        *,
+        paused: bool = False,
+        trigger: bool = False,
+        backfill: Sequence[tuple[Moment, Moment]] = (),
+        note: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Coroutine[Any, Any, ScheduleInfo]:
+        """Make a schedule that starts a run of a function at the times of a spec.
+
+        `create("nightly", report.bind("eu"), Spec(cron=["0 2 * * *"]))`. `trigger` acts once at once, `backfill` takes the actions of stretches of the past as well.
+        """
+        from mainspring.operations.schedules.info import ScheduleInfo  # noqa: PLC0415
+
+        definition = define(schedule, known_call(self._runtime, call), spec, policy, note=note, attributes=attributes)
+        stretches = [stretch_of(each) for each in backfill]
+        return self._ask(
+            "create",
+            ScheduleInfo,
+            lambda schedules: schedules.create(definition, paused=paused, trigger=trigger, backfill=stretches),
+        )
+
+    @dual
+    def update(
+        self,
+        /,
+        schedule: str,
+        *,
+        call: Call[Any] = _KEEP,
+        spec: Spec = _KEEP,
+        policy: Policy = _KEEP,
+        note: str | None = _KEEP,
+        attributes: Mapping[str, Any] = _KEEP,
+        remaining: int | None = _KEEP,
+        revision: int | None = None,
+    ) -> Coroutine[Any, Any, ScheduleInfo]:
+        """Change what is named, from now on; the rest stays. With a `revision` that is no longer current: `Conflict`."""
+        from mainspring.operations.schedules.info import ScheduleInfo  # noqa: PLC0415
+
+        named = {
+            name: value
+            for name, value in (
+                ("call", call),
+                ("spec", spec),
+                ("policy", policy),
+                ("note", note),
+                ("attributes", attributes),
+                ("remaining", remaining),
+            )
+            if value is not _KEEP
+        }
+        if "call" in named:
+            known_call(self._runtime, call)
+        values = columns(schedule, named)
+        return self._ask(
+            "update", ScheduleInfo, lambda schedules: schedules.update(schedule, values, revision=revision)
+        )
+
+    @dual
+    def reset(self, /, schedule: str) -> Coroutine[Any, Any, ScheduleInfo]:
+        """Make a schedule what the code, or the crontab, declares: what was changed at run time is undone. A pause stays."""
+        from mainspring.operations.schedules.info import ScheduleInfo  # noqa: PLC0415
+
+        return self._ask("reset", ScheduleInfo, lambda schedules: schedules.reset(schedule))
+
+    @dual
+    def apply(
+        self, /, declarations: Iterable[Declaration], *, prune: bool = False, group: str = "applied"
+    ) -> Coroutine[Any, Any, dict[str, str]]:
+        """Make the schedules of a group exactly these, keeping pauses and counters. What became of each: created, updated,
+        unchanged, and with `prune` also deleted, for those of the group that are not among them.
+        """
+        from mainspring.operations.schedules.actions import Schedules, parts_to_apply  # noqa: PLC0415
+
+        runtime = self._runtime
+        definitions = [definition_of(runtime, each) for each in declarations]
+        queues = [queue.name for queue in runtime.queues]
+        return current_caller(runtime).change_in_parts(
+            "schedules.apply",
+            dict[str, str],
+            lambda store, origin: Schedules(store, runtime.clock, runtime.ids, origin, queues),
+            parts_to_apply(definitions, prune=prune, group=group),
+        )
+
+    @dual
+    def delete(self, /, schedule: str) -> Coroutine[Any, Any, None]:
+        """Delete a schedule and its ticks. Runs that it has started go on; those that wait for their turn are cancelled."""
+        return self._ask("delete", None, lambda schedules: schedules.delete(schedule))
+
+    # -- steering ------------------------------------------------------------------------------------------------------
+    @dual
+    def pause(
+        self, /, schedule: str, note: str | None = None, until: Moment | None = None
+    ) -> Coroutine[Any, Any, None]:
+        """Let the clock start nothing, until the schedule is resumed or until a time. Triggers and backfills still act."""
+        when = _moment(until)
+        return self._ask("pause", None, lambda schedules: _no_answer(schedules.pause(schedule, note, when)))
+
+    @dual
+    def resume(self, /, schedule: str, note: str | None = None) -> Coroutine[Any, Any, None]:
+        """Let the clock start runs again. The time of the pause is not made up for: a backfill does that."""
+        return self._ask("resume", None, lambda schedules: _no_answer(schedules.resume(schedule, note)))
+
+    @dual
+    def trigger(
+        self, /, schedule: str, overlap: Overlap | str | None = None
+    ) -> Coroutine[Any, Any, Handle[Any] | None]:
+        """Act now, whatever the clock says. A handle of the run, also when it has to wait for its turn; None if it is left out: a
+        tick says why.
+        """
+        from mainspring.operations.schedules.info import TickInfo  # noqa: PLC0415
+
+        runtime = self._runtime
+        asked: Coroutine[Any, Any, TickInfo] = self._ask(
+            "trigger", TickInfo, lambda schedules: schedules.trigger(schedule, overlap)
+        )
+        return Mapped(asked, lambda tick: _handle_of(runtime, tick))
+
+    @dual
+    def skip(self, /, schedule: str, when: Moment | None = None) -> Coroutine[Any, Any, datetime]:
+        """Leave out the next tick, or that of a nominal time. The time of the tick."""
+        from datetime import datetime  # noqa: PLC0415
+
+        nominal = _moment(when)
+        return self._ask("skip", datetime, lambda schedules: schedules.skip(schedule, nominal))
+
+    @dual
+    def unskip(self, /, schedule: str, when: Moment | None = None) -> Coroutine[Any, Any, datetime]:
+        """Do not leave out the first tick that is to be left out, or that of a nominal time. The time of the tick."""
+        from datetime import datetime  # noqa: PLC0415
+
+        nominal = _moment(when)
+        return self._ask("unskip", datetime, lambda schedules: schedules.unskip(schedule, nominal))
+
+    # -- backfills -----------------------------------------------------------------------------------------------------
+    @dual
+    def backfill(
+        self,
+        /,
+        schedule: str,
+        start: Moment,
+        end: Moment,
+        overlap: Overlap | str | None = None,
+        *,
+        again: bool = False,
+    ) -> Coroutine[Any, Any, BackfillInfo]:
+        """Take all actions of a stretch of time, both ends included, a few at a time.
+
+        One after the other, unless `allow_all` is asked for. Times that have a run already are left out unless `again`, and so is a time that the clock is about to act on. It happens in
+        the background, a few at a time; several backfills of one schedule run in the order in which they were asked for.
+        """
+        from mainspring.operations.schedules.info import BackfillInfo  # noqa: PLC0415
+
+        stretch = stretch_of((start, end))
+        return self._ask(
+            "backfill",
+            BackfillInfo,
+            lambda schedules: schedules.backfill(schedule, *stretch, overlap=overlap, again=again),
+        )
+
+    @dual
+    def backfills(self, /, schedule: str) -> Coroutine[Any, Any, list[BackfillInfo]]:
+        """The backfills of a schedule, newest first, with how far they have come."""
+        from mainspring.operations.schedules.info import BackfillInfo  # noqa: PLC0415
+
+        return self._ask("backfills", list[BackfillInfo], lambda schedules: schedules.backfills(schedule))
+
+    @dual
+    def stop_backfill(self, /, backfill: str) -> Coroutine[Any, Any, BackfillInfo]:
+        """Make no more ticks for a backfill, and drop those that wait. Runs that it has started go on."""
+        from mainspring.operations.schedules.info import BackfillInfo  # noqa: PLC0415
+
+        return self._ask("stop_backfill", BackfillInfo, lambda schedules: schedules.stop_backfill(backfill))
+
+    # -- seeing --------------------------------------------------------------------------------------------------------
+    @dual
+    def describe(self, /, schedule: str) -> Coroutine[Any, Any, ScheduleDescription]:
+        """All there is to know: definition, state, counters, the latest ticks and the next times."""
+        from mainspring.operations.schedules.info import ScheduleDescription  # noqa: PLC0415
+
+        return self._ask("describe", ScheduleDescription, lambda schedules: schedules.describe(schedule))
+
+    @dual
+    def list(
+        self, /, *, after: str | None = None, limit: int = 50, **filters: Unpack[ScheduleFilters]
+    ) -> Coroutine[Any, Any, SchedulePage]:
+        """A page of schedules, by id. Hand `next` of a page back as `after` for the one that follows."""
+        from mainspring.operations.schedules.info import SchedulePage  # noqa: PLC0415
+
+        return self._ask("list", SchedulePage, lambda schedules: schedules.list(after=after, limit=limit, **filters))
+
+    @dual
+    def ticks(
+        self,
+        /,
+        schedule: str,
+        *,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        outcome: Texts = (),
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Coroutine[Any, Any, TickPage]:
+        """A page of ticks, latest first, of all outcomes or some."""
+        from mainspring.operations.schedules.info import TickPage  # noqa: PLC0415
+
+        first, last = _moment(since), _moment(until)
+        return self._ask(
+            "ticks",
+            TickPage,
+            lambda schedules: schedules.ticks(
+                schedule, since=first, until=last, outcome=outcome, after=after, limit=limit
+            ),
+        )
+
+    @dual
+    def audit(self, /, schedule: str, since: Moment, until: Moment | None = None) -> Coroutine[Any, Any, ScheduleAudit]:
+        """Account for all times of a period: how many were on time, late, delayed, missed, skipped or paused."""
+        from mainspring.operations.schedules.audit import ScheduleAudit  # noqa: PLC0415
+
+        first, last = to_datetime(moment(since)), _moment(until)
+        return self._ask("audit", ScheduleAudit, lambda schedules: schedules.audit(schedule, first, last))
+
+    @dual
+    def tick(self, /, schedule: str, request: str) -> Coroutine[Any, Any, TickInfo]:
+        """The latest tick that a trigger or backfill asked for."""
+        from mainspring.operations.schedules.info import TickInfo  # noqa: PLC0415
+
+        return self._ask("tick", TickInfo, lambda schedules: schedules.tick(schedule, request))
+
+    def preview(self, spec: Spec | Cron | str, after: Moment | None = None, count: int = 10) -> Sequence[datetime]:
+        """The first times of a spec, or of a cron expression, after a time: now, if none is named. Needs no database.
+
+        A string is read as in `Spec(cron=…)`. Inside a run, now is the time of its last checkpoint, so that a replay agrees.
+        """
+        from mainspring.recurrence import Spec  # noqa: PLC0415
+
+        if after is None:
+            here = branch()
+            after = to_datetime(self._runtime.clock.now() if here is None else here.execution.last_time)
+        return (spec if isinstance(spec, Spec) else Spec(cron=spec)).upcoming(after, count)
+
+
+def _moment(when: Moment | None) -> datetime | None:
+    return None if when is None else to_datetime(moment(when))
+
+
+def _handle_of(runtime: Runtime, tick: TickInfo) -> Handle[Any] | None:
+    return None if tick.run is None else Handle(runtime, tick.run, None)
+
+
+def _no_answer(info: ScheduleInfo) -> None:
+    """Inside a run nothing is recorded of these but that they happened."""
+    del info

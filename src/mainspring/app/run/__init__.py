@@ -1,0 +1,1 @@
+"""The current run, as its own code sees it."""

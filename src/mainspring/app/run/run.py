@@ -1,0 +1,316 @@
+"""`run`: the run that is being executed, seen from its own code. Needs no app, so it can be imported anywhere."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import random
+import uuid
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, cast, overload
+
+from mainspring.app.caller.colours import refuse_blocking_on_loop
+from mainspring.app.caller.current import current_branch, current_caller
+from mainspring.app.functions.options import micros, moment
+from mainspring.app.messages.names import named
+from mainspring.app.messages.questions import Answer
+from mainspring.app.messages.receive import Receive
+from mainspring.app.run.timeout import DurableTimeout
+from mainspring.app.run.undo import Undo
+from mainspring.app.sync.dual import OverloadedVerb, dual
+from mainspring.codec import value_codec
+from mainspring.engine.calls import StepCall
+from mainspring.engine.drivers import drive, drive_blocking
+from mainspring.engine.operations import steps, undo
+from mainspring.engine.operations.ticks import tick_of
+from mainspring.engine.registry import Bound
+from mainspring.engine.replay.context import here
+from mainspring.engine.retry import Retry
+from mainspring.errors import InvalidInput, NotInRun
+from mainspring.model.clock import to_datetime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from datetime import datetime
+
+    from mainspring.app.functions.options import Duration, Moment
+    from mainspring.app.messages.names import Event, Stream
+    from mainspring.app.runtime import Runtime
+    from mainspring.codec import ValueCodec
+    from mainspring.engine.effects import Flow
+    from mainspring.engine.operations.ticks import RunTick
+    from mainspring.engine.replay.context import Branch
+    from mainspring.engine.replay.execution import Execution
+    from mainspring.model.runs import StepKind
+    from mainspring.store.messages import Table
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+_ONCE = Retry(1)
+
+
+class AdHocStep(OverloadedVerb):
+    """Run any function as a step of the current workflow, without registering it: `await run.step("name", fn, …)`."""
+
+    __slots__ = ("_at_most_once", "_interruptible", "_retry", "_timeout")
+    _name = "step"
+
+    def __init__(
+        self,
+        owner: CurrentRun,
+        retry: Retry = _ONCE,
+        timeout: int | None = None,
+        *,
+        at_most_once: bool = False,
+        interruptible: bool = False,
+    ) -> None:
+        super().__init__(owner)
+        self._retry = retry
+        self._timeout = timeout
+        self._at_most_once = at_most_once
+        self._interruptible = interruptible
+
+    def options(
+        self,
+        *,
+        retry: Retry | int | None = None,
+        timeout: Duration | None = None,
+        at_most_once: bool = False,
+        interruptible: bool = False,
+    ) -> AdHocStep:
+        """The same with the options of `@app.step`: `await run.step.options(retry=3, timeout="1m")("name", fn, …)`."""
+        length = None if timeout is None else micros(timeout)
+        if length is not None and length <= 0:
+            raise InvalidInput(f"run.step.options: a timeout must be longer than nothing, not {timeout!r}")
+        return AdHocStep(
+            cast("CurrentRun", self._owner),
+            Retry.of(retry),
+            length,
+            at_most_once=at_most_once,
+            interruptible=interruptible,
+        )
+
+    @overload
+    def __call__(
+        self, name: str, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]: ...
+    @overload
+    def __call__(
+        self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]: ...
+    def __call__(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+        branch = current_branch("step")
+        self._awaited()
+        return drive(branch.execution, self._flow(branch, name, fn, args, kwargs))
+
+    @overload
+    def sync(self, name: str, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def sync(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def sync(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """The same in a `def` workflow."""
+        refuse_blocking_on_loop("await run.step(…)")
+        branch = current_branch("step")
+        return drive_blocking(branch.execution, self._flow(branch, name, fn, args, kwargs))
+
+    def _flow(
+        self, branch: Branch, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Flow:
+        if not isinstance(name, str) or not name.strip():
+            raise InvalidInput(f"run.step takes a name first, then the function; {name!r} is not a name")
+        if not callable(fn):
+            raise InvalidInput(
+                f"run.step({name!r}, …) takes the function and its arguments, not {fn!r}; do not call it yourself"
+            )
+        hints = inspect.get_annotations(fn) if inspect.isfunction(fn) else {}
+        returns = hints.get("return", Any)
+        codec = value_codec(Any if isinstance(returns, str) else returns, f"the result of step {name!r}")
+        call = StepCall(
+            name,
+            fn,
+            args,
+            kwargs,
+            is_async=inspect.iscoroutinefunction(fn),
+            retry=self._retry,
+            timeout=self._timeout,
+            at_most_once=self._at_most_once,
+            interruptible=self._interruptible,
+            result=codec,
+        )
+        return steps.step(branch.execution, branch.take_position(), call)
+
+
+class CurrentRun:
+    """The run whose code is executing. Outside runs everything here is a `NotInRun` error."""
+
+    _spelled = "run"
+
+    @property
+    def _runtime(self) -> Runtime:
+        return cast("Runtime", here().home)
+
+    def __repr__(self) -> str:
+        return "<the current run>"
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+    @property
+    def step(self) -> AdHocStep:
+        """Run any function as a step of the current workflow, without registering it: `await run.step("name", fn, …)`."""
+        return AdHocStep(self)
+
+    @property
+    def receive(self) -> Receive:
+        """The next message of a topic; None when the time is over: `await run.receive(topic, timeout=…)`."""
+        return Receive(self)
+
+    @dual
+    def set_event(self, /, key: Event[T] | str, value: T) -> Coroutine[Any, Any, None]:
+        """Give a named value that anybody can read, also after the end; the last one counts."""
+        name, codec = named(key, "event")
+        return _publish("set_event", "events", name, _text(name, codec, value))
+
+    @dual
+    def write_stream(self, /, key: Stream[T] | str, value: T) -> Coroutine[Any, Any, None]:
+        """Add a value to a stream that anybody can read."""
+        name, codec = named(key, "stream")
+        return _publish("write_stream", "streams", name, _text(name, codec, value))
+
+    @dual
+    def close_stream(self, /, key: Stream[Any] | str) -> Coroutine[Any, Any, None]:
+        """Let the readers of a stream come to their end."""
+        return _publish("close_stream", "streams", named(key, "stream")[0], None)
+
+    answer = Answer()
+    """Answer a question from now on, for as long as the run lasts."""
+
+    # -- plain ---------------------------------------------------------------------------------------------------------
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return _execution().id
+
+    @property
+    def attempt(self) -> int:
+        """Inside a step: the number of this attempt of the step, from 1. In a workflow: that of this attempt of the run.
+
+        In a step that is a run of its own, attempts of both are counted together.
+        """
+        return here().attempt
+
+    @property
+    def version(self) -> str | None:
+        """The version of the app that began the run."""
+        return _execution().run.version
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the run is out of time."""
+        deadline = _execution().run.deadline
+        return None if deadline is None else to_datetime(deadline)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What the run was tagged with when it was started."""
+        found: dict[str, Any] = json.loads(_execution().run.attributes)
+        return found
+
+    @property
+    def tick(self) -> RunTick | None:
+        """The tick of the schedule that started the run, with what there was to know at that moment; None if none did."""
+        ex = _execution()
+        return tick_of(ex.run, ex.function.codec.result)
+
+    @property
+    def step_key(self) -> str:
+        """The same in every attempt and after every crash, and nowhere else: an idempotency key for outside services."""
+        where = here()
+        return f"{where.execution.run.uid}-{where.last_position()}"
+
+    def patched(self, name: str) -> bool:
+        """Whether to take the path that a change of the workflow has made: True in new runs, False in those that have been past
+        here before the change. The answer is the same in every replay, and everywhere in the run.
+        """
+        if not isinstance(name, str) or not name.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"run.patched takes the name of a change, not {name!r}")
+        return current_branch("patched").execution.patched(name)
+
+    def undo(self) -> Undo:
+        """A block with compensations: `async with run.undo() as undo:` … `undo.push(refund.bind(receipt))`."""
+        return Undo()
+
+    def now(self) -> datetime:
+        """The time of the last recorded outcome: the same in every replay."""
+        return to_datetime(_execution().last_time)
+
+    def random(self) -> random.Random:
+        """A random generator that gives the same numbers in every replay."""
+        return random.Random(self._draw("random"))
+
+    def uuid(self) -> uuid.UUID:
+        """A UUID that is the same in every replay."""
+        return uuid.UUID(int=random.Random(self._draw("uuid")).getrandbits(128), version=4)
+
+    def _draw(self, what: str) -> str:
+        where = here()
+        return f"{where.execution.run.uid}:{what}:{where.next_draw()}"
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+    @dual
+    def sleep(self, /, duration: Duration) -> Coroutine[Any, Any, None]:
+        """Wait for a duration. The time to wake is recorded, so restarts neither shorten nor lengthen it."""
+        length = micros(duration)
+        branch = current_branch("sleep")
+        return _sleep(branch, branch.execution.engine.clock.now() + length)
+
+    @dual
+    def continue_as(self, /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, NoReturn]:
+        """Begin anew with other arguments, under the same id, with nothing recorded: for workflows that never end."""
+        branch = current_branch("continue_as")
+        ex = branch.execution
+        if ex.scopes:
+            raise InvalidInput(
+                "run.continue_as inside a run.undo block would forget what there is to undo; leave the block first"
+            )
+        if ex.function.at_most_once:
+            raise InvalidInput(f"{ex.function.name!r} is started at most once, so it cannot begin anew")
+        if ex.function.bound is not Bound.NOT:
+            args = (ex.function.codec.decode(ex.run.input)[0][0], *args)
+        text = ex.engine.check_size(
+            ex.function.codec.bind_and_encode(args, kwargs), (args, kwargs), f"the arguments of {ex.function.name!r}"
+        )
+        return drive(ex, undo.continue_as(ex, branch.take_position(), text))
+
+    @dual
+    def sleep_until(self, /, when: Moment) -> Coroutine[Any, Any, None]:
+        """Wait until a time: an aware datetime, or seconds since 1970."""
+        return _sleep(current_branch("sleep_until"), moment(when))
+
+    def timeout(self, duration: Duration) -> DurableTimeout:
+        """`async with run.timeout("10m"):` raises TimeoutError in the block when that much time is over, restarts or not."""
+        length = micros(duration)
+        branch = current_branch("timeout")
+        if not branch.execution.function.is_async:
+            raise NotInRun("run.timeout needs an `async def` workflow: the code of a `def` one cannot be interrupted")
+        until = branch.execution.engine.clock.now() + length
+        return DurableTimeout(lambda: _sleep(current_branch("timeout"), until))
+
+
+def _sleep(branch: Branch, until: int) -> Coroutine[Any, Any, None]:
+    ex = branch.execution
+    return drive(ex, steps.sleep(ex, branch.take_position(), until))
+
+
+def _publish(verb: StepKind, table: Table, key: str, value: str | None) -> Coroutine[Any, Any, None]:
+    return current_caller(cast("Runtime", here().home)).publish(verb, table, key, value)
+
+
+def _text(key: str, codec: ValueCodec, value: Any) -> str:
+    return here().execution.engine.check_size(codec.encode(value), value, f"a value of {key!r}")
+
+
+def _execution() -> Execution:
+    return here().execution
+
+
+run = CurrentRun()
+"""The current run."""

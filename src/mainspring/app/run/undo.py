@@ -1,0 +1,128 @@
+"""`async with run.undo() as undo:` … `undo.push(refund.bind(receipt))`: what is to be done if the rest does not come to a good end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Self
+
+from mainspring.app.functions.functions import as_call
+from mainspring.engine.drivers import drive, drive_blocking, was_closed
+from mainspring.engine.operations import undo
+from mainspring.engine.replay.context import branch, here
+from mainspring.engine.replay.signals import Halt
+from mainspring.errors import InvalidInput, NotInRun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mainspring.app.functions.functions import Call
+    from mainspring.engine.effects import Flow
+    from mainspring.engine.replay.execution import Execution
+
+
+class Undo:
+    """A block with compensations. If an exception leaves the block, or the run is cancelled or out of time while it is in it, what was
+    pushed is called, the last first, each once. After a good end of the block nothing is.
+    """
+
+    def __init__(self) -> None:
+        here()
+        where = branch()
+        if where is None:
+            raise NotInRun("run.undo belongs in a workflow; a step that fails has nothing recorded to undo")
+        self._branch = where
+        self._calls: list[Call[Any]] = []
+        self._position = ""
+
+    def push(self, call: Call[Any]) -> None:
+        """If this does not end well, call a step or transaction: `undo.push(refund.bind(receipt))`."""
+        made = as_call(call)
+        if made.function.kind == "workflow":
+            raise InvalidInput(
+                f"{made.name!r} is a workflow; what undoes something is a step or a transaction, so that it cannot be stopped half-way"
+            )
+        made.function.codec.bind_and_encode(made.args, made.kwargs)  # what is wrong with the arguments is an error now
+        self._calls.append(made)
+
+    # -- entering ------------------------------------------------------------------------------------------------------
+    def _enter(self) -> Flow:
+        self._position = self._branch.next_position()
+        self._branch.execution.outstanding += 1
+        self._branch.execution.scopes += 1
+        return undo.enter(self._branch.execution, self._position)
+
+    async def __aenter__(self) -> Self:
+        await drive(self._branch.execution, self._enter())
+        return self
+
+    def __enter__(self) -> Self:
+        drive_blocking(self._branch.execution, self._enter())
+        return self
+
+    # -- leaving -------------------------------------------------------------------------------------------------------
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        ex = self._branch.execution
+        if error is None and await drive(ex, self._leave()):
+            return
+        failures: list[str] = []
+        for flow in self._compensations(error, failures):
+            try:
+                await drive(ex, flow)
+            except Exception as failed:  # noqa: BLE001  (the others have their turn all the same)
+                failures.append(f"{type(failed).__name__}: {failed}")
+        self._tell(error, failures)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        ex = self._branch.execution
+        if error is None and drive_blocking(ex, self._leave()):
+            return
+        failures: list[str] = []
+        for flow in self._compensations(error, failures):
+            try:
+                drive_blocking(ex, flow)
+            except Exception as failed:  # noqa: BLE001
+                failures.append(f"{type(failed).__name__}: {failed}")
+        self._tell(error, failures)
+
+    def _leave(self) -> Flow:
+        """Whether the block has come to a good end."""
+        ex = self._branch.execution
+        ex.scopes -= 1
+        if self._calls and not ex.dry:
+            ex.outstanding += 1
+            return (yield from undo.leave(ex, self._position, self._branch.following()))
+        return True
+
+    def _compensations(self, error: BaseException | None, failures: list[str]) -> Iterator[Flow]:
+        """What is to be done now, the last that was pushed first."""
+        ex = self._branch.execution
+        if error is not None:
+            ex.scopes -= 1
+        stopped = ex.undoing is not None and ex.unwound
+        if ex.dry or ex.signal is not None or ex.disagreement is not None:
+            return
+        if ex.function.is_async and error is not None and was_closed(error) and not _in_own_task(ex):
+            return  # the loop is gone, and the run with it; the worker that takes it over undoes
+        if isinstance(error, Halt) and not stopped:
+            return
+        until = ex.engine.clock.now() + undo.BUDGET
+        for number, call in reversed(list(enumerate(self._calls))):
+            if ex.engine.clock.now() >= until:
+                failures.append(f"no time was left for {call.name}")
+                continue
+            ex.outstanding += 1
+            yield undo.compensation(ex, self._position, number, call.function, call.args, call.kwargs, until)
+
+    def _tell(self, error: BaseException | None, failures: list[str]) -> None:
+        ex = self._branch.execution
+        if failures:
+            text = f"could not undo everything: {'; '.join(failures)}"
+            ex.complaints += (text,)
+            if error is not None:
+                error.add_note(text)
+        if error is None and ex.undoing is not None:
+            raise ex.undoing  # the run was stopped in the block: what follows it is not executed
+
+
+def _in_own_task(ex: Execution) -> bool:
+    return asyncio.current_task() in {ex.root, *ex.tasks}

@@ -1,0 +1,1 @@
+"""The bridge between blocking and awaiting code."""

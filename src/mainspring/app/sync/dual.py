@@ -1,0 +1,159 @@
+"""One verb, two colours: `await verb(…)` in a coroutine, `verb.sync(…)` in blocking code.
+
+`dual` makes both of one method and keeps its signature, name and docstring, for type checkers as for `help()`. A verb whose types
+need overloads spells both colours out, as an `OverloadedVerb`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+
+from mainspring.app.caller.colours import refuse_blocking_on_loop
+from mainspring.app.caller.current import current_caller
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from mainspring.app.runtime import Runtime
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Owner(Protocol):
+    """An object with verbs. Errors spell the right line with the name that users have for it: `run`, `app`, `handle`."""
+
+    @property
+    def _runtime(self) -> Runtime: ...
+
+    @property
+    def _spelled(self) -> str: ...
+
+
+S = TypeVar("S", bound=Owner)
+
+
+class _Verb:
+    """What `help()` and `inspect` ask of a verb. That it is a descriptor makes it a routine to them."""
+
+    __slots__ = ()
+
+    def __get__(self, obj: object, owner: type[Any] | None = None) -> Self:
+        return self
+
+
+class Dual(_Verb, Generic[P, R]):
+    """A verb bound to its object: call it for a coroutine, or call `.sync` to block."""
+
+    __slots__ = ("_owner", "_verb")
+
+    def __init__(self, owner: Owner, verb: dual[Any, P, R]) -> None:
+        self._owner = owner
+        self._verb = verb
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        owner = self._owner
+        current_caller(owner._runtime).refuse_coroutine(f"{self._label}.sync(…)")  # noqa: SLF001  (the other half)
+        try:
+            return self._verb.method(owner, *args, **kwargs)
+        except TypeError:
+            self._check_arguments(args, kwargs)
+            raise
+
+    def sync(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The same, blocking until it is done."""
+        owner = self._owner
+        refuse_blocking_on_loop(f"await {self._label}(…)")
+        try:
+            work = self._verb.method(owner, *args, **kwargs)
+        except TypeError:
+            self._check_arguments(args, kwargs)
+            raise
+        return current_caller(owner._runtime).block(work)  # noqa: SLF001
+
+    def _check_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Say in the words of the verb what is wrong with its arguments, if that is what a TypeError is about."""
+        try:
+            self.__signature__.bind(*args, **kwargs)
+        except TypeError as error:
+            functions = [each.name for each in args if hasattr(each, "bind") and hasattr(each, "name")]
+            hint = f"; a function is given with its arguments: {functions[0]}.bind(…)" if functions else ""
+            shown = ", ".join(self.__signature__.parameters)
+            raise TypeError(f"{self._label}({shown}): {error}{hint}") from None
+
+    @property
+    def _label(self) -> str:
+        return f"{self._owner._spelled}.{self._verb.__name__}"  # noqa: SLF001
+
+    def __repr__(self) -> str:
+        return f"<verb {self._label}>"
+
+    @property
+    def __name__(self) -> str:
+        return self._verb.__name__
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        signature = inspect.signature(self._verb.method)
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+    if not TYPE_CHECKING:
+
+        @property
+        def __doc__(self) -> str | None:
+            return self._verb.__doc__
+
+
+class dual(Generic[S, P, R]):  # noqa: N801  (used as a decorator)
+    """Make a method that returns a coroutine into a `Dual`."""
+
+    def __init__(self, method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> None:
+        self.method = method
+        self.__doc__ = method.__doc__
+        self.__name__ = method.__name__
+        self.__wrapped__ = method
+
+    @overload
+    def __get__(self, obj: None, owner: type[Any]) -> Self: ...
+    @overload
+    def __get__(self, obj: S, owner: type[Any]) -> Dual[P, R]: ...
+    def __get__(self, obj: S | None, owner: type[Any]) -> Self | Dual[P, R]:
+        return self if obj is None else Dual(obj, self)
+
+
+class OverloadedVerb(_Verb):
+    """A verb bound to its object that spells out both of its colours: `__call__` for a coroutine, `sync` to block."""
+
+    __slots__ = ("_owner",)
+    _name = ""
+
+    def __init_subclass__(cls) -> None:
+        """`help()` leaves out a text that an object has from its class: here the class has it for its objects."""
+        text = cls.__doc__
+        cls.__doc__ = property(lambda _: text)  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+
+    @property
+    def __name__(self) -> str:
+        return self._name
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        call: Callable[..., Any] = getattr(self, "__call__")  # noqa: B004, B009  (each subclass has its own)
+        return inspect.signature(call)
+
+    @property
+    def _label(self) -> str:
+        return f"{self._owner._spelled}.{self._name}"  # noqa: SLF001
+
+    def _awaited(self) -> None:
+        """Raise an error where nothing could await a coroutine."""
+        current_caller(self._owner._runtime).refuse_coroutine(f"{self._label}.sync(…)")  # noqa: SLF001
+
+    def _blocked(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Execute a verb and wait for it here."""
+        refuse_blocking_on_loop(f"await {self._label}(…)")
+        return current_caller(self._owner._runtime).block(make())  # noqa: SLF001

@@ -1,0 +1,248 @@
+"""Waiting, outside runs, for runs to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+from mainspring.app.functions.options import micros
+from mainspring.engine.effects import failure_of
+from mainspring.errors import MainspringError, NotFound, StillRunning, StoreError
+from mainspring.model.states import State
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from mainspring.app.functions.options import Duration
+    from mainspring.codec import ValueCodec
+    from mainspring.model.clock import Clock
+    from mainspring.model.runs import Ending
+
+    Found = dict[str, Ending | None]
+    Asker = tuple[str, asyncio.Future[Found]]
+
+log = logging.getLogger("mainspring.app")
+
+
+class Endings:
+    """Runs whose end this process waits for. One thread asks the store for all of them when something may have ended."""
+
+    def __init__(
+        self,
+        ask: Callable[[Iterable[str]], dict[str, Ending | None]],
+        poll: float,
+        has_workers: Callable[[], bool] | None = None,
+    ) -> None:
+        """`has_workers` says whether there is a worker; None: that is not asked."""
+        self._ask = ask
+        self._poll = poll
+        self._has_workers = has_workers
+        self._lock = threading.Lock()
+        self._watched: dict[str, list[Callable[[Ending | None], None]]] = {}
+        self._ended: set[str] = set()
+        """Those of them that have ended, as the store has notified since the last question."""
+        self.resolved_here: Callable[[str], bool] = lambda _run_id: False
+        """Whether this process is about to `resolve` a run itself, so that there is no need to ask for it."""
+        self._look = threading.Event()
+        self._closing = False
+        self._started = False
+        self._thread: threading.Thread | None = None
+
+    def watch(self, run_id: str, notify: Callable[[Ending | None], None]) -> None:
+        """Have `notify` called, on any thread, with the run's ending, or with None if there is no such run; until `unwatch`."""
+        with self._lock:
+            self._watched.setdefault(run_id, []).append(notify)
+            if not self._started:
+                self._started = True
+                self._start()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="mainspring-endings", daemon=True)
+        self._thread.start()
+
+    def unwatch(self, run_id: str, notify: Callable[[Ending | None], None]) -> None:
+        with self._lock:
+            watchers = self._watched.get(run_id)
+            if watchers is not None and notify in watchers:
+                watchers.remove(notify)
+                if not watchers:
+                    del self._watched[run_id]
+
+    def resolve(self, run_id: str, ending: Ending | None) -> None:
+        """This is how a run ended."""
+        with self._lock:
+            watchers = self._watched.pop(run_id, [])
+        for notify in watchers:
+            notify(ending)
+
+    def look(self, ended: frozenset[str] | None = None) -> None:
+        """Something ended: ask, if it may be one of those that are watched, and only for those that are known to have."""
+        with self._lock:
+            watched = self._watched.keys()
+            found = (
+                watched if ended is None else {run_id for run_id in ended & watched if not self.resolved_here(run_id)}
+            )
+            self._ended.update(found)
+        if found:
+            self._look.set()
+
+    def close(self) -> None:
+        with self._lock:  # a thread that is being started is started, and none is started afterwards
+            self._closing = self._started = True
+        self._look.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            notified = self._look.wait(self._poll)
+            self._look.clear()
+            if self._closing:
+                return
+            if not notified:
+                self.look()
+            self.ask_once()
+            if not notified:
+                self._warn_if_there_is_no_worker()
+
+    def _warn_if_there_is_no_worker(self) -> None:
+        """Once: without a worker the wait never ends."""
+        with self._lock:
+            awaited = next(iter(self._watched), None)
+        if self._has_workers is None or awaited is None:
+            return
+        try:
+            there = self._has_workers()
+        except StoreError:
+            return
+        self._has_workers = None
+        if not there:
+            log.warning(
+                "this process waits for run %s, and there is no worker to execute it: enter the app in this process (`async with app:` "
+                "or `with app:`), or start one with `mainspring worker module:app`",
+                awaited,
+            )
+
+    def ask_once(self) -> None:
+        """Ask the store for those that may have ended, and notify who waits for them."""
+        with self._lock:
+            wanted = [run_id for run_id in self._ended if run_id in self._watched]
+            self._ended.clear()
+        if not wanted:
+            return
+        try:
+            found = self._ask(wanted)
+        except StoreError as error:
+            log.warning("cannot ask whether runs have ended: %s", error)
+            return
+        for run_id in wanted:
+            if run_id not in found:
+                self.resolve(run_id, None)
+            elif (ending := found[run_id]) is not None:
+                self.resolve(run_id, ending)
+
+
+class EndingLookups:
+    """A thousand coroutines that wait for a thousand runs begin with one lookup, not with a thousand changes of thread."""
+
+    def __init__(self, ask: Callable[[set[str]], Awaitable[Found]], clock: Clock) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._gathering: dict[asyncio.AbstractEventLoop, list[Asker]] = {}
+        self._asking: set[asyncio.Task[None]] = set()
+
+    async def at(self, run_id: str) -> Found:
+        """What is known of at least this run: its ending, None while it has not ended, nothing if there is no such run."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Found] = loop.create_future()
+        askers = self._gathering.get(loop)
+        if askers is not None:
+            askers.append((run_id, answer))
+        else:
+            self._gathering[loop] = [(run_id, answer)]
+            self._clock.busy()
+            task = loop.create_task(self._look(loop), context=contextvars.Context())
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+        return await answer
+
+    async def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """One turn of the loop later: everybody who asked in this turn has done so. Civil time stands still until then."""
+        askers = self._gathering.pop(loop)
+        try:
+            found = await self._ask({run_id for run_id, _ in askers})
+        except MainspringError as error:
+            for _, answer in askers:
+                if not answer.done():
+                    answer.set_exception(error)
+        else:
+            for _, answer in askers:
+                if not answer.done():
+                    answer.set_result(found)
+        finally:
+            self._clock.idle()
+
+
+class Awaited:
+    """One coroutine's wait for one run. Entered, it is notified of the run's end, and of its own time being over."""
+
+    def __init__(self, endings: Endings, clock: Clock, run_id: str, timeout: Duration | None) -> None:
+        self._endings = endings
+        self._clock = clock
+        self._run_id = run_id
+        self._timeout = timeout
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._ended: asyncio.Future[Ending | None] = self._loop.create_future()
+
+    def __enter__(self) -> asyncio.Future[Ending | None]:
+        clock = self._clock
+        self._endings.watch(self._run_id, self._notify)
+        until = None if self._timeout is None else clock.now() + micros(self._timeout)
+        self._alarm = None if until is None else clock.call_at(until, self._loop, self._give_up)
+        clock.waiting(1)
+        return self._ended
+
+    def __exit__(self, *exc: object) -> None:
+        self._clock.waiting(-1)
+        self._endings.unwatch(self._run_id, self._notify)
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self._ended.done() and not self._ended.cancelled():
+            self._ended.exception()
+
+    def _notify(self, ending: Ending | None) -> None:
+        if threading.get_ident() == self._thread:
+            self._resolve(ending)
+        else:
+            self._loop.call_soon_threadsafe(self._resolve, ending)
+
+    def _resolve(self, ending: Ending | None) -> None:
+        if not self._ended.done():
+            self._ended.set_result(ending)
+
+    def _give_up(self) -> None:
+        if not self._ended.done():
+            self._ended.set_exception(
+                StillRunning(
+                    f"run {self._run_id!r} had not ended after {_length(self._timeout)}; only the waiting is over, nothing was "
+                    "done to the run"
+                )
+            )
+
+
+def _length(timeout: Duration | None) -> str:
+    """How long it was, as it was given."""
+    return f"{timeout} s" if isinstance(timeout, int | float) else str(timeout)
+
+
+def value_of(run_id: str, codec: ValueCodec, ending: Ending | None) -> Any:
+    """What waiting for a run that has ended gives: its result, or its exception."""
+    if ending is None:
+        raise NotFound(f"there is no run {run_id!r}, or no longer")
+    if ending.output is not None and ending.state is State.SUCCEEDED:
+        return codec.decode(ending.output)
+    raise failure_of(ending)

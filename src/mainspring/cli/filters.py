@@ -1,0 +1,70 @@
+"""The options with which commands say which runs or schedules they mean, made from the record of filters."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from mainspring.cli.times import future, past
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from mainspring.model.clock import Clock
+    from mainspring.operations.filter_values import Filter
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def filter_options(filters: Mapping[str, Filter]) -> Callable[[F], F]:
+    """The options for these filters; they arrive as keyword arguments for `filters_of`."""
+
+    def add(function: F) -> F:
+        for name, each in reversed([*filters.items()]):
+            function = _option(name, each)(function)
+        return function
+
+    return add
+
+
+def _option(name: str, each: Filter) -> Callable[[F], F]:
+    names = each.options or (f"--{name.replace('_', '-')}",)
+    if each.kind == "flag":
+        return click.option(*names, name, is_flag=True, default=None, help=each.help)
+    if each.kind == "time":
+        ago = "in two hours" if name.startswith("due") else "two hours ago"
+        return click.option(*names, name, metavar="TIME", help=f"{each.help} 2h: {ago}.")
+    if each.kind == "attributes":
+        more = "A VALUE that is JSON is read as such. Repeatable."
+        return click.option(*names, name, multiple=True, metavar="NAME=VALUE", help=f"{each.help} {more}")
+    kind = click.Choice(each.choices) if each.choices else None
+    metavar = None if each.choices else each.metavar
+    return click.option(*names, name, multiple=True, type=kind, metavar=metavar, help=f"{each.help} Repeatable.")
+
+
+def filters_of(filters: Mapping[str, Filter], given: dict[str, Any], clock: Clock) -> Any:
+    """The filters that the options ask for."""
+    found: dict[str, Any] = {name: given[name] for name in filters if given.get(name) not in (None, ())}
+    for name, value in found.items():
+        if filters[name].kind == "attributes":
+            found[name] = pairs(value, "--attribute")
+        elif filters[name].kind == "time":
+            read = future if name.startswith("due") else past
+            found[name] = read(value, f"--{name.replace('_', '-')}", clock)
+    return found
+
+
+def pairs(given: tuple[str, ...], flag: str) -> dict[str, Any]:
+    """Texts like NAME=VALUE as a dict. A value that is JSON is read as such."""
+    found: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=flag)
+        try:
+            found[name] = json.loads(value)
+        except json.JSONDecodeError:
+            found[name] = value
+    return found

@@ -1,0 +1,213 @@
+"""`mainspring runs`: seeing and counting runs."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainspring.app.settings import Settings
+from mainspring.cli import display
+from mainspring.cli.commands import FAILED, Group, ids_from, note, output_option, url_option
+from mainspring.cli.filters import filter_options, filters_of
+from mainspring.cli.runs import actions, page, records
+from mainspring.cli.terminal import data, echo, safe
+from mainspring.model.clock import to_datetime
+from mainspring.model.states import State
+from mainspring.operations.connect import connect
+from mainspring.operations.runs.actions import GROUPS
+from mainspring.operations.runs.filters import TRAITS
+from mainspring.recurrence.durations import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from mainspring.operations.runs.actions import Figures
+    from mainspring.operations.runs.filters import RunFilters
+    from mainspring.operations.runs.info import RunInfo
+    from mainspring.operations.runs.lists import RunSummary
+
+_MOST_WATCHED = 500
+_LONG = (
+    *("ID", "WORKFLOW", "STATE", "CREATED", "TOOK", "QUEUE", "SCHEDULE"),
+    *("VERSION", "PARENT", "ATTRIBUTES", "NOTE"),
+)
+
+
+@click.group(cls=Group)
+def runs() -> None:
+    """See runs, stop them, let them go on."""
+
+
+for command in (*actions.COMMANDS, *records.COMMANDS):
+    runs.add_command(command)
+
+
+@runs.command(name="list")
+@url_option
+@filter_options(TRAITS)
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many.")
+@click.option("--after", metavar="CURSOR", help="Go on after a page that said so.")
+@click.option("--long", "is_long", is_flag=True, help="More columns: queue, schedule, version, parent and attributes.")
+@output_option("table", "json", "jsonl", "ids")
+def list_(url: str, limit: int, after: str | None, output: str, *, is_long: bool, **filters: Any) -> None:
+    """List runs, newest first.
+
+    \b
+      mainspring runs list --state running --state waiting
+      mainspring runs list --workflow checkout --attribute tenant=acme --limit 10
+      mainspring runs list --id-prefix order- -o ids | mainspring runs cancel -
+    """
+    with connect(url, Settings()) as operations:
+        page = operations.runs.list(after=after, limit=limit, **filters_of(TRAITS, filters, operations.clock))
+        now = to_datetime(operations.clock.now())
+    if output == "json":
+        display.as_json(page)
+    elif output == "ids":
+        for run in page.runs:
+            data(run.id)
+    elif output == "jsonl":
+        display.as_jsonl(page.runs)
+    elif page.runs and is_long:
+        display.table(_LONG, [_long_row(run, now) for run in page.runs])
+    elif page.runs:
+        display.table(("ID", "WORKFLOW", "STATE", "CREATED", "TOOK", "NOTE"), [_row(run, now) for run in page.runs])
+    else:
+        note("no runs")
+    if page.next:
+        note(f"there are more: --after {page.next}")
+
+
+def _row(run: RunInfo, now: datetime) -> tuple[str, ...]:
+    took = "" if run.started is None else display.span((run.completed or now) - run.started)
+    return run.id, run.workflow, run.state, display.briefly(run.created, now), took, page.remark(run, now)
+
+
+def _long_row(run: RunInfo, now: datetime) -> tuple[str, ...]:
+    *first, remark = _row(run, now)
+    attributes = display.compact(run.attributes) if run.attributes else ""
+    return *first, run.queue or "", run.schedule or "", run.version or "", run.parent or "", attributes, remark
+
+
+@runs.command
+@click.argument("run_ids", metavar="[ID]…", nargs=-1)
+@url_option
+@filter_options(TRAITS)
+@click.option(
+    "--every", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Look so often, in seconds."
+)
+@output_option("table", "jsonl", "ids")
+@click.pass_context
+def watch(ctx: click.Context, /, run_ids: tuple[str, ...], url: str, every: float, output: str, **filters: Any) -> None:
+    """Print each run that changes its state, as it happens: those of these ids until all have ended, others until ^C.
+
+    An ID of - reads ids from stdin. Exit code 0 if all of these ids have succeeded, 1 if one has not, 4 if one does not exist.
+
+    \b
+      mainspring runs watch order-7
+      mainspring runs watch --workflow checkout --state failed -o jsonl
+    """
+    with connect(url, Settings()) as operations:
+        named = ids_from(run_ids)
+        chosen = filters_of(TRAITS, filters, operations.clock)
+        if run_ids and chosen:
+            raise click.UsageError("give ids or filters, not both")
+        for run_id in named:
+            operations.runs.get(run_id)
+        seen: dict[str, str] = {}
+        found: list[RunSummary] = []
+        asked: RunFilters = {"ids": named} if run_ids else chosen
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                found = operations.runs.summaries(limit=_MOST_WATCHED, **asked).runs
+                for run in reversed(found):
+                    if seen.get(run.id) != run.state:
+                        seen[run.id] = run.state
+                        _show_change(run, to_datetime(operations.clock.now()), output)
+                if run_ids and all(run.state.ended for run in found):
+                    break
+                time.sleep(every)
+    if run_ids and any(run.state is not State.SUCCEEDED for run in found):
+        ctx.exit(FAILED)
+
+
+def _show_change(run: RunSummary, now: datetime, output: str) -> None:
+    if output == "jsonl":
+        display.as_jsonl([run])
+    elif output == "ids":
+        data(run.id)
+    else:
+        why = run.message or run.reason
+        line = f"{now:%H:%M:%S}  {display.coloured(run.state)}  {safe(run.workflow)}  {safe(run.id)}"
+        echo(line + (f": {safe(why)}" if why else ""))
+
+
+@runs.command
+@click.argument("run_id", metavar="ID")
+@url_option
+@output_option("table", "json")
+def show(run_id: str, url: str, output: str) -> None:
+    """Show one run: its state and times, input and output, steps and children.
+
+    \b
+      mainspring runs show order-7
+      mainspring runs show order-7 -o json | jq '.steps[] | {name, attempts}'
+    """
+    with connect(url, Settings()) as operations:
+        run = operations.runs.get(run_id)
+        steps = operations.runs.steps(run_id)
+        children = operations.runs.list(parent=run_id, limit=page.MOST_CHILDREN)
+        logs = operations.runs.logs(run_id)
+        now = to_datetime(operations.clock.now())
+    if output == "json":
+        ids = [child.id for child in children.runs]
+        display.as_json({"run": run, "steps": steps, "children": ids, "logs": logs})
+    else:
+        page.show(run, steps, children, now)
+        page.show_logs(logs)
+
+
+@runs.command
+@url_option
+@click.option("--by", multiple=True, type=click.Choice(GROUPS), help="What to count by. Repeatable; default: state.")
+@click.option("--bucket", metavar="DURATION", help="Also by spans of the time of creation, such as 1h.")
+@filter_options(TRAITS)
+@output_option("table", "json")
+def count(url: str, by: tuple[str, ...], bucket: str | None, output: str, **filters: Any) -> None:
+    """Count runs: how many, how long they waited for a worker, how long they took.
+
+    \b
+      mainspring runs count --by workflow --by state
+      mainspring runs count --state failed --bucket 1h --created-after 2026-01-01
+    """
+    keys = by or ("state",)
+    span = None if bucket is None else parse_duration(bucket)
+    with connect(url, Settings()) as operations:
+        figures = operations.runs.aggregate(keys, span, filters_of(TRAITS, filters, operations.clock))
+    if output == "json":
+        display.as_json(figures)
+    elif figures:
+        head = [
+            *(["SINCE"] if span else []),
+            *(key.upper() for key in keys),
+            "RUNS",
+            "LONGEST WAIT",
+            "AVERAGE",
+            "LONGEST",
+        ]
+        display.table(head, (_figures_row(each, keys) for each in figures))
+    else:
+        note("no runs")
+
+
+def _figures_row(figures: Figures, keys: Iterable[str]) -> list[str]:
+    times = (figures.longest_wait, figures.average_time, figures.longest_time)
+    return [
+        *([f"{figures.since:%Y-%m-%d %H:%M}"] if figures.since else []),
+        *(figures.group[key] or "" for key in keys),
+        str(figures.count),
+        *("" if time is None else display.seconds(time) for time in times),
+    ]

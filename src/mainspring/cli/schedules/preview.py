@@ -1,0 +1,204 @@
+"""`mainspring schedules preview`: any spec in words, as a list and as a picture. Needs no database."""
+
+from __future__ import annotations
+
+import calendar
+import json
+import sys
+import warnings
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import click
+
+from mainspring.cli.terminal import echo, safe_json, safe_lines
+from mainspring.errors import InvalidInput
+from mainspring.model.clock import SystemClock, to_datetime
+from mainspring.recurrence import Cron, Spec, lint
+from mainspring.recurrence.cron.dialects import DIALECTS
+from mainspring.recurrence.instants import parse_instant
+from mainspring.recurrence.search.search import FOLDS, GAPS
+from mainspring.recurrence.zones.transitions import Effect, effects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MOST_MONTHS = 3
+_MOST_TIMES = 10_000
+
+
+class Preview(NamedTuple):
+    """All that is shown of a spec."""
+
+    spec: Spec
+    after: datetime
+    times: list[datetime]
+    effects: list[Effect]
+
+
+def make_preview(spec: Spec, after: datetime, until: datetime | None, count: int) -> Preview:
+    """The first `count` times after one moment, up to another if there is one."""
+    times: list[datetime] = []
+    for when in spec.times(after):
+        if len(times) == count or (until is not None and when.timestamp() > until.timestamp()):
+            break
+        times.append(when)
+    shown_until = (
+        until if until is not None and len(times) < count else times[-1] + timedelta(days=1) if times else after
+    )
+    return Preview(spec, after, times, effects(spec, after, shown_until))
+
+
+@click.command("preview", short_help="Show when a cron expression or a spec fires.")
+@click.argument("expression", required=False)
+@click.option("--spec", "spec_file", metavar="FILE", help="A spec as JSON; - reads it from stdin.")
+@click.option(
+    "--dialect", type=click.Choice(DIALECTS), default="temporal", show_default=True, help="How EXPRESSION is read."
+)
+@click.option("--timezone", metavar="ZONE", help="An IANA name such as Europe/Paris.  [default: UTC]")
+@click.option("--gap", type=click.Choice(GAPS), help="Times that the clocks jump over.  [default: after]")
+@click.option("--fold", type=click.Choice(FOLDS), help="Times that the clocks show twice.  [default: first]")
+@click.option("--after", metavar="TIME", help="Begin after this time, e.g. 2027-01-31T09:00Z.  [default: now]")
+@click.option("--until", metavar="TIME", help="Stop after this time.")
+@click.option(
+    "--count", type=click.IntRange(1, _MOST_TIMES), help="How many times to show.  [default: 10; with --until: all]"
+)
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def preview(expression: str | None, spec_file: str | None, output: str, **given: Any) -> None:
+    """Show when EXPRESSION, or the spec in FILE, fires: in words, as a list, and as a calendar.
+
+    A mark shows where a change of the clocks shifts, skips or repeats a time.
+    """
+    if (expression is None) == (spec_file is None):
+        raise click.UsageError("give either an EXPRESSION or --spec FILE")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            spec = _spec_of_file(spec_file, given) if spec_file is not None else _spec_of_text(str(expression), given)
+        after = _moment(given["after"], "--after", spec) or to_datetime(SystemClock().now())
+        until = _moment(given["until"], "--until", spec)
+    except InvalidInput as error:
+        raise click.ClickException(str(error)) from None
+    count = given["count"] or (_MOST_TIMES if until is not None else 10)
+    shown = make_preview(spec, after, until, count)
+    for warning in caught:
+        echo(f"warning: {safe_lines(str(warning.message))}", err=True)
+    if output == "json":
+        click.echo(safe_json(json.dumps(preview_json(shown), indent=2, ensure_ascii=False)))
+        return
+    for line in preview_lines(shown):
+        echo(line)
+    for advice in lint(spec):
+        echo(f"warning: {safe_lines(advice.message)}", err=True)
+
+
+def _spec_of_text(expression: str, given: dict[str, Any]) -> Spec:
+    policy = {name: given[name] for name in ("gap", "fold", "timezone") if given[name]}
+    # A bare string is judged more strictly than a Cron: only a chosen dialect says what six fields mean.
+    chosen = click.get_current_context().get_parameter_source("dialect") is not click.core.ParameterSource.DEFAULT
+    return Spec(cron=[Cron(expression, given["dialect"]) if chosen else expression], **policy)
+
+
+def _spec_of_file(name: str, given: dict[str, Any]) -> Spec:
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+        written: Any = json.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"{name}: {error}") from None
+    except json.JSONDecodeError as error:
+        raise click.ClickException(f"{name}: line {error.lineno}, column {error.colno}: {error.msg}") from None
+    changed = {key: given[key] for key in ("gap", "fold", "timezone") if given[key]}
+    return Spec.from_dict(cast("dict[str, Any]", written) | changed if isinstance(written, dict) else written)
+
+
+def _moment(text: str | None, name: str, spec: Spec) -> datetime | None:
+    return None if text is None else parse_instant(text, name, spec.zone.tzinfo)
+
+
+def preview_json(shown: Preview) -> dict[str, Any]:
+    marks = _marks(shown)
+    return {
+        "description": shown.spec.describe(),
+        "timezone": shown.spec.timezone,
+        "times": [
+            {
+                "local": when.isoformat(),
+                "utc": _utc(when.timestamp()),
+                "transition": _effect_json(marks.get(when.timestamp())),
+            }
+            for when in shown.times
+        ],
+        "transitions": [_effect_json(effect) for effect in shown.effects],
+        "warnings": [{"code": advice.code, "message": advice.message} for advice in lint(shown.spec)],
+        "spec": shown.spec.to_dict(),
+    }
+
+
+def _effect_json(effect: Effect | None) -> dict[str, Any] | None:
+    if effect is None:
+        return None
+    return {
+        "kind": effect.kind,
+        "wall": effect.wall.isoformat(),
+        "at": [when.isoformat() for when in effect.at],
+        "changed": effect.changed.isoformat(),
+        "hits": effect.hits,
+        "message": effect.message,
+    }
+
+
+def preview_lines(shown: Preview) -> Iterator[str]:
+    """The words, the list with its marks, the months."""
+    yield shown.spec.describe()
+    yield ""
+    if not shown.times:
+        yield "No times."
+        return
+    marks = _marks(shown)
+    rows: list[tuple[float, str, str]] = []
+    for when in shown.times:
+        mark = marks.get(when.timestamp())
+        rows.append((when.timestamp(), f"{when:%a %Y-%m-%d %H:%M:%S %Z}", mark.message if mark else ""))
+    skipped = [effect for effect in shown.effects if not effect.at]
+    rows += [(skip.changed.timestamp(), f"{skip.wall:%a %Y-%m-%d %H:%M:%S} -", skip.message) for skip in skipped]
+    width = max(len(local) for _, local, _ in rows)
+    for instant, local, message in sorted(rows, key=lambda row: row[0]):
+        utc = " " * 20 if local.endswith(" -") else _utc(instant)
+        yield f"{'!' if message else ' '} {local:<{width}}  {utc}  {message}".rstrip()
+    yield ""
+    yield from month_lines(shown)
+
+
+def month_lines(shown: Preview) -> Iterator[str]:
+    """The months of the first times, the days with times in brackets, those where the clocks change with a !."""
+    counts: dict[tuple[int, int], dict[int, int]] = {}
+    for when in shown.times:
+        days = counts.setdefault((when.year, when.month), {})
+        days[when.day] = days.get(when.day, 0) + 1
+    changed = {(effect.changed.year, effect.changed.month, effect.changed.day) for effect in shown.effects}
+    for year, month in list(counts)[:_MOST_MONTHS]:
+        yield f"{calendar.month_name[month]} {year}".center(28).rstrip()
+        yield " Mo  Tu  We  Th  Fr  Sa  Su"
+        for week in calendar.monthcalendar(year, month):
+            cells = [_cell(day, day in counts[year, month], (year, month, day) in changed) for day in week]
+            yield "".join(cells).rstrip()
+        yield ""
+    if len(counts) > _MOST_MONTHS:
+        yield f"… and {len(counts) - _MOST_MONTHS} more months"
+
+
+def _cell(day: int, fires: bool, changes: bool) -> str:  # noqa: FBT001 - two facts about a day, always given together
+    if day == 0:
+        return "    "
+    end = "!" if changes else "]" if fires else " "
+    return f"{'[' if fires else ' '}{day:>2}{end}"
+
+
+def _marks(shown: Preview) -> dict[float, Effect]:
+    # By instant: two datetimes of one zone that differ in their fold only are equal to Python.
+    return {when.timestamp(): effect for effect in shown.effects for when in effect.at}
+
+
+def _utc(instant: float) -> str:
+    return to_datetime(round(instant) * 1_000_000).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,144 @@
+"""Calls of users' functions inside runs: a step or a transaction with its arguments, and how to make it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Struct
+
+from mainspring.engine.forked import await_here, call_here
+from mainspring.engine.registry import Bound
+from mainspring.engine.retry import Retry
+from mainspring.store.external.sessions import Wants
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.codec import ValueCodec
+    from mainspring.engine.registry import Function
+    from mainspring.model.runs import StepKind
+    from mainspring.store.external.databases import AwaitedSession, ElsewhereSession
+    from mainspring.store.external.join import Inside
+    from mainspring.store.external.other_database import Elsewhere
+    from mainspring.store.external.sessions import Session, Within
+
+_ONCE = Retry(1)
+
+
+class StepCall(Struct):
+    """A step to be executed: the function with its arguments and how to try it."""
+
+    name: str
+    fn: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    is_async: bool
+    retry: Retry
+    timeout: int | None
+    at_most_once: bool
+    interruptible: bool
+    result: ValueCodec
+
+    @classmethod
+    def of(cls, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StepCall:
+        return cls(
+            function.name,
+            function.fn,
+            args,
+            kwargs,
+            function.is_async,
+            function.retry,
+            function.timeout,
+            function.at_most_once,
+            function.interruptible,
+            function.codec.result,
+        )
+
+    @classmethod
+    def once(
+        cls,
+        name: str,
+        fn: Callable[..., Any],
+        result: ValueCodec,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        *,
+        is_async: bool = True,
+    ) -> StepCall:
+        """A step that no decorator describes: tried once, without a limit of time."""
+        return cls(
+            name=name,
+            fn=fn,
+            args=args,
+            kwargs=kwargs or {},
+            is_async=is_async,
+            retry=_ONCE,
+            timeout=None,
+            at_most_once=False,
+            interruptible=False,
+            result=result,
+        )
+
+
+class TransactionCall(Struct):
+    """A transaction to be made: the function with its arguments, and what it is to be given at which place."""
+
+    name: str
+    fn: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    is_async: bool
+    result: ValueCodec
+    wants: Wants
+    place: int
+    isolation: str | None
+    database: Elsewhere | None = None
+    """Where it is made, if not in the app's own database."""
+    within: Within | None = None
+    """Opens it, if it is made on a connection of the user's."""
+    kind: StepKind = "transaction"
+    """As what it is recorded."""
+    of_library: bool = False
+    """Whether the function is one of the library's own, which works with the store inside the transaction."""
+
+    @classmethod
+    def of(cls, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TransactionCall:
+        assert function.wants is not None  # noqa: S101
+        return cls(
+            function.name,
+            function.fn,
+            args,
+            kwargs,
+            function.is_async,
+            function.codec.result,
+            function.wants,
+            0 if function.bound is Bound.NOT else 1,
+            function.isolation,
+            function.database,
+            function.within,
+        )
+
+    @classmethod
+    def of_own(cls, name: str, work: Callable[[Inside], Any], result: ValueCodec) -> TransactionCall:
+        """A change that the library makes in the store, recorded as a step."""
+        return cls(
+            name=name,
+            fn=work,
+            args=(),
+            kwargs={},
+            is_async=False,
+            result=result,
+            wants=Wants.TX,
+            place=0,
+            isolation=None,
+            kind="step",
+            of_library=True,
+        )
+
+    def made(self, session: Session | ElsewhereSession | AwaitedSession) -> Any:
+        """The function, called with what it wants."""
+        if self.of_library:
+            return cast("Session", session).joined.within(self.fn)
+        given = session.give(self.wants)
+        args = self.args if self.wants is Wants.NOTHING else (*self.args[: self.place], given, *self.args[self.place :])
+        return await_here(self.fn(*args, **self.kwargs)) if self.is_async else call_here(self.fn, *args, **self.kwargs)

@@ -1,0 +1,339 @@
+"""What all operations of a run have in common: the effects they ask for, how an outcome is recorded, and how it is handed over.
+
+An operation is a generator of a few effects. A driver performs them: one awaits them, for `async def` runs, the other blocks on
+them, for `def` runs. What is recorded is decided by the operation; how it is waited for is decided by the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from msgspec import Struct
+
+from mainspring.codec import decode_exception, encode_exception
+from mainspring.engine.replay.asyncio_sleep_warning import not_durable_until
+from mainspring.engine.replay.pipelining import Ahead, tell
+from mainspring.engine.replay.signals import HandedBack, Lost, Stopped
+from mainspring.engine.replay.watchdog import watch_for_disagreement
+from mainspring.engine.residency.phases import Phase
+from mainspring.errors import Conflict, MainspringError, NotSerializable, RemoteError, RunCancelled, RunTimedOut
+from mainspring.model.retry_scope import UNDO
+from mainspring.model.states import State
+from mainspring.store.writes import RecordStep, Verdict
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mainspring.codec import ValueCodec
+    from mainspring.engine.calls import StepCall, TransactionCall
+    from mainspring.engine.replay.execution import Execution, Wait
+    from mainspring.model.runs import Ending, Step
+    from mainspring.store.writes import Op, Recorded
+
+
+class Commit(Struct):
+    """Commit a write and come back with its answer. `final` carries an outcome, which the code must not miss."""
+
+    op: Op
+    final: Step | None = None
+    begins: Step | None = None
+    """The wait whose beginning this records: if the code cancels it meanwhile, it is over."""
+
+
+class Invoke(Struct):
+    """Execute the user's function of a step."""
+
+    call: StepCall
+    position: str
+    attempt: int
+
+
+class Pause(Struct):
+    """Wait for a registered wait to be over. `record` is what was recorded when it began."""
+
+    wait: Wait
+    record: Step
+
+
+class Hold(Struct):
+    """Await something of the engine's own: a turn, or the end of the record. `final` is the outcome that waits for its turn."""
+
+    future: asyncio.Future[Any]
+    final: Step | None = None
+
+
+class Forever(Struct):
+    """Wait to be cancelled by the workflow's own code, as it was when this was recorded."""
+
+
+class Consult(Struct):
+    """Ask the database something, on a thread where blocking is fine; again and again while it is out of reach."""
+
+    question: Callable[[], Any]
+
+
+class Transact(Struct):
+    """Execute the user's function of a transaction and commit its outcome with whatever it wrote."""
+
+    call: TransactionCall
+    record: Step
+    forgotten: int = 0
+    """In which epoch the run last forgot that it had been made. It is another transaction since."""
+    whole: bool = False
+    """It is all that its run does: the run ends in its commit."""
+    doubt: bool = False
+    """The answer to an attempt was lost, so that one may yet turn out to have been committed."""
+    stopping: bool = False
+    """It was made, but the run was asked to stop meanwhile."""
+
+
+class Nap(Struct):
+    """Wait for a short while of real time before something is tried again."""
+
+    seconds: float
+
+
+Effect = Commit | Invoke | Pause | Hold | Forever | Consult | Transact | Nap
+Flow = Generator[Effect, Any, Any]
+
+
+def frontier(ex: Execution, position: str, *, together: bool = False) -> Flow:
+    """Hold an operation without a recorded outcome back until the record is used up.
+
+    A `def` run makes one operation after the other, except those that are made `together`. No operation begins while the store
+    is asked to suspend the run, nor when the worker stops.
+    """
+    if ex.ahead is not None:
+        # The code has gone ahead of a commit. Every step comes by here, so this is no flow of its own.
+        try:
+            answer = yield Hold(ex.ahead.arrival())
+        except MainspringError:
+            raise
+        except Exception as error:
+            raise _refused(ex, "the outcome of a step", error) from error
+        ex.ahead = None
+        obey(ex, answer)
+        heed(ex, answer)
+    while ex.held_wakes is not None:
+        yield Hold(ex.request_answered())
+    beside = position.startswith(UNDO)  # compensations are beside the order of the other operations
+    if not beside:
+        yield from _end_of_record(ex, position, together=together)
+    if ex.engine.draining and not ex.function.at_most_once and ex.signal is None:
+        yield from _hold_back(ex)
+    if ex.signal is not None:
+        raise ex.signal
+    if ex.undoing is not None and not beside:
+        ex.unwound = True
+        raise ex.undoing
+
+
+def _end_of_record(ex: Execution, position: str, *, together: bool) -> Flow:
+    hold = ex.delivery.frontier() if ex.function.is_async or together else None
+    if hold is not None:
+        watch_for_disagreement(ex, position)
+        yield Hold(hold)
+    elif ex.delivery.replaying:
+        raise ex.disagree(f"position {position} is new, but the record goes on")
+
+
+def _hold_back(ex: Execution) -> Flow:
+    """The worker stops, so this operation does not begin: the run is handed back when nothing else of it is under way."""
+    if ex.function.is_async:
+        held = ex.hold_back()
+        ex.engine.halting.hand_back_if_idle(ex)
+        yield Hold(held)
+    ex.engine.halting.halt(ex, HandedBack())
+    raise ex.signal or HandedBack()
+
+
+def turn(ex: Execution, record: Step, final: Step | None = None) -> Flow:
+    """Wait until an outcome may be handed over. Compensations are beside the order of the others."""
+    if ex.signal is not None:
+        raise ex.signal
+    assert record.seq is not None  # noqa: S101
+    if record.position.startswith(UNDO):
+        ex.delivery.skip(record.seq)
+        return
+    hold = ex.delivery.turn(record.seq, alone=ex.alone, is_busy=ex.is_busy)
+    if hold is not None:
+        yield Hold(hold, final)
+
+
+def replayed(ex: Execution, recorded: Step, codec: ValueCodec | None) -> Flow:
+    """Hand over a recorded outcome when its turn has come."""
+    if recorded.interrupted or recorded.seq is None:
+        yield Forever()
+    else:
+        yield from turn(ex, recorded)
+    return outcome(ex, recorded, codec)
+
+
+def outcome(ex: Execution, record: Step, codec: ValueCodec | None) -> Any:
+    """The value or exception of a completed operation, made from what is stored: live and replay see the same."""
+    if record.completed is not None:
+        ex.last_time = record.completed
+    if record.error is not None:
+        ex.failed_at = ex.landmark = max(ex.landmark, record.completed or 0)
+        raise rebuilt(record.error)
+    if codec is None or record.output is None:
+        return None
+    return codec.decode(record.output)
+
+
+def conclude(
+    ex: Execution,
+    record: Step,
+    codec: ValueCodec | None,
+    *,
+    output: str | None = None,
+    error: BaseException | None = None,
+    error_text: str | None = None,
+    speak: Callable[[RecordStep], RecordStep] | None = None,
+) -> Flow:
+    """Record an outcome, wait for its turn, and hand it over. `speak` adds what is said or received with it."""
+    record.output = output
+    record.error = encode_exception(error) if error is not None else error_text
+    record.completed = ex.engine.clock.now()
+    record.seq = ex.take_seq()
+    ex.open_records.pop(record.position, None)
+    try:
+        write = stirring(ex, record)
+        if record.kind == "step" and error is None and _may_go_ahead(ex, write):
+            _go_ahead(ex, write)
+            return outcome(ex, record, codec)
+        yield from keep(ex, write if speak is None else speak(write), final=record)
+    except NotSerializable as refused:
+        ex.delivery.skip(record.seq)
+        if isinstance(error, NotSerializable):  # not even that it cannot be stored can be stored
+            raise
+        return (yield from conclude(ex, record, codec, error=refused))
+    tell(ex, record)
+    yield from turn(ex, record, record)
+    return outcome(ex, record, codec)
+
+
+def _may_go_ahead(ex: Execution, write: RecordStep) -> bool:
+    """Whether the code may have an outcome while it is being committed: it is the only thing that goes on in its run."""
+    record = write.step
+    if not ex.function.is_async or not ex.alone or write.mood is not None or record.position.startswith(UNDO):
+        return False
+    return ex.delivery.is_next(record.seq)
+
+
+def _go_ahead(ex: Execution, write: RecordStep) -> None:
+    """Hand an outcome over without waiting for its commit.
+
+    No operation begins before it is committed (`frontier`), so nothing can be seen that a crash would undo. Where no other
+    operation comes, the end of the run follows on its heels, and both are one commit.
+    """
+    record = write.step
+    ex.delivery.turn(record.seq or 0, alone=True)
+    ex.ahead = Ahead(ex, record)
+    ex.engine.committer.hand_over(write, ex.engine.loop, ex.ahead)
+
+
+def stirring(ex: Execution, record: Step) -> RecordStep:
+    """A write that records the beginning of an attempt or an outcome, and that a run which waited goes on."""
+    write = RecordStep(ex.engine.worker_id, record)
+    if ex.stored_as_waiting or ex.phase is Phase.SUSPENDING:
+        write.mood, write.due = State.RUNNING, ex.engine.clock.now()
+        ex.move(Phase.RUNNING)
+    return write
+
+
+def waiting(ex: Execution, record: Step) -> RecordStep:
+    """A write that records the beginning of a wait. If nothing else goes on in the run, the run itself is waiting."""
+    write = RecordStep(ex.engine.worker_id, record)
+    if ex.alone:
+        write.mood = State.WAITING
+        limit = not_durable_until(ex) if ex.process_timers else None
+        if limit is not None:
+            write.due = limit.time
+    return write
+
+
+def keep(ex: Execution, write: RecordStep, final: Step | None = None) -> Flow:
+    """Record something, and stop here if the run is no longer ours or has been asked to stop."""
+    answer = yield from committed(ex, write, final)
+    heed(ex, answer)
+    return answer
+
+
+def committed(ex: Execution, write: RecordStep, final: Step | None = None) -> Flow:
+    """Record something, and stop here if that was refused. Whether the run goes on is for `heed` to say."""
+    try:
+        answer = yield Commit(write, final, write.step if write.step.completed is None else None)
+    except MainspringError:
+        raise
+    except Exception as error:
+        raise _refused(ex, f"{write.step.kind} {write.step.name!r}", error) from error
+    obey(ex, answer)
+    if write.mood is State.WAITING and answer.ending is None and ex.phase is Phase.RUNNING and ex.move(Phase.WAITING):
+        ex.engine.changed(ex, "run.waiting")
+    return answer
+
+
+def _refused(ex: Execution, what: str, error: Exception) -> NotSerializable:
+    return NotSerializable(f"the database refused {what} of run {ex.id}: {error}")
+
+
+def obey(ex: Execution, answer: Recorded) -> None:
+    """Stop here if what was written was refused: the run is no longer ours, or was asked to stop."""
+    if answer.verdict is Verdict.FENCED:
+        ex.engine.halting.halt(ex, Lost())
+        raise ex.signal or Lost()
+    if answer.verdict is Verdict.STOPPING:
+        _stop(ex)
+
+
+def heed(ex: Execution, answer: Recorded | Transact) -> None:
+    """Stop here if the run was asked to stop: what it did last is recorded, and nothing more begins."""
+    if answer.stopping and ex.undoing is None:
+        _stop(ex)
+
+
+def _stop(ex: Execution) -> NoReturn:
+    ex.engine.halting.halt(ex, Stopped())
+    raise ex.signal or Stopped()
+
+
+def error_text(ending: Ending) -> str:
+    """The stored exception of a run that did not succeed."""
+    return ending.error if ending.error is not None else encode_exception(failure_of(ending))
+
+
+def failure_of(ending: Ending) -> BaseException:
+    """What waiting for a run that did not succeed raises."""
+    if ending.state is State.CANCELLED:
+        if ending.reason == "timeout":
+            return RunTimedOut(
+                f"run {ending.id!r} was cancelled: its timeout passed", run_id=ending.id, reason="timeout"
+            )
+        why = f": {ending.reason}" if ending.reason else ""
+        return RunCancelled(f"run {ending.id!r} was cancelled{why}", run_id=ending.id, reason=ending.reason)
+    if ending.error is not None:
+        return rebuilt(ending.error)
+    return MainspringError(f"run {ending.id!r} failed: {ending.reason or 'no reason is recorded'}")
+
+
+def rebuilt(text: str) -> Exception:
+    """The exception of another run or step. One that means something to whoever it passes through (a cancellation, an exit) is
+    only told of: it must not cancel or end the process that asks.
+    """
+    error = decode_exception(text)
+    if isinstance(error, Exception):
+        return error
+    trace: str = getattr(error, "remote_traceback", "")
+    return RemoteError(type(error).__qualname__, str(error), traceback=trace)
+
+
+def key_error(key: str | None, holder: str) -> Conflict:
+    return Conflict(f"the key {key!r} is taken by run {holder!r}, which has not ended; nothing was started")
+
+
+def taken_error(run_id: str, wanted: str, found: str) -> Conflict:
+    return Conflict(
+        f"run id {run_id!r} belongs to a run of {found!r}, so a run of {wanted!r} cannot have it; choose another id"
+    )

@@ -1,0 +1,1 @@
+"""The operations of a run, each as a generator of effects."""

@@ -1,0 +1,181 @@
+"""The operations with which runs talk: receiving, saying, and waiting for what another run says. `recording` says how they are made.
+
+All waits have one shape. They are registered in memory, then recorded, and only then is looked whether what they wait for is
+there: whatever is said from that moment on wakes them. Being woken means nothing but to look again.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from mainspring.codec.json_schema import schema_text
+from mainspring.engine.effects import Consult, Pause, conclude, frontier, keep, replayed, stirring, turn, waiting
+from mainspring.engine.replay.empty import own
+from mainspring.errors import NotFound
+from mainspring.model.runs import Step
+from mainspring.store.writes import RecordAndSend, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.codec import ValueCodec
+    from mainspring.engine.effects import Flow
+    from mainspring.engine.replay.execution import Execution
+    from mainspring.model.runs import StepKind
+    from mainspring.store.messages import Heard, Message, Reading, Say
+    from mainspring.store.writes import RecordStep
+
+
+def receive(ex: Execution, position: str, topic: str, until: int | None, codec: ValueCodec) -> Flow:
+    """The next message of a topic, or None when the time is over."""
+    recorded = ex.recall(position, "receive", topic)
+    if recorded is not None and recorded.completed is not None:
+        return (yield from replayed(ex, recorded, codec))
+    yield from frontier(ex, position)
+    record = recorded or Step(ex.id, position, "receive", topic, started=ex.begins(), child=ex.id, due=until)
+    record.output = schema_text(codec.annotation)  # until it is known: what an operator may send
+    message: Message | None = None
+    try:
+        message = yield from await_(ex, record, lambda: unread(ex, topic, question=False), pending=recorded is not None)
+        if message is None:
+            return (yield from conclude(ex, record, None, output="null"))
+        takes = message.number
+        return (yield from conclude(ex, record, codec, output=message.body, speak=lambda write: taking(write, takes)))
+    finally:
+        if message is not None:
+            let_go(ex, message.number)
+            ex.engine.waits.heard([(ex.id, "receive", topic)])  # if it was not received after all, it is the next one's
+
+
+def unread(ex: Execution, topic: str, *, question: bool) -> Flow:
+    """The first message that nobody has received, kept for the line of control that asks.
+
+    What was found may have been received by another line while the answer was on its way, so then it is looked for once more.
+    """
+    while True:
+        inbox = ex.engine.store.messages
+        before = ex.let_go
+        look = partial(inbox.next, ex.id, topic, question=question, skip=set(ex.reserved))
+        found: Message | None = yield Consult(look)
+        if found is None:
+            return None
+        if found.number not in ex.reserved and ex.let_go == before:
+            ex.reserved = own(ex.reserved)
+            ex.reserved[found.number] = None
+            return found
+
+
+def let_go(ex: Execution, number: int) -> None:
+    """A message that was kept for a line of control is received, or is the next one's after all."""
+    ex.reserved.pop(number, None)
+    ex.let_go += 1
+
+
+def say(ex: Execution, position: str, kind: StepKind, name: str, make: Callable[[], list[Say]]) -> Flow:
+    """Say something. It is said if, and only if, this is recorded."""
+    recorded = ex.recall(position, kind, name)
+    if recorded is not None and recorded.completed is not None:
+        yield from replayed(ex, recorded, None)
+        return None
+    yield from frontier(ex, position)
+    now = ex.engine.clock.now()
+    record = Step(ex.id, position, kind, name, started=ex.begins(), epoch=ex.epoch, output="null")
+    record.completed, record.seq = now, ex.take_seq()
+    write = speaking(stirring(ex, record), make())
+    answer = yield from keep(ex, write, final=record)
+    if answer.verdict is Verdict.UNKNOWN:
+        ex.delivery.skip(record.seq)
+        return (yield from conclude(ex, record, None, error=unknown_error(answer.unknown)))
+    yield from turn(ex, record, record)
+    ex.last_time = record.completed
+    return None
+
+
+def event(ex: Execution, position: str, run: str, key: str, *, until: int | None, codec: ValueCodec) -> Flow:
+    """The value of another run's event, as soon as it has one; None when the time is over, or the run."""
+    recorded = ex.recall(position, "event", key)
+    if recorded is not None and recorded.completed is not None:
+        return (yield from replayed(ex, recorded, codec))
+    yield from frontier(ex, position)
+    record = recorded or Step(ex.id, position, "event", key, started=ex.begins(), child=run, due=until)
+
+    def look() -> Flow:
+        found: Reading = yield Consult(lambda: ex.engine.store.messages.event(run, key))
+        return found if found.entries or found.state is None or found.state.ended else None
+
+    found: Reading | None = yield from await_(ex, record, look, pending=recorded is not None)
+    return (yield from _conclude_reading(ex, record, found, run, codec))
+
+
+def stream(ex: Execution, position: str, run: str, key: str, *, offset: int, codec: ValueCodec) -> Flow:
+    """The value at an offset of another run's stream, as a list of one; of none when the stream is over."""
+    recorded = ex.recall(position, "stream", key)
+    if recorded is not None and recorded.completed is not None:
+        return (yield from replayed(ex, recorded, codec))
+    yield from frontier(ex, position)
+    record = recorded or Step(ex.id, position, "stream", key, started=ex.begins(), child=run)
+    record.output = str(offset)  # until it is known: whoever parks the run asks whether the stream has come so far
+
+    def look() -> Flow:
+        found: Reading = yield Consult(lambda: ex.engine.store.messages.stream(run, key, offset, 1))
+        return found if found.entries or found.state is None or found.state.ended else None
+
+    found: Reading = yield from await_(ex, record, look, pending=recorded is not None)
+    if found.state is None:
+        return (yield from conclude(ex, record, None, error=NotFound(f"there is no run {run!r}, or no longer")))
+    values = [entry.value for entry in found.entries if entry.value is not None]
+    return (yield from conclude(ex, record, codec, output=f"[{values[0]}]" if values else "[]"))
+
+
+def _conclude_reading(ex: Execution, record: Step, found: Reading | None, run: str, codec: ValueCodec) -> Flow:
+    if found is not None and found.state is None:
+        return (yield from conclude(ex, record, None, error=NotFound(f"there is no run {run!r}, or no longer")))
+    value = found.entries[0].value if found is not None and found.entries else None
+    return (yield from conclude(ex, record, codec if value is not None else None, output=value or "null"))
+
+
+def await_(
+    ex: Execution, record: Step, look: Callable[[], Flow], *, pending: bool, says: list[Say] | None = None
+) -> Flow:
+    """What `look` finds, as soon as it finds something; None when the time is over. A look before it is recorded saves a write.
+
+    `says` is said with the record of the wait. `NotFound` if there is nobody to say it to; then nothing is recorded.
+    """
+    record.epoch = ex.epoch
+    found: Any = None if pending else (yield from look())
+    if found is not None:
+        return found
+    hears: Heard = (record.child or ex.id, record.kind, record.name)
+    registered = False
+    while True:
+        wait = ex.wait(until=record.due, child=record.child if record.child != ex.id else None, hears=hears)
+        if not registered:
+            write = waiting(ex, record)
+            write.watch = record.child if record.child != ex.id else None
+            answer = yield from keep(ex, write if says is None else speaking(write, says))
+            if answer.verdict is Verdict.UNKNOWN:
+                ex.woken(wait)
+                raise unknown_error(answer.unknown)
+            registered = True
+        found = yield from look()
+        over = record.due is not None and record.due <= ex.engine.clock.now()
+        if found is not None or over:
+            ex.woken(wait)
+            return found
+        yield Pause(wait, record)
+
+
+def speaking(write: RecordStep, says: list[Say], takes: int | None = None) -> RecordAndSend:
+    """The same write, with what it says."""
+    return RecordAndSend(**structs.asdict(write), says=says, takes=takes)
+
+
+def taking(write: RecordStep, number: int) -> RecordStep:
+    return speaking(write, [], number)
+
+
+def unknown_error(runs: list[str]) -> NotFound:
+    return NotFound(f"there is no run {', '.join(map(repr, runs))} to send to, or no longer; nothing was sent")

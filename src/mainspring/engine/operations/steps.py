@@ -1,0 +1,298 @@
+"""The operations of a run: steps, sleeps, and starting, calling and awaiting other runs. `effects` says how they are made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from mainspring.codec import in_a_line
+from mainspring.engine.effects import (
+    Consult,
+    Invoke,
+    Pause,
+    committed,
+    conclude,
+    error_text,
+    frontier,
+    heed,
+    keep,
+    key_error,
+    replayed,
+    stirring,
+    taken_error,
+    turn,
+    waiting,
+)
+from mainspring.errors import Conflict, Interrupted, NotFound, StillRunning
+from mainspring.model.runs import Step
+from mainspring.store.verbs.start import is_last_attempt
+from mainspring.store.writes import RecordStep, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mainspring.codec import ValueCodec
+    from mainspring.engine.calls import StepCall
+    from mainspring.engine.effects import Flow
+    from mainspring.engine.replay.execution import Execution
+    from mainspring.engine.retry import Retry
+    from mainspring.model.runs import Ending, NewRun, Run
+    from mainspring.store.writes import Recorded
+
+Make = Callable[[], "list[NewRun]"]
+"""Makes the runs to start, at the moment when they are really to be started."""
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
+def step(ex: Execution, position: str, call: StepCall) -> Flow:
+    """Execute a step until it succeeds or is given up, and record the outcome once."""
+    recorded = ex.recall(position, "step", call.name)
+    if recorded is not None and recorded.completed is not None:
+        return (yield from replayed(ex, recorded, call.result))
+    yield from frontier(ex, position)
+    now = ex.begins()
+    record = recorded or Step(ex.id, position, "step", call.name, started=now)
+    record.epoch = ex.epoch
+    began = now
+    if recorded is not None:
+        obstacle = yield from _taken_up(ex, record, call)
+        if obstacle is not None:
+            return (yield from conclude(ex, record, call.result, error=obstacle))
+        began = ex.engine.clock.now()
+    while True:
+        record.due = None
+        if call.at_most_once or ex.stored_as_waiting:
+            yield from keep(ex, stirring(ex, record))
+        record.attempts += 1  # once it is over: an attempt that a crash cuts off does not count
+        try:
+            value = yield Invoke(call, position, record.attempts)
+            text = ex.engine.check_size(call.result.encode(value), value, f"the result of step {call.name!r}")
+        except Exception as caught:  # noqa: BLE001  (whatever the user's function raises is the outcome)
+            error = caught
+        else:
+            if record.trail is not None:
+                record.trail = _trail(record.trail, {"error": None, "from": began})
+            return (yield from conclude(ex, record, call.result, output=text))
+        pause, error = _judged(call.retry, record, error, began, ex.engine.clock.now())
+        record.due = None if pause is None else ex.engine.clock.now() + pause
+        if pause is None or not (yield from _back_off(ex, record)):
+            return (yield from conclude(ex, record, call.result, error=error))
+        began = ex.engine.clock.now()
+
+
+def _taken_up(ex: Execution, record: Step, call: StepCall) -> Flow:
+    """Go on with a step that had begun before: what stands in the way, or None when it is time for its next attempt."""
+    if call.at_most_once and record.due is None:
+        return Interrupted(f"step {call.name!r} was cut off in the middle and is not to be started a second time")
+    return None if (yield from _back_off(ex, record)) else _not_again(record)
+
+
+def _back_off(ex: Execution, record: Step) -> Flow:
+    """Wait for the next attempt; how many there were is recorded first. Whether there is one: not without the key of the run."""
+    if record.due is None:
+        return True  # cut off in the middle of an attempt
+    if not (yield from _has_lost_key(ex)):
+        wait = ex.wait(until=record.due)
+        yield from keep(ex, waiting(ex, record))
+        if record.due > ex.engine.clock.now():
+            yield Pause(wait, record)
+        else:
+            ex.woken(wait)
+        ex.note_open(record)
+        if not (yield from _has_lost_key(ex)):
+            return True
+    record.due = None
+    return False
+
+
+def _has_lost_key(ex: Execution) -> Flow:
+    """Whether another run has taken the key of a step that is a run of its own: then there is no further attempt."""
+    if ex.function.kind == "workflow":
+        return False
+    if ex.run.key is None:
+        return is_last_attempt(ex.run)
+    row: Run | None = yield Consult(lambda: ex.engine.store.run(ex.id))
+    return row is not None and is_last_attempt(row)
+
+
+def _not_again(record: Step) -> Interrupted:
+    """Why a step ends whose last exception is no longer in memory."""
+    tried = json.loads(record.trail or "[]")
+    last = f": {tried[-1]['error']}" if tried else ""
+    return Interrupted(f"step {record.name!r} failed and is not tried again, since another run has taken its key{last}")
+
+
+def _judged(retry: Retry, record: Step, error: Exception, began: int, now: int) -> tuple[int | None, Exception]:
+    """How long to wait for the next attempt, or None to give up, and with which exception."""
+    if retry.attempts > 1:
+        record.trail = _trail(record.trail, {"error": in_a_line(error), "from": began, "to": now})
+    try:
+        pause = retry.pause(record.attempts, error, f"{record.run}/{record.position}")
+    except Exception as mistake:  # noqa: BLE001  (the user's own test of exceptions is at fault)
+        return None, mistake
+    if pause is None:
+        _note_attempts(error, record)
+    return pause, error
+
+
+def _trail(trail: str | None, attempt: dict[str, str | int | None]) -> str:
+    """The attempts of a step that is made more than once, with this one: what went wrong, and when. The last may have gone well."""
+    before: list[Any] = json.loads(trail) if trail else []
+    return json.dumps([*before, attempt], ensure_ascii=False)
+
+
+def _note_attempts(error: BaseException, record: Step) -> None:
+    if record.trail and record.attempts > 1:
+        tried = [f"  {number}. {each['error']}" for number, each in enumerate(json.loads(record.trail), 1)]
+        error.add_note("\n".join([f"gave up after {record.attempts} attempts:", *tried]))
+
+
+# -- waits -------------------------------------------------------------------------------------------------------------
+def sleep(ex: Execution, position: str, until: int) -> Flow:
+    """Wait until a civil time. The time is recorded first, so restarts neither shorten nor lengthen it."""
+    recorded = ex.recall(position, "sleep", "sleep")
+    if recorded is not None and recorded.completed is not None:
+        return (yield from replayed(ex, recorded, None))
+    yield from frontier(ex, position)
+    now = ex.engine.clock.now()
+    record = recorded or Step(ex.id, position, "sleep", "sleep", started=ex.begins(), due=until)
+    record.epoch = ex.epoch
+    due = record.due if record.due is not None else until
+    if due > now:
+        wait = ex.wait(until=due)
+        yield from keep(ex, waiting(ex, record))
+        yield Pause(wait, record)
+    return (yield from conclude(ex, record, None, output="null"))
+
+
+def call(ex: Execution, position: str, name: str, make: Make, result: ValueCodec) -> Flow:
+    """Start another run and wait for its result, as one operation."""
+    recorded = ex.recall(position, "call", name)
+    if recorded is not None and recorded.completed is not None:
+        return (yield from replayed(ex, recorded, result))
+    yield from frontier(ex, position)
+    if recorded is not None:
+        return (yield from _await_run(ex, recorded, result, starts=[]))
+    (child,) = starts = make()
+    ex.engine.local_starts.reserve_each(starts, in_run=True)
+    record = Step(ex.id, position, "call", name, started=ex.begins(), child=child.id)
+    return (yield from _await_run(ex, record, result, starts=starts))
+
+
+def result(
+    ex: Execution, position: str, run_id: str, codec: ValueCodec, until: int | None, *, together: bool = False
+) -> Flow:
+    """Wait for the end of a run that was started before, at most until a time."""
+    recorded = ex.recall(position, "result", run_id)
+    if recorded is not None and recorded.completed is not None:
+        return (yield from replayed(ex, recorded, codec))
+    yield from frontier(ex, position, together=together)
+    record = recorded or Step(ex.id, position, "result", run_id, started=ex.begins(), child=run_id, due=until)
+    return (yield from _await_run(ex, record, codec, starts=[]))
+
+
+def ended(ex: Execution, position: str, run_id: str) -> Flow:
+    """Wait for the end of a run, however it ends. One of several waits that are made together."""
+    recorded = ex.recall(position, "ended", run_id)
+    if recorded is not None and recorded.completed is not None:
+        return (yield from replayed(ex, recorded, None))
+    yield from frontier(ex, position, together=True)
+    record = recorded or Step(ex.id, position, "ended", run_id, started=ex.begins(), child=run_id)
+    ending = yield from _ending(ex, record, starts=[])
+    if isinstance(ending, Exception):
+        return (yield from conclude(ex, record, None, error=ending))
+    return (yield from conclude(ex, record, None, output="null"))
+
+
+def _await_run(ex: Execution, record: Step, codec: ValueCodec, *, starts: list[NewRun]) -> Flow:
+    ending = yield from _ending(ex, record, starts=starts)
+    if isinstance(ending, Exception):
+        return (yield from conclude(ex, record, codec, error=ending))
+    if ending.output is not None:
+        return (yield from conclude(ex, record, codec, output=ending.output))
+    return (yield from conclude(ex, record, codec, error_text=error_text(ending)))
+
+
+def _ending(ex: Execution, record: Step, *, starts: list[NewRun]) -> Flow:
+    """How a run ended, once it has; or the exception that says why there is no waiting for it, or no longer."""
+    record.epoch = ex.epoch
+    wait = ex.wait(until=record.due, child=record.child)
+    write = waiting(ex, record)
+    write.starts, write.watch = starts, record.child
+    answer = yield from _begin(ex, write)
+    ending: Ending | None = answer.ending
+    if answer.verdict is Verdict.TAKEN or answer.missing:
+        ex.woken(wait)
+        return (
+            _taken(starts, answer.taken) if answer.taken else NotFound(f"there is no run {record.child!r} to wait for")
+        )
+    if ending is None:
+        ending = yield Pause(wait, record)
+    else:
+        ex.woken(wait)
+    if ending is None:
+        return StillRunning(
+            f"run {record.child!r} had not ended when the time to wait for it was over; nothing was done to the run"
+        )
+    return ending
+
+
+class Begun(Struct, frozen=True):
+    """The runs that an operation started: their ids, and which of them had been there before."""
+
+    ids: list[str]
+    taken: frozenset[str] = frozenset()
+
+
+def start(ex: Execution, position: str, name: str, make: Make) -> Flow:
+    """Start runs that go on by themselves. They begin if, and only if, this is recorded. Comes back with `Begun`.
+
+    In a fork they are those of the original: the record says which, not the position.
+    """
+    recorded = ex.recall(position, "start", name)
+    if recorded is not None and recorded.completed is not None:
+        taken = ex.mark(f"c:{position}")
+        yield from replayed(ex, recorded, None)
+        return Begun(json.loads(recorded.output or "[]"), frozenset(taken or ()))
+    yield from frontier(ex, position)
+    now = ex.engine.clock.now()
+    children = make()
+    ex.engine.local_starts.reserve_each(children, in_run=True)
+    only = children[0].id if len(children) == 1 else None
+    record = Step(ex.id, position, "start", name, started=ex.begins(), epoch=ex.epoch, child=only)
+    record.completed, record.seq = now, ex.take_seq()
+    record.output = json.dumps([child.id for child in children])
+    answer = yield from _begin(ex, RecordStep(ex.engine.worker_id, record, starts=children), final=record)
+    if answer.verdict is Verdict.TAKEN:
+        ex.delivery.skip(record.seq)
+        return (yield from conclude(ex, record, None, error=_not_started(children, answer)))
+    ids = [answer.became.get(child.id, child.id) for child in children]
+    record.output = json.dumps(ids)
+    taken = {*answer.taken, *answer.became.values()}
+    if taken:
+        yield from keep(ex, RecordStep(ex.engine.worker_id, ex.new_mark(f"c:{position}", sorted(taken))))
+    yield from turn(ex, record, record)
+    ex.last_time = record.completed
+    return Begun(ids, frozenset(taken))
+
+
+def _begin(ex: Execution, write: RecordStep, final: Step | None = None) -> Flow:
+    """Record an operation that starts runs. Those that begin in this worker are begun when that is committed (`LocalStarts`)."""
+    answer = yield from committed(ex, write, final)
+    heed(ex, answer)
+    return answer
+
+
+def _not_started(starts: list[NewRun], answer: Recorded) -> Conflict:
+    for run in starts:
+        if run.id in answer.refused:
+            return key_error(run.key, answer.refused[run.id])
+    return _taken(starts, answer.taken)
+
+
+def _taken(starts: list[NewRun], taken: Mapping[str, str]) -> Conflict:
+    run = next(run for run in starts if taken.get(run.id, run.workflow) != run.workflow)
+    return taken_error(run.id, run.workflow, taken[run.id])

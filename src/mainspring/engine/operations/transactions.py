@@ -1,0 +1,355 @@
+"""A transaction as an operation of a run: its outcome is recorded by the very commit that makes its effects true.
+
+The database may roll it back for the sake of others: then it is made again, after a short pause. The answer to the commit may
+get lost: then the record tells whether it was made, and a second attempt would find the record in its way, so it is
+made once whatever happens.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mainspring.codec import encode_exception
+from mainspring.engine.effects import (
+    Commit,
+    Consult,
+    Nap,
+    Transact,
+    conclude,
+    frontier,
+    heed,
+    obey,
+    outcome,
+    replayed,
+    stirring,
+    turn,
+)
+from mainspring.engine.replay.context import StepScope, TransactionScope, current
+from mainspring.engine.replay.pipelining import tell
+from mainspring.engine.replay.signals import Lost, Stopped
+from mainspring.engine.residency.phases import Phase
+from mainspring.engine.retry import Retry
+from mainspring.errors import InTransaction, StoreError
+from mainspring.model.clock import SECOND
+from mainspring.model.retry_scope import MADE
+from mainspring.model.runs import Step
+from mainspring.model.states import State
+from mainspring.store.external.deferred import Deferred
+from mainspring.store.external.other_database import Way
+from mainspring.store.external.outcomes import Key, Outcome, generation_of
+from mainspring.store.external.sessions import Again
+from mainspring.store.verbs.record import record_outcome
+from mainspring.store.writes import Complete, RecordStep, StoppedFirst, Verdict
+
+if TYPE_CHECKING:
+    from mainspring.engine.calls import TransactionCall
+    from mainspring.engine.effects import Flow
+    from mainspring.engine.replay.execution import Execution
+    from mainspring.model.runs import Run
+    from mainspring.store.external.databases import AwaitedSession, ElsewhereSession
+    from mainspring.store.external.other_database import Elsewhere
+    from mainspring.store.external.sessions import Session
+
+log = logging.getLogger("mainspring.engine")
+_OWN_RUN = (
+    "{name} ends, deletes or takes away the run {run} that it is part of, so there would be nothing left to record it in; "
+    "nothing of it was done. Return or raise instead, or do that from outside"
+)
+_BACK_OFF = Retry(2**62, first=0.005, factor=2, cap=1, jitter=1)
+
+
+class Unrecorded(Exception):
+    """The record was refused: the run is another worker's by now, or this very outcome is recorded already."""
+
+
+def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
+    """Make a transaction, once, and hand over its outcome."""
+    recorded = ex.recall(position, call.kind, call.name)
+    if recorded is not None and recorded.completed is not None:
+        return (yield from replayed(ex, recorded, call.result))
+    yield from frontier(ex, position)
+    record = recorded or Step(ex.id, position, call.kind, call.name, started=ex.begins())
+    record.epoch = ex.epoch
+    failed = 0
+    effect = Transact(call, record, whole=ex.function.kind == "transaction")
+    if call.database is not None:
+        effect.forgotten = ex.mark(f"{MADE}{position}") or 0
+    while (made := (yield from _attempt(ex, effect))) is False:
+        failed += 1
+        yield Nap(pause(failed, f"{ex.engine.worker_id}/{ex.id}/{record.position}"))
+        if ex.signal is not None:
+            raise ex.signal
+    if made is not True:
+        if not effect.doubt:
+            _give_back_seq(ex, record)
+            return (yield from conclude(ex, record, call.result, error=made))
+        yield from _conclude_in_doubt(ex, effect, made)
+    if ex.stored_as_waiting:
+        ex.move(Phase.RUNNING)
+    assert record.seq is not None  # noqa: S101
+    tell(ex, record)
+    heed(ex, effect)
+    yield from turn(ex, record, record)
+    return outcome(ex, record, call.result)
+
+
+def _attempt(ex: Execution, effect: Transact) -> Flow:
+    """Try it: True if it was made, False if it is to be retried, or the exception that it came to."""
+    record = effect.record
+    record.attempts += 1
+    try:
+        yield effect
+    except Again:
+        if not effect.doubt:
+            _give_back_seq(ex, record)
+        return False
+    except (StoreError, Unrecorded) as refused:
+        return (yield from _looked_up(ex, effect, refused))
+    except StoppedFirst:
+        _give_back_seq(ex, record)
+        late = ex.run.deadline is not None and ex.engine.clock.now() >= ex.run.deadline
+        ex.engine.halting.halt(ex, Stopped("timeout") if late else Stopped())
+        raise ex.signal or Stopped() from None
+    except Exception as error:  # noqa: BLE001  (whatever the user's function raises is the outcome)
+        if effect.doubt or record.seq is not None:
+            return (yield from _explained(ex, effect, error))
+        return error
+    return True
+
+
+def _explained(ex: Execution, effect: Transact, error: Exception) -> Flow:
+    """The same when it raised an exception, and its commit, or that of an attempt before it, was under way: it may be because of that."""
+    database = effect.call.database
+    if (yield from _is_recorded(ex, effect)):
+        return True
+    if database is not None:
+        transactions = ex.engine.store.transactions
+        made = yield Consult(lambda: database.find(_way(ex, effect, transactions.store_id())))
+        return False if made is not None else error
+    return error
+
+
+def _is_recorded(ex: Execution, effect: Transact) -> Flow:
+    """Whether its outcome is recorded; then this is the record."""
+    record, store = effect.record, ex.engine.store
+    found: Step | None = yield Consult(lambda: store.step(record.run, record.position))
+    if found is None or found.completed is None or found.epoch != record.epoch:
+        return False
+    record.seq, record.output, record.error, record.completed = found.seq, found.output, found.error, found.completed
+    if effect.whole:
+        run: Run | None = yield Consult(lambda: store.run(record.run))
+        if run is not None and run.epoch == record.epoch and run.state is State.SUCCEEDED:
+            ex.ended_with = run.output
+    return True
+
+
+def _conclude_in_doubt(ex: Execution, effect: Transact, error: Exception) -> Flow:
+    """Record an exception where an attempt may be committed at this very moment: of the two, the one that is recorded first is the outcome."""
+    record = effect.record
+    reserved, record.seq = record.seq, ex.take_seq()
+    written = record.seq
+    record.output, record.error, record.completed = None, encode_exception(error), ex.engine.clock.now()
+    answer = yield Commit(stirring(ex, record), record)
+    if answer.verdict is Verdict.FENCED and (yield from _is_recorded(ex, effect)):
+        ex.delivery.skip(written)
+        return
+    obey(ex, answer)
+    heed(ex, answer)
+    if reserved is not None:
+        ex.delivery.skip(reserved)
+
+
+def _looked_up(ex: Execution, effect: Transact, refused: Exception) -> Flow:
+    """The same when its answer was lost or its record refused: what is recorded decides."""
+    record, store = effect.record, ex.engine.store
+    if (yield from _is_recorded(ex, effect)):
+        return True
+    if isinstance(refused, Unrecorded):
+        run: Run | None = yield Consult(lambda: store.run(record.run))
+        if run is not None and (run.owner, run.epoch) == (ex.engine.worker_id, ex.epoch):
+            return InTransaction(_OWN_RUN.format(name=record.name, run=record.run))
+        ex.engine.halting.halt(ex, Lost())
+        raise ex.signal or Lost()
+    effect.doubt = True
+    log.warning("run %s: transaction %s is retried: %s", ex.id, record.name, refused)
+    return False  # the number of its outcome stays reserved for it
+
+
+def _give_back_seq(ex: Execution, record: Step) -> None:
+    """Certainly nothing was recorded under this number."""
+    if record.seq is not None:
+        ex.delivery.skip(record.seq)
+        record.seq = None
+
+
+def pause(failed: int, seed: str) -> float:
+    """Seconds before the next attempt: longer each time, and by chance, so that those who collided do not meet again."""
+    return (_BACK_OFF.pause(failed, Again(), seed) or 0) / SECOND
+
+
+# -- inside the database transaction -----------------------------------------------------------------------------------
+def make(ex: Execution, effect: Transact) -> None:
+    """Make a `def` transaction on this thread."""
+    if effect.call.database is not None:
+        _make_elsewhere(ex, effect, effect.call.database)
+        return
+    transactions, work = ex.engine.store.transactions, partial(_work, ex, effect)
+    if effect.call.within is not None:
+        transactions.transact_within(effect.call.within, work)
+    else:
+        transactions.transact(work, effect.call.wants, effect.call.isolation)
+
+
+def _work(ex: Execution, effect: Transact, session: Session) -> None:
+    text = _called(ex, effect, _scope(ex, effect, session), session)
+    write, now = _record(ex, effect, text)
+    _note(ex, effect, session.record(write, now))
+
+
+class _Inside:
+    """The user's function is at work: verbs join the transaction, and what it traces belongs to the transaction's span."""
+
+    __slots__ = ("_leave", "_scope", "_token")
+
+    def __init__(self, ex: Execution, effect: Transact, scope: TransactionScope) -> None:
+        around = ex.engine.around
+        self._leave = None if around is None else around(ex.run, effect.record.position)
+        self._scope = scope
+        self._token = current.set(scope)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self._scope.over = True
+        current.reset(self._token)
+        if self._leave is not None:
+            self._leave()
+
+
+def _called(ex: Execution, effect: Transact, scope: TransactionScope, session: Session | ElsewhereSession) -> str:
+    """Call the function inside the open transaction; its result as it is stored."""
+    with _Inside(ex, effect, scope):
+        try:
+            value = effect.call.made(session)
+        except StopIteration as error:
+            raise RuntimeError(f"transaction {effect.call.name!r} raised StopIteration") from error
+    session.settle()
+    return _encoded(ex, effect, value)
+
+
+def _make_elsewhere(ex: Execution, effect: Transact, database: Elsewhere) -> None:
+    """Make a transaction in another database, then record it here, with what it wants to happen here.
+
+    Only the very first attempt needs not look whether it was made before.
+    """
+    way = _way(ex, effect, ex.engine.store.transactions.store_id())
+
+    def there(session: ElsewhereSession) -> Outcome:
+        scope = _scope_elsewhere(ex, effect, session)
+        return Outcome(_called(ex, effect, scope, session), scope.wishes.encode())
+
+    found = database.once(way, there, effect.call.wants)
+    _record_elsewhere(ex, effect, found)
+    database.recorded(way.key)
+
+
+async def _make_elsewhere_async(ex: Execution, effect: Transact, database: Elsewhere) -> None:
+    """The same where it is awaited there. Here it is recorded on a thread."""
+    way = _way(ex, effect, await ex.engine.in_thread(ex.engine.store.transactions.store_id))
+
+    async def there(session: AwaitedSession) -> Outcome:
+        scope = _scope_elsewhere(ex, effect, session)
+        return Outcome(await _awaited(ex, effect, scope, session), scope.wishes.encode())
+
+    found = await database.aonce(way, there)
+    await ex.engine.in_thread(_record_elsewhere, ex, effect, found)
+    database.recorded(way.key)
+
+
+def _way(ex: Execution, effect: Transact, store: str) -> Way:
+    record = effect.record
+    key = Key(ex.run.uid, generation_of(ex.run.generation, effect.forgotten), record.position)
+    first = record.attempts == 1 and ex.epoch <= 1
+    return Way(key, store, effect.call.isolation, look=not first)
+
+
+def _scope_elsewhere(ex: Execution, effect: Transact, session: ElsewhereSession | AwaitedSession) -> TransactionScope:
+    record = effect.record
+    step = StepScope(ex, record.position, record.attempts, record.name)
+    return TransactionScope(
+        ex.engine.home, None, elsewhere=session, database=effect.call.database, step=step, recorded=True
+    )
+
+
+def _record_elsewhere(ex: Execution, effect: Transact, found: Outcome) -> None:
+    """Record here what was committed there, with what it wants to happen here."""
+
+    def here(session: Session) -> None:
+        write, now = _record(ex, effect, found.output)
+        session.joined.run(Deferred.decode(found.deferred).carry_out, now)
+        _note(ex, effect, session.record(write, now))
+
+    ex.engine.store.transactions.transact(here)
+
+
+def _note(ex: Execution, effect: Transact, state: State | None) -> None:
+    if state is None:
+        raise Unrecorded
+    effect.stopping = state is State.CANCELLING
+    if state is State.SUCCEEDED:
+        ex.ended_with = effect.record.output
+
+
+async def make_async(ex: Execution, effect: Transact) -> None:
+    """Make an `async def` transaction on the running loop, in a task of its own: what its driver waits for is not the workflow's own waiting."""
+    current.set(StepScope(ex, effect.record.position, effect.record.attempts, effect.record.name))
+    if effect.call.database is not None:
+        await _make_elsewhere_async(ex, effect, effect.call.database)
+        return
+
+    async def work(session: Session) -> None:
+        text = await _awaited(ex, effect, _scope(ex, effect, session), session)
+        write, now = _record(ex, effect, text)
+        joined = session.joined
+        _note(ex, effect, await joined.run_async(lambda tx: record_outcome(tx, write, joined.started), now))
+
+    await ex.engine.store.transactions.atransact(work, effect.call.wants, effect.call.isolation)
+
+
+async def _awaited(ex: Execution, effect: Transact, scope: TransactionScope, session: Session | AwaitedSession) -> str:
+    """Await the function inside the open transaction; its result as it is stored."""
+    with _Inside(ex, effect, scope):
+        value = await effect.call.made(session)
+    session.settle()
+    return _encoded(ex, effect, value)
+
+
+def _scope(ex: Execution, effect: Transact, session: Session) -> TransactionScope:
+    step = StepScope(ex, effect.record.position, effect.record.attempts, effect.record.name)
+    return TransactionScope(ex.engine.home, None, session=session, step=step, recorded=True)
+
+
+def _encoded(ex: Execution, effect: Transact, value: Any) -> str:
+    text = effect.call.result.encode(value)
+    return ex.engine.check_size(text, value, f"the result of transaction {effect.call.name!r}")
+
+
+def _record(ex: Execution, effect: Transact, text: str) -> tuple[RecordStep, int]:
+    record = effect.record
+    record.output = text
+    record.completed = now = ex.engine.clock.now()
+    if record.seq is None:
+        record.seq = ex.take_seq()
+    if effect.whole:
+        kept = effect.call.database is not None
+        if ex.run.deadline is None or now < ex.run.deadline:
+            return Complete(ex.engine.worker_id, record, kept=kept), now
+        if not kept:
+            raise StoppedFirst
+    write = RecordStep(ex.engine.worker_id, record)
+    if ex.stored_as_waiting:
+        write.mood, write.due = State.RUNNING, now
+    return write, now

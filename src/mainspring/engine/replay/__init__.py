@@ -1,0 +1,1 @@
+"""One execution of a run: positions, branches, delivery of recorded outcomes."""

@@ -1,0 +1,183 @@
+"""Time of this process, and other things that a workflow's code waits for and that are not durable.
+
+`asyncio.sleep`, `asyncio.timeout` and any other awaitable that is no operation begin anew in every process. A run that waits for one
+beside its operations is not parked, and is stored as waiting only for a short while: so a restart, however it comes, has it
+executed again soon. The user is warned of timers, once for each place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import sys
+from enum import IntEnum
+from types import AsyncGeneratorType, CoroutineType
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Struct
+
+from mainspring.engine.replay.context import branch
+from mainspring.model.clock import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterable
+    from contextvars import Context
+    from types import FrameType
+
+    from mainspring.engine.replay.context import Branch
+    from mainspring.engine.replay.execution import Execution
+
+log = logging.getLogger("mainspring.engine")
+
+_MARK = "_mainspring_process_time"
+_LIBRARIES = ("asyncio", "anyio", "uvloop")
+_WHILE = 60 * SECOND
+"""How long at most a run is stored as waiting while its code waits for something of this process whose time is not known."""
+_LONGER = 600 * SECOND
+"""The same where its code waits for an event, lock or queue of asyncio's: of another branch, more often than not."""
+_BETWEEN_BRANCHES = {"asyncio.locks", "asyncio.queues"}
+_TASK_GROUPS = {"asyncio.taskgroups", "anyio._backends._asyncio"}
+_DEEPEST = 50
+
+
+async def _generator() -> AsyncGenerator[None]:
+    yield
+
+
+_KINDS: dict[type[Any], str] = {
+    CoroutineType: "cr",
+    AsyncGeneratorType: "ag",
+    type(_generator().asend(None)): "step",
+    type(_generator().aclose()): "step",
+}
+"""How the attributes of what can be awaited begin. A step is the next value of a generator, or its end."""
+
+
+class Limit(Struct, frozen=True):
+    """Until when a run may be stored as waiting, at most."""
+
+    time: int
+    parkable: bool
+
+
+class _On(IntEnum):
+    """What a task of a run waits for, the most durable first."""
+
+    OPERATION = 0
+    BRANCH = 1
+    FOREIGN = 2
+
+
+def not_durable_until(ex: Execution) -> Limit | None:
+    """Until when a run all of whose operations wait may be stored as waiting; None: until one of them is over."""
+    if not ex.function.is_async:
+        return None  # its thread is in an operation
+    now = ex.engine.clock.now()
+    timer = ex.process_time()
+    if timer is not None:
+        return Limit(now + min(round(timer * SECOND), _WHILE), parkable=False)
+    if not ex.tasks or ex.root is None:
+        return None
+    ours = {wait.future for wait in ex.waits}
+    found = max(_awaited(task, ours, 0) for task in (ex.root, *ex.tasks))
+    if found is _On.OPERATION:
+        return None
+    return Limit(now + (_LONGER if found is _On.BRANCH else _WHILE), parkable=found is _On.BRANCH)
+
+
+def _awaited(future: Any, ours: set[asyncio.Future[Any]], depth: int) -> _On:
+    """What stands behind a future that is awaited: an operation of the run, or something that no record knows."""
+    if future in ours or future.done():
+        return _On.OPERATION
+    if depth == _DEEPEST:
+        return _On.FOREIGN
+    behind: Iterable[Any] | None = getattr(future, "_children", None)  # of `gather`
+    waiter: Any = getattr(future, "_fut_waiter", None)  # of a task
+    if behind is None and waiter is not None:
+        frame = _innermost(future)
+        module, where = _where(frame)
+        if module in _BETWEEN_BRANCHES:
+            return _On.BRANCH
+        behind = (waiter,)
+        if frame is not None and where == "__aexit__" and module in _TASK_GROUPS:
+            behind = list(frame.f_locals["self"]._tasks)  # noqa: SLF001  (it does not tell in any other way)
+        elif frame is not None and (module, where) == ("asyncio.tasks", "_wait"):
+            behind = list(frame.f_locals["fs"])
+    return max((_awaited(each, ours, depth + 1) for each in behind), default=_On.FOREIGN) if behind else _On.FOREIGN
+
+
+def _innermost(task: asyncio.Task[Any]) -> FrameType | None:
+    """The frame in which a task waits."""
+    coro: Any = cast("object", task.get_coro())
+    found: FrameType | None = None
+    while coro is not None:
+        kind = _KINDS.get(coro.__class__) or ("cr" if hasattr(coro, "cr_await") else "gi")
+        if kind == "step":
+            coro, kind = _generator_of(coro), "ag"
+        found = getattr(coro, f"{kind}_frame", None) or found
+        coro = getattr(coro, "gi_yieldfrom" if kind == "gi" else f"{kind}_await", None)
+    return found
+
+
+def _generator_of(step: object) -> Any:
+    """The generator that a step belongs to, which it does not tell in any other way."""
+    held: list[Any] = gc.get_referents(step)
+    return next((each for each in held if hasattr(each, "ag_frame")), None)
+
+
+def _where(frame: FrameType | None) -> tuple[str, str]:
+    return (frame.f_globals.get("__name__", ""), frame.f_code.co_name) if frame is not None else ("", "")
+
+
+# -- timers ------------------------------------------------------------------------------------------------------------
+def install(loop: asyncio.AbstractEventLoop) -> None:
+    """Watch the timers of a loop. Doing so twice is once; loops that cannot be watched are left alone."""
+    if getattr(loop.call_at, _MARK, False):
+        return
+    told: set[tuple[str, int]] = set()
+    with contextlib.suppress(AttributeError, TypeError):
+        loop.call_at = _watched(loop.call_at, told)  # type: ignore[method-assign]
+        if not isinstance(loop, asyncio.BaseEventLoop):  # there it is made of the other one
+            loop.call_later = _watched(loop.call_later, told)  # type: ignore[method-assign]
+
+
+def _watched(original: Callable[..., asyncio.TimerHandle], told: set[tuple[str, int]]) -> Any:
+    def call(
+        when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = original(when, callback, *args, context=context)
+        where = branch()
+        if where is not None:
+            frame = _users(sys._getframe(1))  # noqa: SLF001  (there is no other way to ask who sets a timer)
+            if frame is not None:
+                where.execution.watch_timer(timer)
+                _warn(where, frame, told)
+        return timer
+
+    setattr(call, _MARK, True)
+    return call
+
+
+def _users(frame: FrameType | None) -> FrameType | None:
+    """The frame of the workflow's own code that sets a timer; None: it is the library's."""
+    while frame is not None and _package(frame) in _LIBRARIES:
+        frame = frame.f_back
+    return None if frame is None or _package(frame) == "mainspring" else frame
+
+
+def _warn(where: Branch, frame: FrameType, told: set[tuple[str, int]]) -> None:
+    place = (frame.f_code.co_filename, frame.f_lineno)
+    if place not in told:
+        told.add(place)
+        log.warning(
+            "workflow %s waits for the time of this process at %s:%d (asyncio.sleep, asyncio.timeout or the like): it begins anew after "
+            "a restart. Use run.sleep and run.timeout, or do it in a step.",
+            where.execution.function.name,
+            *place,
+        )
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]

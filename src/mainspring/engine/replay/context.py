@@ -1,0 +1,240 @@
+"""Where in a run the code that is executing stands: the only ambient value of the library."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from mainspring.engine.replay.execution import Quota
+from mainspring.errors import NotInRun
+from mainspring.store.external.deferred import Deferred
+
+if TYPE_CHECKING:
+    from contextvars import Context
+
+    from mainspring.engine.replay.execution import Execution
+    from mainspring.store.external.databases import AwaitedSession, ElsewhereSession
+    from mainspring.store.external.join import Joined
+    from mainspring.store.external.other_database import Elsewhere
+    from mainspring.store.external.sessions import Session
+
+
+class Branch:
+    """One branch of a run: the workflow's function itself, or a task that it created.
+
+    Operations are numbered when they are called, tasks when they are created, by two counters, so that both numbers are the
+    same in every replay whatever the event loop does in between.
+    """
+
+    __slots__ = ("_branches", "_draws", "_operations", "_reserved", "execution", "prefix")
+
+    def __init__(self, execution: Execution, prefix: str = "") -> None:
+        self.execution = execution
+        self.prefix = prefix
+        self._operations = 0
+        self._branches = 0
+        self._draws = 0
+        self._reserved: tuple[object, int] = (None, 0)
+
+    @property
+    def place(self) -> Branch:
+        """The position in a run."""
+        return self
+
+    @property
+    def step_name(self) -> str | None:
+        return None
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt of the run."""
+        return self.execution.run.attempts
+
+    @property
+    def quota(self) -> Quota:
+        return self.execution.quota
+
+    @property
+    def home(self) -> object:
+        """The runtime that executes the run."""
+        return self.execution.engine.home
+
+    def next_position(self) -> str:
+        number = self._operations
+        self._operations = number + 1
+        return f"{self.prefix}{number}"
+
+    def following(self) -> str:
+        """The position of the operation that comes next."""
+        return f"{self.prefix}{self._operations}"
+
+    def take_position(self) -> str:
+        """The position of an operation that is called now and, from now on, is owed to the run."""
+        self.execution.outstanding += 1
+        return self.next_position()
+
+    def next_draw(self) -> str:
+        """A number for something drawn by chance: the same in every replay."""
+        self._draws += 1
+        return f"{self.prefix}{self._draws}"
+
+    def last_position(self) -> str:
+        """The position of the operation called last, or of the branch itself before the first."""
+        return f"{self.prefix}{self._operations - 1}" if self._operations else self.prefix
+
+    def is_ahead(self, position: str) -> bool:
+        """Whether a position is one that this branch has not come to: of an operation not called yet, or of a task not created yet."""
+        if not position.startswith(self.prefix):
+            return False
+        first = position[len(self.prefix) :].partition(".")[0]
+        if first.startswith("t"):
+            return int(first[1:]) >= self._branches
+        return int(first) >= self._operations
+
+    def create_branch(self, number: int | None = None) -> Branch:
+        """A branch for a task: the next one, or one of a reserved number."""
+        if number is None:
+            number = self._branches
+            self._branches = number + 1
+        prefix = f"{self.prefix}t{number}."
+        if self.execution.failed_at is not None:
+            self.execution.note_branch(prefix)
+        return Branch(self.execution, prefix)
+
+    def reserve_branches(self, group: object, count: int) -> int:
+        """The first of `count` numbers kept for a group of tasks that are created in no particular order."""
+        if self._reserved[0] is not group:
+            self._reserved = (group, self._branches)
+            self._branches += count
+        return self._reserved[1]
+
+
+class StepScope:
+    """Inside a step: operations are plain calls here, and what is started gets an id of the step's own."""
+
+    __slots__ = ("_draws", "_said", "_started", "attempt", "execution", "name", "position", "quota")
+
+    def __init__(self, execution: Execution, position: str, attempt: int, name: str) -> None:
+        self.execution = execution
+        self.position = position
+        # A step that is a run of its own is tried again with the run, and then its own count begins anew.
+        self.attempt = attempt if execution.function.kind == "workflow" else execution.run.attempts - 1 + attempt
+        self.name = name
+        self.quota = Quota()
+        self._started = 0
+        self._said = 0
+        self._draws = 0
+
+    def next_draw(self) -> str:
+        """A number for something drawn by chance: the same in every attempt."""
+        self._draws += 1
+        return f"{self.position}.{self._draws}"
+
+    @property
+    def place(self) -> StepScope:
+        """The position in a run."""
+        return self
+
+    @property
+    def step_name(self) -> str | None:
+        return self.name
+
+    @property
+    def home(self) -> object:
+        return self.execution.engine.home
+
+    def last_position(self) -> str:
+        """The position of the step."""
+        return self.position
+
+    def next_key(self) -> str:
+        """The key of the next message sent in this step: the same when the step is tried again, so that it is sent once."""
+        self._said += 1
+        return f"{self.execution.run.uid}-{self.position}.m{self._said}"
+
+    def next_start(self, *, detached: bool = False) -> str:
+        """The id of the next run started in this step: the same when the step is tried again."""
+        number = self._started
+        self._started = number + 1
+        return self.execution.child_id(f"{self.position}.s{number}", detached=detached)
+
+
+class TransactionScope:
+    """Inside a transaction: what is started, scheduled and cancelled here becomes part of it.
+
+    `step` is the position in a run, if there is one. `recorded` says that the transaction is an operation of that run, whose
+    record is part of it as well. `session` is the library's own; one that a user opened is only joined.
+
+    In another database than the app's own there is nothing to join: what is to happen here is `deferred`.
+    """
+
+    __slots__ = ("_joined", "database", "deferred", "elsewhere", "home", "over", "quota", "recorded", "session", "step")
+
+    def __init__(
+        self,
+        home: object,
+        joined: Joined | None,
+        *,
+        session: Session | None = None,
+        elsewhere: ElsewhereSession | AwaitedSession | None = None,
+        database: Elsewhere | None = None,
+        step: StepScope | None = None,
+        recorded: bool = False,
+    ) -> None:
+        self.home = home
+        self._joined = joined
+        self.session = session
+        self.elsewhere = elsewhere
+        self.database = database
+        self.deferred = Deferred() if elsewhere is not None else None
+        self.step = step
+        self.recorded = recorded
+        self.quota = Quota()
+        self.over = False
+
+    @property
+    def place(self) -> StepScope | None:
+        """The position in a run, if there is one."""
+        return self.step
+
+    @property
+    def is_async(self) -> bool:
+        """Whether its connection is awaited."""
+        return self.joined.is_async if self.elsewhere is None else self.elsewhere.awaited
+
+    @property
+    def wishes(self) -> Deferred:
+        """What is to happen here once it has happened elsewhere."""
+        assert self.deferred is not None  # noqa: S101
+        return self.deferred
+
+    @property
+    def joined(self) -> Joined:
+        """The way into the transaction. Where there is none, verbs are deferred."""
+        if self.session is not None:
+            return self.session.joined
+        assert self._joined is not None  # noqa: S101
+        return self._joined
+
+
+current: ContextVar[Branch | StepScope | TransactionScope | None] = ContextVar("mainspring_current", default=None)
+
+
+def branch(context: Context | None = None) -> Branch | None:
+    """The branch that is executing, here or in a context; None outside a run and inside a step."""
+    where = current.get() if context is None else context.get(current)
+    return where if isinstance(where, Branch) else None
+
+
+def place() -> Branch | StepScope | None:
+    """The position in a run, also of a step or transaction in it; None outside runs."""
+    where = current.get()
+    return None if where is None else where.place
+
+
+def here() -> Branch | StepScope:
+    """The position in a run, or an error that says that there is none."""
+    found = place()
+    if found is None:
+        raise NotInRun("`run` is only there inside a workflow or step that is being executed by an app")
+    return found

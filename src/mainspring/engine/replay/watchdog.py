@@ -1,0 +1,56 @@
+"""Finding out that a replay will never ask for what is recorded next."""
+
+from __future__ import annotations
+
+import contextvars
+from typing import TYPE_CHECKING
+
+from mainspring.engine.replay.context import current
+
+if TYPE_CHECKING:
+    from mainspring.engine.replay.execution import Execution
+
+DRY_SECONDS = 2.0
+"""The same for a run that is only compared with its record: there somebody waits for the answer, and nothing is lost by it."""
+STUCK_SECONDS = 30.0
+"""How long a replay may ask for nothing that is recorded, twice in a row. Long, because what the workflow's own code waits for is not known here,
+and because being wrong about it ends a run that could have gone on.
+"""
+
+
+def watch_for_disagreement(ex: Execution, position: str) -> None:
+    """An operation is held back. If the record stays unused for long, nobody will ever ask for it."""
+    _look_later(ex, position, suspicious=False)
+
+
+def _look_later(ex: Execution, position: str, *, suspicious: bool) -> None:
+    cursor = ex.delivery.cursor
+    context = contextvars.Context()  # it is not the workflow's own timer
+    patience = DRY_SECONDS if ex.dry else STUCK_SECONDS
+    ex.engine.loop.call_later(patience, _perhaps_stuck, ex, position, cursor, suspicious, context=context)
+
+
+def _perhaps_stuck(ex: Execution, position: str, cursor: int, suspicious: bool) -> None:  # noqa: FBT001  (called by a timer)
+    if ex.signal is not None or not ex.delivery.stuck:
+        return
+    if ex.delivery.cursor != cursor or _in_process_time(ex):
+        _look_later(ex, position, suspicious=False)
+        return
+    if not suspicious:  # a timer may have rung just now, and what it set off not have come this far
+        _look_later(ex, position, suspicious=True)
+        return
+    unused = ex.unused()
+    if unused is not None:
+        found = f"{unused.kind} {unused.name!r} at position {unused.position}"
+        ex.delivery.fail(
+            ex.disagree(f"the record goes on with {found}, but the code asks for position {position} instead")
+        )
+
+
+def _in_process_time(ex: Execution) -> bool:
+    """Whether a timer that the workflow's own code has set (`asyncio.timeout`, `asyncio.sleep`) may still change something."""
+    for timer in getattr(ex.engine.loop, "_scheduled", ()):  # asyncio's own loops tell; with others patience has to do
+        where = timer._context.get(current)  # noqa: SLF001
+        if where is not None and where.execution is ex and not timer.cancelled():
+            return True
+    return False

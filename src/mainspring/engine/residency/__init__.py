@@ -1,0 +1,1 @@
+"""Which runs are in memory, which wait, and how they leave it."""

@@ -1,0 +1,259 @@
+"""Runs that begin in the worker that stores them: one transaction less before their first line.
+
+Starting one is a protocol with an owner for each moment. *Reserve*: whoever makes the row asks for a slot; from then on the run's id
+is reserved here. *Store*: the row is committed with this worker as its owner. *Begin or hand back*: the answer of the store
+decides, on the engine's loop, whether or not the caller that asked for the start still waits: a run that was stored begins; one
+that was not frees its slot; one of which that is not known, or that comes when the worker stops, is handed back to the fleet.
+So a run is either not stored, or executed, and its slot is free in the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mainspring.engine.registry import Bound
+from mainspring.model.states import State
+from mainspring.store.writes import Finish, Recorded, Release, Started, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from mainspring.engine.host import Host
+    from mainspring.engine.registry import Function
+    from mainspring.model.runs import NewRun
+    from mainspring.store.writes import Start
+
+    Answer = Started | Recorded | BaseException
+
+
+class LocalStarts:
+    """The runs of one engine that are being started here, and those that are being handed back unbegun."""
+
+    def __init__(self, engine: Host) -> None:
+        self._engine = engine
+        self._reserved: dict[str, NewRun] = {}
+        """By uid: two starts may ask for one id."""
+        self._returning: dict[str, None] = {}
+        self._rooms: dict[Room, None] = {}
+        self._empty = asyncio.Event()
+
+    @property
+    def ids(self) -> set[str]:
+        """Runs that the store may have as this worker's and that are not in its memory, rightly."""
+        given = (run.id for room in list(self._rooms) for run in list(room.given.values()))
+        return {*(run.id for run in list(self._reserved.values())), *given, *self._returning}
+
+    # -- reserve -------------------------------------------------------------------------------------------------------
+    def reserve(self, run: NewRun, *, in_run: bool = False, by_name: bool = False) -> bool:
+        """Make this worker the owner of a run that is about to be stored, if it may begin here and there is a slot for it.
+
+        `in_run`: a run of this worker starts it. `by_name`: nobody has seen to it that the instance of a method is here, so that
+        a claim has to. To be answered by `begin_if_stored`, whatever becomes of the start. From any thread.
+        """
+        engine = self._engine
+        if (
+            run.state is not State.QUEUED
+            or run.queue is not None
+            or run.key is not None
+            or run.scheduled_time is not None
+            or run.version not in {None, engine.version}
+        ):
+            return False
+        function = engine.registry.find(run.workflow)
+        if function is None or (by_name and function.bound is Bound.INSTANCE):
+            return False
+        if not engine.slots.reserve(function, in_run=in_run):
+            return False
+        self._reserved[run.uid] = run
+        self._own(run, function)
+        if run.timeout is not None:
+            until = run.created + run.timeout
+            run.deadline = until if run.deadline is None else min(until, run.deadline)
+        return True
+
+    def _own(self, run: NewRun, function: Function) -> None:
+        run.state, run.owner, run.kind = State.RUNNING, self._engine.worker_id, function.kind
+        run.version, run.fingerprint = self._engine.version, function.fingerprint
+
+    def reserve_each(self, runs: Iterable[NewRun], *, in_run: bool = False) -> bool:
+        """The same for several runs: whether any of them begins here."""
+        reserved = [self.reserve(run, in_run=in_run) for run in runs]
+        return any(reserved)
+
+    def room(self) -> Room:
+        """Room for runs that a transaction is about to make. To be closed after it. From any thread."""
+        made = Room(self._engine, self._own, self._close_room)
+        self._rooms[made] = None
+        return made
+
+    def _close_room(self, room: Room) -> None:
+        self._reserved |= room.given
+        del self._rooms[room]
+
+    # -- store ---------------------------------------------------------------------------------------------------------
+    def store(self, starts: list[Start], *, in_run: bool = False) -> asyncio.Future[list[Any]]:
+        """Store runs, and begin those here that have a slot. Giving up waiting for the answers changes nothing. On the loop."""
+        runs = [start.run for start in starts]
+        local = self.reserve_each(runs, in_run=in_run)
+        answers = self._engine.committer.commit_all(starts, patient=False)
+        return self._follow(runs, answers) if local else answers
+
+    def _follow(self, runs: Sequence[NewRun], answers: asyncio.Future[list[Any]]) -> asyncio.Future[list[Any]]:
+        answers.add_done_callback(
+            lambda done: self.begin_if_stored(runs, _result(done) or [_failure(done)] * len(runs))
+        )
+        return asyncio.shield(answers)
+
+    def follow_write(self, runs: Sequence[NewRun], answer: asyncio.Future[Any]) -> asyncio.Future[Any]:
+        """Begin runs that one write starts when its answer is there. Cancelling what comes back does not touch that."""
+        answer.add_done_callback(lambda done: self.begin_if_stored(runs, [_result(done) or _failure(done)] * len(runs)))
+        return asyncio.shield(answer)
+
+    # -- begin or hand back --------------------------------------------------------------------------------------------
+    def begin_if_stored(self, runs: Iterable[NewRun], answers: Iterable[Answer]) -> None:
+        """Begin those that were stored, free the slots of the others. From any thread."""
+        for run, answer in zip(runs, answers, strict=True):
+            if isinstance(answer, BaseException):
+                self.hand_back(run)
+            elif _is_stored(run, answer):
+                self.begin(run)
+            else:
+                self.discard(run)
+
+    def begin(self, run: NewRun, *, schedule: str | None = None, tick: str | None = None) -> None:
+        """The run is stored as this worker's. From any thread."""
+        if run.uid in self._reserved:
+            self._engine.here(self._begin, run, schedule, tick)
+
+    def _begin(self, run: NewRun, schedule: str | None, tick: str | None) -> None:
+        if self._engine.draining:
+            self.hand_back(run)
+            return
+        self._engine.begin(run, schedule, tick)
+        self._unreserve(run)
+
+    def discard(self, run: NewRun) -> None:
+        """The run is not stored, or not as this worker's. From any thread."""
+        if run.uid in self._reserved:
+            self._engine.here(self._unreserve, run)
+
+    def hand_back(self, run: NewRun) -> None:
+        """The run does not begin here, and may be stored: if it is there, any worker may take it. From any thread."""
+        if run.uid in self._reserved:
+            self._engine.here(self._hand_back, run)
+
+    def _hand_back(self, run: NewRun) -> None:
+        self.release(run.id, run.uid, 1)
+        self._unreserve(run)
+
+    def release(self, run_id: str, uid: str, epoch: int) -> None:
+        """Give back a run of which nothing was executed under this claim. On the loop."""
+        self._returning[run_id] = None
+        op = Release(self._engine.worker_id, run_id, epoch, unbegun=uid)
+        self._engine.committer.commit(op).add_done_callback(partial(self._released, op))
+
+    def _released(self, op: Release | Finish, done: asyncio.Future[Any]) -> None:
+        engine = self._engine
+        if not done.cancelled() and done.exception() is None and done.result() is Verdict.STOPPING:
+            end = Finish(engine.worker_id, op.run, op.epoch, State.CANCELLED, engine.clock.now())
+            engine.committer.commit(end).add_done_callback(partial(self._released, end))
+            return
+        # With an exception the connection is closed: the runs of this worker are freed when it leaves or is missed.
+        self._returning.pop(op.run, None)
+        self._perhaps_empty()
+
+    def _unreserve(self, run: NewRun) -> None:
+        if self._reserved.pop(run.uid, None) is not None:
+            self._engine.slots.unreserve(self._engine.registry.get(run.workflow))
+            self._engine.on_room()
+        self._perhaps_empty()
+
+    def _perhaps_empty(self) -> None:
+        if not self.ids:
+            self._empty.set()
+
+    async def settled(self) -> None:
+        """Wait until every start has been answered and every run that is handed back is."""
+        while self.ids:
+            self._empty.clear()
+            await self._empty.wait()
+
+
+class Room:
+    """Slots that are reserved before the runs are known which get them.
+
+    A transaction gives them away without touching the engine. After it `close` leaves the runs that got one to `begin`, `discard` or
+    `hand_back`, and frees the other slots.
+    """
+
+    def __init__(self, engine: Host, own: Callable[[NewRun, Function], None], close: Callable[[Room], None]) -> None:
+        self._engine = engine
+        self._own = own
+        self._close = close
+        self._unused: Counter[str] = Counter()
+        self.given: dict[str, NewRun] = {}
+        """The runs that have a slot, by uid."""
+
+    def expect(self, functions: Iterable[str]) -> None:
+        """Reserve a slot for a run of each of these functions, as far as there are any."""
+        self._free_unused()
+        for name in functions:
+            function = self._engine.registry.find(name)
+            if function is None or function.bound is Bound.INSTANCE:
+                continue  # a method is begun by a claim, which looks for its instance
+            if self._engine.slots.reserve(function, in_run=False):
+                self._unused[name] += 1
+
+    def give(self, runs: Iterable[NewRun], now: int) -> set[str]:
+        """Make this worker the owner of those runs that may begin at once, if there are slots for all of them; their uids.
+
+        Otherwise those that are claimed might begin before others that are due earlier.
+        """
+        fitting = [run for run in runs if self._may_begin(run)]
+        wanted = Counter(run.workflow for run in fitting)
+        if not wanted <= self._unused:
+            return set()
+        self._unused -= wanted
+        for run in fitting:
+            self.given[run.uid] = run
+            self._own(run, self._engine.registry.get(run.workflow))
+            run.deadline = None if run.timeout is None else now + run.timeout
+        return {run.uid for run in fitting}
+
+    def _may_begin(self, run: NewRun) -> bool:
+        unlimited = run.queue is None and run.key is None
+        return run.state is State.QUEUED and unlimited and run.version in {None, self._engine.version}
+
+    def take_back(self, run: NewRun) -> None:
+        """The run is not stored after all."""
+        del self.given[run.uid]
+        self._unused[run.workflow] += 1
+
+    def close(self) -> None:
+        self._free_unused()
+        self._close(self)
+
+    def _free_unused(self) -> None:
+        for name in self._unused.elements():
+            self._engine.slots.unreserve(self._engine.registry.get(name))
+        if self._unused.total():
+            self._engine.here(self._engine.on_room)
+        self._unused.clear()
+
+
+def _result(done: asyncio.Future[Any]) -> Any:
+    return None if done.cancelled() or done.exception() is not None else done.result()
+
+
+def _failure(done: asyncio.Future[Any]) -> BaseException:
+    return (None if done.cancelled() else done.exception()) or asyncio.CancelledError()
+
+
+def _is_stored(run: NewRun, answer: Started | Recorded) -> bool:
+    """Whether this very start stored the run, and it is to be executed."""
+    if isinstance(answer, Started):
+        return answer.created and answer.state is not State.CANCELLED
+    return answer.verdict is Verdict.DONE and run.id not in answer.taken and run.id not in answer.became

@@ -1,0 +1,72 @@
+"""What the runs in hand wait for, and waking them when it has happened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mainspring.engine.host import Host
+    from mainspring.engine.replay.execution import Wait
+    from mainspring.model.runs import Ending
+    from mainspring.store.messages import Heard
+
+K = TypeVar("K")
+
+
+class Waits:
+    """The waits of all runs of one engine, by what ends them."""
+
+    def __init__(self, engine: Host) -> None:
+        self._engine = engine
+        self._children: dict[str, list[Wait]] = {}
+        self._hearing: dict[Heard, list[Wait]] = {}
+
+    def watch(self, wait: Wait) -> None:
+        """Arrange for a wait to be resolved by its time, by the end of a run or by what is said. From any thread of the run's own."""
+        self._engine.here(self._watch, wait)
+
+    def _watch(self, wait: Wait) -> None:
+        wait.register()
+        if wait.until is not None and not wait.future.done():
+            wait.timer = self._engine.timers.at(wait.until, wait.resolve)
+        if wait.child is not None:
+            self._children.setdefault(wait.child, []).append(wait)
+        if wait.hears is not None:
+            self._hearing.setdefault(wait.hears, []).append(wait)
+
+    def unwatch(self, wait: Wait) -> None:
+        """The wait is over. From any thread of the run's own."""
+        self._engine.here(self._unwatch, wait)
+
+    def _unwatch(self, wait: Wait) -> None:
+        if wait.timer is not None:
+            wait.timer.cancel()
+            wait.timer = None
+        if wait.child is not None:
+            _remove(self._children, wait.child, wait)
+        if wait.hears is not None:
+            _remove(self._hearing, wait.hears, wait)
+
+    def settle(self, ending: Ending) -> None:
+        """A run has ended: wake those that wait for it."""
+        for wait in list(self._children.get(ending.id, ())):
+            wait.resolve(ending)
+
+    def heard(self, said: Iterable[Heard]) -> None:
+        """Something was said: those that wait for it look whether it is for them. From any thread."""
+        self._engine.here(self._heard, said)
+
+    def _heard(self, said: Iterable[Heard]) -> None:
+        for what in said:
+            for wait in list(self._hearing.get(what, ())):
+                wait.resolve()
+
+
+def _remove(waits: dict[K, list[Wait]], key: K, wait: Wait) -> None:
+    others = waits.get(key)
+    if others is not None and wait in others:
+        others.remove(wait)
+        if not others:
+            del waits[key]

@@ -1,0 +1,74 @@
+"""What a transaction's function is to be given, read from the annotation of its first parameter.
+
+Types are recognised by their names, so that no driver is imported that is not used.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+
+from mainspring.codec.resolve import Unresolved, annotations_of
+from mainspring.errors import InvalidInput
+from mainspring.store.external.sessions import Tx, Wants
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_KNOWN = {
+    ("mainspring", "Tx"): Wants.TX,
+    ("sqlite3", "Connection"): Wants.SQLITE,
+    ("_sqlite3", "Connection"): Wants.SQLITE,
+    ("psycopg", "Connection"): Wants.PSYCOPG,
+    ("psycopg", "AsyncConnection"): Wants.PSYCOPG_ASYNC,
+    ("sqlalchemy", "Connection"): Wants.SA_CONNECTION,
+    ("sqlalchemy", "Session"): Wants.SA_SESSION,
+}
+
+
+def wanted(fn: Callable[..., Any], place: int, name: str) -> Wants:
+    """What the parameter at `place` is annotated with; `Tx` when it is not."""
+    parameters = list(inspect.signature(fn).parameters.values())
+    if len(parameters) <= place or parameters[place].kind not in {
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    }:
+        raise InvalidInput(f"the transaction {name!r} needs a first parameter for what it works on: def …(tx: Tx, …)")
+    parameter = parameters[place]
+    hint = annotations_of(fn).get(parameter.name, Tx)
+    wants = _named(*_spelled(hint))
+    if wants is None:
+        raise InvalidInput(
+            f"the first parameter of the transaction {name!r} is annotated with {_shown(hint)}, which is none of "
+            f"{', '.join(each.value for each in Wants if each is not Wants.NOTHING)}. A name that is imported for type checkers only needs its module in front"
+        )
+    if inspect.iscoroutinefunction(fn) != (wants is Wants.PSYCOPG_ASYNC):
+        if wants is Wants.PSYCOPG_ASYNC:
+            raise InvalidInput(
+                f"the transaction {name!r} is given a psycopg.AsyncConnection, so it must be `async def`"
+            )
+        raise InvalidInput(
+            f"the transaction {name!r} is `async def`, which works with a psycopg.AsyncConnection on PostgreSQL; "
+            f"with {wants.value} write it as `def` and call it with `await {name}.aio(…)`"
+        )
+    return wants
+
+
+def _spelled(hint: Any) -> tuple[str, str]:
+    """The package and the name of a type."""
+    if get_origin(hint) is Annotated and any(isinstance(extra, Unresolved) for extra in get_args(hint)):
+        text = next(extra for extra in get_args(hint) if isinstance(extra, Unresolved)).text
+        path = text.strip("'\"").partition("[")[0].split(".")
+        package = path[0] if len(path) > 1 else {"Tx": "mainspring", "Session": "sqlalchemy"}.get(path[-1], "")
+        return package, path[-1]
+    hint = get_args(hint)[0] if get_origin(hint) is Annotated else get_origin(hint) or hint
+    return getattr(hint, "__module__", "").partition(".")[0], getattr(hint, "__name__", "")
+
+
+def _named(package: str, name: str) -> Wants | None:
+    return _KNOWN.get((package, name))
+
+
+def _shown(hint: Any) -> str:
+    package, name = _spelled(hint)
+    return f"{package}.{name}".strip(".") or repr(hint)

@@ -1,0 +1,145 @@
+"""The functions behind Django's tasks: each task is a step of the app, under the path of its function."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from django.utils.module_loading import import_string
+
+from mainspring.app.client_api import runtime_of
+from mainspring.app.run.run import run
+from mainspring.errors import NotFound
+from mainspring.integrations.django import results
+from mainspring.integrations.django.compat import (
+    BaseTaskBackend,
+    TaskContext,
+    normalize_json,
+    task_backends,
+    task_finished,
+    task_started,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.app.events import RunEvent
+    from mainspring.app.functions.functions import AsyncFn, SyncFn
+    from mainspring.integrations.django.compat import AnyResult, AnyTask
+    from mainspring.integrations.django.orm_app import OrmApp
+
+    Fn = AsyncFn[..., Any] | SyncFn[..., Any]
+
+
+class TaskFunctions:
+    """Registers tasks when they are defined, and executes them."""
+
+    def __init__(self, app: OrmApp) -> None:
+        self._app = app
+        self._all: dict[str, Fn] = {}
+        self._declared: set[str] = set()
+        """Queues that a worker with this code declares, or that are there."""
+        for event in ("run.succeeded", "run.failed", "run.cancelled"):
+            app.on(event, self._ended)
+
+    def of(self, task: AnyTask) -> Fn:
+        """The function behind a task."""
+        path = task.module_path
+        if path not in self._all:
+            self._all[path] = self._app.step(name=path)(self._function(path, task.func))
+            self._declared.add(task.queue_name)
+        return self._all[path]
+
+    def declare_queues(self) -> None:
+        """Declare the queues of tasks that the project's code does not declare itself."""
+        for alias in task_backends.settings:
+            backend = task_backends[alias]
+            if getattr(backend, "is_mainspring", False):
+                self._declared |= backend.queues
+        for name in sorted(self._declared):
+            if name not in runtime_of(self._app).queues:
+                self._app.queue(name)
+
+    def make_queue(self, name: str) -> None:
+        """Make a queue that only a call names: QUEUES is empty, so that any name is valid, and no code declares it."""
+        app = self._app
+        if name in self._declared or name in runtime_of(app).queues:
+            return
+        if app.joins("enqueue"):
+            with app.joined():
+                app.queues.set.sync(name)
+        else:
+            app.queues.set.sync(name)
+            self._declared.add(name)
+
+    # -- executing -----------------------------------------------------------------------------------------------------
+    def _function(self, path: str, func: Callable[..., Any]) -> Callable[..., Any]:
+        app = self._app
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            task: AnyTask = import_string(path)
+            info = app.runs.get.sync(run.id)
+            history = results.begun(info, app.get_events.sync(run.id) if results.began_before(info) else {}, app.now())
+            run.set_event.sync(results.HISTORY, history)
+            result = results.result_of(task, info, {results.HISTORY: history})
+            task_started.send(sender=_sender(task), task_result=result)
+            given = (TaskContext(task_result=result), *args) if task.takes_context else args
+            try:
+                return normalize_json(task.call(*given, **kwargs))
+            except BaseException as error:
+                results.carry(error, history)
+                raise
+
+        async def acall(*args: Any, **kwargs: Any) -> Any:
+            task: AnyTask = import_string(path)
+            info = await app.runs.get(run.id)
+            history = results.begun(info, await app.get_events(run.id) if results.began_before(info) else {}, app.now())
+            await run.set_event(results.HISTORY, history)
+            result = results.result_of(task, info, {results.HISTORY: history})
+            await task_started.asend(sender=_sender(task), task_result=result)
+            given = (TaskContext(task_result=result), *args) if task.takes_context else args
+            try:
+                return normalize_json(await task.acall(*given, **kwargs))
+            except BaseException as error:
+                results.carry(error, history)
+                raise
+
+        return acall if inspect.iscoroutinefunction(func) else call
+
+    async def _ended(self, event: RunEvent) -> None:
+        """Send Django's signal for a task that is over."""
+        if event.workflow not in self._all:
+            return
+        with contextlib.suppress(NotFound):  # deleted at once
+            info, events = await self._app.runs.get(event.run), await self._app.get_events(event.run)
+            error: BaseException | None = None
+            try:
+                await self._app.handle(event.run).result()
+            except BaseException as raised:  # noqa: BLE001  (whatever the task raised)
+                error = raised
+            task: AnyTask = import_string(event.workflow)
+            await asyncio.to_thread(self._send_finished, task, results.result_of(task, info, events), error)
+
+    def _send_finished(self, task: AnyTask, result: AnyResult, error: BaseException | None) -> None:
+        """Send it inside the handler of the exception, if there was one: what reports errors looks for it there."""
+        try:
+            _handling(error, lambda: task_finished.send(sender=_sender(task), task_result=result))
+        finally:
+            self._app.close_connections()
+
+
+def _handling(error: BaseException | None, work: Callable[[], object]) -> None:
+    """Do something as the handler of an exception does it. Not a context manager: a generator keeps what it handles to itself."""
+    if error is None:
+        work()
+        return
+    try:
+        raise error
+    except type(error):
+        work()
+
+
+def _sender(task: AnyTask) -> type[BaseTaskBackend]:
+    return type(task.get_backend())

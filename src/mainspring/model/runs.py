@@ -1,0 +1,182 @@
+"""What the store keeps, as plain data. Times are integer microseconds UTC, values are JSON text."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from mainspring.model.states import State  # noqa: TC001  (records are also read back from JSON)
+
+
+class NewRun(Struct, gc=False, omit_defaults=True):
+    """A run as it is asked for. With an `owner` it begins in hand of that worker, without a claim."""
+
+    id: str
+    uid: str
+    workflow: str
+    kind: str
+    input: str
+    state: State
+    due: int
+    created: int
+    timeout: int | None = None
+    deadline: int | None = None
+    owner: str | None = None
+    version: str | None = None
+    fingerprint: str = ""
+    parent: str | None = None
+    scheduled_by: str | None = None
+    attributes: str = "{}"
+    scheduled_time: int | None = None
+    """When it was asked to run, by run_after or run_at."""
+    queue: str | None = None
+    priority: int = 0
+    partition: str = ""
+    key: str | None = None
+    retry: str | None = None
+    latest: int | None = None
+    key_mode: str | None = None
+    """What to do about an unfinished run with the same key. Not kept."""
+
+
+class Run(Struct, gc=False):
+    """A run as it stands in the store."""
+
+    id: str
+    uid: str
+    workflow: str
+    kind: str
+    state: State
+    reason: str | None
+    input: str
+    output: str | None
+    error: str | None
+    due: int
+    created: int
+    started: int | None
+    completed: int | None
+    timeout: int | None
+    deadline: int | None
+    owner: str | None
+    epoch: int
+    recoveries: int
+    version: str | None
+    fingerprint: str
+    parent: str | None
+    scheduled_by: str | None
+    attributes: str
+    stranded: str | None
+    schedule: str | None = None
+    tick: str | None = None
+    queue: str | None = None
+    priority: int = 0
+    partition: str = ""
+    key: str | None = None
+    attempts: int = 0
+    retry: str | None = None
+    since: int | None = None
+    latest: int | None = None
+    scheduled_time: int | None = None
+    forked_from: str | None = None
+    forked_at: str | None = None
+    generation: int = 0
+    stopping: str | None = None
+    began_epoch: int = 1
+    """The epoch in which its present attempt began; in later ones it goes on."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether this claim goes on with what an earlier one has begun."""
+        return self.epoch > self.began_epoch
+
+
+StepKind = Literal[
+    "step",
+    "transaction",
+    "sleep",
+    "start",
+    "call",
+    "result",
+    "ended",
+    "send",
+    "receive",
+    "set_event",
+    "event",
+    "write_stream",
+    "close_stream",
+    "stream",
+    "question",
+    "answer",
+    "undo",
+    "patch",
+    "mark",
+]
+"""The operations of a run. The tables accept no others."""
+UNSEEN = -1
+"""The due time of a completed operation whose outcome is recorded, and was never handed to the code."""
+
+
+class Step(Struct, gc=False):
+    """An operation of a run. Without `completed` it has begun and is not over: a wait, or a step between two attempts.
+
+    Completed with neither output nor error means that the workflow's own code cancelled it while its outcome was being
+    recorded; a replay waits for that to happen again. The output of a step or transaction stays then, and `due` is `UNSEEN`.
+    """
+
+    run: str
+    position: str
+    kind: StepKind
+    name: str
+    seq: int | None = None
+    output: str | None = None
+    error: str | None = None
+    started: int | None = None
+    completed: int | None = None
+    attempts: int = 0
+    epoch: int = 0
+    child: str | None = None
+    due: int | None = None
+    trail: str | None = None
+
+    @property
+    def interrupted(self) -> bool:
+        if self.completed is None:
+            return False
+        return self.due == UNSEEN or (self.output is None and self.error is None)
+
+
+class Ending(Struct, frozen=True, gc=False):
+    """How an ended run ended: enough to raise or return it."""
+
+    id: str
+    state: State
+    reason: str | None
+    output: str | None
+    error: str | None
+
+
+class Worker(Struct, frozen=True):
+    """A process that executes. `beat` grows while it lives."""
+
+    id: str
+    host: str
+    boot: str
+    pid: int
+    pid_start: int
+    version: str
+    functions: str
+    started: int
+    beat: int
+    seen: int
+    crontab: str = "{}"
+    """The crontab entries it lists, with their patterns."""
+    instances: str = "{}"
+    """The methods it executes, each with the names of the instances that it has."""
+
+
+class Claim(Struct, frozen=True):
+    """A run that a worker has taken, with everything it has recorded so far."""
+
+    run: Run
+    steps: list[Step] = field(default_factory=list[Step])

@@ -1,0 +1,81 @@
+"""Functions in figures: how often their runs end how, how long they take and how late they begin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mainspring.store.verbs.duration_classes import CLASSES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mainspring.store.verbs.dashboard import Amount
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionFigures:
+    """The runs of one function that have ended, in figures. Times are seconds; None: no run has ended yet."""
+
+    name: str
+    succeeded: int
+    failed: int
+    cancelled: int
+    failure_rate: float | None
+    """Of those that succeeded or failed, the part that failed: 0 to 1."""
+    p50: float | None
+    """Half of them took no longer."""
+    p95: float | None
+    """Nineteen of twenty took no longer."""
+    late_p95: float | None
+    """Nineteen of twenty began no later than so long after they were due."""
+
+
+def figures_of(totals: Iterable[Amount]) -> dict[str, FunctionFigures]:
+    """The figures by function, of all runs that were counted since the tables were made."""
+    found: dict[str, list[Amount]] = {}
+    for each in totals:
+        found.setdefault(each.workflow, []).append(each)
+    return {name: _figures(name, amounts) for name, amounts in sorted(found.items()) if name}
+
+
+def _figures(name: str, amounts: list[Amount]) -> FunctionFigures:
+    took = [each for each in amounts if each.measure == "duration"]
+    ended = {
+        state: sum(each.count for each in took if each.state == state) for state in ("succeeded", "failed", "cancelled")
+    }
+    judged = ended["succeeded"] + ended["failed"]
+    times = _by_class(each for each in took if each.state != "cancelled")
+    late = _by_class(each for each in amounts if each.measure == "lateness")
+    rate = ended["failed"] / judged if judged else None
+    return FunctionFigures(
+        name,
+        **ended,
+        failure_rate=rate,
+        p50=quantile(times, 0.5),
+        p95=quantile(times, 0.95),
+        late_p95=quantile(late, 0.95),
+    )
+
+
+def _by_class(amounts: Iterable[Amount]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for each in amounts:
+        found[each.bucket] = found.get(each.bucket, 0) + each.count
+    return found
+
+
+def quantile(counts: Mapping[int, int], part: float) -> float | None:
+    """The time that this part of the runs did not exceed, in seconds, as exactly as classes of times can say it."""
+    wanted = part * sum(counts.values())
+    if not wanted:
+        return None
+    below = 0
+    for number in sorted(counts):
+        count = counts[number]
+        if below + count >= wanted:
+            low = CLASSES[number - 1] if number else 0.0
+            high = CLASSES[number] if number < len(CLASSES) else CLASSES[-1]
+            return low + (high - low) * (wanted - below) / count
+        below += count
+    return CLASSES[-1]

@@ -1,0 +1,168 @@
+"""Everything at a glance: what is alive, what is due, what went wrong, and how the last hours went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime  # noqa: TC003  (pages are described by their annotations)
+from typing import TYPE_CHECKING
+
+from mainspring.model.clock import SECOND, to_datetime
+from mainspring.operations.function_figures import FunctionFigures, figures_of
+from mainspring.operations.workers import Workers
+from mainspring.store.verbs.dashboard import MINUTE, MOST
+
+if TYPE_CHECKING:
+    from mainspring.model.clock import Clock
+    from mainspring.store.protocol import Store
+    from mainspring.store.verbs.dashboard import Minute
+
+HOUR = 3_600 * SECOND
+DAY = 24 * HOUR
+BARS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What happened in a stretch of time."""
+
+    start: datetime
+    succeeded: int
+    failed: int
+    cancelled: int
+    duration: float | None
+    """Seconds that a run took, on average."""
+    lateness: float | None
+    """Seconds between the time a run was due and its beginning, on average."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """How things stand. Counts stop at `most`: there may be more."""
+
+    live: dict[str, int]
+    """Runs by state, those that have not ended."""
+    due_soon: int
+    """Runs that become due within the hour."""
+    ticks_soon: int
+    """Schedules that act within the hour."""
+    late: int
+    """Runs that are ready and have waited for a worker for more than ten seconds."""
+    oldest_queued: datetime | None
+    lost: dict[str, int]
+    """Ticks of the last day that started nothing, by outcome."""
+    succeeded: int
+    """Runs of the last hour, by how they ended."""
+    failed: int
+    cancelled: int
+    workers: int
+    """Workers that have shown life within a minute."""
+    bars: list[Bar]
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """A schedule that acts soon."""
+
+    schedule: str
+    workflow: str
+    when: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class VersionInfo:
+    """A version of the code."""
+
+    version: str
+    first_seen: datetime
+    workers: int
+    """How many of the fleet have it."""
+
+
+class Watch:
+    """The verbs. All of them block."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def pulse(self, *, minutes: int = BARS) -> Pulse:
+        """How things stand, and how the last `minutes` went."""
+        watching, now = self._store.watching, self._clock.now()
+        bars = self._bars(now, minutes)
+        ready = watching.ready(now)
+        workers = [worker for worker in Workers(self._store, self._clock).list() if worker.silent < 60]
+        return Pulse(
+            live=watching.live(),
+            due_soon=watching.due(now, now + HOUR),
+            ticks_soon=watching.ticks_due(now + HOUR),
+            late=ready.late,
+            oldest_queued=None if ready.oldest is None else to_datetime(ready.oldest),
+            lost=watching.lost(now - DAY),
+            succeeded=sum(bar.succeeded for bar in bars),
+            failed=sum(bar.failed for bar in bars),
+            cancelled=sum(bar.cancelled for bar in bars),
+            workers=len(workers),
+            bars=bars,
+            most=MOST,
+        )
+
+    def _bars(self, now: int, minutes: int) -> list[Bar]:
+        width = max(1, minutes // BARS) * MINUTE
+        first = (now // width - min(minutes, BARS) + 1) * width
+        found = _gathered(self._store.watching.minutes(first, width))
+        return [
+            _bar(start, found.get((start, "duration"), []), found.get((start, "lateness"), []))
+            for start in range(first, first + min(minutes, BARS) * width, width)
+        ]
+
+    def coming(self, limit: int = 8) -> list[Coming]:
+        """The schedules that act next."""
+        found = self._store.watching.coming(limit)
+        return [Coming(schedule, workflow, to_datetime(when)) for schedule, workflow, when in found]
+
+    def function_figures(self) -> dict[str, FunctionFigures]:
+        """How the runs of each function have gone, since the tables were made."""
+        return figures_of(self._store.watching.totals())
+
+    def loads(self) -> dict[str, int]:
+        """How many runs each worker has in hand."""
+        return self._store.watching.loads()
+
+    def queue_ages(self) -> dict[str, int]:
+        """Since when the run that waits longest in each queue is ready, in microseconds."""
+        return self._store.watching.queue_ages()
+
+    def versions(self, limit: int = 20) -> list[VersionInfo]:
+        """The versions of the code that workers have run, newest first."""
+        fleet = [worker.version for worker in self._store.workers()]
+        return [
+            VersionInfo(version, to_datetime(seen), fleet.count(version))
+            for version, seen in self._store.watching.versions(limit)
+        ]
+
+
+def _gathered(found: list[Minute]) -> dict[tuple[int, str], list[Minute]]:
+    gathered: dict[tuple[int, str], list[Minute]] = {}
+    for one in found:
+        gathered.setdefault((one.minute, one.measure), []).append(one)
+    return gathered
+
+
+def _bar(start: int, durations: list[Minute], lateness: list[Minute]) -> Bar:
+    counts: dict[str, int] = {"succeeded": 0, "failed": 0, "cancelled": 0}
+    for one in durations:
+        counts[one.state] = counts.get(one.state, 0) + one.count
+    return Bar(
+        to_datetime(start),
+        counts["succeeded"],
+        counts["failed"],
+        counts["cancelled"],
+        _average(durations),
+        _average(lateness),
+    )
+
+
+def _average(found: list[Minute]) -> float | None:
+    count = sum(one.count for one in found)
+    return sum(one.micros for one in found) / count / SECOND if count else None

@@ -1,0 +1,404 @@
+"""What an operator may do to runs, each verb once: the states that it acts on, its sentence, its answer.
+
+`app.runs`, `client.runs`, `mainspring runs`, the dashboard and its API all call `RunActions`. Each says what it has changed by id.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime  # noqa: TC003  (a run that asks for figures records them, and reads them back by their annotations)
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from mainspring.codec.attributes import attributes_json
+from mainspring.errors import InvalidInput, NotSerializable
+from mainspring.model.clock import SECOND, to_datetime
+from mainspring.model.ids import IdMaker, check_run_id
+from mainspring.model.states import LIVE, State
+from mainspring.operations.actions import Action, Answer, Role, summary_of
+from mainspring.operations.filter_values import text, texts
+from mainspring.operations.runs.bulk import act_on
+from mainspring.operations.runs.filters import run_filter
+from mainspring.store.verbs.export import FORMAT
+from mainspring.store.verbs.fork import Fork
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import timedelta
+
+    from mainspring.model.clock import Clock
+    from mainspring.operations.runs.bulk import Act, Progress
+    from mainspring.operations.runs.filters import RunFilters, RunTraits
+    from mainspring.store.protocol import Store
+    from mainspring.store.verbs.manage import Management, Move
+
+F = TypeVar("F", bound=Callable[..., Any])
+GROUPS = ("state", "workflow", "kind", "queue", "version", "schedule", "reason")
+"""What figures can be had by."""
+NOT_BEGUN = (State.SCHEDULED, State.QUEUED)
+UNOWNED = (*NOT_BEGUN, State.WAITING)
+"""The states of runs that no worker may own."""
+ANY = tuple(State)
+
+
+class Changed(dict[str, bool]):
+    """Which runs a verb has changed, by id. Its truth value: whether it has changed any."""
+
+    def __bool__(self) -> bool:
+        return any(self.values())
+
+
+@dataclass(frozen=True, slots=True)
+class RunAnswer(Answer):
+    """The answer to a verb that acts on runs, with the ids of those that it changed, left as they were, and did not find."""
+
+    changed: list[str] = field(default_factory=list[str])
+    left: list[str] = field(default_factory=list[str])
+    missing: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True, slots=True)
+class RunAction(Action):
+    """A verb that acts on runs.
+
+    `states`: those of the runs that it acts on when a filter names no state. Some verbs can do more by id or with `state=`: `complete`,
+    `fail` and `reschedule` also act on failed runs, but a filter by queue alone must not reach the failures of a whole history.
+    """
+
+    states: tuple[State, ...]
+    done: str
+    """What a run is afterwards, in words."""
+    otherwise: str
+    """Why a run was left as it is, in words."""
+
+
+class _RunActions(dict[str, RunAction]):
+    """The verbs by name. It decorates the methods that implement them."""
+
+    def __call__(
+        self, states: tuple[State, ...], done: str, otherwise: str, *, role: Role = "operator"
+    ) -> Callable[[F], F]:
+        def add(verb: F) -> F:
+            def answer(_ids: Sequence[str], changed: Mapping[str, bool], missing: Sequence[str] = ()) -> RunAnswer:
+                return _answer(done, otherwise, changed, missing)
+
+            name = verb.__name__
+            self[name] = RunAction("runs", name, summary_of(verb), answer, role, states, done, otherwise)
+            return verb
+
+        return add
+
+
+RUN_ACTIONS = _RunActions()
+
+
+def _answer(done: str, otherwise: str, by_id: Mapping[str, bool], missing: Sequence[str]) -> RunAnswer:
+    changed = [run_id for run_id, was in by_id.items() if was]
+    left = [run_id for run_id, was in by_id.items() if not was and run_id not in missing]
+    if len(by_id) == 1:
+        only = next(iter(by_id))
+        message = f"{only} is {done}" if changed else f"{only} {otherwise}" if left else not_found(only)
+    else:
+        parts = [f"{len(changed):,} run{'' if len(changed) == 1 else 's'} {done}"]
+        parts += [f"{len(left):,} {otherwise}"] if left else []
+        parts += [f"{len(missing):,} not found"] if missing else []
+        message = "; ".join(parts)
+    return RunAnswer(message, dict(by_id), None, changed, left, list(missing))
+
+
+def not_found(run_id: str) -> str:
+    """The sentence about a run that does not exist."""
+    return f"there is no run {run_id!r}, or no longer"
+
+
+def no_result(workflow: str) -> str:
+    """The stored result of runs that are completed without one."""
+    del workflow
+    return "null"
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Some runs in figures. Times are seconds; None where no run has got that far."""
+
+    group: dict[str, str | None]
+    """What they have in common."""
+    since: datetime | None
+    """They were created in the span that begins here, if spans were asked for."""
+    count: int
+    longest_wait: float | None
+    """From when they could start until they did."""
+    average_time: float | None
+    """From the start to the end."""
+    longest_time: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What came of bringing runs in."""
+
+    new: int
+    there: int
+    """They were there already, and stay as they are."""
+
+
+class ManagedStore(Protocol):
+    """A store, or the part of it that works inside an open transaction."""
+
+    @property
+    def management(self) -> Management: ...
+
+    def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]: ...
+
+    def terminate(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]: ...
+
+
+class RunActions:
+    """The verbs. All of them block.
+
+    Each takes ids, or filters for all runs that they find. Those that a filter finds are changed a batch at a time, which
+    `progress` follows, and the answer has only the changed ones.
+    """
+
+    def __init__(self, store: ManagedStore, clock: Clock, progress: Progress | None = None) -> None:
+        self._store = store
+        self._clock = clock
+        self._progress = progress
+
+    @RUN_ACTIONS(tuple(sorted(LIVE)), "cancelled", "had ended before")
+    def cancel(self, ids: Sequence[str], reason: str | None = None, filters: RunTraits | None = None) -> Changed:
+        """Ask runs and their children to stop before their next step."""
+        check_reason(reason)
+        return self._to("cancel", ids, filters, lambda chosen: self._store.cancel(chosen, reason, self._clock.now()))
+
+    @RUN_ACTIONS(tuple(sorted(LIVE)), "terminated", "had ended before")
+    def terminate(self, ids: Sequence[str], reason: str | None = None, filters: RunTraits | None = None) -> Changed:
+        """End runs and their children at once."""
+        check_reason(reason)
+        return self._to(
+            "terminate", ids, filters, lambda chosen: self._store.terminate(chosen, reason, self._clock.now())
+        )
+
+    @RUN_ACTIONS((State.CANCELLED, State.FAILED), "queued again", "has nothing to resume")
+    def resume(self, ids: Sequence[str], filters: RunTraits | None = None) -> Changed:
+        """Let cancelled runs, and those that were recovered too often, go on where they stopped.
+
+        Children that were cancelled with them go on as well. `NotFound` for an unknown id, and then nothing is done.
+        """
+        return self._to("resume", ids, filters, lambda chosen: self._management.resume(chosen, self._clock.now()))
+
+    @RUN_ACTIONS((State.FAILED,), "queued again", "has not failed")
+    def retry(self, ids: Sequence[str], filters: RunTraits | None = None) -> Changed:
+        """Let failed runs go on from what they have achieved.
+
+        The exception that ended a run is forgotten, with what was recorded after it. `NotFound` for an unknown id, and then nothing
+        is done.
+        """
+        return self._to("retry", ids, filters, lambda chosen: self._management.retry(chosen, self._clock.now()))
+
+    @RUN_ACTIONS(UNOWNED, "completed", "has ended without failing, or is owned by a worker")
+    def complete(
+        self,
+        ids: Sequence[str],
+        output: Callable[[str], str] = no_result,
+        reason: str | None = None,
+        filters: RunTraits | None = None,
+    ) -> Changed:
+        """End runs that no worker owns, or that have failed, as if they had succeeded.
+
+        `output` says, given the name of a function, what is stored as the result of its runs. If it raises, nothing is changed.
+        """
+        why = check_reason(reason) or "completed by hand"
+        return self._to(
+            "complete", ids, filters, lambda chosen: self._management.complete(chosen, output, why, self._clock.now())
+        )
+
+    @RUN_ACTIONS(UNOWNED, "marked as failed", "has ended without failing, or is owned by a worker")
+    def fail(self, ids: Sequence[str], reason: str | None = None, filters: RunTraits | None = None) -> Changed:
+        """End runs that no worker owns as failed, without further attempts.
+
+        Runs that have failed are marked with the reason, and keep their error.
+        """
+        why = check_reason(reason) or "marked as failed by hand"
+        return self._to("fail", ids, filters, lambda chosen: self._management.fail(chosen, why, self._clock.now()))
+
+    @RUN_ACTIONS(NOT_BEGUN, "rescheduled", "has begun, or has ended without failing")
+    def reschedule(self, ids: Sequence[str], move: Move, filters: RunTraits | None = None) -> Changed:
+        """Change when runs begin that have not begun, or are to be tried again; retry failed ones at that time."""
+        for name, value, least in (("priority", move.priority, -(2**63)), ("attempts", move.attempts, 0)):
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63
+            ):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidInput(
+                    f"reschedule: {name} is a whole number{' from 0' if not least else ''}, not {value!r}"
+                )
+        return self._to(
+            "reschedule", ids, filters, lambda chosen: self._management.reschedule(chosen, move, self._clock.now())
+        )
+
+    @RUN_ACTIONS(ANY, "marked with the attributes", "does not exist")
+    def set_attributes(
+        self, ids: Sequence[str], attributes: Mapping[str, Any], filters: RunTraits | None = None
+    ) -> Changed:
+        """Give runs attributes; those of other names stay, and None takes one away.
+
+        A run that a worker executes goes on with the attributes that it was claimed with.
+        """
+        try:
+            given = attributes_json(attributes, "attributes")
+        except NotSerializable as error:
+            raise InvalidInput(str(error)) from None
+        if not attributes:
+            raise InvalidInput("set_attributes: name at least one attribute")
+        return self._to(
+            "set_attributes",
+            ids,
+            filters,
+            lambda chosen: self._management.set_attributes(chosen, json.loads(given), self._clock.now()),
+        )
+
+    @RUN_ACTIONS(tuple(state for state in State if state not in LIVE), "deleted", "does not exist", role="admin")
+    def delete(self, ids: Sequence[str], filters: RunTraits | None = None) -> Changed:
+        """Delete ended runs with their children and all they recorded.
+
+        `Conflict`, and nothing is deleted, where one has not ended, or a run that waits for it has not taken its outcome yet.
+        """
+        return self._to("delete", ids, filters, lambda chosen: self._management.delete(chosen, self._clock.now()))
+
+    @RUN_ACTIONS((State.QUEUED,), "queued again", "is not stranded")
+    def force(self, ids: Sequence[str], version: str | None = None) -> Changed:
+        """Let stranded runs be continued by whatever source there is, or by that of one version.
+
+        Replay decides: if the code asks for what is recorded the run goes on, else it fails with `NonDeterminism`.
+        """
+        return Changed(self._management.force(_unique(ids), version, self._clock.now()))
+
+    @property
+    def _management(self) -> Management:
+        return self._store.management
+
+    def _to(self, verb: str, ids: Sequence[str], filters: RunTraits | None, act: Act) -> Changed:
+        """Do it to these runs, or to all that the filters find among those in which it can be done."""
+        chosen = _unique(ids)
+        if not filters:
+            return Changed(act(chosen) if chosen else {})
+        whole = cast("Store", self._store)  # a caller that names no runs is not inside a transaction
+        found = act_on(whole, {"ids": chosen or None, **filters}, RUN_ACTIONS[verb].states, act, self._progress)
+        return Changed(found)
+
+    @RUN_ACTIONS(ANY, "forked", "does not exist")
+    def fork(
+        self,
+        run_id: str,
+        step: str | None = None,
+        *,
+        id: str | None = None,  # noqa: A002  (as in options)
+        version: str | None = None,
+        queue: str | None = None,
+        timeout: int | None = None,
+    ) -> str:
+        """Start new runs that have done what others had done before a step, and go on from there.
+
+        `step` is a position or a name; without it the new run begins at the beginning. `timeout` in microseconds. The id of the new run.
+        """
+        made = self._fork(run_id, step, id, version=version, queue=queue, timeout=timeout)
+        self._management.fork([made], self._clock.now())
+        return made.id
+
+    def fork_failed(
+        self, ids: Sequence[str], *, version: str | None = None, queue: str | None = None, timeout: int | None = None
+    ) -> dict[str, str]:
+        """Fork each run from what ended it, or else from the last thing it recorded: the new ids by the old ones."""
+        forks = [
+            self._fork(run_id, None, None, version=version, queue=queue, timeout=timeout, after_failure=True)
+            for run_id in _unique(ids)
+        ]
+        self._management.fork(forks, self._clock.now())
+        return {fork.source: fork.id for fork in forks}
+
+    def _fork(self, source: str, step: str | None, run_id: str | None, **how: Any) -> Fork:
+        uid = IdMaker(self._clock).new()
+        return Fork(source, check_run_id(run_id) if run_id is not None else uid, uid, step, **how)
+
+    # -- out and in ----------------------------------------------------------------------------------------------------
+    def export(self, ids: Sequence[str]) -> Iterator[str]:
+        """Runs with their children and all they recorded, as of one moment, as lines of JSON for `load`. The first line says what
+        it is.
+        """
+        yield json.dumps({"mainspring": "runs", "format": FORMAT})
+        for record in self._management.dump(_unique(ids)):
+            yield json.dumps(record, ensure_ascii=False)
+
+    def load(self, lines: Iterable[str]) -> Loaded:
+        """Bring runs in that `export` took out, all of them or none."""
+        new, there = self._management.load(records_of(lines), self._clock.now())
+        return Loaded(new, there)
+
+    def lag(self) -> float | None:
+        """Seconds for which the run that has waited longest for a worker has been ready; None: none waits."""
+        since = self._management.oldest_ready()
+        return None if since is None else max(0, self._clock.now() - since) / SECOND
+
+    # -- figures -------------------------------------------------------------------------------------------------------
+    def aggregate(
+        self, by: str | Sequence[str] = ("state",), bucket: timedelta | None = None, filters: RunFilters | None = None
+    ) -> list[Figures]:
+        """Figures of runs by state, workflow, queue … and by spans of the time at which they were created."""
+        by = texts("by", by)
+        unknown = [name for name in by if name not in GROUPS]
+        if unknown:
+            raise InvalidInput(f"there are no figures by {', '.join(unknown)}; there are by {', '.join(GROUPS)}")
+        span = None if bucket is None else int(bucket.total_seconds() * SECOND)
+        if span is not None and span < SECOND:
+            raise InvalidInput(f"a span of time is at least a second, not {bucket}")
+        found = self._management.aggregate(run_filter(filters or {}), by, span)
+        return [_figures(row, by, spans=span is not None) for row in found]
+
+
+def check_reason(reason: str | None) -> str | None:
+    """A reason that somebody gives. One of them is the library's own: whoever waits is told by it that a run's time was over."""
+    if reason == "timeout":
+        raise InvalidInput("the reason 'timeout' is that of runs whose time is over; say it in other words")
+    return text("reason", reason)
+
+
+def records_of(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The records in the lines of an export. Whatever is no export is an error that says which line."""
+    headed = False
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            record: Any = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InvalidInput(f"line {number} is not JSON: {error}; nothing was loaded") from None
+        if not isinstance(record, dict):
+            raise InvalidInput(f"line {number} is no JSON object; nothing was loaded")
+        record = cast("dict[str, Any]", record)
+        if not headed:
+            headed = True
+            if record.get("mainspring") != "runs" or record.get("format") != FORMAT:
+                raise InvalidInput(
+                    f'line {number}: an export begins with {{"mainspring": "runs", "format": {FORMAT}}}; nothing was loaded'
+                )
+            continue
+        yield record
+
+
+def _figures(row: Sequence[Any], by: Sequence[str], *, spans: bool) -> Figures:
+    *keys, count, wait, average, longest = row
+    group = dict(zip(by, keys, strict=False))
+    since = to_datetime(keys[-1]) if spans else None
+    return Figures(group, since, count, _seconds(wait), _seconds(average), _seconds(longest))
+
+
+def _seconds(micros: float | None) -> float | None:
+    """Seconds, never less than none: a run may begin before the transaction that creates it has read the clock."""
+    return None if micros is None else max(0, micros) / SECOND
+
+
+def _unique(ids: Sequence[str]) -> list[str]:
+    if isinstance(ids, str):
+        raise InvalidInput(f"this takes a list of run ids, not the string {ids!r}")
+    return list(dict.fromkeys(ids))

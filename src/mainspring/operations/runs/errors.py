@@ -1,0 +1,64 @@
+"""Failed runs by what is wrong with them: one fault that fails three hundred runs is one line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime  # noqa: TC003  (pages are described by their annotations)
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mainspring.operations.runs.lists import RunSummary
+
+MOST_IDS = 500
+"""So many runs of a group can be acted on at once."""
+_VARYING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|'[^']*'|\"[^\"]*\"|\d+", re.IGNORECASE)
+_TYPE = re.compile(r"(?P<type>[A-Za-z_][\w.]*): ")
+_LONGEST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorGroup:
+    """Runs of one function that failed alike: the same exception, and a message that differs in numbers and quoted texts only."""
+
+    workflow: str
+    type: str | None
+    message: str
+    """That of the latest of them."""
+    count: int
+    first: datetime | None
+    last: datetime | None
+    ids: list[str]
+    """The latest of them, at most `MOST_IDS`."""
+
+
+def error_groups(runs: Iterable[RunSummary]) -> list[ErrorGroup]:
+    """Groups of failed runs, given latest first; the largest group comes first."""
+    found: dict[tuple[str, str | None, str], list[RunSummary]] = {}
+    for run in runs:
+        kind, message = _said(run)
+        found.setdefault((run.workflow, kind, _VARYING.sub("…", message)[:_LONGEST]), []).append(run)
+    groups = [
+        ErrorGroup(
+            workflow,
+            kind,
+            _said(members[0])[1],
+            len(members),
+            members[-1].completed,
+            members[0].completed,
+            [run.id for run in members[:MOST_IDS]],
+        )
+        for (workflow, kind, _), members in found.items()
+    ]
+    return sorted(groups, key=lambda group: -group.count)
+
+
+def _said(run: RunSummary) -> tuple[str | None, str]:
+    """The type of the exception, if its reason names it, and what it says."""
+    reason = run.reason or ""
+    named = _TYPE.match(reason)
+    if named is None:
+        return None, run.message or reason or "failed"
+    return named["type"], run.message or reason[named.end() :]

@@ -1,0 +1,127 @@
+"""Lists of runs that come at once, whatever is asked for and however long the history is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime  # noqa: TC003  (pages are described by their annotations)
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from mainspring.model.clock import SECOND
+from mainspring.model.ids import id_at
+from mainspring.model.states import LIVE, State
+from mainspring.operations.runs.state import appearance, shown
+from mainspring.store.bad_rows import readable
+from mainspring.store.protocol import RunFilter
+from mainspring.store.verbs.dashboard import MOST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mainspring.store.verbs.dashboard import Dashboard
+    from mainspring.store.verbs.run_lists import ListedRun
+
+_FEW_VALUES = 10
+WITHIN = 20_000
+"""Where no index helps, one page looks at so many runs, and the next one goes on from there."""
+MOST_BY_PREFIX = 10 * MOST
+"""Ids that begin alike are looked up by their index up to so many. They may be the oldest of all: a search from the newest would miss them."""
+_APART = 3_600 * SECOND
+"""Clocks of a fleet do not differ by more: ids and times of creation are made by different ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """A run as a list shows it: without its values."""
+
+    id: str
+    workflow: str
+    kind: str
+    state: State
+    reason: str | None
+    message: str | None
+    """The beginning of what its error says."""
+    due: datetime | None
+    created: datetime
+    started: datetime | None
+    completed: datetime | None
+    queue: str | None
+    schedule: str | None
+    version: str | None
+    parent: str | None
+    forked_from: str | None
+    stranded: str | None
+    """Why no worker can go on with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryPage:
+    """A page of runs. Hand `next` back for the page after it; None is the last.
+
+    `further`: only so many runs were looked at, and the next page goes on from there; this one may be short, or empty.
+    """
+
+    runs: list[RunSummary]
+    next: str | None
+    further: bool = False
+
+
+def summaries(watching: Dashboard, wanted: RunFilter) -> SummaryPage:
+    """The page that a filter asks for, which has room for one more than the page shall have."""
+    limit = wanted.limit - 1
+    wanted = quickly(watching, _within_times(wanted))
+    floor = watching.glances.floor(wanted.before, WITHIN) if _is_search(wanted) else None
+    further = floor is not None and (wanted.since is None or floor > wanted.since)
+    found = watching.glances.page(replace(wanted, since=floor) if further else wanted)
+    listed = readable("runs", found[:limit], _summary, lambda each: each.id)
+    if len(found) > limit:
+        return SummaryPage(listed, found[limit - 1].uid)
+    return SummaryPage(listed, floor if further else None, further)
+
+
+def quickly(watching: Dashboard, wanted: RunFilter) -> RunFilter:
+    """The same filter, with the quickest way to those runs."""
+    if wanted.states and set(wanted.states) <= LIVE:
+        counts = watching.live()
+        if sum(counts[state] for state in wanted.states) < MOST:
+            return replace(wanted, few_by="states")
+    if wanted.workflow and _are_few(watching, wanted.workflow):
+        return replace(wanted, few_by="workflow")
+    if wanted.id_prefix and _few(watching.glances.with_prefix, wanted.id_prefix, MOST_BY_PREFIX):
+        return replace(wanted, few_by="prefix")
+    return wanted
+
+
+def _are_few(watching: Dashboard, workflows: Sequence[str]) -> bool:
+    return _few(watching.glances.ended, workflows) and sum(watching.live().values()) < MOST
+
+
+def _few(count: Callable[[str, int], int], values: Sequence[str], most: int = MOST) -> bool:
+    """Whether there are few runs of all these values. Of many values that is not even asked."""
+    return len(values) <= _FEW_VALUES and sum(count(each, most) for each in values) < most
+
+
+def _is_search(wanted: RunFilter) -> bool:
+    """Whether runs have to be looked at one by one to see whether they match."""
+    if wanted.few_by or wanted.ids or wanted.parent or wanted.schedule or wanted.forked_from or wanted.stranded:
+        return False
+    if wanted.states and set(wanted.states) <= {State.FAILED, State.CANCELLED}:
+        return False
+    return wanted != RunFilter(before=wanted.before, since=wanted.since, limit=wanted.limit)
+
+
+def _within_times(wanted: RunFilter) -> RunFilter:
+    """Uids sort by creation: with times of creation, the search begins and ends near them."""
+    first, last = wanted.created
+    if first is not None:
+        wanted = replace(wanted, since=id_at(first - _APART))
+    if last is not None:
+        end = id_at(last + _APART)
+        wanted = replace(wanted, before=end if wanted.before is None else min(wanted.before, end))
+    return wanted
+
+
+def _summary(run: ListedRun) -> RunSummary:
+    seen = appearance(run)
+    return shown(RunSummary, run, state=seen.state, reason=seen.reason, stranded=seen.stranded)

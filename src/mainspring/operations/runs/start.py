@@ -1,0 +1,214 @@
+"""Starting runs and sending them messages, as an operator does: by name and as JSON, without the code of the functions.
+
+Workers describe the functions that they execute. What is given is checked against that, so that a typing error is refused here and
+does not fail a run.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mainspring.codec.attributes import attributes_json
+from mainspring.codec.json_schema import misfit
+from mainspring.errors import Conflict, InvalidInput, NotFound, NotSerializable, StoreUnavailable
+from mainspring.model.ids import check_run_id
+from mainspring.model.runs import NewRun
+from mainspring.model.states import State
+from mainspring.operations.actions import Actions, Answer
+from mainspring.operations.filter_values import text
+from mainspring.operations.runs.actions import not_found
+from mainspring.operations.runs.info import step_info
+from mainspring.store.bad_rows import readable
+from mainspring.store.messages import Post
+from mainspring.store.writes import Recorded, Send, Start, Started, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mainspring.engine.registry import Registry
+    from mainspring.model.clock import Clock
+    from mainspring.model.ids import IdMaker
+    from mainspring.operations.runs.info import StepInfo
+    from mainspring.store.protocol import Store
+    from mainspring.store.writes import Op
+
+START_ACTIONS = Actions("runs")
+_TRIES = 100
+_PAUSE = 0.05
+_LONGEST_TOPIC = 512
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionInfo:
+    """A function that runs can be started of, as its workers describe it."""
+
+    name: str
+    kind: str
+    input: dict[str, Any]
+    """What it takes, by parameter name, as a JSON schema."""
+    documentation: str | None
+    queue: str | None
+    """The queue that its runs wait in, unless another one is named."""
+    timeout: int | None
+    retry: str | None
+    known: bool = True
+    """Whether a live worker has it. If not, a run waits until one comes."""
+
+
+def described(registry: Registry) -> dict[str, str]:
+    """What a worker says of its functions, by name, as JSON."""
+    from mainspring.engine.registry import Bound  # noqa: PLC0415  (who only looks needs no engine)
+    from mainspring.engine.retry import stored  # noqa: PLC0415
+
+    found: dict[str, str] = {}
+    for each in registry:
+        if each.bound is not Bound.NOT:
+            continue
+        workflow = each.kind == "workflow"
+        said = {
+            "kind": each.kind,
+            "input": each.codec.schema(),
+            "documentation": (each.fn.__doc__ or "").strip().partition("\n\n")[0] or None,
+            "queue": each.queue,
+            "timeout": each.timeout if workflow else None,
+            "retry": stored(each.retry, of_function=True) if workflow and each.retry.attempts > 1 else None,
+        }
+        found[each.name] = json.dumps(said)
+    return found
+
+
+class Starting:
+    """The verbs. All of them block."""
+
+    def __init__(self, store: Store, clock: Clock, ids: IdMaker) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+
+    def functions(self) -> list[FunctionInfo]:
+        """The functions that workers have described, and those that live workers have, by name."""
+        live = {
+            name
+            for names in readable("workers", self._store.workers(), lambda each: json.loads(each.functions), lambda each: each.id)
+            for name in names
+        }  # fmt: skip
+        texts = self._store.watching.functions()
+        return [_function(name, texts[name], known=name in live) for name in sorted(texts)]
+
+    def function(self, name: str) -> FunctionInfo:
+        """One function by its name."""
+        for each in self.functions():
+            if each.name == name:
+                return each
+        raise NotFound(f"no worker has ever described a function {name!r}; start a worker that has it")
+
+    @START_ACTIONS(lambda _, started: Answer(f"{started} is started", {"run": started}, started))
+    def start(
+        self,
+        workflow: str,
+        given: Mapping[str, Any],
+        *,
+        id: str | None = None,  # noqa: A002  (as in options)
+        queue: str | None = None,
+        priority: int = 0,
+        at: int | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Start a run of a function, with arguments by name. Workers execute it. The id of the run."""
+        function = self.function(workflow)
+        wrong = misfit(function.input, given, "the input")
+        if wrong is not None:
+            raise InvalidInput(f"{workflow} cannot be started like this: {wrong}")
+        now, uid = self._clock.now(), self._ids.new()
+        due = now if at is None else max(at, now)
+        new = NewRun(
+            id=uid if id is None else check_run_id(id),
+            uid=uid,
+            workflow=workflow,
+            kind=function.kind,
+            input=_json(given, "the input"),
+            state=State.SCHEDULED if due > now else State.QUEUED,
+            due=due,
+            created=now,
+            timeout=function.timeout,
+            attributes=_attributes(attributes),
+            queue=queue or function.queue,
+            priority=priority,
+            retry=function.retry,
+        )
+        started = _commit(self._store, Start(new), now)
+        assert isinstance(started, Started)  # noqa: S101
+        if not started.created:
+            raise Conflict(f"there is a run {new.id!r} already; give another id, or none")
+        return new.id
+
+    @START_ACTIONS(lambda run, topic: Answer(f"{topic} is sent to {run}", {"topic": topic}, run))
+    def send(self, run: str, topic: str, value: Any, key: str | None = None) -> str:
+        """Send a run a message, as `app.send` does. With a key, a second message of the same key is not stored."""
+        self._post(run, topic, value, key, question=False)
+        return topic
+
+    @START_ACTIONS(
+        lambda run, key: Answer(f"{run} is asked; its answer is among its events and messages", {"key": key}, run)
+    )
+    def answer(self, run: str, question: str, value: Any, key: str | None = None) -> str:
+        """Give a run the value that its `run.answer` waits for, as `app.ask` does. The key of the question."""
+        made = key or self._ids.new()
+        self._post(run, question, value, made, question=True)
+        return made
+
+    def waits(self, run: str) -> list[StepInfo]:
+        """What a run waits for that somebody could send or ask."""
+        return [step for each in self._store.steps(run) if (step := step_info(each)).awaited]
+
+    def _post(self, run: str, topic: str, value: Any, key: str | None, *, question: bool) -> None:
+        if not topic.strip() or len(topic) > _LONGEST_TOPIC or "\0" in topic:
+            raise InvalidInput(f"the name of a topic is a text of 1 to {_LONGEST_TOPIC} characters, not {topic!r}")
+        found = self._store.run(run)
+        if found is None:
+            raise NotFound(not_found(run))
+        if found.state.ended:
+            raise Conflict(f"{run} has {found.state}; nothing that is sent to it would be received")
+        kind = "question" if question else "receive"
+        for each in self.waits(run):
+            if each.kind == kind and each.name == topic and (wrong := misfit(each.expects, value, "the message")):
+                raise InvalidInput(f"{topic} is not sent to {run}: {wrong}")
+        body = _json(value, "the message")
+        now = self._clock.now()
+        post = Post(run, topic, body, now, text("key", key), question=question)
+        answer = _commit(self._store, Send(run, [post]), now)
+        if isinstance(answer, Recorded) and answer.verdict is Verdict.UNKNOWN:
+            raise NotFound(not_found(run))
+
+
+def _function(name: str, said: str, *, known: bool) -> FunctionInfo:
+    return FunctionInfo(name=name, known=known, **json.loads(said))
+
+
+def _json(value: Any, what: str) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{what} is not JSON: {error}") from None
+
+
+def _attributes(given: Mapping[str, Any] | None) -> str:
+    try:
+        return attributes_json(given or {}, "attributes")
+    except NotSerializable as error:
+        raise InvalidInput(str(error)) from None
+
+
+def _commit(store: Store, op: Op, now: int) -> Any:
+    """Commit one write, waiting a little where another transaction holds the row of the run."""
+    for _ in range(_TRIES):
+        (result,) = store.apply([op], now)
+        if isinstance(result, Exception):
+            raise result
+        if result is not Verdict.HELD:
+            return result
+        time.sleep(_PAUSE)
+    raise StoreUnavailable("another transaction holds the run; nothing was done, try again in a moment")

@@ -1,0 +1,71 @@
+"""How the columns of a run's row appear to people, wherever they see it."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import fields
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, get_args, get_type_hints
+
+from mainspring.model.clock import to_datetime
+from mainspring.model.states import State
+from mainspring.store.writes import FAR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.model.runs import Run
+    from mainspring.store.verbs.run_lists import ListedRun
+
+
+T = TypeVar("T")
+_JSON = frozenset({"input", "output", "error", "attributes"})
+"""The columns that hold JSON."""
+
+
+class Appearance(NamedTuple):
+    """The state of a run in one word, and why."""
+
+    state: State
+    """`cancelling` while it was asked to stop and has not; there is no such state in its row."""
+    reason: str | None
+    stranded: str | None
+    """Why no worker can go on with it."""
+
+
+def appearance(run: Run | ListedRun) -> Appearance:
+    stopping = run.stopping is not None and not run.state.ended
+    return Appearance(
+        State.CANCELLING if stopping else run.state,
+        run.stopping or None if stopping else run.reason,
+        json.loads(run.stranded)["reason"] if run.stranded and run.state is State.QUEUED else None,
+    )
+
+
+def moment(micros: int | None) -> datetime | None:
+    """A time of a row; a time that never comes is none."""
+    return None if micros is None or micros >= FAR else to_datetime(micros)
+
+
+def shown(kind: type[T], row: object, **given: Any) -> T:
+    """A record for people, made from a row: fields of the same name, with times as datetimes and JSON as values."""
+    values = {name: read(getattr(row, name)) for name, read in _readers(cast("Any", kind)).items() if name not in given}
+    return kind(**values, **given)
+
+
+@functools.cache
+def _readers(kind: Any) -> dict[str, Callable[[Any], Any]]:
+    """How the fields of a record are read from the columns of a row."""
+    hints = get_type_hints(kind)
+    return {each.name: _reader(each.name, hints[each.name]) for each in fields(kind)}
+
+
+def _reader(name: str, hint: Any) -> Callable[[Any], Any]:
+    if datetime in {hint, *get_args(hint)}:
+        return moment
+    return _value if name in _JSON else lambda value: value
+
+
+def _value(text: str | None) -> Any:
+    return None if text is None else json.loads(text)

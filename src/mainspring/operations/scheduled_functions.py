@@ -1,0 +1,164 @@
+"""Seeing scheduled functions, and cancelling many of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime  # noqa: TC003  (a run that asks for one records it, and reads it back by its annotations)
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mainspring.errors import InvalidInput, NotFound
+from mainspring.model.clock import to_datetime
+from mainspring.model.states import State
+from mainspring.operations.actions import Actions, Answer
+from mainspring.operations.filter_values import one_of, page_size, texts, time
+from mainspring.operations.runs.actions import RunActions
+from mainspring.operations.runs.bulk import Found
+from mainspring.store.verbs.scheduled_functions import FunctionFilter
+
+if TYPE_CHECKING:
+    from mainspring.model.clock import Clock
+    from mainspring.operations.filter_values import Texts, Time
+    from mainspring.store.protocol import Store
+    from mainspring.store.verbs.scheduled_functions import FunctionRow, Functions
+
+STATES = {
+    "pending": (State.SCHEDULED, State.QUEUED),
+    "in_progress": (State.RUNNING, State.WAITING),
+    "success": (State.SUCCEEDED,),
+    "failed": (State.FAILED,),
+    "canceled": (State.CANCELLING, State.CANCELLED),
+}
+"""The states of a scheduled function, as they are called here and in the view, and those of its run."""
+
+_BATCH = 1_000
+FUNCTION_ACTIONS = Actions("scheduled_functions")
+
+
+def _cancelled(names: str, count: int) -> Answer:
+    functions = f"{count:,} pending function{'' if count == 1 else 's'}{f' of {names}' if names else ''}"
+    return Answer(f"{functions} cancelled", {"cancelled": count})
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledFunction:
+    """A function that was scheduled with `run_after` or `run_at`."""
+
+    id: str
+    created: datetime
+    name: str
+    args: list[Any]
+    """One object: the arguments by name."""
+    scheduled_time: datetime
+    """When it was asked to run."""
+    completed_time: datetime | None
+    state: str
+    """pending, in_progress, success, failed or canceled."""
+    error: str | None
+    """What went wrong, if it failed."""
+
+
+class HasFunctions(Protocol):
+    """A store, or the part of it that works inside somebody's transaction."""
+
+    @property
+    def functions(self) -> Functions: ...
+
+
+class FunctionViews:
+    """The verbs that see them. All of them block."""
+
+    def __init__(self, store: HasFunctions, clock: Clock) -> None:
+        self._functions = store.functions
+        self._clock = clock
+
+    def get(self, function_id: str) -> ScheduledFunction:
+        row = self._functions.get(function_id)
+        if row is None:
+            raise NotFound(f"there is no scheduled function {function_id!r}, or no longer")
+        return _info(row)
+
+    def list(
+        self,
+        *,
+        name: Texts = None,
+        state: Texts = (),
+        due_before: Time = None,
+        due_after: Time = None,
+        limit: int = 50,
+    ) -> list[ScheduledFunction]:
+        """The functions, first due first."""
+        names = one_of("state", state, tuple(STATES))
+        states = tuple(each for kind in names for each in STATES[kind])
+        wanted = FunctionFilter(
+            texts("name", name),
+            states,
+            time("due_after", due_after),
+            time("due_before", due_before),
+            limit=page_size(limit, "function"),
+        )
+        return [_info(row) for row in self._functions.page(wanted)]
+
+
+class ScheduledFunctions(FunctionViews):
+    """All verbs, of a whole store."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        super().__init__(store, clock)
+        self._store = store
+
+    @FUNCTION_ACTIONS(_cancelled)
+    def cancel_all(
+        self,
+        *,
+        name: Texts = None,
+        before: Time = None,
+        after: Time = None,
+        reason: str | None = None,
+    ) -> int:
+        """Cancel all pending functions, of a name or due in a span of time, a batch at a time."""
+        count, place = 0, None
+        runs = RunActions(self._store, self._clock)
+        while True:
+            found = self.pending(name=name, before=before, after=after, place=place)
+            count += sum(runs.cancel(found.ids, reason).values()) if found.ids else 0
+            place = found.more
+            if place is None:
+                return count
+
+    def pending(
+        self, *, name: Texts = None, before: Time = None, after: Time = None, place: str | None = None
+    ) -> Found:
+        """The next batch of the pending functions of a name or of a span of time, first due first."""
+        names = texts("name", name)
+        if name is not None and not names:
+            raise InvalidInput("name=[] names no function; leave it out for all of them")
+        seen = None if place is None else (int(place.split()[0]), place.split()[1])
+        wanted = FunctionFilter(
+            names,
+            STATES["pending"],
+            due_after=time("after", after),
+            due_before=time("before", before),
+            after=seen,
+            limit=_BATCH,
+        )
+        rows = self._functions.page(wanted)
+        more = f"{rows[-1].scheduled_time} {rows[-1].uid}" if len(rows) == _BATCH else None
+        return Found([row.id for row in rows], more)
+
+
+def _info(row: FunctionRow) -> ScheduledFunction:
+    kind = next(name for name, states in STATES.items() if row.state in states)
+    error = None
+    if kind == "failed":
+        error = json.loads(row.error)["message"] if row.error is not None else row.reason
+    return ScheduledFunction(
+        id=row.id,
+        created=to_datetime(row.created),
+        name=row.workflow,
+        args=[json.loads(row.input)],
+        scheduled_time=to_datetime(row.scheduled_time),
+        completed_time=None if row.completed is None else to_datetime(row.completed),
+        state=kind,
+        error=error,
+    )

@@ -1,0 +1,349 @@
+"""What an operator may do to schedules, each verb once: its sentence and its answer."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from mainspring.errors import Conflict, InvalidInput, NotFound
+from mainspring.model.clock import SECOND, to_datetime, to_micros
+from mainspring.model.schedules import CRONTAB, Backfill, Overlap, Tick, TickOutcome, TickSource
+from mainspring.operations.actions import Actions, Answer
+from mainspring.operations.paging import schedules_of
+from mainspring.operations.schedules.info import ScheduleInfo, backfill_info, schedule_values, tick_info
+from mainspring.operations.schedules.views import ScheduleViews, missing, wanted_id
+from mainspring.schedules.actions import action_of
+from mainspring.schedules.control import Control, just_before
+from mainspring.schedules.definition import check_note, check_schedule_id, spec_json
+from mainspring.schedules.policy import policy_of, read_overlap
+from mainspring.store.schedules import TickFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from datetime import datetime
+
+    from mainspring.model.clock import Clock
+    from mainspring.model.ids import IdMaker
+    from mainspring.model.schedules import Schedule
+    from mainspring.operations.schedules.info import BackfillInfo, TickInfo
+    from mainspring.operations.schedules.views import HasSchedules
+    from mainspring.schedules.definition import Definition
+    from mainspring.schedules.policy import Policy
+    from mainspring.store.schedules import Decide, Plan
+
+_AT_ONCE = 500
+_SHORT = 10
+SCHEDULE_ACTIONS = Actions("schedules")
+
+
+def _paused(schedule: str, info: ScheduleInfo) -> Answer:
+    until = f" until {info.resume_at:%Y-%m-%d %H:%M %Z}" if info.resume_at else ""
+    return Answer(f"{schedule} is paused{until}")
+
+
+def _resumed(schedule: str, info: ScheduleInfo) -> Answer:
+    ended = f", but {info.stopped}" if info.stopped else ""
+    return Answer(f"{schedule} is active again{ended}")
+
+
+def _triggered(schedule: str, tick: TickInfo) -> Answer:
+    said = f"{schedule} was triggered: {tick.run}" if tick.run else f"{schedule} started nothing: {tick.reason}"
+    return Answer(said, {"run": tick.run, "outcome": str(tick.outcome), "reason": tick.reason}, tick.run)
+
+
+def _skipped(schedule: str, when: datetime) -> Answer:
+    return Answer(f"{schedule} will leave out {when:%Y-%m-%d %H:%M:%S %Z}", {"when": when.isoformat()})
+
+
+def _not_skipped(schedule: str, when: datetime) -> Answer:
+    return Answer(f"{schedule} will act on {when:%Y-%m-%d %H:%M:%S %Z} after all", {"when": when.isoformat()})
+
+
+def _filled_in(schedule: str, made: BackfillInfo) -> Answer:
+    return Answer(f"{schedule} is being filled in, as backfill {made.id}", {"backfill": made.id})
+
+
+def _backfill_stopped(_: str, made: BackfillInfo) -> Answer:
+    return Answer(f"backfill {made.id} is {made.state}", {"backfill": made.id, "state": made.state})
+
+
+def _defined(words: str) -> Callable[[str, ScheduleInfo], Answer]:
+    return lambda schedule, info: Answer(f"{schedule} {words} {info.description}", {"revision": info.revision})
+
+
+def _applied(_: str, done: dict[str, str]) -> Answer:
+    said = [f"{count} {what}" for what in sorted({*done.values()}) if (count := [*done.values()].count(what))]
+    return Answer(f"schedules: {', '.join(said) or 'none'}", dict(done))
+
+
+class Schedules(ScheduleViews):
+    """All verbs. `origin` names the run and operation on whose behalf they are called, if any."""
+
+    def __init__(
+        self,
+        store: HasSchedules,
+        clock: Clock,
+        ids: IdMaker,
+        origin: str | None = None,
+        queues: Collection[str] = (),
+    ) -> None:
+        super().__init__(store, clock)
+        self._queues = set(queues)
+        """Those that the caller's code declares: they are there once a worker has started."""
+        self._ids = ids
+        self._origin = origin
+
+    # -- making --------------------------------------------------------------------------------------------------------
+    @SCHEDULE_ACTIONS(_defined("is created:"))
+    def create(
+        self,
+        definition: Definition,
+        *,
+        paused: bool = False,
+        trigger: bool = False,
+        backfill: Sequence[tuple[datetime, datetime]] = (),
+    ) -> ScheduleInfo:
+        """Make a schedule that starts a run of a function at the times of a spec.
+
+        `trigger` acts once at once, `backfill` takes the actions of stretches of the past as well.
+        """
+        for start, end in backfill:
+            _check_stretch(start, end)
+        row = self._row(definition, paused=paused)
+        request, now = self._request(), row.created
+        second = now // SECOND * SECOND
+        ticks = [Tick(row.id, second, request, TickSource.TRIGGER, now, TickOutcome.PENDING)] if trigger else []
+        how = _backfill_overlap(definition.policy)
+        backfills = [
+            _new_backfill(f"{request}-{number}", row.id, (to_micros(start), to_micros(end)), how, now + number)
+            for number, (start, end) in enumerate(backfill)
+        ]
+        if ticks or backfills:
+            row.due = now
+        self._insert([row], ticks, backfills)
+        return ScheduleInfo(**schedule_values(self._get(definition.id), now))
+
+    def create_many(self, definitions: Sequence[Definition]) -> int:
+        """Store many schedules, a few hundred to a transaction; how many."""
+        rows = [self._row(definition) for definition in definitions]
+        for first in range(0, len(rows), _AT_ONCE):
+            self._insert(rows[first : first + _AT_ONCE])
+        return len(rows)
+
+    def _row(self, definition: Definition, *, paused: bool = False) -> Schedule:
+        check_schedule_id(definition.id)
+        check_note(definition.note)
+        self._check_queue(definition.id, definition.queue)
+        return definition.row(self._clock.now(), paused=paused, made_by=self._origin)
+
+    def _check_queue(self, schedule: str, queue: str | None) -> None:
+        if queue is not None and queue not in self._queues:
+            if not self._store.has_queue(queue):
+                raise InvalidInput(
+                    f"schedule {schedule!r}: there is no queue {queue!r}; declare it with app.queue({queue!r}) first"
+                )
+            self._queues.add(queue)
+
+    def _insert(self, rows: list[Schedule], ticks: Sequence[Tick] = (), backfills: Sequence[Backfill] = ()) -> None:
+        taken = self._store.create(rows, ticks, backfills)
+        if taken:
+            raise Conflict(f"there is a schedule {taken[0]!r} already; update it, or delete it first")
+
+    @SCHEDULE_ACTIONS(_defined("is now"))
+    def update(self, schedule: str, changes: Mapping[str, Any], *, revision: int | None = None) -> ScheduleInfo:
+        """Change what is named, from now on; the rest stays. `changes` are columns. A stale revision is a `Conflict`."""
+        values = dict(changes)
+        if "action" in values:
+            self._check_queue(schedule, action_of(values["action"]).queue)
+        return self._info(self._change(schedule, lambda control: control.update(values, revision, over=False)))
+
+    @SCHEDULE_ACTIONS(_defined("is as declared again:"))
+    def reset(self, schedule: str) -> ScheduleInfo:
+        """Make a schedule what the code, or the crontab, declares: what was changed at run time is undone. A pause stays."""
+        return self._info(self._change(schedule, lambda control: control.reset()))
+
+    @SCHEDULE_ACTIONS(_applied)
+    def apply(
+        self, definitions: Sequence[Definition], *, prune: bool = False, group: str = "applied"
+    ) -> dict[str, str]:
+        """Make the schedules of a group exactly these, keeping pauses and counters. What became of each."""
+        done: dict[str, str] = {}
+        for part in parts_to_apply(definitions, prune=prune, group=group):
+            done |= part(self)
+        return done
+
+    def apply_some(self, definitions: Sequence[Definition], others: Sequence[Definition], group: str) -> dict[str, str]:
+        """Bring some schedules of a group in, unless these or others that come after them cannot be."""
+        rows = [row for definition in definitions if (row := self._row_to_apply(definition)) is not None]
+        for definition in others:
+            self._row_to_apply(definition)
+        for row in rows:
+            row.app = group
+        there = self._store.create(rows) if rows else []
+        done = {row.id: "created" for row in rows if row.id not in there}
+        return done | {each.id: self._bring_in(each, group) for each in definitions if each.id not in done}
+
+    def _bring_in(self, definition: Definition, group: str) -> str:
+        """Make a schedule that is there what the definition says; what became of it."""
+        values = {**definition.columns(), "app": group, "version": None, "declared": None}
+        try:
+            plan = self._change(definition.id, lambda control: control.update(values, None))
+        except NotFound:  # somebody has deleted it in this moment
+            row = self._row(definition)
+            row.app = group
+            return "created" if not self._store.create([row]) else self._bring_in(definition, group)
+        return "updated" if plan.redefined else "unchanged"
+
+    def prune(self, kept: set[str], group: str) -> dict[str, str]:
+        """Delete the schedules of a group that are not among these."""
+        gone = self._of_group(group, kept)
+        for schedule in gone:
+            with suppress(NotFound):  # somebody else has, who applies the same
+                self.delete(schedule)
+        return dict.fromkeys(gone, "deleted")
+
+    def _row_to_apply(self, definition: Definition) -> Schedule | None:
+        """The row, if there may be need of it: what is there already may have come to its last time."""
+        try:
+            return self._row(definition)
+        except InvalidInput:
+            there = self._store.get(definition.id)
+            if there is None or (there.spec != spec_json(definition.spec) and not there.paused):
+                raise
+            return None
+
+    def _of_group(self, group: str, kept: set[str]) -> list[str]:
+        rows = schedules_of(self._store, group)
+        return [row.id for row in rows if row.version is None and row.id not in kept]
+
+    @SCHEDULE_ACTIONS(lambda schedule, _: Answer(f"{schedule} is deleted; its runs go on"), role="admin")
+    def delete(self, schedule: str) -> None:
+        """Delete a schedule and its ticks. Runs that it has started go on; those that wait for their turn are cancelled."""
+        self._change(schedule, lambda control: control.delete())
+
+    # -- steering ------------------------------------------------------------------------------------------------------
+    @SCHEDULE_ACTIONS(_paused)
+    def pause(self, schedule: str, note: str | None = None, until: datetime | None = None) -> ScheduleInfo:
+        """Let the clock start nothing, until the schedule is resumed or until a time. Triggers and backfills still act."""
+        check_note(note)
+        when = None if until is None else to_micros(until)
+        if when is not None and when <= self._clock.now():
+            raise InvalidInput(f"a pause until {until} would be over already")
+        return self._info(self._change(schedule, lambda control: control.pause(note, when)))
+
+    @SCHEDULE_ACTIONS(_resumed)
+    def resume(self, schedule: str, note: str | None = None) -> ScheduleInfo:
+        """Let the clock start runs again. The time of the pause is not made up for: a backfill does that."""
+        check_note(note)
+        return self._info(self._change(schedule, lambda control: control.resume(note)))
+
+    def _info(self, plan: Plan) -> ScheduleInfo:
+        return ScheduleInfo(**schedule_values(plan.schedule, self._clock.now()))
+
+    @SCHEDULE_ACTIONS(_triggered)
+    def trigger(self, schedule: str, overlap: Overlap | str | None = None) -> TickInfo:
+        """Act now, whatever the clock says. The tick says what came of it."""
+        request = self._request()
+        policy = None if overlap is None else read_overlap(overlap)
+        made = self._store.ticks(TickFilter(schedule, request=request)) if self._origin else []
+        if not made:
+            plan = self._change(schedule, lambda control: control.trigger(request, policy))
+            made = [tick for tick in plan.ticks if tick.request == request]
+        return tick_info(made[0])
+
+    @SCHEDULE_ACTIONS(_skipped)
+    def skip(self, schedule: str, when: datetime | None = None) -> datetime:
+        """Leave out the next tick, or that of a nominal time. The time of the tick."""
+        return self._skip(schedule, when, undo=False)
+
+    @SCHEDULE_ACTIONS(_not_skipped)
+    def unskip(self, schedule: str, when: datetime | None = None) -> datetime:
+        """Do not leave out the first tick that is to be left out, or that of a nominal time. The time of the tick."""
+        return self._skip(schedule, when, undo=True)
+
+    def _skip(self, schedule: str, when: datetime | None, *, undo: bool) -> datetime:
+        moment = None if when is None else to_micros(when)
+        plan = self._change(schedule, lambda control: control.skip(moment, undo=undo))
+        return to_datetime(plan.nominal)
+
+    # -- backfills -----------------------------------------------------------------------------------------------------
+    @SCHEDULE_ACTIONS(_filled_in)
+    def backfill(
+        self,
+        schedule: str,
+        start: datetime,
+        end: datetime,
+        *,
+        overlap: Overlap | str | None = None,
+        again: bool = False,
+    ) -> BackfillInfo:
+        """Take all actions of a stretch of time, both ends included, a few at a time."""
+        _check_stretch(start, end)
+        request = self._request()
+        there = self._store.backfill(request)
+        if there is None:
+            own = policy_of(self._get(schedule).policy)
+            how = _backfill_overlap(own) if overlap is None else read_overlap(overlap)
+            stretch = to_micros(start), to_micros(end)
+            there = _new_backfill(request, schedule, stretch, how, self._clock.now(), again=again)
+            self._change(schedule, lambda control, new=there: control.backfill(new))  # type: ignore[misc]
+        return backfill_info(there)
+
+    @SCHEDULE_ACTIONS(_backfill_stopped)
+    def stop_backfill(self, backfill: str) -> BackfillInfo:
+        """Make no more ticks for a backfill, and drop those that wait. Runs that it has started go on."""
+        found = self._backfill(backfill)
+        if not found.stopped:
+            self._change(found.schedule, lambda control: control.stop_backfill(found))
+        return self.get_backfill(backfill)
+
+    # -- ways to the store ---------------------------------------------------------------------------------------------
+    def _request(self) -> str:
+        """A name for something that is asked for: the same when a run asks again because an answer was lost."""
+        return self._origin.replace("/", "-") if self._origin else self._ids.new()[-_SHORT:]
+
+    def _change(self, schedule: str, choose: Callable[[Control], Decide]) -> Plan:
+        while True:
+            now = self._clock.now()
+            plan = self._store.change(wanted_id(schedule), choose(Control(now, self._ids.new)), now)
+            if plan is None:
+                raise missing(schedule)
+            if not plan.unfinished:
+                return plan
+
+
+def _check_stretch(start: datetime, end: datetime) -> None:
+    if end < start:
+        raise InvalidInput(f"backfill: the end {end.isoformat()} is before the start {start.isoformat()}")
+
+
+def _backfill_overlap(policy: Policy) -> Overlap:
+    """What applies to a backfill that does not say: side by side only where the schedule's own runs may be so."""
+    return policy.overlap if policy.overlap is Overlap.ALLOW_ALL else Overlap.BUFFER_ALL
+
+
+def _new_backfill(
+    request: str, schedule: str, stretch: tuple[int, int], overlap: Overlap, now: int, *, again: bool = False
+) -> Backfill:
+    since, until = stretch
+    return Backfill(request, schedule, since, until, overlap, again, now, just_before(since))
+
+
+def parts_to_apply(
+    definitions: Sequence[Definition], *, prune: bool, group: str
+) -> list[Callable[[Schedules], dict[str, str]]]:
+    """What `apply` does, in parts, each of which may be a transaction of its own. The first looks at all that is to come."""
+    if not group.strip():
+        raise InvalidInput("a group of schedules has a name")
+    if group == CRONTAB:
+        raise InvalidInput(f"the group {CRONTAB!r} belongs to crontab files; give this one another name")
+    ids = [check_schedule_id(definition.id) for definition in definitions]
+    if len(set(ids)) < len(ids):
+        raise InvalidInput(f"two schedules are called {next(each for each in ids if ids.count(each) > 1)!r}")
+    parts: list[Callable[[Schedules], dict[str, str]]] = []
+    for first in range(0, len(definitions), _AT_ONCE):
+        some, others = definitions[first : first + _AT_ONCE], definitions[_AT_ONCE:] if first == 0 else ()
+        parts.append(lambda schedules, some=some, others=others: schedules.apply_some(some, others, group))  # type: ignore[misc]
+    if prune:
+        parts.append(lambda schedules: schedules.prune(set(ids), group))
+    return parts

@@ -1,0 +1,145 @@
+"""Was each time of a schedule accounted for, and how? A stretch of time, classified."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime  # noqa: TC003  (a run that asks records the answer, and reads it back by its annotations)
+from typing import TYPE_CHECKING
+
+from mainspring.model.clock import SECOND, to_datetime
+from mainspring.model.schedules import TickOutcome, TickSource
+from mainspring.operations.schedules.info import TickInfo, tick_info
+from mainspring.schedules.due_ticks import Times, spec_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mainspring.model.schedules import Schedule, Tick
+
+MOST_EXAMINED = 200_000
+"""How many nominal times of the spec one audit compares with ticks."""
+_MOST_SHOWN = 100
+
+ON_TIME, LATE, DELAYED, OVERDUE = "on_time", "late", "delayed", "overdue"
+_WELL = {ON_TIME, DELAYED, "skipped_overlap", "skipped_by_request", "paused", "replaced", "pending", "buffered"}
+"""What a policy or a person decided; the rest is trouble."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleAudit:
+    """What became of all times of a schedule from `since` to `until`.
+
+    The classes: `on_time`, `late` (made up for after its time), `delayed` (waited for a run to end), `overdue` (its time has come
+    and no worker has acted), and otherwise the outcome of the tick. `by_hand` counts what was triggered and backfilled.
+    """
+
+    schedule: str
+    since: datetime
+    until: datetime
+    classes: dict[str, int]
+    by_hand: int
+    lateness: dict[str, float]
+    """Seconds from the time to act until a run was made: median, p99 and worst; without those that were made to wait."""
+    unaccounted: list[datetime]
+    """Times that the spec names and for which there is no tick: there should be none. The first of them."""
+    unaccounted_count: int
+    notable: list[TickInfo]
+    """The latest ticks that were neither on time nor left out by somebody's decision."""
+    healthy: bool
+    """No tick was late, overdue, missed, dropped or unaccounted for, and no start failed."""
+
+
+class Auditor:
+    """Looks at ticks one after the other, latest first."""
+
+    def __init__(self, schedule: Schedule, since: int, until: int, now: int) -> None:
+        self._schedule = schedule
+        self._since = since
+        self._until = min(until, now)
+        self._now = now
+        self._classes: dict[str, int] = {}
+        self._by_hand = 0
+        self._lateness: list[int] = []
+        self._notable: list[Tick] = []
+        self._seen: list[tuple[int, int]] = []
+
+    def look(self, ticks: Iterable[Tick]) -> None:
+        for tick in ticks:
+            if tick.source.manual:
+                self._by_hand += 1
+                continue
+            self._seen.append((tick.nominal, tick.until or tick.nominal))
+            fate = _class(tick)
+            self._count(fate, tick.count)
+            if fate not in _WELL:
+                self._notable += [tick] if len(self._notable) < _MOST_SHOWN else []
+            if tick.outcome.started and tick.acted is not None and fate != DELAYED:
+                self._lateness.append(tick.acted - tick.due)
+
+    def _count(self, fate: str, count: int = 1) -> None:
+        self._classes[fate] = self._classes.get(fate, 0) + count
+
+    def verdict(self, oldest: int | None) -> ScheduleAudit:
+        """What it comes to. `oldest` is the nominal time of the oldest tick that is still kept."""
+        missing = self._missing(oldest)
+        return ScheduleAudit(
+            schedule=self._schedule.id,
+            since=to_datetime(self._since),
+            until=to_datetime(self._until),
+            classes=dict(sorted(self._classes.items())),
+            by_hand=self._by_hand,
+            lateness=_spread(self._lateness),
+            unaccounted=[to_datetime(nominal) for nominal in missing[:_MOST_SHOWN]],
+            unaccounted_count=len(missing),
+            notable=[tick_info(tick) for tick in self._notable],
+            healthy=not missing and set(self._classes) <= _WELL,
+        )
+
+    def _missing(self, oldest: int | None) -> list[int]:
+        """Nominal times without a tick, as far as the definition of now was in force and ticks are kept."""
+        schedule = self._schedule
+        times = Times(spec_of(schedule.spec), schedule.id)
+        known_since = max(self._since, schedule.updated + 1, schedule.created + 1)
+        if oldest is not None:
+            known_since = max(known_since, oldest)
+        elif schedule.cursor > known_since:
+            known_since = schedule.cursor  # all that there was has been pruned
+        stretches = iter(sorted(self._seen))
+        stretch = next(stretches, None)
+        missing: list[int] = []
+        nominal = times.next(known_since - SECOND)
+        for _ in range(MOST_EXAMINED):
+            if nominal is None or nominal > self._until:
+                break
+            while stretch is not None and stretch[1] < nominal:
+                stretch = next(stretches, None)
+            if nominal > schedule.cursor:
+                self._count(self._not_yet(times, nominal))
+            elif nominal >= known_since and (stretch is None or stretch[0] > nominal):
+                missing.append(nominal)
+            nominal = times.next(nominal)
+        return missing
+
+    def _not_yet(self, times: Times, nominal: int) -> str:
+        """What a time is called that the schedule has not come to."""
+        schedule = self._schedule
+        if schedule.paused or schedule.stopped is not None or schedule.remaining == 0:
+            return "paused"
+        return OVERDUE if times.act(nominal) < self._now - SECOND else "pending"
+
+
+def _class(tick: Tick) -> str:
+    if tick.outcome is TickOutcome.FIRED:
+        return ON_TIME
+    if tick.outcome is TickOutcome.LATE:
+        return LATE if tick.source is TickSource.CATCHUP else DELAYED
+    return tick.outcome.value
+
+
+def _spread(lateness: list[int]) -> dict[str, float]:
+    if not lateness:
+        return {}
+    ordered = sorted(lateness)
+    last = len(ordered) - 1
+    places = {"median": last // 2, "p99": round(last * 0.99), "worst": last}
+    return {name: ordered[place] / SECOND for name, place in places.items()}

@@ -1,0 +1,164 @@
+"""Crontab entries as schedules that workers bring along.
+
+Each worker says in its own row which entries it lists, so that what it listed goes with it. An entry that several list with
+different patterns fires for all of them. One that no live worker lists is not planned (see `plan.py`); after a while it says so.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
+
+from mainspring.model.queues import Limits, Queue
+from mainspring.model.schedules import CRONTAB, UNLISTED, is_crontab_entry
+from mainspring.operations.paging import schedules_of
+from mainspring.operations.schedules.declaring import Declaring
+from mainspring.recurrence import Cron, Spec
+from mainspring.schedules.declaration import declared_columns, declared_json
+from mainspring.store.bad_rows import FAULTS, readable, tell
+from mainspring.store.writes import FAR
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mainspring.model.clock import Clock
+    from mainspring.model.ids import IdMaker
+    from mainspring.model.runs import Worker
+    from mainspring.model.schedules import Schedule
+    from mainspring.schedules.definition import Definition
+    from mainspring.store.protocol import Store
+
+log = logging.getLogger("mainspring.operations")
+
+_PATIENCE = 60.0
+_WHO = "crontab"
+"""Whose name stands in the audit log when a crontab overrides what an operator changed."""
+
+
+def listing(definitions: Sequence[Definition]) -> str:
+    """What a worker says in its row: the pattern of each entry."""
+    return json.dumps({each.id: each.spec.to_dict()["cron"] for each in definitions})
+
+
+class Crontabs:
+    """Brings entries into the database, and stops those that nobody lists any more."""
+
+    def __init__(self, store: Store, clock: Clock, ids: IdMaker) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._declaring = Declaring(store, clock, ids)
+        self._unlisted: dict[str, float] = {}
+
+    def bring(self, definitions: Sequence[Definition]) -> None:
+        """Make schedules of the entries that this process lists. They are in its worker's row already."""
+        listed = self._listed()
+        for definition in definitions:
+            if definition.queue is not None and self._store.queues.get(definition.queue) is None:
+                self._store.queues.set(Queue(definition.queue, Limits(concurrency=1), created=self._clock.now()))
+            self._bring(replace(definition, spec=_union(definition.id, listed.get(definition.id, []), definition.spec)))
+
+    def _bring(self, definition: Definition) -> None:
+        row = self._store.schedules.get(definition.id)
+        if row is None:
+            new = definition.row(self._clock.now())
+            new.app, new.declared = CRONTAB, declared_json(definition.columns())
+            if not self._store.schedules.create([new]):
+                return
+            row = self._store.schedules.get(definition.id)
+        if row is None:
+            return
+        if row.app != CRONTAB:
+            log.warning("schedule %s was no crontab entry; from now on the crontab defines it", row.id)
+        values: dict[str, Any] = {"app": CRONTAB, "version": None, "stopped": None}
+        self._declaring.latest(row, lambda row: self._declaring.declare(row, definition.columns(), values, _WHO))
+
+    def review(self) -> None:
+        """Mark entries that no live worker has listed for a minute; of the others, see to it that they are what live workers list.
+
+        Workers that come, go and read their files at the same time may each have written what was so a moment before.
+        """
+        listed: Mapping[str, list[Any]] | None = None
+        for row in filter(is_crontab_entry, schedules_of(self._store.schedules, CRONTAB)):
+            if listed is None:  # where there are no entries, nobody is asked
+                listed = self._listed()
+            if row.id in listed:
+                self._unlisted.pop(row.id, None)
+                self._declaring.latest(row, partial(self._agree, listed[row.id]))
+            elif row.stopped is None:
+                since = self._unlisted.setdefault(row.id, self._clock.monotonic())
+                if self._clock.monotonic() - since >= _PATIENCE:
+                    log.warning("crontab entry %s is stopped: %s", row.id, UNLISTED)
+                    self._declaring.update(row.id, {"stopped": UNLISTED})
+
+    def _agree(self, patterns: list[Any], row: Schedule) -> None:
+        try:
+            columns = declared_columns(row.declared or declared_json(asdict(row)))
+            there = json.loads(columns["spec"])["cron"]
+        except FAULTS as error:
+            tell("schedules", row.id, error)
+            return
+        other = sorted(there, key=json.dumps) != sorted(patterns, key=json.dumps)
+        if other:
+            columns |= _spec_columns(_spec(sorted(patterns, key=json.dumps)))
+        if other or row.stopped == UNLISTED or _rests(row):
+            stopped = None if row.stopped == UNLISTED else row.stopped
+            self._declaring.declare(row, columns, {"stopped": stopped}, _WHO)
+
+    def _listed(self) -> Mapping[str, list[Any]]:
+        """The patterns of each entry that a live worker lists."""
+        found: dict[str, list[Any]] = {}
+        for worker in self._store.workers():
+            for entry, patterns in _entries(worker):
+                mine = found.setdefault(entry, [])
+                mine += [pattern for pattern in patterns if pattern not in mine]
+        return found
+
+
+def _rests(row: Schedule) -> bool:
+    """Whether an entry was planned last while no worker listed it: nothing else keeps it from being due."""
+    return row.due >= FAR and row.upcoming is not None and not row.paused and row.remaining != 0
+
+
+def _entries(worker: Worker) -> list[tuple[str, list[Any]]]:
+    """What a worker lists."""
+    return [
+        each
+        for listed in readable(
+            "workers", [worker], lambda worker: json.loads(worker.crontab).items(), lambda _: worker.id
+        )
+        for each in listed
+    ]
+
+
+def _union(entry: str, patterns: list[Any], own: Spec) -> Spec:
+    """The times of all patterns that workers list for an entry."""
+    mine = own.to_dict()["cron"]
+    every = sorted([*patterns, *(each for each in mine if each not in patterns)], key=json.dumps)
+    if len(every) > 1:
+        shown = ", ".join(map(_shown, every))
+        log.warning(
+            "crontab entry %s has several patterns (%s): it fires for each; give entries ids of their own", entry, shown
+        )
+    return _spec(every)
+
+
+def _shown(pattern: Any) -> str:
+    return pattern if isinstance(pattern, str) else str(pattern["cron"])
+
+
+def _spec(patterns: list[Any]) -> Spec:
+    crons = [each if isinstance(each, str) else Cron(each["cron"], dialect=each["dialect"]) for each in patterns]
+    return Spec(cron=crons)
+
+
+def _spec_columns(spec: Spec) -> dict[str, object]:
+    from mainspring.schedules.definition import canonical_json, spec_json  # noqa: PLC0415
+
+    text = spec_json(spec)
+    return {"spec": text, "canonical": canonical_json(text)}

@@ -1,0 +1,292 @@
+"""Schedules, ticks and backfills as people look at them: times are aware datetimes, values are plain JSON values."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime  # noqa: TC003  (a run that asks records the answer, and reads it back by its annotations)
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from mainspring.model.clock import SECOND, to_datetime
+from mainspring.model.schedules import UNLISTED, Overlap, TickOutcome, TickSource
+from mainspring.model.states import State  # noqa: TC001  (what is recorded is read back by its annotations)
+from mainspring.operations.paging import Page
+from mainspring.schedules.actions import action_of
+from mainspring.schedules.declaration import differing
+from mainspring.schedules.due_ticks import Times, spec_of
+
+if TYPE_CHECKING:
+    from mainspring.model.schedules import Backfill, Schedule, Tick
+    from mainspring.store.schedules import Situation
+
+MOST_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class TickInfo:
+    """One tick, or with `until` all of a stretch of `count` ticks, and what became of it."""
+
+    schedule: str
+    nominal: datetime
+    source: TickSource
+    outcome: TickOutcome
+    reason: str | None
+    due: datetime
+    """The time to act: nominal and jitter."""
+    acted: datetime | None
+    """When that was decided."""
+    run: str | None
+    request: str | None
+    """The trigger or backfill that asked for it."""
+    overlap: Overlap | None
+    until: datetime | None
+    count: int
+    run_state: State | None = None
+    """The state of its run, where that was looked up; None also if there is no such run, or no longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class TickPage(Page[TickInfo]):
+    """A page of ticks. Hand `next` back for the page after it; None is the last."""
+
+    ticks: list[TickInfo]
+    next: str | None
+
+    @property
+    def _items(self) -> list[TickInfo]:
+        return self.ticks
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillInfo:
+    """How far a backfill has come."""
+
+    id: str
+    schedule: str
+    start: datetime
+    end: datetime
+    overlap: Overlap
+    again: bool
+    state: str
+    """running, done or stopped."""
+    started: int
+    """Ticks it has made so far."""
+    skipped: int
+    """Times that had a run already, or that were left to the clock."""
+    reached: datetime
+    """Everything up to here is done with."""
+    created: datetime
+    completed: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleInfo:
+    """A schedule: definition, state, counters."""
+
+    id: str
+    workflow: str
+    description: str
+    """The spec in words."""
+    spec: dict[str, Any]
+    """As it was entered."""
+    canonical: dict[str, Any]
+    """The same times in one form."""
+    policy: dict[str, Any]
+    """With effective values."""
+    action: dict[str, Any]
+    attributes: dict[str, Any]
+    paused: bool
+    note: str | None
+    """Its own note; where it has none, that of the last pause or resume."""
+    resume_at: datetime | None
+    remaining: int | None
+    stopped: str | None
+    fault: str | None
+    declared_by: str | None
+    """The version of the code that declares it; None: it was made at run time."""
+    revision: int
+    created: datetime
+    updated: datetime
+    next: datetime | None
+    """The next nominal time that it acts on; while it is paused, that it would act on."""
+    starts: int
+    missed: int
+    skipped: int
+    dropped: int
+    failures: int
+    """In a row."""
+    last_result: Any
+    last_failure: dict[str, Any] | None
+    pause_note: str | None = None
+    """What was said when it was last paused or resumed: why it is paused."""
+    differs: list[str] = field(default_factory=list[str])
+    """What of it differs from what the code or the crontab declares, because an operator changed it: `reset` goes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleDescription(ScheduleInfo):
+    """A schedule with what it has done and is about to do."""
+
+    running: list[str] = field(default_factory=list[str])
+    """Ids of its unfinished runs."""
+    buffered: int = 0
+    recent: list[TickInfo] = field(default_factory=list[TickInfo])
+    """The latest ticks, newest first."""
+    recent_starts: list[TickInfo] = field(default_factory=list[TickInfo])
+    """The latest ticks that started a run, newest first."""
+    upcoming: list[datetime] = field(default_factory=list["datetime"])
+    """The next nominal times, no more than it has actions left; while it is paused, those that come when the pause ends."""
+    skips: list[datetime] = field(default_factory=list["datetime"])
+    backfills: list[BackfillInfo] = field(default_factory=list[BackfillInfo])
+    unknown: str | None = None
+    """That no live worker has the function: its runs wait until one does."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulePage(Page[ScheduleInfo]):
+    """A page of schedules. Hand `next` back for the page after it; None is the last."""
+
+    schedules: list[ScheduleInfo]
+    next: str | None
+
+    @property
+    def _items(self) -> list[ScheduleInfo]:
+        return self.schedules
+
+
+def tick_info(tick: Tick) -> TickInfo:
+    return TickInfo(
+        tick.schedule,
+        to_datetime(tick.nominal),
+        tick.source,
+        tick.outcome,
+        tick.reason,
+        to_datetime(tick.due),
+        _time(tick.acted),
+        tick.run,
+        tick.request or None,
+        tick.overlap,
+        _time(tick.until),
+        tick.count,
+    )
+
+
+def backfill_info(backfill: Backfill) -> BackfillInfo:
+    state = "running" if backfill.completed is None else "stopped" if backfill.stopped else "done"
+    return BackfillInfo(
+        backfill.id,
+        backfill.schedule,
+        to_datetime(backfill.since),
+        to_datetime(backfill.until),
+        backfill.overlap,
+        backfill.again,
+        state,
+        backfill.started,
+        backfill.skipped,
+        to_datetime(backfill.cursor),
+        to_datetime(backfill.created),
+        _time(backfill.completed),
+    )
+
+
+def schedule_values(schedule: Schedule, now: int) -> dict[str, Any]:
+    """What a `ScheduleInfo` says of a row."""
+    action = action_of(schedule.action)
+    return {
+        "id": schedule.id,
+        "workflow": schedule.workflow,
+        "description": spec_of(schedule.spec).describe(),
+        "spec": json.loads(schedule.spec),
+        "canonical": json.loads(schedule.canonical),
+        "policy": json.loads(schedule.policy),
+        "action": {
+            "id": action.id,
+            "kind": action.kind,
+            "input": json.loads(schedule.input),
+            "timeout": None if action.timeout is None else action.timeout / 1_000_000,
+            "attributes": action.attributes,
+            "version": action.version,
+            "queue": action.queue,
+            "priority": action.priority,
+            "partition": action.partition,
+            "key": action.key,
+            "key_mode": action.key_mode,
+            "retry": action.retry,
+            "cron": action.cron,
+            "times": action.times,
+        },
+        "attributes": json.loads(schedule.attributes),
+        "paused": schedule.paused,
+        "note": schedule.note or schedule.pause_note,
+        "pause_note": schedule.pause_note,
+        "differs": differing(schedule),
+        "resume_at": _time(schedule.resume_at),
+        "remaining": schedule.remaining,
+        "stopped": schedule.stopped,
+        "fault": schedule.fault,
+        "declared_by": schedule.version,
+        "revision": schedule.revision,
+        "created": to_datetime(schedule.created),
+        "updated": to_datetime(schedule.updated),
+        "next": _next(schedule, now),
+        "starts": schedule.starts,
+        "missed": schedule.missed,
+        "skipped": schedule.skipped,
+        "dropped": schedule.dropped,
+        "failures": schedule.failures,
+        "last_result": None if schedule.last_result is None else json.loads(schedule.last_result),
+        "last_failure": None if schedule.last_failure is None else json.loads(schedule.last_failure),
+    }
+
+
+def _next(schedule: Schedule, now: int) -> datetime | None:
+    """The next nominal time. Of one that is not looked at, because it is paused, the row does not know."""
+    if schedule.paused:
+        return next(iter(upcoming(schedule, now, 1)), None)
+    return _time(schedule.upcoming) if schedule.stopped is None and schedule.remaining != 0 else None
+
+
+def upcoming(schedule: Schedule, now: int, most: int = MOST_SHOWN) -> list[datetime]:
+    """The nominal times that a schedule will act on as things stand, or once its pause has ended."""
+    if schedule.stopped is not None:
+        return []
+    if schedule.paused and schedule.resume_at is not None:
+        now = max(now, schedule.resume_at - 1)
+    if schedule.remaining is not None:
+        most = min(most, schedule.remaining)
+    skips = set(json.loads(schedule.skips))
+    times = Times(spec_of(schedule.spec), schedule.id)
+    found: list[datetime] = []
+    jitter = round(times.spec.jitter.total_seconds()) * SECOND
+    nominal = times.next(max(schedule.cursor, now - jitter - SECOND))
+    while nominal is not None and len(found) < most:
+        if nominal not in skips and times.act(nominal) > now:
+            found.append(to_datetime(nominal))
+        nominal = times.next(nominal)
+    return found
+
+
+def describe(
+    situation: Situation, recent: list[Tick], starts: list[Tick], now: int, unknown: str | None
+) -> ScheduleDescription:
+    schedule = situation.schedule
+    if not situation.listed:
+        schedule = structs.replace(schedule, stopped=UNLISTED)
+    promised = {tick.run for tick in situation.waiting}
+    return ScheduleDescription(
+        **schedule_values(schedule, now),
+        running=[run.id for run in situation.runs if not run.state.ended and run.id not in promised],
+        buffered=sum(tick.outcome is TickOutcome.BUFFERED for tick in situation.waiting),
+        recent=[tick_info(tick) for tick in recent],
+        recent_starts=[tick_info(tick) for tick in starts],
+        upcoming=upcoming(schedule, now),
+        skips=[to_datetime(nominal) for nominal in sorted(json.loads(schedule.skips))],
+        backfills=[backfill_info(backfill) for backfill in situation.backfills],
+        unknown=unknown,
+    )
+
+
+def _time(micros: int | None) -> datetime | None:
+    return None if micros is None else to_datetime(micros)

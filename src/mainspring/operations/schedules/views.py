@@ -1,0 +1,215 @@
+"""Seeing schedules, their ticks and backfills."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol, Unpack
+
+from msgspec.structs import replace
+
+from mainspring.errors import InvalidInput, NotFound
+from mainspring.model.clock import to_datetime, to_micros
+from mainspring.model.ids import storable
+from mainspring.model.schedules import UNLISTED, TickOutcome, is_crontab_entry
+from mainspring.operations.filter_values import one_of, page_size
+from mainspring.operations.schedules.audit import Auditor
+from mainspring.operations.schedules.filters import ScheduleFilters, schedule_filter
+from mainspring.operations.schedules.info import (
+    MOST_SHOWN,
+    ScheduleInfo,
+    SchedulePage,
+    TickPage,
+    backfill_info,
+    describe,
+    schedule_values,
+    tick_info,
+)
+from mainspring.schedules.due_ticks import spec_of
+from mainspring.store.bad_rows import read, readable
+from mainspring.store.schedules import TickFilter
+
+if TYPE_CHECKING:
+    import builtins
+    from datetime import datetime
+
+    from mainspring.model.clock import Clock
+    from mainspring.model.schedules import Backfill, Schedule
+    from mainspring.operations.filter_values import Texts
+    from mainspring.operations.schedules.audit import ScheduleAudit
+    from mainspring.operations.schedules.info import BackfillInfo, ScheduleDescription, TickInfo
+    from mainspring.store.schedules import ScheduleFilter, ScheduleStore
+
+_PAGE = 1_000
+
+
+class HasSchedules(Protocol):
+    """A store, or the part of it that works inside somebody's transaction."""
+
+    @property
+    def schedules(self) -> ScheduleStore: ...
+
+
+class ScheduleViews:
+    """The verbs that change nothing. All of them block."""
+
+    def __init__(self, store: HasSchedules, clock: Clock) -> None:
+        self._store = store.schedules
+        self._clock = clock
+
+    def describe(self, schedule: str) -> ScheduleDescription:
+        situation = self._store.situation(wanted_id(schedule))
+        if situation is None:
+            raise missing(schedule)
+        recent = self._store.ticks(TickFilter(schedule, limit=MOST_SHOWN))
+        starts = self._store.ticks(
+            TickFilter(schedule, outcomes=(TickOutcome.FIRED, TickOutcome.LATE), limit=MOST_SHOWN)
+        )
+        unknown = self._unknown(situation.schedule.workflow)
+        return read("schedules", schedule, lambda: describe(situation, recent, starts, self._clock.now(), unknown))
+
+    def _unknown(self, workflow: str) -> str | None:
+        """Why its runs will wait, if they will: workers are there, and none of them has the function."""
+        fleet = self._store.functions()
+        known = not fleet or any(workflow in names for names in readable("workers", fleet, json.loads, str))
+        return None if known else f"no live worker knows {workflow!r}"
+
+    def backfills(self, schedule: str) -> list[BackfillInfo]:
+        """The backfills of a schedule, newest first."""
+        self._get(schedule)
+        return [backfill_info(each) for each in self._store.backfills(schedule)]
+
+    def get_backfill(self, backfill: str) -> BackfillInfo:
+        return backfill_info(self._backfill(backfill))
+
+    def _backfill(self, backfill: str) -> Backfill:
+        found = self._store.backfill(backfill)
+        if found is None:
+            raise NotFound(f"there is no backfill {backfill!r}")
+        return found
+
+    def audit(self, schedule: str, since: datetime, until: datetime | None = None) -> ScheduleAudit:
+        """What became of all times of a schedule in a stretch of time, classified; and whether one is not accounted for."""
+        row, now = self._get(schedule), self._clock.now()
+        first, last = to_micros(since), now if until is None else to_micros(until)
+        if last < first:
+            raise InvalidInput(f"audit: the end {to_datetime(last)} is before the start {to_datetime(first)}")
+        auditor = Auditor(row, first, last, now)
+        before: tuple[int, str] | None = None
+        while page := self._store.ticks(TickFilter(schedule, since=first, until=last, before=before, limit=_PAGE)):
+            auditor.look(page)
+            before = page[-1].nominal, page[-1].request
+        return auditor.verdict(self._store.oldest_tick(schedule))
+
+    def rows(self, wanted: ScheduleFilter) -> tuple[list[Schedule], str | None]:
+        """A page of schedules as the store has them, and where the next one begins."""
+        found = self._store.page(replace(wanted, limit=wanted.limit + 1))
+        page = self._stopped(found[: wanted.limit])
+        return page, page[-1].id if len(found) > wanted.limit else None
+
+    def _stopped(self, rows: list[Schedule]) -> list[Schedule]:
+        """Rows that say of crontab entries whether they have an effect now: workers that go take no time to write that down."""
+        entries = [row.id for row in rows if is_crontab_entry(row)]
+        if not entries:
+            return rows
+        unlisted = set(entries) - self._store.listed(entries)
+        return [replace(row, stopped=UNLISTED) if row.id in unlisted else row for row in rows]
+
+    def list(self, *, after: str | None = None, limit: int = 50, **filters: Unpack[ScheduleFilters]) -> SchedulePage:
+        """A page of schedules, by id."""
+        page, more = self.rows(schedule_filter(filters, after=after, limit=limit))
+        now = self._clock.now()
+        made = readable(
+            "schedules", page, lambda each: ScheduleInfo(**schedule_values(each, now)), lambda each: each.id
+        )
+        return SchedulePage(made, more)
+
+    def count(self, **filters: Unpack[ScheduleFilters]) -> dict[str, int]:
+        """How many schedules there are by state: active, paused or stopped; and how many of them all are failing."""
+        found = {"active": 0, "paused": 0, "stopped": 0, "failing": 0}
+        after: str | None = None
+        while True:
+            page, after = self.rows(schedule_filter(filters, after=after, limit=_PAGE))
+            for row in page:
+                found["stopped" if row.stopped is not None else "paused" if row.paused else "active"] += 1
+                found["failing"] += row.failures > 0
+            if after is None:
+                return found
+
+    def times(
+        self, schedule: str, first: datetime, last: datetime | None = None, most: int = 20
+    ) -> builtins.list[datetime]:
+        """The nominal times of a schedule from a time on, up to another one, at most so many."""
+        if last is not None and last < first:
+            raise InvalidInput(f"times: the end {last.isoformat()} is before the start {first.isoformat()}")
+        spec = spec_of(self._get(schedule).spec)
+        found: list[datetime] = []
+        moment = spec.next(first - timedelta(microseconds=1))
+        while moment is not None and len(found) < most and (last is None or moment <= last):
+            found.append(moment)
+            moment = spec.next(moment)
+        return found
+
+    def tick(self, schedule: str, request: str) -> TickInfo:
+        """The latest tick that a trigger or backfill asked for."""
+        found = self._store.ticks(TickFilter(wanted_id(schedule), request=request, limit=1))
+        if not found:
+            raise NotFound(f"schedule {schedule!r} has no tick that {request!r} asked for")
+        return tick_info(found[0])
+
+    def ticks(
+        self,
+        schedule: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        outcome: Texts = (),
+        after: str | None = None,
+        limit: int = 50,
+    ) -> TickPage:
+        """A page of ticks, latest nominal time first."""
+        limit = page_size(limit, "tick")
+        outcomes = one_of("outcome", outcome, tuple(TickOutcome))
+        self._get(schedule)
+        found = self._store.ticks(
+            TickFilter(
+                schedule,
+                since=None if since is None else to_micros(since),
+                until=None if until is None else to_micros(until),
+                outcomes=outcomes,
+                before=_cursor(after),
+                limit=limit + 1,
+            )
+        )
+        page = found[:limit]
+        more = f"{page[-1].nominal}:{page[-1].request}" if len(found) > limit else None
+        return TickPage([tick_info(tick) for tick in page], more)
+
+    def _get(self, schedule: str) -> Schedule:
+        found = self._store.get(wanted_id(schedule))
+        if found is None:
+            raise missing(schedule)
+        return found
+
+
+def wanted_id(schedule: object) -> str:
+    """An id to look for. One that no database could keep is that of nothing."""
+    if not isinstance(schedule, str):
+        raise InvalidInput(f"a schedule id is a string, not {schedule!r}")
+    if not storable(schedule):
+        raise missing(schedule)
+    return schedule
+
+
+def missing(schedule: str) -> NotFound:
+    return NotFound(f"there is no schedule {schedule!r}, or no longer")
+
+
+def _cursor(after: str | None) -> tuple[int, str] | None:
+    if after is None:
+        return None
+    nominal, _, request = after.partition(":")
+    try:
+        return int(nominal), request
+    except ValueError:
+        raise InvalidInput(f"{after!r} is not where a page of ticks goes on") from None

@@ -1,0 +1,190 @@
+"""What a claim takes from each of the queues in which runs wait. Pure: from what waits and what the worker has to what it may take."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from mainspring.model.queues import Limits
+from mainspring.queues.admission import admit
+from mainspring.store.queues import Admission, Demand, Resumable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from mainspring.model.queues import Queue
+    from mainspring.store.queues import Admit, Claimant, Recent
+
+
+class Fairness:
+    """See `mainspring.store.queues.ClaimPolicy`. `admit` decides which runs of one queue may begin."""
+
+    def __init__(self, admit: Admit) -> None:
+        self.admit = admit
+
+    def half(self, room: int, turn: int) -> int:
+        return (room + turn % 2) // 2
+
+    def divide(self, claimant: Claimant, waiting: Sequence[Queue], turn: int, turns: dict[str, str]) -> Demands:
+        return Demands(self, claimant, waiting, turn, turns)
+
+    def resumable(
+        self, claimant: Claimant, rows: Iterable[Sequence[Any]], queues: Mapping[str, Queue], limit: int
+    ) -> Resumable:
+        return resumable(claimant, rows, queues, limit)
+
+
+FAIR = Fairness(admit)
+"""The policy of workers."""
+
+
+class Demands:
+    """The queues that a claim may take from, in an order that changes with each claim.
+
+    `turns` remembers, for each queue, the partition that was served last: the next one is served first.
+    """
+
+    def __init__(
+        self, policy: Fairness, claimant: Claimant, waiting: Sequence[Queue], turn: int, turns: dict[str, str]
+    ) -> None:
+        open_ = [queue for queue in waiting if not queue.paused and _takes_from(claimant, queue.name)]
+        begin = turn % len(open_) if open_ else 0
+        self.queues = [*open_[begin:], *open_[:begin]]
+        self._waiting = waiting
+        self._policy = policy
+        self._claimant = claimant
+        self._turn = turn
+        self._turns = turns
+        self._allotments: list[Allotment] = []
+        self._left_out = False
+
+    def __bool__(self) -> bool:
+        return bool(self.queues)
+
+    def alone(self, queue: str) -> Demands:
+        """One of the queues, as it was before any of them was locked."""
+        alone = [each for each in self._waiting if each.name == queue]
+        return self._policy.divide(self._claimant, alone, self._turn, self._turns)
+
+    def room_for_plain(self, room: int) -> int:
+        """Where runs wait in queues, those without one get half of the room, so that neither waits for ever."""
+        return self._policy.half(room, self._turn) if self.queues else room
+
+    def turn_of(self, queue: str) -> str:
+        """The partition of a queue that was served last."""
+        return self._turns.get(queue, "")
+
+    def refresh(self, queues: Iterable[Queue], exceptions: Mapping[str, dict[str, Limits]]) -> None:
+        """Put queues as they were found under a lock in place of what they were before, with the limits of single partitions. One that
+        was to be locked and is not there is locked by another claim, or was deleted.
+        """
+        locked = {queue.name: queue for queue in queues}
+        self.queues = [
+            replace(locked.get(queue.name, queue), exceptions=exceptions.get(queue.name, {}))
+            for queue in self.queues
+            if queue.name in locked or not queue.shared
+        ]
+
+    def each(self, room: int) -> Iterator[Allotment]:
+        """One queue after the other, each with its part of what is left of the room."""
+        left = room
+        for number, queue in enumerate(self.queues):
+            if left <= 0:
+                self._left_out = True
+                return
+            part = max(1, left // (len(self.queues) - number))
+            allotment = Allotment(self._policy.admit, self._claimant, queue, part, self._turns)
+            self._allotments.append(allotment)
+            yield allotment
+            left -= allotment.taken
+
+    @property
+    def more(self) -> bool:
+        """Whether there was more to take than there was room for."""
+        return self._left_out or any(allotment.more for allotment in self._allotments)
+
+    @property
+    def held(self) -> bool:
+        return any(allotment.admission.held for allotment in self._allotments)
+
+    @property
+    def short(self) -> bool:
+        return any(allotment.admission.short for allotment in self._allotments)
+
+    @property
+    def again(self) -> int | None:
+        """When one of the queues may admit more, by time alone."""
+        times = [allotment.admission.again for allotment in self._allotments]
+        return min((when for when in times if when is not None), default=None)
+
+
+class Allotment:
+    """What a claim may take from one queue."""
+
+    def __init__(self, admit: Admit, claimant: Claimant, queue: Queue, room: int, turns: dict[str, str]) -> None:
+        self._admit = admit
+        self._now = claimant.now
+        self._turns = turns
+        self._mine: Mapping[str, int] = claimant.mine.get(queue.name, {})
+        self.queue = queue
+        self._room = room
+        self.admission = Admission()
+        self.taken = 0
+        self.more = False
+
+    @property
+    def turn(self) -> str:
+        """The partition that was served last."""
+        return self._turns.get(self.queue.name, "")
+
+    def most_partitions(self, placed: Mapping[str, int], recent: Mapping[int, Recent]) -> int:
+        """How many partitions are worth looking at: only those of which something has begun can be at their limits."""
+        begun = set(placed).union(self._mine, *recent.values())
+        return self._room + len(begun)
+
+    def decide(self, waiting: Sequence[str], placed: dict[str, int], recent: dict[int, Recent]) -> Admission:
+        """What may be taken; `waiting` are partitions in their turn, some perhaps twice."""
+        partitions = list(dict.fromkeys(waiting))
+        demand = Demand(self.queue, partitions, placed, recent, self._mine, self._room, self._now)
+        self.admission = self._admit(demand)
+        self.taken = sum(share.count for share in self.admission.shares)
+        return self.admission
+
+    def took(self, partitions: Sequence[str]) -> None:
+        """What there was to take: the partition of each."""
+        self.taken = len(partitions)
+        found = Counter(partitions)
+        used_up = any(found[share.partition] == share.count for share in self.admission.shares)
+        self.more = self.admission.open and used_up
+        if self.admission.shares:
+            self._turns[self.queue.name] = self.admission.shares[-1].partition
+
+
+def resumable(claimant: Claimant, rows: Iterable[Sequence[Any]], queues: Mapping[str, Queue], limit: int) -> Resumable:
+    """Of runs that want to go on (id, queue, partition, …) the first that this worker may have in memory.
+
+    No more rows are read than it takes to find so many; but those that there is no slot for are passed over, however many they are.
+    """
+    mine = {name: dict(partitions) for name, partitions in claimant.mine.items()}
+    found: list[str] = []
+    short = False
+    for run, name, partition, *_ in rows:
+        if not _takes_from(claimant, name):
+            continue
+        here = mine.setdefault(name, {})
+        limits = queues[name].limits if name in queues else Limits()
+        whole, part = limits.worker_concurrency, limits.partition_worker_concurrency
+        if (whole is not None and sum(here.values()) >= whole) or (part is not None and here.get(partition, 0) >= part):
+            short = True
+            continue
+        if len(found) == limit:
+            return Resumable(found, more=True, short=short, mine=mine)
+        here[partition] = here.get(partition, 0) + 1
+        found.append(run)
+    return Resumable(found, more=False, short=short, mine=mine)
+
+
+def _takes_from(claimant: Claimant, queue: str) -> bool:
+    return claimant.queues is None or queue in claimant.queues

@@ -1,0 +1,1 @@
+"""Cron expressions and crontab files, in four dialects."""

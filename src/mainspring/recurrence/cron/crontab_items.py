@@ -1,0 +1,202 @@
+"""Entries of a crontab: as people write them, and parsed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+from mainspring.errors import Fault, InvalidCron, InvalidInput
+from mainspring.recurrence.cron.expression import Cron
+from mainspring.recurrence.durations import parse_duration
+from mainspring.recurrence.search.days import bits
+
+if TYPE_CHECKING:
+    from mainspring.recurrence.spec import Spec
+
+JobKeyMode = Literal["replace", "preserve_run_at"]
+
+TASK: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9:/_-]*")
+IDENTIFIER: Final = re.compile(r"[_a-zA-Z][-_a-zA-Z0-9]*")
+QUEUE: Final = re.compile(r"[-a-zA-Z0-9_:]+")
+_ATTEMPTS = range(1, 32_768)
+_PRIORITIES = range(-32_768, 32_768)
+_LONGEST_KEY = 512
+
+
+@dataclass(frozen=True, slots=True)
+class CronOptions:
+    """How the job of an entry is made; everything is checked when the entry is parsed."""
+
+    backfill_period: timedelta | float | str = timedelta(0)
+    """How far back ticks that were missed are made up; parsed entries have a timedelta here."""
+    max_attempts: int | None = None
+    queue_name: str | None = None
+    job_key: str | None = None
+    job_key_mode: JobKeyMode | None = None
+    priority: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CronItem:
+    """An entry for people and their scripts to write."""
+
+    task: str
+    match: str
+    """Five fields of dialect `graphile`, in UTC."""
+    options: CronOptions = CronOptions()
+    payload: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    identifier: str | None = None
+    """The task, unless given. An identifier is unique and for ever: a changed one is another entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedCronItem:
+    """An entry that was checked. Made by `parse_crontab` and `parse_cron_items` only."""
+
+    task: str
+    identifier: str
+    cron: Cron
+    options: CronOptions
+    payload: dict[str, Any] | None
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
+    dates: tuple[int, ...]
+    months: tuple[int, ...]
+    dows: tuple[int, ...]
+    line: int | None = None
+    """Where it stands in its file."""
+
+    @property
+    def backfill_period(self) -> timedelta:
+        return parse_duration(self.options.backfill_period)
+
+    def spec(self) -> Spec:
+        """The spec whose times are those of this entry."""
+        from mainspring.recurrence.spec import Spec  # noqa: PLC0415 - crontabs are read by few, specs by all
+
+        return Spec(cron=[self.cron])
+
+
+def parse_cron_items(items: Iterable[CronItem]) -> list[ParsedCronItem]:
+    """Check entries; all faults of all of them are in one `InvalidCron`."""
+    faults: list[Fault] = []
+    parsed: list[ParsedCronItem] = []
+    for index, item in enumerate(items):
+        known = len(faults)
+        cron = _cron(item, index, faults)
+        _check(item, f"items[{index}]", faults)
+        if cron is not None and len(faults) == known:
+            payload = dict(item.payload)
+            parsed.append(
+                parsed_item(item.task, item.identifier, cron, options=checked_options(item.options), payload=payload)
+            )
+    faults += duplicate_faults(parsed)
+    if faults:
+        raise InvalidCron("cron items", faults)
+    return parsed
+
+
+def parsed_item(
+    task: str,
+    identifier: str | None,
+    cron: Cron,
+    *,
+    options: CronOptions,
+    payload: dict[str, Any] | None,
+    line: int | None = None,
+) -> ParsedCronItem:
+    # An either-day pattern is two calendars; the two hold the restricted dates and the restricted weekdays.
+    first, last = cron.reading.calendars[0], cron.reading.calendars[-1]
+    return ParsedCronItem(
+        task=task,
+        identifier=task if identifier is None else identifier,
+        cron=cron,
+        options=options,
+        payload=payload,
+        minutes=tuple(bits(first.minute.mask)),
+        hours=tuple(bits(first.hour.mask)),
+        dates=tuple(bits(first.date.mask)),
+        months=tuple(bits(first.month.mask)),
+        dows=tuple(bits(last.weekday.mask)),
+        line=line,
+    )
+
+
+def duplicate_faults(items: Iterable[ParsedCronItem]) -> list[Fault]:
+    seen: dict[str, ParsedCronItem] = {}
+    faults: list[Fault] = []
+    for item in items:
+        first = seen.setdefault(item.identifier, item)
+        if first is not item:
+            where = f", first in line {first.line}" if first.line else ""
+            hint = "give each entry an identifier of its own, with ?id=… or identifier="
+            faults.append(Fault(f"{item.identifier!r} is there twice{where}", "identifier", line=item.line, hint=hint))
+    return faults
+
+
+def option_faults(options: CronOptions) -> list[Fault]:
+    """What is wrong with the values of some options."""
+    found: list[Fault] = []
+    try:
+        parse_duration(options.backfill_period)
+    except InvalidInput as error:
+        found.append(Fault(str(error).removeprefix("duration: "), "fill"))
+    found += _number_faults("max", options.max_attempts, _ATTEMPTS)
+    found += _number_faults("priority", options.priority, _PRIORITIES)
+    if options.queue_name is not None and not _matches(QUEUE, options.queue_name):
+        found.append(Fault(f"{options.queue_name!r} is no queue", "queue", hint="letters, digits, - _ and :"))
+    if options.job_key is not None and not (
+        isinstance(cast("object", options.job_key), str) and 1 <= len(options.job_key) <= _LONGEST_KEY
+    ):
+        found.append(Fault(f"a key has 1 to {_LONGEST_KEY} characters", "jobKey"))
+    if options.job_key_mode not in {None, "replace", "preserve_run_at"}:
+        found.append(Fault(f"{options.job_key_mode!r} is no mode", "jobKeyMode", hint="replace or preserve_run_at"))
+    return found
+
+
+def checked_options(options: CronOptions) -> CronOptions:
+    """Options without faults, with their defaults filled in."""
+    mode = options.job_key_mode or ("replace" if options.job_key is not None else None)
+    period = parse_duration(options.backfill_period)
+    return CronOptions(period, options.max_attempts, options.queue_name, options.job_key, mode, options.priority)
+
+
+def _cron(item: CronItem, index: int, faults: list[Fault]) -> Cron | None:
+    try:
+        return Cron(item.match, "graphile")
+    except InvalidCron as error:
+        for fault in error.faults:
+            where = f"items[{index}].match"
+            faults.append(
+                Fault(fault.message, f"{where}.{fault.field}" if fault.field else where, fault.column, hint=fault.hint)
+            )
+    return None
+
+
+def _check(item: CronItem, where: str, faults: list[Fault]) -> None:
+    if not _matches(TASK, item.task):
+        faults.append(
+            Fault(f"{item.task!r} is no name of a task", f"{where}.task", hint="letters, digits, : / _ and -")
+        )
+    if item.identifier is not None and not _matches(TASK, item.identifier):
+        faults.append(
+            Fault(f"{item.identifier!r} is no identifier", f"{where}.identifier", hint="letters, digits, _ and -")
+        )
+    if not isinstance(cast("object", item.payload), Mapping):
+        faults.append(Fault(f"{item.payload!r} is no object", f"{where}.payload", hint="write a dict"))
+    faults += [
+        Fault(fault.message, f"{where}.options.{fault.field}", hint=fault.hint) for fault in option_faults(item.options)
+    ]
+
+
+def _matches(pattern: re.Pattern[str], value: object) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _number_faults(name: str, value: object, allowed: range) -> list[Fault]:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value in allowed):
+        return []
+    return [Fault(f"{value!r} is not between {allowed[0]} and {allowed[-1]}", name)]

@@ -1,0 +1,1 @@
+"""Specs described and checked in words."""

@@ -1,0 +1,1 @@
+"""Time zones and their transitions."""

@@ -1,0 +1,95 @@
+"""Counting runs as they end, so that nobody has to count through history afterwards."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from mainspring.errors import StoreError
+from mainspring.model.clock import SECOND
+from mainspring.store.verbs.dashboard import MINUTE, Amount
+from mainspring.store.verbs.duration_classes import CLASSES
+from mainspring.store.writes import FAR
+
+if TYPE_CHECKING:
+    from mainspring.model.clock import Clock
+    from mainspring.model.runs import Ending, Run
+    from mainspring.model.states import State
+    from mainspring.store.protocol import Store
+    from mainspring.store.verbs.unnotified import UnreportedEnd
+
+log = logging.getLogger("mainspring.services")
+
+KEPT = 8 * 86_400 * SECOND
+"""How long single minutes are kept; the dashboard shows a week."""
+_CLASSES = [seconds * SECOND for seconds in CLASSES]
+_FORGET_EVERY = 3_600 * SECOND
+_MOST_KEYS = 10_000
+"""While the database is away, only so much is remembered."""
+
+
+class Tally:
+    """What has ended since the last time it was written down. From any thread.
+
+    Written three times per lease and when the worker stops; a worker that is killed takes its last few seconds with it. These
+    are figures for people, nothing depends on them.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._amounts: dict[tuple[int, str, str, str, int], tuple[int, int]] = {}
+        self._forgotten = 0
+
+    def count(self, run: Run, ending: Ending) -> None:
+        """A run has ended here."""
+        if run.started is None:
+            return
+        now = self._clock.now()
+        minute = now // MINUTE * MINUTE
+        with self._lock:
+            self._add(minute, run.workflow, "duration", ending.state, now - run.started)
+            if run.attempts <= 1 and not run.goes_on and run.due < FAR:  # later claims overwrite when it was due
+                self._add(minute, run.workflow, "lateness", ending.state, run.started - run.due)
+
+    def count_untold(self, end: UnreportedEnd) -> None:
+        """A run has ended that no worker had in hand, and this one has taken note of it."""
+        began = end.completed if end.started is None else end.started
+        with self._lock:
+            minute = end.completed // MINUTE * MINUTE
+            self._add(minute, end.workflow, "duration", end.state, end.completed - began)
+
+    def _add(self, minute: int, workflow: str, measure: str, state: State, micros: int) -> None:
+        micros = max(0, micros)
+        key = minute, workflow, measure, state.value, bisect_left(_CLASSES, micros)
+        count, together = self._amounts.get(key, (0, 0))
+        if count or len(self._amounts) < _MOST_KEYS:
+            self._amounts[key] = count + 1, together + micros
+
+    def flush(self, store: Store) -> None:
+        """Write down what has gathered. What the database does not take now is kept for the next time."""
+        with self._lock:
+            taken, self._amounts = self._amounts, {}
+        minutes: dict[int, list[Amount]] = {}
+        for (minute, workflow, measure, state, bucket), (count, micros) in taken.items():
+            minutes.setdefault(minute, []).append(Amount(workflow, measure, state, bucket, count, micros))
+        try:
+            if minutes:
+                store.watching.add(minutes)
+                taken = {}
+            self._forget(store)
+        except StoreError as error:
+            log.warning("figures of ended runs could not be written down, they are kept for the next time: %s", error)
+            with self._lock:
+                for key, (count, micros) in taken.items():
+                    there = self._amounts.get(key, (0, 0))
+                    self._amounts[key] = there[0] + count, there[1] + micros
+
+    def _forget(self, store: Store) -> None:
+        now = self._clock.now()
+        if self._forgotten and now - self._forgotten > _FORGET_EVERY:
+            store.watching.forget(now - KEPT)
+        if not self._forgotten or now - self._forgotten > _FORGET_EVERY:
+            self._forgotten = now

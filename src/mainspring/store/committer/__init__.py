@@ -1,0 +1,1 @@
+"""Group commit: writes of many runs in one database transaction."""

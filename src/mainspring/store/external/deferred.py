@@ -1,0 +1,74 @@
+"""What a transaction in another database wants to happen here, kept with its outcome there until it is done here.
+
+Nothing of it is lost: it is committed with the user's rows, and carried out together with the checkpoint of the transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct, field
+
+from mainspring.model.runs import NewRun
+from mainspring.store.messages import Entry, Post
+from mainspring.store.verbs.send import send
+from mainspring.store.verbs.start import start
+from mainspring.store.verbs.stop import cancel
+from mainspring.store.writes import Send, Start
+
+if TYPE_CHECKING:
+    from mainspring.store.messages import Say
+    from mainspring.store.transaction import Script, Transaction
+
+log = logging.getLogger("mainspring.store")
+
+
+class Cancel(Struct):
+    """Runs to be cancelled."""
+
+    ids: list[str]
+    reason: str | None
+
+
+class Deferred(Struct):
+    """Verbs that are still to be carried out: first what is started, then what is said, then what is cancelled."""
+
+    starts: list[NewRun] = field(default_factory=list[NewRun])
+    posts: list[Post] = field(default_factory=list[Post])
+    entries: list[Entry] = field(default_factory=list[Entry])
+    cancels: list[Cancel] = field(default_factory=list[Cancel])
+
+    def encode(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> Deferred:
+        return msgspec.json.decode(text, type=cls)
+
+    def mark(self) -> tuple[int, int, int, int]:
+        """How far it has come, to be handed to `back_to`."""
+        return len(self.starts), len(self.posts), len(self.entries), len(self.cancels)
+
+    def back_to(self, mark: tuple[int, int, int, int]) -> None:
+        """Forget what was added since."""
+        starts, posts, entries, cancels = mark
+        del self.starts[starts:], self.posts[posts:], self.entries[entries:], self.cancels[cancels:]
+
+    def carry_out(self, tx: Transaction) -> Script[None]:
+        """Do it, as part of an open transaction. The other half has happened: what cannot be done any more is logged."""
+        if self.starts:
+            started = yield from start(tx, [Start(run) for run in self.starts])
+            for run, answer in zip(self.starts, started, strict=True):
+                if answer.workflow != run.workflow:
+                    log.error("%r was to be started as %r, which is a run of %r", run.workflow, run.id, answer.workflow)
+        says: list[Say] = [*self.posts, *self.entries]
+        if says:
+            unknown = (yield from send(tx, Send(says[0].run, says))).unknown
+            if unknown:
+                there = [say for say in says if say.run not in unknown]
+                yield from send(tx, Send(says[0].run, there))
+                log.error("there is no run %s any more to send to", ", ".join(map(repr, unknown)))
+        for each in self.cancels:
+            yield from cancel(tx, each.ids, each.reason)

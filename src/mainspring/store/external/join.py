@@ -1,0 +1,254 @@
+"""A user's open transaction, and the verbs that become part of it.
+
+Nothing here begins, commits or rolls back, and nothing relies on what has not been committed becoming true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mainspring.errors import InTransaction
+from mainspring.store.changes import Changes
+from mainspring.store.external.sessions import Wants
+from mainspring.store.transaction import BlockingExecutor, Transaction, run_script, run_script_async
+from mainspring.store.verbs import stop
+from mainspring.store.verbs.manage import Management
+from mainspring.store.verbs.queues import Queues
+from mainspring.store.verbs.record import record_outcome
+from mainspring.store.verbs.scheduled_functions import Functions
+from mainspring.store.verbs.schedules import Schedules
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+
+    from mainspring.model.states import State
+    from mainspring.store.queues import QueueStore
+    from mainspring.store.schedules import ScheduleStore
+    from mainspring.store.sql.dialect import Dialect, Sql
+    from mainspring.store.sql.run_filters import Filters
+    from mainspring.store.transaction import AsyncExecutor, Executor, Read, Rows, Script, Transactor
+    from mainspring.store.writes import RecordStep
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """The nouns of a store whose verbs work inside a user's transaction."""
+
+    schedules: ScheduleStore
+    functions: Functions
+    management: Management
+    queues: QueueStore
+    transactor: Transactor
+
+    def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
+        """See `Store.cancel`."""
+        return self.transactor.change(lambda tx: stop.cancel(tx, ids, reason), now)
+
+    def terminate(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
+        """See `Store.terminate`."""
+        return self.transactor.change(lambda tx: stop.terminate(tx, ids, reason), now)
+
+
+class Joined:
+    """A user's open transaction on a connection that blocks, or on one that is awaited, and what was made part of it.
+
+    `filters` are those of the database. `check` is a script that runs before all others, and raises if the
+    connection is not to the database that has the app's tables.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        filters: Filters,
+        *,
+        origin: str = "",
+        executor: Executor | None = None,
+        async_executor: AsyncExecutor | None = None,
+        check: Callable[[], Script[None]] | None = None,
+    ) -> None:
+        self.dialect = dialect
+        self.changes = Changes()
+        """What was changed so far, to be published when the transaction has committed."""
+        self.started: list[str] = []
+        """Runs that were started in it."""
+        self.hidden = False
+        """Runs may wait for what was changed that could not be found in it; see `wake_hidden`."""
+        self.last_change = 0
+        self._filters = filters
+        self._origin = origin
+        self._executor = executor
+        self._async_executor = async_executor
+        self._check = check
+
+    @property
+    def is_async(self) -> bool:
+        return self._executor is None
+
+    # -- scripts -------------------------------------------------------------------------------------------------------
+    def run(self, work: Callable[[Transaction], Script[T]], now: int = 0) -> T:
+        """Run a script as part of the transaction, blocking."""
+        tx = Transaction(self.dialect, now, users=True)
+        answer = run_script(self._whole(tx, work), self.executor)
+        self._note(tx)
+        return answer
+
+    async def run_async(self, work: Callable[[Transaction], Script[T]], now: int = 0) -> T:
+        """The same on either kind of connection, awaited."""
+        if self._executor is not None:
+            return self.run(work, now)
+        await self.check_async()
+        tx = Transaction(self.dialect, now, users=True)
+        answer = await run_script_async(self._whole(tx, work), self.async_executor)
+        self._note(tx)
+        return answer
+
+    def _whole(self, tx: Transaction, work: Callable[[Transaction], Script[T]]) -> Script[T]:
+        answer = yield from work(tx)
+        yield from tx.close(self._origin)
+        return answer
+
+    def _note(self, tx: Transaction) -> None:
+        if tx.changes:
+            self.last_change = tx.now
+        self.changes.add(tx.changes)
+        self.started += tx.started
+        self.hidden = self.hidden or (tx.hidden and bool(tx.changes.ended or tx.changes.published))
+
+    def within(self, work: Callable[[Inside], T]) -> T:
+        """Work with the nouns of a store inside the transaction, blocking."""
+        return work(self._inside(self.executor))
+
+    async def within_async(self, work: Callable[[Inside], T]) -> T:
+        """The same on a connection that is awaited."""
+        await self.check_async()
+        executor = BlockingExecutor(self.async_executor, asyncio.get_running_loop())
+        return await asyncio.to_thread(work, self._inside(executor))
+
+    def _inside(self, executor: Executor) -> Inside:
+        transactor = _JoinedTransactor(self, executor)
+        return Inside(
+            Schedules(transactor),
+            Functions(transactor.read),
+            Management(transactor, self._filters),
+            Queues(transactor),
+            transactor,
+        )
+
+    # -- connections ---------------------------------------------------------------------------------------------------
+    @property
+    def executor(self) -> Executor:
+        """The way to a blocking connection."""
+        assert self._executor is not None  # noqa: S101
+        return self._executor
+
+    @property
+    def async_executor(self) -> AsyncExecutor:
+        """The way to one that is awaited."""
+        assert self._async_executor is not None  # noqa: S101
+        return self._async_executor
+
+    def check(self) -> None:
+        """Check that it is the right database, if the connection blocks. Others are checked before the first verb."""
+        if self._check is not None and self._executor is not None:
+            check, self._check = self._check, None
+            run_script(check(), self._executor)
+
+    async def check_async(self) -> None:
+        """The same for every connection."""
+        self.check()
+        if self._check is not None and self._async_executor is not None:
+            check, self._check = self._check, None
+            await run_script_async(check(), self._async_executor)
+
+
+class JoinedSession:
+    """A transaction that was opened on a connection of the user's for one function. See `mainspring.store.external.sessions.Session`."""
+
+    def __init__(self, joined: Joined) -> None:
+        joined.check()
+        self.joined = joined
+
+    def give(self, wants: Wants) -> None:
+        if wants is not Wants.NOTHING:
+            raise InTransaction(
+                f"a transaction that wants a {wants.value} is called inside one on a connection of yours (within=); "
+                "call them one after the other"
+            )
+
+    def settle(self) -> None:
+        """The owner of the connection has sent everything."""
+
+    def record(self, write: RecordStep, now: int) -> State | None:
+        return self.joined.run(lambda tx: record_outcome(tx, write, self.joined.started), now)
+
+
+class _JoinedTransactor:
+    """Runs scripts as parts of a user's transaction: what fails in the middle leaves no trace, and what was done before stays."""
+
+    def __init__(self, joined: Joined, executor: Executor) -> None:
+        self._joined = joined
+        self._executor = executor
+
+    def change(self, work: Callable[[Transaction], Script[T]], now: int = 0) -> T:
+        joined = self._joined
+        tx = Transaction(joined.dialect, now, users=True)
+        answer = run_script(tx.savepoint(joined._whole(tx, work)), self._executor)  # noqa: SLF001
+        joined._note(tx)  # noqa: SLF001
+        return answer
+
+    def execute(self, sql: Sql, **values: Any) -> Rows:
+        return self._executor.execute(sql, values)
+
+    read = execute
+
+    def execute_many(self, *work: tuple[str, Sequence[Mapping[str, Any]]]) -> None:
+        for statement, rows in work:
+            for values in rows:
+                self._executor.execute(statement, values)
+
+    @contextlib.contextmanager
+    def snapshot(self, ids: Sequence[str]) -> Generator[Read]:
+        """Every statement of the transaction may see another moment; what is locked does not change."""
+        tx = Transaction(self._joined.dialect, 0, users=True)
+        run_script(tx.lock_tree(ids), self._executor)
+        yield self.read
+
+
+_SAVEPOINT: tuple[str, dict[str, Any]] = ("SAVEPOINT mainspring_nested", {})
+_ROLL_BACK: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("ROLLBACK TO SAVEPOINT mainspring_nested", {}),
+    ("RELEASE SAVEPOINT mainspring_nested", {}),
+)
+
+
+@contextlib.contextmanager
+def nested(executor: Executor) -> Generator[None]:
+    """A part of an open transaction: an exception rolls it back, and what was done before stays."""
+    executor.execute(*_SAVEPOINT)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(InTransaction):  # the database has rolled back all of it already
+            for statement in _ROLL_BACK:
+                executor.execute(*statement)
+        raise
+    executor.execute(*_ROLL_BACK[1])
+
+
+@contextlib.asynccontextmanager
+async def nested_async(executor: AsyncExecutor) -> AsyncGenerator[None]:
+    """The same on a connection that is awaited."""
+    await executor.execute(*_SAVEPOINT)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(InTransaction):
+            for statement in _ROLL_BACK:
+                await executor.execute(*statement)
+        raise
+    await executor.execute(*_ROLL_BACK[1])

@@ -1,0 +1,252 @@
+"""Transactions in a database that is not the app's own: the table of outcomes there says which of them have been committed.
+
+A transaction's outcome is a row there, committed with the user's rows. Then it is recorded here. Whoever comes in between and
+does not know how far it went, after a crash or a lost answer, looks there first. Two who race for one transaction want the same
+row; one of them gets it, the other one is rolled back and takes over what it finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from mainspring.errors import InvalidInput
+from mainspring.store.external import outcomes
+from mainspring.store.external.outcomes import Key, Outcome
+from mainspring.store.external.sessions import Again, Wants
+from mainspring.store.open import shown, sqlite_path
+from mainspring.store.transaction import run_script, run_script_async
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Sequence
+
+    from mainspring.store.external.databases import AwaitedSession, ElsewhereSession, Place
+    from mainspring.store.external.sessions import Session, Transactions
+    from mainspring.store.postgres.other_database import PostgresPlace
+
+T = TypeVar("T")
+
+_FORGOTTEN_AT_ONCE = 20
+_CREATIONS = 5
+_TAKEN = {"23505", "42P07", "42710"}  # a row, a table, or the type that every table of PostgreSQL has
+_SWEPT_AT_ONCE = 100
+
+
+class _NotMade(Exception):
+    """Rolls back the row that was written only to see whether it is taken."""
+
+
+class Way(Struct, frozen=True):
+    """How a transaction is made that happens once: `look` whether it was made before, for the app whose database is `store`."""
+
+    key: Key
+    store: str
+    isolation: str | None
+    look: bool
+
+
+class Elsewhere:
+    """Another database, by its URL or by a SQLAlchemy engine. Connected to when first used."""
+
+    def __init__(self, database: Any) -> None:
+        self.database = database
+        self._place: Place | None = None
+        self._ready = False
+        self._lock = threading.Lock()
+        self._recorded: deque[Key] = deque()
+        if isinstance(database, str):
+            _check_url(database)
+        elif type(database).__module__.startswith("sqlalchemy.ext.asyncio"):
+            raise InvalidInput("database= takes an engine that blocks, made with create_engine, or a URL")
+        elif not hasattr(database, "dialect") or not hasattr(database, "connect"):
+            raise InvalidInput(f"database= takes a URL or a SQLAlchemy engine, not {database!r}")
+
+    def __repr__(self) -> str:
+        return shown(self.database) if isinstance(self.database, str) else str(self.database.url)
+
+    @property
+    def is_postgres(self) -> bool:
+        """Whether a connection to it can be awaited."""
+        return isinstance(self.database, str) and urlsplit(self.database).scheme != "sqlite"
+
+    def transact(self, work: Callable[[ElsewhereSession], T], wants: Wants, isolation: str | None) -> T:
+        """A transaction that nobody records."""
+        return self._at().transact(work, wants, isolation)
+
+    async def atransact(self, work: Callable[[AwaitedSession], Awaitable[T]], isolation: str | None) -> T:
+        """The same on the running loop."""
+        return await self._awaiting().atransact(work, isolation)
+
+    def once(self, way: Way, work: Callable[[ElsewhereSession], Outcome], wants: Wants) -> Outcome:
+        """Make a transaction whose outcome is committed with it; or take over the outcome if it was made before."""
+        self._make_ready()
+
+        def within(session: ElsewhereSession) -> Outcome:
+            run_script(outcomes.forget(done), session.executor)
+            if way.look and (found := run_script(outcomes.look(way.key), session.executor)):
+                return found
+            outcome = work(session)
+            with _taken_means_again():
+                run_script(outcomes.keep(way.key, way.store, outcome), session.executor)
+            return outcome
+
+        with self._forgetting() as done:
+            return self._at().transact(within, wants, way.isolation)
+
+    async def aonce(self, way: Way, work: Callable[[AwaitedSession], Awaitable[Outcome]]) -> Outcome:
+        """The same on the running loop."""
+        if not self._ready:
+            await asyncio.to_thread(self._make_ready)
+
+        async def within(session: AwaitedSession) -> Outcome:
+            await run_script_async(outcomes.forget(done), session.executor)
+            if way.look and (found := await run_script_async(outcomes.look(way.key), session.executor)):
+                return found
+            outcome = await work(session)
+            with _taken_means_again():
+                await run_script_async(outcomes.keep(way.key, way.store, outcome), session.executor)
+            return outcome
+
+        with self._forgetting() as done:
+            return await self._awaiting().atransact(within, way.isolation)
+
+    def find(self, way: Way) -> Outcome | None:
+        """What a transaction came to whose answer was lost; None: it was not made, and will not be.
+
+        Whoever wants its row waits until the one that has it has committed or rolled back.
+        """
+
+        def within(session: ElsewhereSession) -> Outcome:
+            found = run_script(outcomes.look(way.key), session.executor)
+            if found is None:
+                with _taken_means_again():
+                    run_script(outcomes.keep(way.key, way.store, Outcome("", "")), session.executor)
+                raise _NotMade
+            return found
+
+        while True:
+            try:
+                return self._at().transact(within, Wants.TX, None)
+            except _NotMade:
+                return None
+            except Again:
+                continue
+
+    def recorded(self, key: Key) -> None:
+        """It is recorded in the app's own database: its row there can go, with the next transaction."""
+        self._recorded.append(key)
+
+    def sweep(self, own: Transactions) -> int:
+        """Forget what nobody will ask for any more: what was recorded by a process that died before it could say so here, and
+        what runs have left that are deleted. How many.
+        """
+        self._make_ready()
+        store, at = own.store_id(), self._at()
+        there = at.transact(lambda session: run_script(outcomes.left(store), session.executor), Wants.TX, None)
+        count = 0
+        for first in range(0, len(there), _SWEPT_AT_ONCE):
+            useless = own.transact(partial(_no_longer_needed, there[first : first + _SWEPT_AT_ONCE]))
+            if useless:
+                at.transact(partial(_forget, [Key(*each) for each in useless]), Wants.TX, None)
+            count += len(useless)
+        return count
+
+    @contextlib.contextmanager
+    def _forgetting(self) -> Generator[list[Key]]:
+        """Some of what can go, to be forgotten in a transaction that is made anyway."""
+        some: list[Key] = []
+        with contextlib.suppress(IndexError):  # other threads take from it at the same time: its length says nothing
+            while len(some) < _FORGOTTEN_AT_ONCE:
+                some.append(self._recorded.popleft())
+        try:
+            yield some
+        except BaseException:
+            self._recorded.extend(some)
+            raise
+
+    def close(self) -> None:
+        with self._lock:
+            place, self._place, self._ready = self._place, None, False
+        if place is not None:
+            place.close()
+
+    def _at(self) -> Place:
+        with self._lock:
+            if self._place is None:
+                self._place = _place(self.database)
+            return self._place
+
+    def _awaiting(self) -> PostgresPlace:
+        from mainspring.store.postgres.other_database import PostgresPlace  # noqa: PLC0415  (only the driver in use is loaded)
+
+        place = self._at()
+        assert isinstance(place, PostgresPlace)  # noqa: S101  (checked when the function was registered)
+        return place
+
+    def _make_ready(self) -> None:
+        """Make the table of outcomes, if it is not there. Several may try at once; one of them is refused, and that is fine."""
+        if self._ready:
+            return
+        for left in reversed(range(_CREATIONS)):
+            try:
+                self._at().transact(lambda session: session.executor.execute(outcomes.CREATE, {}), Wants.TX, None)
+                break
+            except Exception as error:
+                if not left or not (_is_taken(error) or isinstance(error, Again)):
+                    raise
+        self._ready = True
+
+
+def _check_url(url: str) -> None:
+    if urlsplit(url).scheme not in {"sqlite", "postgresql", "postgres"}:
+        raise InvalidInput(
+            f"database={url!r} is neither sqlite:///… nor postgresql://…; for another one give a SQLAlchemy engine"
+        )
+    if urlsplit(url).scheme == "sqlite" and not sqlite_path(url):
+        raise InvalidInput(f"database={url!r} is a temporary database; name a file")
+
+
+def _place(database: Any) -> Place:
+    if not isinstance(database, str):
+        from mainspring.store.external.databases import AlchemyPlace  # noqa: PLC0415  (only where it is used)
+
+        return AlchemyPlace(database)
+    if urlsplit(database).scheme == "sqlite":
+        from mainspring.store.external.databases import SqlitePlace  # noqa: PLC0415
+
+        return SqlitePlace(sqlite_path(database))
+    from mainspring.store.postgres.other_database import PostgresPlace  # noqa: PLC0415  (only the driver in use is loaded)
+
+    return PostgresPlace(database)
+
+
+@contextlib.contextmanager
+def _taken_means_again() -> Generator[None]:
+    try:
+        yield
+    except Exception as error:
+        if _is_taken(error):
+            raise Again(f"somebody else has made this transaction: {error}") from error
+        raise
+
+
+def _is_taken(error: BaseException) -> bool:
+    found = getattr(error, "orig", None) or error
+    names = {kind.__name__ for kind in type(found).__mro__}
+    state = getattr(found, "sqlstate", None)
+    return state in _TAKEN if state else "IntegrityError" in names
+
+
+def _no_longer_needed(keys: Sequence[outcomes.Place], session: Session) -> list[outcomes.Place]:
+    return session.joined.run(lambda tx: outcomes.no_longer_needed(tx, keys))
+
+
+def _forget(keys: list[Key], session: ElsewhereSession) -> None:
+    run_script(outcomes.forget(keys), session.executor)

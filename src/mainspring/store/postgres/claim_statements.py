@@ -1,0 +1,193 @@
+"""The statements of a claim on PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mainspring.store.sql import queues as text
+from mainspring.store.sql.records import RUN_COLUMNS, STEP_COLUMNS
+from mainspring.store.sql.runs import ENDED, POSTGRES_INSTANCE
+from mainspring.store.writes import FAR
+
+
+class Statements(NamedTuple):
+    """How a claim finds and takes what waits: runs without a queue, queues, partitions of a queue, and shares of those."""
+
+    take: str
+    more: str
+    waiting: str
+    partitions: str
+    unpartitioned: str
+    take_shares: str
+
+
+# -- which runs ----------------------------------------------------------------------------------------------------------
+_FITTING = f"""(:compatible OR fingerprint = '' OR fingerprint = (SELECT :functions::jsonb) ->> workflow
+        OR (SELECT :functions::jsonb) ->> workflow LIKE 'patched-%')
+      AND (version IS NULL OR version = :version OR fingerprint <> '')
+      AND CASE WHEN workflow = ANY(:methods::text[]) THEN coalesce({POSTGRES_INSTANCE} = ANY(:instances::text[]), true) ELSE true END
+      AND (stranded IS NULL OR (json_typeof(stranded -> 'versions') = 'array'
+        AND NOT jsonb_exists(stranded::jsonb -> 'versions', :version)))
+"""
+"""The functions are read once for a statement, because they are a subquery; as a mere parameter once for each run."""
+_CLAIMABLE = f"workflow = ANY(:names) AND {_FITTING}"
+_FITS = f"""(
+    SELECT 1 FROM runs WHERE {text.WAITS} AND queue = :queue AND partition = {{partition}} AND {_CLAIMABLE}
+    ORDER BY queue, partition, priority, due, uid LIMIT 1)"""
+"""The order is that of the index: without it PostgreSQL may read from the beginning."""
+_PARTITIONS = text.partitions(f"{_FITS.format(partition='found.name')} IS NOT NULL")
+_UNPARTITIONED = _FITS.format(partition="''")
+_TAKEN = f"""
+  UPDATE runs r SET state = 'running', owner = :worker, epoch = epoch + 1, poked = false,
+    kind = coalesce((SELECT :kinds::jsonb) ->> r.workflow, kind),
+    stranded = CASE WHEN json_array_length(stranded -> 'versions') > 0 THEN stranded END,
+    started = coalesce(started, greatest(created, :now)), since = coalesce(since, :now),
+    attempts = CASE WHEN since IS NULL THEN attempts + 1 ELSE greatest(attempts, 1) END, began_epoch = CASE WHEN since IS NULL THEN epoch + 1 ELSE began_epoch END,
+    version = coalesce(version, :version),
+    fingerprint = CASE WHEN fingerprint = '' THEN (SELECT :functions::jsonb) ->> r.workflow ELSE fingerprint END,
+    deadline = CASE WHEN since IS NULL AND timeout IS NOT NULL THEN least(deadline, :now + timeout) ELSE deadline END,
+    retry = coalesce(retry, (SELECT q.retry FROM queues q WHERE q.name = r.queue))
+  WHERE r.id = ANY(ARRAY(SELECT id FROM chosen))
+  RETURNING {{also}}{", ".join(f"r.{column}" for column in RUN_COLUMNS)}
+"""
+"""Takes what is `chosen`. An array, because for a join PostgreSQL would read all of a table of medium size."""
+
+# -- any claim -----------------------------------------------------------------------------------------------------------
+PROMOTE = """
+  WITH ripe AS MATERIALIZED (
+    SELECT id FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due <= :now
+    ORDER BY due LIMIT :most FOR NO KEY UPDATE SKIP LOCKED)
+  UPDATE runs SET state = 'queued' WHERE id = ANY(ARRAY(SELECT id FROM ripe))
+"""
+"""An array, because a join with up to so many rows would make PostgreSQL read all of a table of medium size."""
+_TAKE = f"""
+  WITH ready AS MATERIALIZED (
+    SELECT id, priority, due, uid FROM runs WHERE state = 'queued' AND queue IS NULL AND {_CLAIMABLE}
+    ORDER BY priority, due, uid LIMIT :limit::bigint + 1 FOR NO KEY UPDATE SKIP LOCKED),
+  chosen AS MATERIALIZED (SELECT id FROM ready ORDER BY priority, due, uid LIMIT :limit)
+  {_TAKEN.format(also="(SELECT count(*) FROM ready) > :limit, ")}
+"""
+_MORE = f"SELECT 1 FROM runs WHERE state = 'queued' AND queue IS NULL AND {_CLAIMABLE} LIMIT 1"
+LOOK = f"""
+  SELECT least(
+    (SELECT min(due) FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due < {FAR}),
+    (SELECT min(deadline) FROM runs
+     WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting'))),
+    EXISTS (SELECT 1 FROM runs WHERE {text.RESUMES})
+"""
+STEPS_OF = f"""
+  SELECT {", ".join(STEP_COLUMNS)} FROM steps WHERE run = ANY(:runs) ORDER BY run, seq IS NULL, seq, position
+"""
+NOTIFIED = "SELECT id FROM runs WHERE owner = :worker AND poked"
+TAKE_NOTIFICATIONS = f"""
+  WITH mine AS MATERIALIZED (
+    SELECT id FROM runs WHERE owner = :worker AND poked ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
+  UPDATE runs SET poked = false, owner = CASE WHEN state IN {ENDED} THEN NULL ELSE owner END
+  FROM mine WHERE runs.id = mine.id
+  RETURNING runs.id, epoch, state, reason
+"""
+
+# -- queues --------------------------------------------------------------------------------------------------------------
+TRY_LOCK = f"""
+  SELECT name FROM unnest(:names::text[]) AS wanted (name) WHERE pg_try_advisory_xact_lock({text.lock_key("name")})
+"""
+LIMIT_WAITING = "SELECT set_config('lock_timeout', :patience, true)"
+KNOWN_QUEUES = f"{text.QUEUES} WHERE name = ANY(:names)"
+RESUMED = f"""
+  SELECT id, queue, partition, due, uid FROM runs
+  WHERE {text.RESUMES} AND {_CLAIMABLE} AND (:heard::text[] IS NULL OR queue = ANY(:heard)) AND (due, uid) > (:due::bigint, :uid)
+  ORDER BY due, uid LIMIT :page
+"""
+TAKE_RESUMED = f"""
+  WITH chosen AS MATERIALIZED (
+    SELECT id FROM runs WHERE id = ANY(:ids) AND {text.RESUMES} AND {_CLAIMABLE} ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
+  {_TAKEN.format(also="")}
+"""
+_TAKE_SHARES = f"""
+  WITH wanted AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(:wanted::json) AS rows (queue text, partition text, count bigint)),
+  chosen AS MATERIALIZED (
+    SELECT each.id FROM wanted CROSS JOIN LATERAL (
+      SELECT id FROM runs WHERE {text.WAITS} AND queue = wanted.queue AND partition = wanted.partition AND {_CLAIMABLE}
+      ORDER BY priority, due, uid LIMIT wanted.count FOR NO KEY UPDATE SKIP LOCKED) each)
+  {_TAKEN.format(also="")}
+"""
+NOTE_STARTS = """
+  INSERT INTO queue_starts (queue, partition, at)
+  SELECT queue, partition, at FROM json_to_recordset(:started::json) AS rows (queue text, partition text, at bigint)
+"""
+IN_ORDER = Statements(_TAKE, _MORE, text.WAITING, _PARTITIONS, _UNPARTITIONED, _TAKE_SHARES)
+
+# -- for workers that do not know all functions whose runs wait ------------------------------------------------------------
+# The statements above go through what waits in its order and leave out what does not fit, which takes long where that is nearly
+# everything: the runs of another team's worker, say, or those of a function that was renamed. These go by the index `runs_name`,
+# function by function, and put together in the right order what they find first of each. How many to take of each is found out
+# without locks; what is then locked and taken are so many of each, those that other claims have locked left out. No EXISTS: PostgreSQL
+# makes a join of it, for which it reads everything; nor LIMIT 1 without an order: it takes its chances with reading from the beginning.
+_PLAIN = "state = 'queued' AND queue IS NULL"
+_WAITS_BY_NAME = "state = 'queued' AND coalesce(since, 0) = 0"
+"""As in all stores, but said so that no other index seems to do: PostgreSQL would take the one without names, and look at all."""
+_ORDER = "queue, partition, priority, due, uid"
+"""The queue is the same for all of them; unless it is named, PostgreSQL sorts."""
+
+_TAKE_BY_NAME = f"""
+  WITH best AS MATERIALIZED (
+    SELECT workflow, count(*) AS count FROM (
+      SELECT each.* FROM unnest(:names::text[]) AS known (name) CROSS JOIN LATERAL (
+        SELECT workflow, priority, due, uid FROM runs WHERE {_PLAIN} AND workflow = known.name AND {_FITTING}
+        ORDER BY {_ORDER} LIMIT :limit::bigint + 1) each
+      ORDER BY priority, due, uid LIMIT :limit::bigint + 1) first
+    GROUP BY workflow),
+  ready AS MATERIALIZED (
+    SELECT each.* FROM best CROSS JOIN LATERAL (
+      SELECT id, priority, due, uid FROM runs WHERE {_PLAIN} AND workflow = best.workflow AND {_FITTING}
+      ORDER BY {_ORDER} LIMIT best.count FOR NO KEY UPDATE SKIP LOCKED) each),
+  chosen AS MATERIALIZED (SELECT id FROM ready ORDER BY priority, due, uid LIMIT :limit)
+  {_TAKEN.format(also="(SELECT count(*) FROM ready) > :limit, ")}
+"""
+_MORE_BY_NAME = f"""
+  SELECT 1 FROM unnest(:names::text[]) AS known (name) CROSS JOIN LATERAL (
+    SELECT 1 FROM runs WHERE {_PLAIN} AND workflow = known.name AND {_FITTING} ORDER BY {_ORDER} LIMIT 1) each LIMIT 1
+"""
+_WAITING_BY_NAME = f"""{text.WAITING}
+  WHERE (
+    SELECT 1 FROM unnest(:names::text[]) AS known (name) CROSS JOIN LATERAL (
+      SELECT 1 FROM runs WHERE {_WAITS_BY_NAME} AND queue = queues.name AND workflow = known.name
+      ORDER BY {_ORDER} LIMIT 1) each LIMIT 1) IS NOT NULL
+"""
+_NEXT_PARTITION_BY_NAME = f"""
+  SELECT min(each.partition) FROM unnest(:names::text[]) AS known (name) CROSS JOIN LATERAL (
+    SELECT min(runs.partition) AS partition FROM runs
+    WHERE {_WAITS_BY_NAME} AND queue = :queue AND workflow = known.name AND runs.partition > {{after}}) each
+"""
+_FITS_BY_NAME = f"""(
+  SELECT 1 FROM unnest(:names::text[]) AS known (name) CROSS JOIN LATERAL (
+    SELECT 1 FROM runs WHERE {_WAITS_BY_NAME} AND queue = :queue AND partition = {{partition}} AND workflow = known.name AND {_FITTING}
+    ORDER BY {_ORDER} LIMIT 1) each LIMIT 1)
+"""
+_PARTITIONS_BY_NAME = text.partitions(
+    f"{_FITS_BY_NAME.format(partition='found.name')} IS NOT NULL", _NEXT_PARTITION_BY_NAME
+)
+_UNPARTITIONED_BY_NAME = _FITS_BY_NAME.format(partition="''")
+_SHARED = f"{_WAITS_BY_NAME} AND queue = {{of}}.queue AND partition = {{of}}.partition"
+_TAKE_SHARES_BY_NAME = f"""
+  WITH wanted AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(:wanted::json) AS rows (queue text, partition text, count bigint)),
+  best AS MATERIALIZED (
+    SELECT wanted.queue, wanted.partition, first.workflow, count(*) AS count
+    FROM wanted CROSS JOIN LATERAL (
+      SELECT each.* FROM unnest(:names::text[]) AS known (name) CROSS JOIN LATERAL (
+        SELECT workflow, priority, due, uid FROM runs
+        WHERE {_SHARED.format(of="wanted")} AND workflow = known.name AND {_FITTING}
+        ORDER BY priority, due, uid LIMIT wanted.count) each
+      ORDER BY priority, due, uid LIMIT wanted.count) first
+    GROUP BY wanted.queue, wanted.partition, first.workflow),
+  chosen AS MATERIALIZED (
+    SELECT each.id FROM best CROSS JOIN LATERAL (
+      SELECT id FROM runs WHERE {_SHARED.format(of="best")} AND workflow = best.workflow AND {_FITTING}
+      ORDER BY priority, due, uid LIMIT best.count FOR NO KEY UPDATE SKIP LOCKED) each)
+  {_TAKEN.format(also="")}
+"""
+BY_NAME = Statements(
+    _TAKE_BY_NAME, _MORE_BY_NAME, _WAITING_BY_NAME, _PARTITIONS_BY_NAME, _UNPARTITIONED_BY_NAME, _TAKE_SHARES_BY_NAME
+)

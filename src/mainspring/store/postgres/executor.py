@@ -1,0 +1,159 @@
+"""Statements on PostgreSQL connections, and transactions of the store's own."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
+from psycopg.pq import PipelineStatus
+from psycopg.rows import tuple_row
+from psycopg.types.string import TextLoader
+
+from mainspring.store.postgres.database import LOCKED
+from mainspring.store.transaction import Blocked, Transaction, run_script
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping, Sequence
+
+    from mainspring.store.changes import Changes
+    from mainspring.store.postgres.database import Connection, Database
+    from mainspring.store.postgres.dialect import Dialect
+    from mainspring.store.sql.dialect import Sql
+    from mainspring.store.transaction import Read, Rows, Script, Values
+
+T = TypeVar("T")
+
+PATIENCE = "100ms"
+"""How long a transaction that holds rows waits for another one's."""
+_WAIT = """
+  SELECT 1 FROM set_config('lock_timeout', :patience, true) CROSS JOIN runs WHERE id = :id FOR NO KEY UPDATE OF runs
+"""
+_MOST_ATTEMPTS = 20
+"""After so many attempts a transaction waits for rows while it holds others, in the order of ids: the others give up after a moment."""
+
+
+class PostgresExecutor:
+    """Executes statements on a connection of the store's own."""
+
+    def __init__(self, connection: Connection, dialect: Dialect) -> None:
+        self._db = connection
+        self._dialect = dialect
+
+    def execute(self, sql: Sql, values: Values) -> Rows:
+        done = self._db.execute(self._dialect(sql), values)
+        return done.fetchall() if done.description else []
+
+
+class UsersExecutor:
+    """Executes statements on a user's psycopg connection, whatever the user has made of its rows and cursors."""
+
+    def __init__(self, connection: psycopg.Connection[Any], dialect: Dialect) -> None:
+        self._db = connection
+        self._dialect = dialect
+
+    def execute(self, sql: Sql, values: Values) -> Rows:
+        with psycopg.Cursor(self._db, row_factory=tuple_row) as cursor:
+            _load_json_as_text(cursor)
+            cursor.execute(self._dialect(sql), values)
+            if self._db.info.pipeline_status != PipelineStatus.OFF:
+                with _rows_or_none():
+                    return cursor.fetchall()
+            return cursor.fetchall() if cursor.description else []
+
+
+class UsersAsyncExecutor:
+    """The same on an asynchronous one."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any], dialect: Dialect) -> None:
+        self._db = connection
+        self._dialect = dialect
+
+    async def execute(self, sql: Sql, values: Values) -> Rows:
+        async with psycopg.AsyncCursor(self._db, row_factory=tuple_row) as cursor:
+            _load_json_as_text(cursor)
+            await cursor.execute(self._dialect(sql), values)
+            if self._db.info.pipeline_status != PipelineStatus.OFF:
+                with _rows_or_none():
+                    return await cursor.fetchall()
+            return await cursor.fetchall() if cursor.description else []
+
+
+@contextlib.contextmanager
+def _rows_or_none() -> Generator[None]:
+    """In a pipeline only asking for rows tells whether a statement has any. What the database itself refuses has a code."""
+    try:
+        yield
+    except psycopg.ProgrammingError as error:
+        if error.sqlstate is not None:
+            raise
+
+
+def _load_json_as_text(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> None:
+    """Values are JSON text on both sides, whatever the owner of the connection has made of that type."""
+    for name in ("json", "jsonb"):
+        cursor.adapters.register_loader(name, TextLoader)
+
+
+class PostgresTransactor:
+    """Runs scripts in transactions of the store's own.
+
+    A tree that is cancelled has its parents before its children; a child that ends is locked before its parent is woken. A
+    transaction that waited for the next row while it held the first would sooner or later meet one that goes the other way. So what a
+    script needs is locked as far as it is free; if another transaction has part of it, everything is rolled back, that part is waited
+    for alone, and the script runs again.
+    """
+
+    def __init__(self, database: Database, dialect: Dialect, origin: str, publish: Callable[[Changes], None]) -> None:
+        self._db = database
+        self._dialect = dialect
+        self._origin = origin
+        self._publish = publish
+
+    def change(self, work: Callable[[Transaction], Script[T]], now: int = 0) -> T:
+        with self._db.connection() as connection:
+            answer, changes = self._run(connection, work, now)
+        self._publish(changes)
+        return answer
+
+    def _run(self, connection: Connection, work: Callable[[Transaction], Script[T]], now: int) -> tuple[T, Changes]:
+        executor = PostgresExecutor(connection, self._dialect)
+        attempt = 0
+        while True:
+            attempt += 1
+            tx = Transaction(self._dialect, now, attempt=attempt, waits=attempt > _MOST_ATTEMPTS)
+            try:
+                with connection.transaction():
+                    answer = run_script(work(tx), executor)
+                    run_script(tx.close(self._origin), executor)
+            except Blocked as blocked:
+                wait_for(connection, self._dialect, blocked)
+            except LOCKED:
+                pass
+            else:
+                return answer, tx.changes
+
+    def execute(self, sql: Sql, **values: Any) -> Rows:
+        with self._db.connection() as connection:
+            return PostgresExecutor(connection, self._dialect).execute(sql, values)
+
+    read = execute
+
+    def execute_many(self, *work: tuple[str, Sequence[Mapping[str, Any]]]) -> None:
+        with self._db.transaction() as connection, connection.cursor() as cursor:
+            for statement, values in work:
+                cursor.executemany(self._dialect(statement), values)
+
+    @contextlib.contextmanager
+    def snapshot(self, ids: Sequence[str]) -> Generator[Read]:
+        del ids  # a snapshot needs no locks
+        with self._db.snapshot() as connection:
+            executor = PostgresExecutor(connection, self._dialect)
+            yield lambda sql, **values: executor.execute(sql, values)
+
+
+def wait_for(connection: Connection, dialect: Dialect, blocked: Blocked) -> None:
+    """Wait a moment for other transactions to unlock rows, holding none meanwhile."""
+    for run in blocked.runs:
+        with contextlib.suppress(*LOCKED):
+            connection.execute(dialect(_WAIT), {"patience": PATIENCE, "id": run})

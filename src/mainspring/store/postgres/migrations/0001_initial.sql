@@ -1,0 +1,648 @@
+-- All tables, indexes and views. docs/reference/tables.md explains them.
+--
+-- Times are bigint microseconds since 1970, UTC, as in SQLite; the views at the end show them as timestamptz.
+-- Ids and names are compared byte by byte (COLLATE "C"), as in Python and in SQLite, in every locale.
+-- The type of a JSON column has its reason in brackets. json [as written]: values are returned whole, with their keys in the order and
+-- their numbers in the digits in which they were written. jsonb [searched …]: statements look for keys in many rows. text: the rest.
+-- No foreign keys: a run may wait for, or belong to, a row that was pruned or is not there yet, and each insert would lock a row of
+-- another table. `mainspring db check` finds rows that belong to nothing.
+
+-- Everything that executes is a run: one row, from the moment it is requested.
+CREATE TABLE runs (
+  id             text COLLATE "C" NOT NULL PRIMARY KEY, -- given by the caller, or equal to uid
+  uid            text COLLATE "C" NOT NULL,             -- sorts by creation; never used twice, even when an id is
+  workflow       text COLLATE "C" NOT NULL,             -- name of the function
+  kind           text NOT NULL,                         -- what the function is
+  state          text NOT NULL,                         -- see CHECK; the ended ones are succeeded, failed and cancelled
+  reason         text,                                  -- why it was cancelled or failed, in words
+  due            bigint NOT NULL,                       -- earliest start; of a waiting run: when it is to be woken; 2^62: never
+  created        bigint NOT NULL,                       -- when it was requested
+  started        bigint,                                -- first claim
+  completed      bigint,                                -- when it ended
+  timeout        bigint,                                -- microseconds that it may take from the first claim
+  deadline       bigint,                                -- when its timeout or that of its parent ends it, whichever is sooner
+  owner          text COLLATE "C",                      -- the worker that executes it
+  epoch          bigint NOT NULL DEFAULT 0,             -- number of claims: the fencing token
+  began_epoch    bigint NOT NULL DEFAULT 1,             -- the epoch in which its present attempt began; in later ones the attempt goes on
+  poked          boolean NOT NULL DEFAULT false,        -- something happened to it that its owner has not read yet
+  recoveries     bigint NOT NULL DEFAULT 0,             -- how often its worker was lost
+  attempts       bigint NOT NULL DEFAULT 0,             -- attempts that were made, with the one under way
+  version        text,                                  -- version of the app that began it
+  fingerprint    text NOT NULL DEFAULT '',              -- hash of its function's name and source when it began
+  parent         text COLLATE "C",                      -- the run it is a child of: cancelled and timed out with it
+  scheduled_by   text COLLATE "C",                      -- the run that requested it without being its parent
+  scheduled_time bigint,                                -- when it was to run, by run_after or run_at; NULL for other runs
+  schedule       text COLLATE "C",                      -- the schedule that started it
+  unsettled      boolean NOT NULL DEFAULT false,        -- its schedule has not processed its end yet
+  untold         boolean NOT NULL DEFAULT false,        -- it ended without an owner, and its end is yet to be reported to app.on
+  queue          text COLLATE "C",                      -- NULL: in no queue, any worker with room claims it
+  partition      text COLLATE "C" NOT NULL DEFAULT '',  -- share of a queue with limits and turns of its own; empty: none
+  priority       bigint NOT NULL DEFAULT 0,             -- smaller first
+  key            text COLLATE "C",                      -- at most one unfinished run has it
+  since          bigint,                                -- first claim of this attempt: from then on it counts in its queue's concurrency
+  latest         bigint,                                -- debounced: further calls delay it until then at most
+  asked          text COLLATE "C",                      -- uid of the request that last changed it, if that was not its own
+  forked_from    text COLLATE "C",                      -- the run it was forked from
+  forked_at      text COLLATE "C",                      -- position of the first operation that was not copied; NULL: from the beginning
+  generation     bigint NOT NULL DEFAULT 0,             -- how often it began again with continue_as
+  stopping       text,                                  -- why it was stopped, while it has undo functions yet to run
+  attributes     jsonb NOT NULL DEFAULT '{}',           -- JSON object, to find runs by [searched with @>]
+  stranded       json,                                  -- JSON object: reason, why it cannot continue, and versions, those that tried [as written]
+  retry          json,                                  -- JSON object: how often and how soon it is retried [as written]
+  tick           json,                                  -- JSON object: the tick that started it, and what the schedule knew then [as written]
+  input          json NOT NULL,                         -- JSON object of the arguments by name [as written]
+  output         json,                                  -- JSON of the result [as written]
+  error          json,                                  -- JSON object that describes the exception [as written]
+  CONSTRAINT runs_kind_check CHECK (kind IN ('workflow', 'step', 'transaction')),
+  CONSTRAINT runs_state_check CHECK (state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling', 'succeeded',
+    'failed', 'cancelled'))
+);
+-- pages of runs, latest first; two runs never share a uid
+CREATE UNIQUE INDEX runs_uid ON runs (uid);
+-- claim: ready runs that are in no queue
+CREATE INDEX runs_ready ON runs (priority, due, uid) WHERE state = 'queued' AND queue IS NULL;
+-- claim: ready runs of a queue, partition by partition
+CREATE INDEX runs_queue ON runs (queue, partition, priority, due, uid)
+  WHERE state = 'queued' AND queue IS NOT NULL AND since IS NULL;
+-- claim: ready runs that count in their queue already and go on
+CREATE INDEX runs_resumed ON runs (due, uid) WHERE state = 'queued' AND queue IS NOT NULL AND since IS NOT NULL;
+-- claim: how many runs of a queue and partition count in its concurrency
+CREATE INDEX runs_placed ON runs (queue, partition)
+  WHERE queue IS NOT NULL AND since IS NOT NULL AND state IN ('queued', 'running', 'waiting', 'cancelling');
+-- claim by a worker that knows only some functions: ready runs of those, without reading the others
+CREATE INDEX runs_name ON runs (workflow, queue, partition, priority, due, uid) WHERE state = 'queued';
+-- claim: runs whose time has come, and when the next one is due
+CREATE INDEX runs_due ON runs (due) WHERE owner IS NULL AND state IN ('scheduled', 'waiting');
+-- start with a key: the unfinished run that has it
+CREATE UNIQUE INDEX runs_key ON runs (key)
+  WHERE key IS NOT NULL AND state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling');
+-- runs of a worker: its lease, its end, its load; owners without a worker
+CREATE INDEX runs_owner ON runs (owner) WHERE owner IS NOT NULL;
+-- runs that their owner has to look at
+CREATE INDEX runs_poked ON runs (owner) WHERE poked;
+-- expire: runs without an owner whose deadline has passed
+CREATE INDEX runs_deadline ON runs (deadline)
+  WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting');
+-- children of a run: cancel, terminate, expire, delete and show a tree
+CREATE INDEX runs_parent ON runs (parent) WHERE parent IS NOT NULL;
+-- a worker starts: ready runs that other source began, which no live worker can continue
+CREATE INDEX runs_begun ON runs (workflow, fingerprint) WHERE state = 'queued' AND fingerprint <> '';
+-- a pass of the scheduler: runs of a schedule whose end it has not processed, oldest first
+CREATE INDEX runs_unsettled ON runs (schedule, uid) WHERE unsettled;
+-- a pass of the scheduler: schedules with an end to process
+CREATE INDEX runs_to_settle ON runs (completed) WHERE unsettled AND state IN ('succeeded', 'failed', 'cancelled');
+-- ends to report, oldest first
+CREATE INDEX runs_untold ON runs (completed) WHERE untold;
+-- list: runs that failed or were cancelled, latest first
+CREATE INDEX runs_failed ON runs (uid) WHERE state IN ('failed', 'cancelled');
+-- list: runs of a schedule, latest first
+CREATE INDEX runs_of_schedule ON runs (schedule, uid) WHERE schedule IS NOT NULL;
+-- list: forks of a run
+CREATE INDEX runs_forked ON runs (forked_from) WHERE forked_from IS NOT NULL;
+-- list: stranded runs, latest first
+CREATE INDEX runs_stranded ON runs (uid) WHERE stranded IS NOT NULL;
+-- list: runs by their attributes
+CREATE INDEX runs_attributes ON runs USING gin (attributes jsonb_path_ops) WHERE attributes <> '{}';
+-- list: scheduled functions that have not ended, by time
+CREATE INDEX runs_functions_live ON runs (scheduled_time, uid) WHERE scheduled_time IS NOT NULL AND completed IS NULL;
+-- list: the same of one function
+CREATE INDEX runs_functions_live_name ON runs (workflow, scheduled_time, uid)
+  WHERE scheduled_time IS NOT NULL AND completed IS NULL;
+-- list: scheduled functions that have ended, by time
+CREATE INDEX runs_functions_ended ON runs (scheduled_time, uid) WHERE scheduled_time IS NOT NULL AND completed IS NOT NULL;
+-- list: the same of one function
+CREATE INDEX runs_functions_ended_name ON runs (workflow, scheduled_time, uid)
+  WHERE scheduled_time IS NOT NULL AND completed IS NOT NULL;
+-- prune: runs of a function that ended before a time
+CREATE INDEX runs_ended ON runs (workflow, completed) WHERE completed IS NOT NULL AND scheduled_time IS NULL;
+-- prune: scheduled functions that ended before a time
+CREATE INDEX runs_functions_over ON runs (workflow, completed) WHERE completed IS NOT NULL AND scheduled_time IS NOT NULL;
+
+-- Runs that run_after and run_at made, as Convex shows scheduled functions: times in milliseconds since 1970.
+CREATE VIEW scheduled_functions AS SELECT
+  id,
+  created / 1000.0 AS created,
+  workflow AS name,
+  json_build_array(input) AS args,
+  scheduled_time / 1000.0 AS scheduled_time,
+  completed / 1000.0 AS completed_time,
+  CASE WHEN state IN ('scheduled', 'queued') THEN 'pending' WHEN state IN ('running', 'waiting') THEN 'in_progress'
+    WHEN state = 'succeeded' THEN 'success' WHEN state = 'failed' THEN 'failed' ELSE 'canceled' END AS state,
+  CASE WHEN state = 'failed' THEN coalesce(error ->> 'message', reason) END AS error
+FROM runs WHERE scheduled_time IS NOT NULL;
+
+-- What a run has done: one row per operation, at its position in the run.
+CREATE TABLE steps (
+  run       text COLLATE "C" NOT NULL, -- id of the run
+  position  text COLLATE "C" NOT NULL, -- 0, 1, 2 …; t0.0 in the first task that the run created; c:0 beside operation 0
+  kind      text NOT NULL,             -- which operation; see docs/reference/tables.md
+  name      text NOT NULL,             -- of the step, workflow, topic, event …; of a result: the id of the run
+  seq       bigint,                    -- the order in which outcomes were recorded, from 0
+  started   bigint,                    -- when it began for the first time
+  completed bigint,                    -- NULL: it has begun and has no outcome yet
+  attempts  bigint NOT NULL DEFAULT 0, -- how often the function was executed
+  epoch     bigint NOT NULL,           -- the claim under which it was recorded
+  child     text COLLATE "C",          -- the run that it started or waits for
+  due       bigint,                    -- when it is to be woken; -1: its outcome is recorded and was not delivered
+  output    json,                      -- JSON of the result [as written]
+  error     json,                      -- JSON object that describes the exception [as written]
+  trail     json,                      -- JSON list of the attempts, if there was more than one: `error`, `from`, `to` [as written]
+  PRIMARY KEY (run, position),
+  CONSTRAINT steps_kind_check CHECK (kind IN ('step', 'transaction', 'sleep', 'start', 'call', 'result', 'ended',
+    'send', 'receive', 'set_event', 'event', 'write_stream', 'close_stream', 'stream', 'question', 'answer', 'undo',
+    'patch', 'mark'))
+);
+-- a run ends: the runs that wait for it
+CREATE INDEX steps_waiting ON steps (child) WHERE completed IS NULL AND child IS NOT NULL;
+-- suspend: what a run waits for, without reading all that it has done
+CREATE INDEX steps_unfinished ON steps (run) WHERE completed IS NULL;
+-- cancel: whether a run has something to undo
+CREATE INDEX steps_undo ON steps (run) WHERE kind = 'undo';
+
+-- Messages and questions to a run, numbered in the order in which they were committed.
+CREATE TABLE messages (
+  run      text COLLATE "C" NOT NULL, -- id of the run that it is for
+  number   bigint NOT NULL,           -- from 0, in the order of commits
+  kind     text NOT NULL,             -- a question has an answer
+  topic    text COLLATE "C" NOT NULL, -- the topic, or the name of the question
+  key      text COLLATE "C",          -- given by the sender; a second message with this key is not stored
+  sender   text COLLATE "C",          -- id of the run that sent it
+  sent     bigint NOT NULL,           -- when it was sent
+  received bigint,                    -- when the run received it
+  position text COLLATE "C",          -- the operation that received it
+  answered bigint,                    -- when the question was answered
+  body     json NOT NULL,             -- JSON of the message [as written]
+  answer   json,                      -- JSON of the answer to a question [as written]
+  error    json,                      -- JSON object that describes the exception raised instead of an answer [as written]
+  PRIMARY KEY (run, number),
+  CONSTRAINT messages_kind_check CHECK (kind IN ('message', 'question'))
+);
+-- send: a message whose key is there already
+CREATE UNIQUE INDEX messages_key ON messages (run, key) WHERE key IS NOT NULL;
+-- receive: the first message of a topic that was not received
+CREATE INDEX messages_unread ON messages (run, kind, topic, number) WHERE received IS NULL;
+-- continue_as: messages that may go, without reading the keys that remain of older ones
+CREATE INDEX messages_over ON messages (run) WHERE position IS NOT NULL OR answered IS NOT NULL;
+
+-- Named values of a run that any caller can read; the row with the highest number of a key is its value.
+CREATE TABLE events (
+  run      text COLLATE "C" NOT NULL, -- id of the run that set it
+  key      text COLLATE "C" NOT NULL, -- name of the event
+  number   bigint NOT NULL,           -- from 0
+  said     bigint NOT NULL,           -- when it was set
+  position text COLLATE "C",          -- the operation that set it
+  value    json,                      -- JSON of the value [as written]
+  PRIMARY KEY (run, key, number)
+);
+
+-- Named lists of values of a run that any caller can read.
+CREATE TABLE streams (
+  run      text COLLATE "C" NOT NULL, -- id of the run that wrote it
+  key      text COLLATE "C" NOT NULL, -- name of the stream
+  number   bigint NOT NULL,           -- the offset, from 0
+  said     bigint NOT NULL,           -- when it was written
+  position text COLLATE "C",          -- the operation that wrote it
+  value    json,                      -- JSON of the value; NULL: the stream is closed [as written]
+  PRIMARY KEY (run, key, number)
+);
+
+-- What was logged inside runs (setting keep_logs).
+CREATE TABLE logs (
+  number   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- in the order in which they were stored
+  run      text COLLATE "C" NOT NULL,                       -- id of the run
+  at       bigint NOT NULL,                                 -- when it was logged
+  level    text NOT NULL,                                   -- name of the level; not checked, since programs add levels
+  logger   text NOT NULL,                                   -- name of the logger
+  message  text NOT NULL,                                   -- the text, with traceback if there was one
+  step     text,                                            -- name of the step it was logged in
+  position text COLLATE "C",                                -- position of the operation it was logged in
+  attempt  bigint,                                          -- attempt of that step
+  worker   text COLLATE "C"                                 -- id of the worker that executed the run
+);
+-- logs of a run, in order; delete them with it
+CREATE INDEX logs_run ON logs (run, number);
+
+-- A schedule decides when a run is started, and whether.
+CREATE TABLE schedules (
+  id           text COLLATE "C" NOT NULL PRIMARY KEY, -- given by its maker
+  workflow     text COLLATE "C" NOT NULL,             -- name of the function that is started
+  created      bigint NOT NULL,                       -- when it was made
+  updated      bigint NOT NULL,                       -- when its definition last changed
+  revision     bigint NOT NULL DEFAULT 1,             -- grows with each change of its definition, and each pause and resume
+  cursor       bigint NOT NULL,                       -- nominal time: everything up to here has a tick
+  due          bigint NOT NULL,                       -- when a scheduler has to look at it; 2^62: never
+  upcoming     bigint,                                -- the next nominal time that is not to be skipped
+  paused       boolean NOT NULL DEFAULT false,        -- the clock has no effect
+  resume_at    bigint,                                -- when a pause ends by itself
+  note         text,                                  -- a text of its maker
+  pause_note   text,                                  -- the reason that was given when it was last paused or resumed
+  remaining    bigint,                                -- how many runs the clock may still start; NULL: any number
+  stopped      text,                                  -- why it has no effect any more: no longer declared
+  app          text COLLATE "C",                      -- the app whose code declares it; NULL: made at run time
+  version      text,                                  -- the version of the app that declares it
+  made_by      text,                                  -- the run and operation that made it, if a run did
+  starts       bigint NOT NULL DEFAULT 0,             -- runs it has started
+  missed       bigint NOT NULL DEFAULT 0,             -- ticks it has missed
+  skipped      bigint NOT NULL DEFAULT 0,             -- ticks left out because of runs that were unfinished
+  dropped      bigint NOT NULL DEFAULT 0,             -- ticks left out because the buffer was full, or their backfill or run was stopped
+  failures     bigint NOT NULL DEFAULT 0,             -- runs that failed in a row
+  fault        text,                                  -- why it could not be planned
+  attributes   jsonb NOT NULL DEFAULT '{}',           -- JSON object, to find schedules by [searched with @>]
+  spec         json NOT NULL,                         -- JSON object: when, as it was entered [as written]
+  canonical    json NOT NULL,                         -- JSON object: the same times in one form [as written]
+  action       json NOT NULL,                         -- JSON object: how the run is started [as written]
+  policy       json NOT NULL,                         -- JSON object: overlap, catch-up and the rest, with defaults filled in [as written]
+  declared     json,                                  -- JSON object: its definition as declared last; NULL: made at run time [as written]
+  skips        json NOT NULL DEFAULT '[]',            -- JSON list of nominal times that are to be left out [as written]
+  input        json NOT NULL,                         -- JSON object of the arguments by name [as written]
+  last_result  json,                                  -- JSON of the result of the run that succeeded last [as written]
+  last_failure json                                   -- JSON object that describes the exception of the run that ended last, if it failed [as written]
+);
+-- a pass of the scheduler: schedules that are due, and when the next one is
+CREATE INDEX schedules_due ON schedules (due);
+-- the dashboard: what comes next
+CREATE INDEX schedules_upcoming ON schedules (upcoming) WHERE upcoming IS NOT NULL;
+-- a worker starts: the schedules that its app has declared
+CREATE INDEX schedules_app ON schedules (app) WHERE app IS NOT NULL;
+
+-- The outcome of each nominal time of a schedule. A long stretch of ticks with one outcome is one row.
+CREATE TABLE ticks (
+  schedule text COLLATE "C" NOT NULL,            -- id of the schedule
+  nominal  bigint NOT NULL,                      -- the time that the spec names; of a trigger: when it was requested
+  request  text COLLATE "C" NOT NULL DEFAULT '', -- empty for the clock; else the trigger or backfill that requested it
+  source   text NOT NULL,                        -- where the tick comes from
+  due      bigint NOT NULL,                      -- the time to act: the nominal time and the jitter
+  outcome  text NOT NULL,                        -- pending and buffered wait; the others are final
+  reason   text,                                 -- why, in words
+  acted    bigint,                               -- when that was decided
+  run      text COLLATE "C",                     -- id of the run that it started
+  overlap  text,                                 -- the overlap policy that was requested instead of the schedule's
+  until    bigint,                               -- the row stands for all ticks from nominal to here …
+  count    bigint NOT NULL DEFAULT 1,            -- … which are so many
+  PRIMARY KEY (schedule, nominal, request),
+  CONSTRAINT ticks_source_check CHECK (source IN ('clock', 'catchup', 'trigger', 'backfill')),
+  CONSTRAINT ticks_outcome_check CHECK (outcome IN ('pending', 'buffered', 'fired', 'late', 'skipped_overlap',
+    'skipped_by_request', 'missed', 'paused', 'dropped', 'replaced', 'start_failed')),
+  CONSTRAINT ticks_overlap_check CHECK (overlap IN ('skip', 'buffer_one', 'buffer_all', 'cancel_other',
+    'terminate_other', 'allow_all'))
+);
+-- a pass of the scheduler: ticks that wait
+CREATE INDEX ticks_waiting ON ticks (schedule, due) WHERE outcome IN ('pending', 'buffered');
+-- the dashboard: ticks of a schedule that did not fire in time
+CREATE INDEX ticks_unhappy ON ticks (schedule, nominal) WHERE outcome NOT IN ('fired', 'pending', 'buffered');
+-- the dashboard: ticks of all schedules that started nothing
+CREATE INDEX ticks_lost ON ticks (nominal) WHERE outcome IN ('missed', 'skipped_overlap', 'dropped', 'start_failed');
+
+-- Stretches of time whose actions are, or were, taken on request.
+CREATE TABLE backfills (
+  id        text COLLATE "C" NOT NULL PRIMARY KEY, -- its ticks have it as request
+  schedule  text COLLATE "C" NOT NULL,             -- id of the schedule
+  since     bigint NOT NULL,                       -- where it begins; both ends belong to it
+  until     bigint NOT NULL,                       -- where it ends
+  overlap   text NOT NULL,                         -- the overlap policy of its ticks
+  again     boolean NOT NULL DEFAULT false,        -- also times that have a run already
+  created   bigint NOT NULL,                       -- when it was requested
+  cursor    bigint NOT NULL,                       -- nominal time: everything up to here is done
+  completed bigint,                                -- when all its ticks had been made, or when it was stopped
+  stopped   boolean NOT NULL DEFAULT false,        -- an operator stopped it
+  started   bigint NOT NULL DEFAULT 0,             -- ticks it has made
+  skipped   bigint NOT NULL DEFAULT 0,             -- times that had a run already, or were left to the clock
+  CONSTRAINT backfills_overlap_check CHECK (overlap IN ('skip', 'buffer_one', 'buffer_all', 'cancel_other',
+    'terminate_other', 'allow_all'))
+);
+-- a pass of the scheduler: backfills that are not done
+CREATE INDEX backfills_active ON backfills (schedule, id) WHERE completed IS NULL;
+-- a pass of the scheduler: backfills that may have taken times ahead of the clock
+CREATE INDEX backfills_reach ON backfills (schedule, until);
+
+-- Functions of an app that are called when something happens to a schedule.
+CREATE TABLE hooks (
+  app       text NOT NULL,             -- the app whose code declares it
+  event     text NOT NULL,             -- what has to happen
+  function  text NOT NULL,             -- name of the function that is called
+  kind      text NOT NULL,             -- what the function is
+  parameter text NOT NULL,             -- its parameter that takes the alert
+  after     bigint NOT NULL DEFAULT 0, -- microseconds from which a tick is late
+  version   text NOT NULL,             -- the version of the app that declares it
+  PRIMARY KEY (app, event, function),
+  CONSTRAINT hooks_event_check CHECK (event IN ('missed', 'late', 'paused_by_failure')),
+  CONSTRAINT hooks_kind_check CHECK (kind IN ('workflow', 'step', 'transaction'))
+);
+
+-- Named queues of runs with limits. A run in a queue that is not here waits until it is.
+CREATE TABLE queues (
+  name     text COLLATE "C" NOT NULL PRIMARY KEY, -- what runs name in queue
+  paused   boolean NOT NULL DEFAULT false,        -- no new run begins
+  version  text,                                  -- the version of the app that declared it last
+  created  bigint NOT NULL,                       -- when it was made
+  limits   json NOT NULL DEFAULT '{}',            -- JSON object: concurrency, worker_concurrency, rate, partition_concurrency … [as written]
+  retry    json,                                  -- JSON object: how often and how soon its runs are retried [as written]
+  declared json                                   -- JSON object: what the code declared last; NULL: made at run time [as written]
+);
+
+-- Limits of single partitions, where they differ from those of their queue.
+CREATE TABLE queue_partitions (
+  queue     text COLLATE "C" NOT NULL, -- name of the queue
+  partition text COLLATE "C" NOT NULL, -- name of the partition
+  limits    json NOT NULL,             -- JSON object, as in queues [as written]
+  PRIMARY KEY (queue, partition)
+);
+
+-- What a rate counts: one row for each start within its window. A claim deletes older ones.
+CREATE TABLE queue_starts (
+  queue     text COLLATE "C" NOT NULL, -- name of the queue
+  partition text COLLATE "C" NOT NULL, -- partition of the run; empty: none
+  at        bigint NOT NULL            -- when it began
+);
+-- claim: starts of a queue within the window of its rate
+CREATE INDEX queue_starts_at ON queue_starts (queue, at);
+
+-- Processes that execute runs. A worker deletes its row when it stops; other workers delete those that died.
+CREATE TABLE workers (
+  id        text COLLATE "C" NOT NULL PRIMARY KEY, -- host, process id and a random part
+  host      text NOT NULL,                         -- name of the machine
+  boot      text NOT NULL,                         -- boot and pid namespace of that machine, in which pid means something
+  pid       bigint NOT NULL,                       -- process id
+  pid_start bigint NOT NULL,                       -- when that process began, in clock ticks since boot
+  version   text NOT NULL,                         -- version of the app
+  started   bigint NOT NULL,                       -- when it registered
+  beat      bigint NOT NULL DEFAULT 0,             -- grows while it lives
+  seen      bigint NOT NULL,                       -- when beat last grew
+  functions jsonb NOT NULL,                        -- JSON object: name and fingerprint of each function it executes [searched for names]
+  crontab   text NOT NULL DEFAULT '{}',            -- JSON object: the pattern of each crontab entry that it lists [compared as text]
+  instances jsonb NOT NULL DEFAULT '{}'            -- JSON object: each method it executes, with the names of its instances [searched for names]
+);
+
+-- Versions of the app that have been seen.
+CREATE TABLE versions (
+  version    text NOT NULL PRIMARY KEY, -- a version of the app
+  first_seen bigint NOT NULL            -- when a worker of that version first started
+);
+
+-- What operators did, on the dashboard and with commands: one row per action, written before the action.
+CREATE TABLE actions (
+  id      text COLLATE "C" NOT NULL PRIMARY KEY, -- sorts by time
+  at      bigint NOT NULL,                       -- when it was requested
+  who     text NOT NULL,                         -- the operator, as the dashboard or the command line knows them
+  action  text NOT NULL,                         -- runs.cancel, schedules.pause …
+  reason  text,                                  -- why, in the operator's words
+  subject json NOT NULL,                         -- JSON list of the ids that it was about [as written]
+  details json NOT NULL,                         -- JSON object: the other options of the request [as written]
+  outcome json                                   -- JSON of the result; NULL: the process died before recording the result [as written]
+);
+
+-- How many runs ended, how long they took and how late they began, added up by minute.
+CREATE TABLE activity (
+  minute   bigint NOT NULL,           -- when it begins; 0: all time
+  workflow text COLLATE "C" NOT NULL, -- name of the function; empty in single minutes, which are of all functions
+  measure  text NOT NULL,             -- what micros adds up
+  state    text NOT NULL,             -- how the runs ended
+  bucket   bigint NOT NULL,           -- class of durations, from the shortest; 0 in single minutes
+  count    bigint NOT NULL,           -- how many runs
+  micros   bigint NOT NULL,           -- the measure of all of them together, in microseconds
+  PRIMARY KEY (minute, workflow, measure, state, bucket),
+  CONSTRAINT activity_measure_check CHECK (measure IN ('duration', 'lateness')),
+  CONSTRAINT activity_state_check CHECK (state IN ('succeeded', 'failed', 'cancelled'))
+);
+
+-- Facts about this database as a whole, and sessions of the dashboard.
+CREATE TABLE meta (
+  key   text NOT NULL PRIMARY KEY, -- store; or session and a digest of the secret in a browser's cookie
+  value text NOT NULL              -- of store: the name that this database has in others; of a session: JSON [not always JSON]
+);
+
+-- The tables with times that people can read: timestamptz for microseconds since 1970, interval for numbers of microseconds.
+-- A due time of 2^62 is infinity. A migration that changes a column drops its view and makes it again.
+CREATE VIEW runs_view AS SELECT
+  id,
+  uid,
+  workflow,
+  kind,
+  state,
+  reason,
+  CASE WHEN due < 4611686018427387904 THEN to_timestamp(due / 1e6) ELSE 'infinity' END AS due,
+  to_timestamp(created / 1e6) AS created,
+  to_timestamp(started / 1e6) AS started,
+  to_timestamp(completed / 1e6) AS completed,
+  timeout * interval '1 microsecond' AS timeout,
+  to_timestamp(deadline / 1e6) AS deadline,
+  owner,
+  epoch,
+  began_epoch,
+  poked,
+  recoveries,
+  attempts,
+  version,
+  fingerprint,
+  parent,
+  scheduled_by,
+  to_timestamp(scheduled_time / 1e6) AS scheduled_time,
+  schedule,
+  unsettled,
+  untold,
+  queue,
+  partition,
+  priority,
+  key,
+  to_timestamp(since / 1e6) AS since,
+  to_timestamp(latest / 1e6) AS latest,
+  asked,
+  forked_from,
+  forked_at,
+  generation,
+  stopping,
+  attributes,
+  stranded,
+  retry,
+  tick,
+  input,
+  output,
+  error
+FROM runs;
+
+CREATE VIEW steps_view AS SELECT
+  run,
+  position,
+  kind,
+  name,
+  seq,
+  to_timestamp(started / 1e6) AS started,
+  to_timestamp(completed / 1e6) AS completed,
+  attempts,
+  epoch,
+  child,
+  CASE WHEN due >= 0 THEN to_timestamp(due / 1e6) END AS due,
+  output,
+  error,
+  trail
+FROM steps;
+
+CREATE VIEW messages_view AS SELECT
+  run,
+  number,
+  kind,
+  topic,
+  key,
+  sender,
+  to_timestamp(sent / 1e6) AS sent,
+  to_timestamp(received / 1e6) AS received,
+  position,
+  to_timestamp(answered / 1e6) AS answered,
+  body,
+  answer,
+  error
+FROM messages;
+
+CREATE VIEW events_view AS SELECT
+  run,
+  key,
+  number,
+  to_timestamp(said / 1e6) AS said,
+  position,
+  value
+FROM events;
+
+CREATE VIEW streams_view AS SELECT
+  run,
+  key,
+  number,
+  to_timestamp(said / 1e6) AS said,
+  position,
+  value
+FROM streams;
+
+CREATE VIEW logs_view AS SELECT
+  number,
+  run,
+  to_timestamp(at / 1e6) AS at,
+  level,
+  logger,
+  message,
+  step,
+  position,
+  attempt,
+  worker
+FROM logs;
+
+CREATE VIEW schedules_view AS SELECT
+  id,
+  workflow,
+  to_timestamp(created / 1e6) AS created,
+  to_timestamp(updated / 1e6) AS updated,
+  revision,
+  to_timestamp(cursor / 1e6) AS cursor,
+  CASE WHEN due < 4611686018427387904 THEN to_timestamp(due / 1e6) ELSE 'infinity' END AS due,
+  to_timestamp(upcoming / 1e6) AS upcoming,
+  paused,
+  to_timestamp(resume_at / 1e6) AS resume_at,
+  note,
+  pause_note,
+  remaining,
+  stopped,
+  app,
+  version,
+  made_by,
+  starts,
+  missed,
+  skipped,
+  dropped,
+  failures,
+  fault,
+  attributes,
+  spec,
+  canonical,
+  action,
+  policy,
+  declared,
+  skips,
+  input,
+  last_result,
+  last_failure
+FROM schedules;
+
+CREATE VIEW ticks_view AS SELECT
+  schedule,
+  to_timestamp(nominal / 1e6) AS nominal,
+  request,
+  source,
+  to_timestamp(due / 1e6) AS due,
+  outcome,
+  reason,
+  to_timestamp(acted / 1e6) AS acted,
+  run,
+  overlap,
+  to_timestamp(until / 1e6) AS until,
+  count
+FROM ticks;
+
+CREATE VIEW backfills_view AS SELECT
+  id,
+  schedule,
+  to_timestamp(since / 1e6) AS since,
+  to_timestamp(until / 1e6) AS until,
+  overlap,
+  again,
+  to_timestamp(created / 1e6) AS created,
+  to_timestamp(cursor / 1e6) AS cursor,
+  to_timestamp(completed / 1e6) AS completed,
+  stopped,
+  started,
+  skipped
+FROM backfills;
+
+CREATE VIEW queues_view AS SELECT
+  name,
+  paused,
+  version,
+  to_timestamp(created / 1e6) AS created,
+  limits,
+  retry,
+  declared
+FROM queues;
+
+CREATE VIEW queue_starts_view AS SELECT
+  queue,
+  partition,
+  to_timestamp(at / 1e6) AS at
+FROM queue_starts;
+
+CREATE VIEW workers_view AS SELECT
+  id,
+  host,
+  boot,
+  pid,
+  pid_start,
+  version,
+  to_timestamp(started / 1e6) AS started,
+  beat,
+  to_timestamp(seen / 1e6) AS seen,
+  functions,
+  crontab,
+  instances
+FROM workers;
+
+CREATE VIEW versions_view AS SELECT
+  version,
+  to_timestamp(first_seen / 1e6) AS first_seen
+FROM versions;
+
+CREATE VIEW actions_view AS SELECT
+  id,
+  to_timestamp(at / 1e6) AS at,
+  who,
+  action,
+  reason,
+  subject,
+  details,
+  outcome
+FROM actions;
+
+CREATE VIEW activity_view AS SELECT
+  CASE WHEN minute > 0 THEN to_timestamp(minute / 1e6) END AS minute,
+  workflow,
+  measure,
+  state,
+  bucket,
+  count,
+  micros * interval '1 microsecond' AS micros
+FROM activity;

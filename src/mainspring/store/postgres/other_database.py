@@ -1,0 +1,66 @@
+"""Another PostgreSQL than the app's own, for transactions of users' functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from mainspring.store.postgres.database import Database
+from mainspring.store.postgres.dialect import Dialect
+from mainspring.store.postgres.transactions import PostgresTransactions
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mainspring.store.external.databases import AwaitedSession, ElsewhereSession
+    from mainspring.store.external.sessions import Session, Wants
+    from mainspring.store.transaction import AsyncExecutor, Executor
+
+T = TypeVar("T")
+
+
+class _Session:
+    """One of our own, where only the connection is of interest."""
+
+    awaited: Literal[False] = False
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.executor: Executor = session.joined.executor
+
+    def give(self, wants: Wants) -> Any:
+        return self._session.give(wants)
+
+    def settle(self) -> None:
+        self._session.settle()
+
+
+class _Awaited:
+    """The same where the connection is awaited."""
+
+    awaited: Literal[True] = True
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.executor: AsyncExecutor = session.joined.async_executor
+
+    def give(self, wants: Wants) -> Any:
+        return self._session.give(wants)
+
+    def settle(self) -> None:
+        self._session.settle()
+
+
+class PostgresPlace:
+    """See `mainspring.store.external.other_database.Place`."""
+
+    def __init__(self, url: str) -> None:
+        self._transactions = PostgresTransactions(Database(url), Dialect("mainspring"), "", lambda _: None)
+
+    def transact(self, work: Callable[[ElsewhereSession], T], wants: Wants, isolation: str | None) -> T:
+        return self._transactions.transact(lambda session: work(_Session(session)), wants, isolation)
+
+    async def atransact(self, work: Callable[[AwaitedSession], Awaitable[T]], isolation: str | None) -> T:
+        return await self._transactions.atransact(lambda session: work(_Awaited(session)), isolation=isolation)
+
+    def close(self) -> None:
+        self._transactions.close()

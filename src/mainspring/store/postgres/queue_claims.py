@@ -1,0 +1,268 @@
+"""Taking runs from queues on PostgreSQL, inside the transaction of a claim.
+
+Queues whose limits the fleet shares are locked first, those that are free. What is under way is counted in later statements:
+under READ COMMITTED each of them sees what was committed before it began, so that the claim that had the lock before is counted.
+A claim that holds a queue waits for nothing, and one that has taken nothing waits a moment for one queue, holding none.
+
+The lock is an advisory one for the name of the queue, not its row: a session that has the row open, an operator's or that of a
+backup, holds up nothing. It ends with the transaction, and the transaction with the process (`database.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec.structs import replace
+from psycopg import errors as pg
+
+from mainspring.store.postgres import claim_statements as statements
+from mainspring.store.postgres.database import roll_back
+from mainspring.store.postgres.executor import PATIENCE
+from mainspring.store.postgres.libpq import array
+from mainspring.store.sql import queues as text
+from mainspring.store.sql.records import RUN_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mainspring.model.queues import Queue
+    from mainspring.store.postgres.claim_statements import Statements
+    from mainspring.store.postgres.database import Connection
+    from mainspring.store.postgres.dialect import Dialect
+    from mainspring.store.postgres.libpq import Row, Value
+    from mainspring.store.protocol import ClaimRequest
+    from mainspring.store.queues import Allotment, Demands, Recent
+
+Asked: TypeAlias = "tuple[str, dict[str, Value]]"
+_COLUMNS = {name: number for number, name in enumerate(RUN_COLUMNS)}
+
+
+class Queued:
+    """The part of one claim that is about queues, in transactions of its own. `values` are those of the whole claim.
+
+    `statements` are for taking from queues: by the order in which runs wait, or by the names of their functions.
+
+    Questions that do not depend on each other's answers are asked in one round trip: a thread that has waited for an answer
+    waits once more for its turn among the others of its process.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        dialect: Dialect,
+        request: ClaimRequest,
+        values: dict[str, Value],
+        statements: Statements,
+    ) -> None:
+        self._text = statements
+        self._db = connection
+        self._sql = dialect
+        self.request = request
+        """As it was asked; once runs go on, with those among what the worker has."""
+        heard = None if request.queues is None else array(request.queues)
+        self._values = values | {"heard": heard, "schema": dialect.name}
+        self._begun = False
+        self.more = self.short = False
+        self.passed: list[str] = []
+        """Queues that another claim has locked."""
+
+    def resume(self, room: int) -> list[Row]:
+        """Take runs that have begun before and want to go on."""
+        (known,) = self._execute((text.QUEUES, {}))
+        queues = {queue.name: queue for queue in text.to_queues(known)}
+        found = self.request.policy.resumable(self.request, self._resuming(room + 1), queues, room)
+        self.short = found.short
+        self.request = replace(self.request, mine=found.mine)
+        self.more = found.more
+        return self._execute((statements.TAKE_RESUMED, {"ids": array(found.ids)}))[0] if found.ids else []
+
+    def _resuming(self, page: int) -> Iterator[Row]:
+        """What wants to go on, first due first, without locks: most of it may be beyond what this worker has places for."""
+        due, uid = -1, ""
+        while True:
+            (rows,) = self._execute((statements.RESUMED, {"due": due, "uid": uid, "page": page}))
+            yield from rows
+            if len(rows) < page:
+                return
+            *_, due, uid = rows[-1]
+
+    def begin(self, demands: Demands, room: int) -> list[Row]:
+        """Take runs that the queues admit, of those queues that no other claim has locked."""
+        return self._begin(demands, room, [])
+
+    def wait_and_begin(self, demands: Demands, room: int) -> list[Row]:
+        """The same of the first queue that was passed over, after a moment of waiting for it."""
+        name, *others = self.passed
+        wait: list[Asked] = [
+            (statements.LIMIT_WAITING, {"patience": PATIENCE}),
+            (text.LOCK_QUEUE.postgres, {"queue": name}),
+        ]
+        try:
+            taken = self._begin(demands, room, wait)
+            self.commit()
+        except pg.LockNotAvailable:
+            roll_back(self._db)
+            return []
+        self.passed = others
+        return taken
+
+    def _begin(self, demands: Demands, room: int, wait: list[Asked]) -> list[Row]:
+        found = self._lock(demands, room, wait)
+        # What has begun since an earlier moment was counted, so not too little. What begins now is noted at the present.
+        self.request = self.request.at_present()
+        self._values["now"] = self.request.now
+        allotments = list(self._decided(demands, room, found))
+        wanted = [
+            {"queue": allotment.queue.name, "partition": share.partition, "count": share.count}
+            for allotment in allotments
+            for share in allotment.admission.shares
+        ]
+        rated = any(allotment.queue.windows for allotment in allotments)
+        taken = (
+            self._execute((self._text.take_shares, {"wanted": json.dumps(wanted)}), last=not rated)[0] if wanted else []
+        )
+        self._note(allotments, taken)
+        self.more = self.more or demands.more
+        self.short = self.short or demands.short
+        return taken
+
+    def commit(self) -> None:
+        """End the transaction, if it is still open."""
+        if self._begun:
+            self._execute(last=True)
+
+    def _lock(self, demands: Demands, room: int, wait: list[Asked]) -> dict[str, Facts]:
+        """Lock the queues whose limits the fleet shares, and find out what is under way and what waits in all of them.
+
+        What is asked goes by what they were like before; where that has changed until they were locked, it is asked again.
+        """
+        shared: dict[str, Value] = {"names": array(queue.name for queue in demands.queues if queue.shared)}
+        found = {queue.name: self._facts(queue, demands) for queue in demands.queues}
+        near = [found[queue.name] for queue in demands.queues[:room]]
+        limits = [asked for facts in found.values() for asked in facts.of_limits()]
+        partitions = [asked for facts in near for asked in facts.of_partitions(room)]
+        asked: list[Asked] = [
+            *wait,
+            (statements.TRY_LOCK, shared),
+            (statements.KNOWN_QUEUES, shared),
+            (text.EXCEPTIONS, {}),
+            *limits,
+            *partitions,
+        ]
+        names, rows, exceptions, *rest = self._execute(*asked)[len(wait) :]
+        answers = iter(rest)
+        for facts in found.values():
+            facts.hear_limits(answers)
+        for facts in near:
+            facts.hear_partitions(answers)
+        locked = {name for (name,) in names}
+        self.passed = [queue.name for queue in demands.queues if queue.shared and queue.name not in locked]
+        queues = text.to_queues(row for row in rows if row[0] in locked)
+        demands.refresh(queues, text.to_exceptions(exceptions))
+        for queue in demands.queues:
+            if found[queue.name].ahead:
+                self._execute((text.CLAMP_STARTS, {"queue": queue.name, "ahead": self.request.now + text.AHEAD}))
+            if found[queue.name].ahead or not found[queue.name].answers(queue):
+                found[queue.name] = facts = self._facts(queue, demands)
+                facts.hear_limits(iter(self._execute(*facts.of_limits())))
+        return found
+
+    def _facts(self, queue: Queue, demands: Demands) -> Facts:
+        return Facts(queue, demands.turn_of(queue.name), self.request.now, self._text)
+
+    def _decided(self, demands: Demands, room: int, found: dict[str, Facts]) -> Iterable[Allotment]:
+        for allotment in demands.each(room):
+            facts = found[allotment.queue.name]
+            most = allotment.most_partitions(facts.placed, facts.recent)
+            if not facts.knows_partitions(most):
+                facts.hear_partitions(iter(self._execute(*facts.of_partitions(most))))
+            allotment.decide(facts.partitions, facts.placed, facts.recent)
+            yield allotment
+
+    def _note(self, allotments: list[Allotment], taken: list[Row]) -> None:
+        began: dict[str, list[dict[str, Value]]] = defaultdict(list)
+        now = self.request.now
+        for row in taken:
+            queue, partition, created = (row[_COLUMNS[each]] for each in ("queue", "partition", "created"))
+            began[queue].append({"queue": queue, "partition": partition, "at": max(now, created)})
+        asked: list[Asked] = []
+        for allotment in allotments:
+            queue = allotment.queue
+            mine = began[queue.name]
+            order = {share.partition: number for number, share in enumerate(allotment.admission.shares)}
+            allotment.took(sorted((str(run["partition"]) for run in mine), key=order.__getitem__))
+            if mine and queue.windows:
+                before = text.swept_before(now, queue.windows)
+                asked.append((text.SWEEP_STARTS, {"queue": queue.name, "before": before}))
+                asked.append((statements.NOTE_STARTS, {"started": json.dumps(mine)}))
+        if asked:
+            self._execute(*asked, last=True)
+
+    def _execute(self, *asked: Asked, last: bool = False) -> list[list[Row]]:
+        """The rows of each statement. The transaction begins with the first one, and is committed with the `last`."""
+        begin: list[Asked] = [] if self._begun else [(each, {}) for each in self._db.begin]
+        texts: list[Asked] = [*begin, *asked, *([("COMMIT", {})] if last else [])]
+        answers = self._db.wire.execute(*((self._sql.raw(each), self._values | values) for each, values in texts))
+        self._begun = not last
+        return answers[len(begin) : len(begin) + len(asked)]
+
+
+class Facts:
+    """What is under way in one queue, as far as its limits ask, and the partitions in which runs wait.
+
+    Answers are heard in the order in which the questions were given out.
+    """
+
+    def __init__(self, queue: Queue, turn: str, now: int, statements: Statements) -> None:
+        self._text = statements
+        self._name = queue.name
+        self._turn = turn
+        self._now = now
+        self._counts = queue.counts_places
+        self._windows = sorted(queue.windows)
+        self._most = 0
+        self._cut_off = True
+        self.placed: dict[str, int] = {}
+        self.recent: dict[int, Recent] = {}
+        self.ahead = False
+        """Whether starts were noted when a clock was ahead."""
+        self.partitions: list[str] = []
+        """In their turn: those after the one served last, the runs without one, then from the beginning."""
+
+    def answers(self, queue: Queue) -> bool:
+        """Whether this is what the limits of the queue ask for."""
+        return (self._counts, self._windows) == (queue.counts_places, sorted(queue.windows))
+
+    def of_limits(self) -> list[Asked]:
+        placed: list[Asked] = [(text.COUNT_PLACED, {"queue": self._name})] if self._counts else []
+        recent: list[Asked] = [
+            (text.COUNT_RECENT, {"queue": self._name, "after": self._now - per}) for per in self._windows
+        ]
+        return placed + recent
+
+    def hear_limits(self, answers: Iterator[list[Row]]) -> None:
+        self.placed = dict(next(answers)) if self._counts else {}
+        self.ahead = False
+        for per in self._windows:
+            rows = next(answers)
+            self.recent[per] = text.recent(rows)
+            self.ahead = self.ahead or text.ahead(rows, self._now)
+
+    def knows_partitions(self, most: int) -> bool:
+        """Whether the partitions are all, or at least so many of them."""
+        return not self._cut_off or most <= self._most
+
+    def of_partitions(self, most: int) -> list[Asked]:
+        self._most = most
+        values: dict[str, Value] = {"queue": self._name, "most": most}
+        after: Asked = (self._text.partitions, values | {"after": self._turn})
+        none: Asked = (self._text.unpartitioned, values)
+        return [after, none, (self._text.partitions, values | {"after": ""})] if self._turn else [after, none]
+
+    def hear_partitions(self, answers: Iterator[list[Row]]) -> None:
+        after, none = next(answers), next(answers)
+        first = next(answers) if self._turn else []
+        self._cut_off = self._most <= max(len(after), len(first))
+        self.partitions = [*(row[0] for row in after), *([""] if none else []), *(row[0] for row in first)]

@@ -1,0 +1,140 @@
+"""One text for both databases.
+
+Statements are written in PostgreSQL's SQL, with parameters as `:name` and tables by their plain names. A `Dialect` renders them for its
+database, once each. SQLite's translates these constructs, and a shared statement uses no others that SQLite does not know:
+
+    = ANY(:ids), <> ALL(:ids)      membership in a list; the list travels as JSON
+    :value::type                   the type is left out
+    least(a, b), greatest(a, b)    min, max; of values that are not NULL
+    FOR SHARE, FOR NO KEY UPDATE   left out: a writer on SQLite is alone
+    FROM runs, JOIN steps s        the tables are called mainspring_runs, mainspring_steps
+
+A statement that differs for another reason is a `PerDatabase`, with the reason beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TABLES = (
+    *(
+        "runs",
+        "steps",
+        "workers",
+        "versions",
+        "migrations",
+        "schedules",
+        "ticks",
+        "backfills",
+        "hooks",
+        "messages",
+        "events",
+    ),
+    *("streams", "logs", "queues", "queue_partitions", "queue_starts", "actions", "activity", "meta"),
+)
+
+_JSON = {"input", "output", "error", "trail", "stranded", "retry", "tick"}
+_NUMBERS = {
+    *("due", "seq", "attempts", "created", "started", "completed", "timeout", "deadline", "scheduled_time", "epoch"),
+    *("recoveries", "priority", "since", "latest", "generation", "began_epoch"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PerDatabase:
+    """A statement, or a part of one, that the databases need in different words."""
+
+    postgres: str
+    sqlite: str
+
+
+Sql = str | PerDatabase
+
+_TRANSLATIONS = (
+    (re.compile(r"= ANY\((:[a-z_]+)\)"), r"IN (SELECT value FROM json_each(\1))"),
+    (re.compile(r"<> ALL\((:[a-z_]+)\)"), r"NOT IN (SELECT value FROM json_each(\1))"),
+    (re.compile(r"::[a-z]+\b"), ""),
+    (re.compile(r"\bleast\("), "min("),
+    (re.compile(r"\bgreatest\("), "max("),
+    (re.compile(r"\s+FOR (?:SHARE|NO KEY UPDATE)(?: OF \w+)?(?: SKIP LOCKED)?"), ""),
+)
+
+
+_TABLE = re.compile(rf"\b(FROM|INTO|UPDATE|JOIN)(\s+)({'|'.join(TABLES)})\b(?=(\s+(?:AS\b|[a-z_]))?)")
+_INDEX = re.compile(r"\bINDEXED BY (?!mainspring_)")
+
+
+def for_sqlite(text: str) -> str:
+    """A statement that is written in PostgreSQL's SQL, in SQLite's."""
+    for pattern, replacement in _TRANSLATIONS:
+        text = pattern.sub(replacement, text)
+    return prefixed(text)
+
+
+def prefixed(text: str) -> str:
+    """A statement with the tables and indexes as SQLite has them: `mainspring_runs`, so that users' own tables can be in the same file.
+
+    A table without an alias keeps its plain name as one, for the columns that are qualified by it.
+    """
+    found = _TABLE.sub(
+        lambda each: f"{each[1]}{each[2]}mainspring_{each[3]}{'' if each[4] else f' AS {each[3]}'}", text
+    )
+    return _INDEX.sub("INDEXED BY mainspring_", found)
+
+
+class Dialect(Protocol):
+    """The SQL of one database."""
+
+    locks: bool
+    """Whether rows are locked. Where they are not, a transaction that writes is the only one."""
+    name: str
+    """The schema that the tables are in; empty where there is none."""
+    channel: str
+    """Where other processes listen for notifications; empty where there are none."""
+
+    def spelled(self, text: Sql) -> str:
+        """The statement as the database reads it, parameters as `:name`."""
+        ...
+
+    def values(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The values of parameters as the driver takes them."""
+        ...
+
+
+def column_type(column: str) -> str:
+    """The type of a column of runs or steps on PostgreSQL."""
+    if column in _NUMBERS:
+        return "bigint"
+    if column == "unsettled":
+        return "boolean"
+    return "json" if column in _JSON else "jsonb" if column == "attributes" else "text"
+
+
+def travel_type(column: str) -> str:
+    """The type that a column has inside a JSON parameter: JSON is text until it is stored."""
+    return "text" if "json" in column_type(column) else column_type(column)
+
+
+def typed(column: str) -> str:
+    """The parameter for a column, with its type."""
+    return f":{column}::{column_type(column)}"
+
+
+class PlainDialect:
+    """Statements as they are written, for a database that only has a table of ours."""
+
+    locks = False
+    name = ""
+    channel = ""
+
+    def spelled(self, text: Sql) -> str:
+        assert isinstance(text, str)  # noqa: S101
+        return text
+
+    def values(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        return values

@@ -1,0 +1,92 @@
+"""Statements about the tables `messages`, `events` and `streams`."""
+
+from __future__ import annotations
+
+from mainspring.store.messages import Message, Spoken
+from mainspring.store.sql.dialect import PerDatabase
+
+MESSAGE_COLUMNS = Message.__struct_fields__
+SPOKEN_COLUMNS = Spoken.__struct_fields__
+
+_MESSAGE = f"SELECT {', '.join(MESSAGE_COLUMNS)} FROM messages"
+NEXT_MESSAGES = f"""
+  {_MESSAGE} WHERE run = :run AND kind = :kind AND topic = :topic AND received IS NULL ORDER BY number LIMIT :limit
+"""
+MESSAGE_BY_KEY = f"{_MESSAGE} WHERE run = :run AND key = :key"
+LIST_MESSAGES = f"""
+  {_MESSAGE} WHERE run = :run AND (received IS NULL OR position IS NOT NULL OR answered IS NOT NULL) ORDER BY number
+"""
+LAST_EVENT = (
+    f"SELECT {', '.join(SPOKEN_COLUMNS)} FROM events WHERE run = :run AND key = :key ORDER BY number DESC LIMIT 1"
+)
+LAST_EVENTS = f"""
+  SELECT {", ".join(SPOKEN_COLUMNS)} FROM events
+  WHERE run = :run AND number = (SELECT max(e.number) FROM events e WHERE e.run = events.run AND e.key = events.key)
+  ORDER BY key
+"""
+STREAM = f"""
+  SELECT {", ".join(SPOKEN_COLUMNS)} FROM streams
+  WHERE run = :run AND key = :key AND number >= :offset ORDER BY number LIMIT :limit
+"""
+STREAMS = f"SELECT {', '.join(SPOKEN_COLUMNS)} FROM streams WHERE run = :run ORDER BY key, number LIMIT :limit"
+RUN_STATE = "SELECT state FROM runs WHERE id = :run"
+
+# Numbers are given under the lock of the run's row, so they are in the order of commits. Where an old snapshot (REPEATABLE READ) hides
+# the last number, ON CONFLICT makes a serialization failure of that instead of a violated constraint.
+POST = """
+  INSERT INTO messages (run, number, kind, topic, body, key, sender, sent)
+  SELECT :run::text, coalesce((SELECT max(number) + 1 FROM messages WHERE run = :run), 0), :kind::text, :topic::text, :body::json,
+    :key::text, :sender::text, :sent::bigint
+  WHERE true ON CONFLICT DO NOTHING
+"""
+PUBLISH = {
+    table: f"""
+  INSERT INTO {table} (run, key, number, value, said, position)
+  SELECT :run::text, :key::text, coalesce((SELECT max(number) + 1 FROM {table} WHERE run = :run AND key = :key), 0), :value::json,
+    :said::bigint, :position::text
+  WHERE true ON CONFLICT DO NOTHING
+"""
+    for table in ("events", "streams")
+}
+REPLY = """
+  UPDATE messages SET answer = :answer::json, error = :error::json, answered = :answered::bigint,
+    received = coalesce(received, :answered::bigint)
+  WHERE run = :run AND number = :number AND answered IS NULL
+"""
+RECEIVE = "UPDATE messages SET received = :now, position = :position WHERE run = :run AND number = :number"
+RETURN_MESSAGE = """
+  UPDATE messages SET received = NULL, position = NULL WHERE run = :run AND position = :position AND answered IS NULL
+"""
+"""The message of an operation whose outcome is discarded is for the next one."""
+SUBSCRIBERS = PerDatabase(  # a list of triples is JSON, which each database reads in its own way
+    postgres="""
+  SELECT DISTINCT s.run FROM json_array_elements(:published::json) w
+  JOIN steps s ON s.child = w ->> 0 AND s.kind = w ->> 1 AND s.name = w ->> 2
+  WHERE s.completed IS NULL
+""",
+    sqlite="""
+  SELECT DISTINCT s.run FROM json_each(:published) w JOIN steps s ON s.child = json_extract(w.value, '$[0]')
+  WHERE s.completed IS NULL AND s.kind = json_extract(w.value, '$[1]') AND s.name = json_extract(w.value, '$[2]')
+""",
+)
+"""Runs that wait for something that was sent or published: (run, kind of wait, topic or key)."""
+
+
+def heard(run: str) -> str:
+    """A condition: what the run waits for has been sent or published. `run` is the name of its row in the statement.
+
+    A worker that is notified, and dies or releases the run before it has looked, leaves no trace of the notification; so every
+    statement that takes a run from its owner has to ask. A wait for a value of a stream has its offset where the outcome will be.
+    """
+    return f"""EXISTS (
+    SELECT 1 FROM steps w WHERE w.run = {run}.id AND w.completed IS NULL AND CASE w.kind
+      WHEN 'receive' THEN EXISTS (SELECT 1 FROM messages m
+        WHERE m.run = w.run AND m.kind = 'message' AND m.topic = w.name AND m.received IS NULL)
+      WHEN 'question' THEN EXISTS (SELECT 1 FROM messages m
+        WHERE m.run = w.run AND m.kind = 'question' AND m.topic = w.name AND m.received IS NULL)
+      WHEN 'answer' THEN EXISTS (SELECT 1 FROM messages m
+        WHERE m.run = w.child AND m.key = {run}.uid || '-' || w.position AND m.answered IS NOT NULL)
+      WHEN 'event' THEN EXISTS (SELECT 1 FROM events e WHERE e.run = w.child AND e.key = w.name)
+      WHEN 'stream' THEN EXISTS (SELECT 1 FROM streams e
+        WHERE e.run = w.child AND e.key = w.name AND e.number >= coalesce(CAST(CAST(w.output AS text) AS bigint), 0))
+      ELSE false END)"""

@@ -1,0 +1,187 @@
+"""Statements about the tables `queues`, `queue_partitions` and `queue_starts`, those of runs in queues, and the shapes of their rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mainspring.model.queues import Limits, Queue
+from mainspring.store.bad_rows import readable
+from mainspring.store.queues import QueueCounts
+from mainspring.store.sql.dialect import PerDatabase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from mainspring.store.queues import Recent
+
+# -- queues --------------------------------------------------------------------------------------------------------------
+QUEUE_COLUMNS = ("name", "limits", "retry", "paused", "declared", "version", "created")
+QUEUES = f"SELECT {', '.join(QUEUE_COLUMNS)} FROM queues"
+LIST_QUEUES = f"{QUEUES} ORDER BY name"
+EXCEPTIONS = "SELECT queue, partition, limits FROM queue_partitions"
+HAS_QUEUE = "SELECT 1 FROM queues WHERE name = :name"
+_SEEN = "coalesce((SELECT v.first_seen FROM versions v WHERE v.version = {}), 0)"
+DECLARE_QUEUE = f"""
+  INSERT INTO queues (name, limits, retry, declared, version, created)
+  VALUES (:name, :limits::json, :retry::json, :declared::json, :version, :now)
+  ON CONFLICT (name) DO UPDATE SET limits = excluded.limits, retry = excluded.retry, declared = excluded.declared,
+    version = excluded.version
+  WHERE coalesce(queues.declared::text, '') <> coalesce(excluded.declared::text, '')
+    AND {_SEEN.format("queues.version")} <= {_SEEN.format("excluded.version")}
+  RETURNING name
+"""
+SET_QUEUE = """
+  INSERT INTO queues (name, limits, retry, created) VALUES (:name, :limits::json, :retry::json, :now)
+  ON CONFLICT (name) DO UPDATE SET limits = excluded.limits, retry = excluded.retry
+"""
+SET_PARTITION = """
+  INSERT INTO queue_partitions (queue, partition, limits)
+  SELECT name, :partition, :limits::json FROM queues WHERE name = :queue
+  ON CONFLICT (queue, partition) DO UPDATE SET limits = excluded.limits
+"""
+RESET_PARTITION = "DELETE FROM queue_partitions WHERE queue = :queue AND partition = :partition"
+PAUSE_QUEUE = "UPDATE queues SET paused = :paused WHERE name = :name RETURNING name"
+DELETE_QUEUE = (
+    "DELETE FROM queue_partitions WHERE queue = :name",
+    "DELETE FROM queue_starts WHERE queue = :name",
+    "DELETE FROM queues WHERE name = :name RETURNING name",
+)
+
+
+def lock_key(name: str) -> str:
+    """The key of the lock under which claims agree on what a queue admits, on PostgreSQL; `name` is an SQL expression."""
+    return f"hashtextextended(:schema || '.' || {name}, 7290116)"
+
+
+LOCK_QUEUE = PerDatabase(  # an advisory lock; a writer on SQLite is alone
+    postgres=f"SELECT pg_advisory_xact_lock({lock_key(':queue::text')})", sqlite="SELECT :schema, :queue"
+)
+
+# -- runs in queues ------------------------------------------------------------------------------------------------------
+WAITS = "state = 'queued' AND queue IS NOT NULL AND since IS NULL"
+"""A run that wants to begin: exactly the condition of the index `runs_queue`."""
+RESUMES = "state = 'queued' AND queue IS NOT NULL AND since IS NOT NULL"
+"""A run that has begun and wants to go on: it has its slot, so that no limit of the fleet applies."""
+PLACED = "queue IS NOT NULL AND since IS NOT NULL AND state IN ('queued', 'running', 'waiting', 'cancelling')"
+
+_NAMES = f"""
+  WITH RECURSIVE names (name) AS (
+    SELECT min(queue) FROM runs WHERE {WAITS}
+    UNION ALL
+    SELECT (SELECT min(runs.queue) FROM runs WHERE {WAITS} AND runs.queue > names.name)
+    FROM names WHERE name IS NOT NULL)
+"""
+_AFTER = f"SELECT min(runs.partition) FROM runs WHERE {WAITS} AND queue = :queue AND runs.partition > {{after}}"
+WAITING = f"""{_NAMES}
+  SELECT {", ".join(f"queues.{column}" for column in QUEUE_COLUMNS)} FROM names JOIN queues ON queues.name = names.name
+"""
+"""The queues in which runs wait: from name to name through the index, however many runs there are."""
+NAMES = """
+  WITH RECURSIVE names (name) AS (
+    SELECT min(workflow) FROM runs WHERE state = 'queued'
+    UNION ALL
+    SELECT (SELECT min(runs.workflow) FROM runs WHERE state = 'queued' AND runs.workflow > names.name)
+    FROM names WHERE name IS NOT NULL)
+  SELECT name FROM names WHERE name IS NOT NULL
+"""
+"""The functions whose runs wait, in the same way."""
+
+
+def partitions(fits: str, after: str = _AFTER) -> str:
+    """The statement for the partitions of a queue with runs that the asking worker can take, after a given one, in the same way.
+
+    `fits` is the condition that there is such a run in `found.name`, `after` finds the next partition behind `{after}`. Partitions without
+    one are passed over: a slot that was offered to them would stay empty. Rows are made as they are read, so that no more
+    partitions are looked at than it takes to find enough of them.
+    """
+    return f"""
+  WITH RECURSIVE found (name) AS (
+    SELECT ({after.format(after=":after")})
+    UNION ALL
+    SELECT ({after.format(after="found.name")}) FROM found WHERE name IS NOT NULL)
+  SELECT name FROM found WHERE name IS NOT NULL AND {fits} LIMIT :most
+"""
+
+
+COUNT_PLACED = f"SELECT partition, count(*) FROM runs WHERE {PLACED} AND queue = :queue GROUP BY partition"
+COUNT_RECENT = """
+  SELECT partition, count(*), min(at), max(at) FROM queue_starts WHERE queue = :queue AND at > :after GROUP BY partition
+"""
+CLAMP_STARTS = "UPDATE queue_starts SET at = :now WHERE queue = :queue AND at > :ahead"
+"""Starts that are ahead count as made now: else the queue would stand still until that time comes, or be over its rate at once."""
+SWEEP_STARTS = "DELETE FROM queue_starts WHERE queue = :queue AND at <= :before"
+COUNTS = " UNION ALL ".join(
+    f"SELECT queue, partition, state, since IS NOT NULL, count(*) FROM runs WHERE {condition} GROUP BY 1, 2, 3, 4"
+    for condition in (
+        WAITS,
+        PLACED,
+        "queue IS NOT NULL AND state = 'scheduled' AND owner IS NULL AND state IN ('scheduled', 'waiting')",
+    )
+)
+"""One part for each index: what has ended is not looked at, however much of it there is."""
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------------
+AHEAD = 1_000_000
+"""By how much the clocks of a fleet may differ, in microseconds. A start that is further ahead was noted when a clock was wrong."""
+
+
+def ahead(rows: Sequence[Sequence[Any]], now: int) -> bool:
+    """Whether some of the starts that COUNT_RECENT found were noted when a clock was ahead of what it is now."""
+    return any(last > now + AHEAD for _, _, _, last in rows)
+
+
+def swept_before(now: int, windows: Iterable[int]) -> int:
+    """Until when starts are of no interest any more, also to a claim by a clock that is behind this one."""
+    return now - max(windows) - AHEAD
+
+
+def recent(rows: Sequence[Sequence[Any]]) -> Recent:
+    """What COUNT_RECENT found."""
+    return {partition: (count, first) for partition, count, first, _ in rows}
+
+
+def to_json(limits: Limits) -> str:
+    return msgspec.json.encode(limits).decode()
+
+
+def to_exceptions(rows: Sequence[Sequence[Any]]) -> dict[str, dict[str, Limits]]:
+    """Limits of single partitions by queue: from rows of queue, partition, limits."""
+    found: dict[str, dict[str, Limits]] = {}
+    read = readable(
+        "queue_partitions",
+        rows,
+        lambda row: (row[0], row[1], msgspec.json.decode(row[2], type=Limits)),
+        lambda row: f"{row[0]}/{row[1]}",
+    )
+    for queue, partition, limits in read:
+        found.setdefault(queue, {})[partition] = limits
+    return found
+
+
+def to_queue_with(queue: Queue, exceptions: dict[str, dict[str, Limits]]) -> Queue:
+    """A queue with the limits of its single partitions."""
+    return msgspec.structs.replace(queue, exceptions=exceptions.get(queue.name, {}))
+
+
+def counted(rows: Sequence[Sequence[Any]], group: Callable[[str, str], str]) -> dict[str, QueueCounts]:
+    """From rows of queue, partition, state, begun, count: what is in each group of them."""
+    totals: dict[str, list[int]] = {}
+    for queue, partition, state, begun, count in rows:
+        total = totals.setdefault(group(queue, partition), [0, 0, 0])
+        total[1 if state == "scheduled" else 2 if begun else 0] += count
+    return {name: QueueCounts(*total) for name, total in totals.items()}
+
+
+def to_queues(rows: Iterable[Sequence[Any]], exceptions: dict[str, dict[str, Limits]] | None = None) -> list[Queue]:
+    """Queues from their rows, without those that cannot be read: their runs wait until those are repaired."""
+    return readable("queues", rows, lambda row: to_queue(row, (exceptions or {}).get(row[0])))
+
+
+def to_queue(row: Sequence[Any], exceptions: dict[str, Limits] | None = None) -> Queue:
+    """From a row in the order of QUEUE_COLUMNS."""
+    name, limits, retry, paused, declared, version, created = row
+    limited = msgspec.json.decode(limits, type=Limits)
+    return Queue(name, limited, retry, bool(paused), declared, version, created, exceptions or {})

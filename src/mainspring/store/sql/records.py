@@ -1,0 +1,130 @@
+"""Rows of the tables as records, and records as rows."""
+
+from __future__ import annotations
+
+import json
+from sys import intern
+from typing import TYPE_CHECKING, Any
+
+from mainspring.model.runs import Ending, NewRun, Run, Step, Worker
+from mainspring.model.states import State
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+RUN_COLUMNS = Run.__struct_fields__
+STEP_COLUMNS = Step.__struct_fields__
+NEW_RUN_COLUMNS = (
+    *(name for name in NewRun.__struct_fields__ if name != "key_mode"),
+    "started",
+    "since",
+    "epoch",
+    "attempts",
+)
+SCHEDULED_RUN_COLUMNS = (*NEW_RUN_COLUMNS, "schedule", "tick", "unsettled")
+"""A run that a schedule starts: the schedule, what the run gets to know of its tick, and that its end is yet to be processed."""
+WORKER_COLUMNS = (
+    "id",
+    "host",
+    "boot",
+    "pid",
+    "pid_start",
+    "version",
+    "functions",
+    "started",
+    "beat",
+    "seen",
+    "crontab",
+    "instances",
+)
+
+
+def run_values(run: NewRun) -> tuple[Any, ...]:
+    """The row of a new run, in the order of NEW_RUN_COLUMNS. One that begins in hand has been claimed once."""
+    begun, once = (run.created, 1) if run.owner is not None else (None, 0)
+    return (
+        run.id,
+        run.uid,
+        run.workflow,
+        run.kind,
+        run.input,
+        run.state,
+        run.due,
+        run.created,
+        run.timeout,
+        run.deadline,
+        run.owner,
+        run.version,
+        run.fingerprint,
+        run.parent,
+        run.scheduled_by,
+        run.attributes,
+        run.scheduled_time,
+        run.queue,
+        run.priority,
+        run.partition,
+        run.key,
+        run.retry,
+        run.latest,
+        begun,
+        begun,
+        once,
+        once,
+    )
+
+
+def step_values(step: Step) -> tuple[Any, ...]:
+    """The row of a step, in the order of STEP_COLUMNS."""
+    return (
+        step.run,
+        step.position,
+        step.kind,
+        step.name,
+        step.seq,
+        step.output,
+        step.error,
+        step.started,
+        step.completed,
+        step.attempts,
+        step.epoch,
+        step.child,
+        step.due,
+        step.trail,
+    )
+
+
+def to_run(row: Sequence[Any]) -> Run:
+    """A run from its row. The columns are the fields of `Run`, in their order; what many runs have in common is kept once."""
+    run = Run(*row)
+    run.state = State(run.state)
+    run.workflow, run.kind = intern(run.workflow), intern(run.kind)
+    if run.version is not None:
+        run.version = intern(run.version)
+    if run.owner is not None:
+        run.owner = intern(run.owner)
+    run.fingerprint = intern(run.fingerprint)
+    return run
+
+
+def to_step(row: Sequence[Any]) -> Step:
+    return Step(*row)
+
+
+def to_worker(row: Sequence[Any]) -> Worker:
+    return Worker(*row)
+
+
+def to_ending(row: Sequence[Any]) -> Ending | None:
+    """From id, state, reason, output, error: how the run ended, or None if it has not."""
+    run_id, state, reason, output, error = row
+    state = State(state)
+    return Ending(run_id, state, reason, output, error) if state.ended else None
+
+
+def exhausted_record(most: int) -> str:
+    """The error of a run that was recovered too often."""
+    message = (
+        f"its worker was lost more than {most} times while it ran; `mainspring runs resume` gives it another chance"
+    )
+    return json.dumps({"type": "mainspring.errors:RunEnded", "message": message, "args": [message]})

@@ -1,0 +1,93 @@
+"""Statements that find and delete runs which were kept long enough."""
+
+from __future__ import annotations
+
+from mainspring.store.sql.dialect import PerDatabase
+
+TABLES_OF_RUN = ("steps", "messages", "events", "streams", "logs")
+"""The tables that have rows of a run besides its own."""
+
+_ENDED = {
+    False: ("completed IS NOT NULL", "scheduled_time IS NULL"),
+    True: ("completed IS NOT NULL", "scheduled_time IS NOT NULL"),
+}
+
+
+def _ended(alias: str, *, function: bool) -> str:
+    """The runs, or the scheduled functions, that have ended: exactly what one index is about."""
+    return " AND ".join(f"{alias}.{term}" for term in _ENDED[function])
+
+
+def _names(*, function: bool) -> str:
+    return f"""
+  SELECT {str(function).lower()}, name, oldest FROM (
+    WITH RECURSIVE names (name) AS (
+      SELECT min(f.workflow) FROM runs f WHERE {_ended("f", function=function)}
+      UNION ALL
+      SELECT (SELECT min(n.workflow) FROM runs n WHERE n.workflow > names.name AND {_ended("n", function=function)})
+      FROM names WHERE name IS NOT NULL)
+    SELECT name, (SELECT min(o.completed) FROM runs o WHERE o.workflow = names.name AND {_ended("o", function=function)}) AS oldest
+    FROM names WHERE name IS NOT NULL) AS found
+"""
+
+
+OLDEST_ENDS = f"{_names(function=False)} UNION ALL {_names(function=True)}"
+"""The names of runs and of functions that have ended, each with its oldest end: from name to name through the index, however many runs
+each has."""
+
+_UNNEEDED = """
+  NOT EXISTS (SELECT 1 FROM runs p WHERE p.id = r.parent AND p.completed IS NULL)
+  AND NOT EXISTS (SELECT 1 FROM runs p WHERE p.id = r.scheduled_by AND p.completed IS NULL)
+  AND NOT EXISTS (SELECT 1 FROM runs c WHERE c.parent = r.id AND c.completed IS NULL)
+  AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.child = r.id AND s.completed IS NULL)
+"""
+"""No run that has not ended started it, waits for it or is its child."""
+
+
+def _old_on_postgres(*, function: bool) -> str:
+    """A name at a time, each by the index: LIMIT inside keeps PostgreSQL from reading all of history."""
+    return f"""
+  FROM json_to_recordset(:rules::json) AS k (name text, before bigint, function boolean) CROSS JOIN LATERAL (
+    SELECT r.id FROM runs r WHERE r.workflow = k.name AND r.completed <= k.before
+      AND {_ended("r", function=function)} AND NOT r.unsettled AND {_UNNEEDED}
+    ORDER BY r.completed LIMIT :limit) old
+  WHERE k.function = {str(function).lower()}
+"""
+
+
+def _old_on_sqlite(*, function: bool) -> str:
+    """CROSS JOIN: names first, then their runs by the index."""
+    return f"""
+  FROM json_each(:rules) k CROSS JOIN runs r
+  WHERE json_extract(k.value, '$.function') = {str(function).lower()}
+    AND r.workflow = json_extract(k.value, '$.name') AND r.completed <= json_extract(k.value, '$.before')
+    AND {_ended("r", function=function)} AND NOT r.unsettled AND {_UNNEEDED}
+"""
+
+
+COUNT_OLD = PerDatabase(
+    postgres=" UNION ALL ".join(
+        f"SELECT k.name, count(*) {_old_on_postgres(function=function)} GROUP BY 1" for function in (False, True)
+    ),
+    sqlite=" UNION ALL ".join(
+        f"SELECT r.workflow, count(*) {_old_on_sqlite(function=function)} GROUP BY 1" for function in (False, True)
+    ),
+)
+FIND_OLD = " UNION ALL ".join(f"SELECT r.id {_old_on_sqlite(function=function)}" for function in (False, True)) + (
+    " LIMIT :limit"
+)
+"""For SQLite, which cannot delete inside a WITH."""
+_DELETED = ", ".join(
+    f"in_{table} AS (DELETE FROM {table} WHERE run = ANY(ARRAY(SELECT id FROM locked)))" for table in TABLES_OF_RUN
+)
+PRUNE = f"""
+  WITH found AS MATERIALIZED (
+    SELECT id FROM ({" UNION ALL ".join(f"SELECT old.id {_old_on_postgres(function=function)}" for function in (False, True))}) AS old
+    LIMIT :limit),
+  locked AS MATERIALIZED (
+    SELECT r.id FROM runs r WHERE r.id = ANY(ARRAY(SELECT id FROM found)) AND r.completed IS NOT NULL
+    ORDER BY r.id FOR UPDATE OF r SKIP LOCKED),
+  {_DELETED}
+  DELETE FROM runs WHERE id = ANY(ARRAY(SELECT id FROM locked)) RETURNING id
+"""
+"""For PostgreSQL: one round trip, however far away the database is. A run that was locked or resumed meanwhile is left alone."""

@@ -1,0 +1,159 @@
+"""Which runs are meant, as a condition: one text for lists, counts and aggregates, in every store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mainspring.model.states import State
+from mainspring.store.sql.queues import RESUMES, WAITS
+from mainspring.store.sql.records import RUN_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mainspring.store.protocol import RunFilter
+
+_TEXTS = ("workflow", "kind", "parent", "queue", "key", "schedule", "version", "forked_from")
+_SPANS = ("created", "started", "completed", "due")
+_STRANDED = "(stranded IS NOT NULL AND state = 'queued')"
+"""In hand it goes on after all; which versions could not follow it is remembered until it has ended or is handed back."""
+
+_OWNED = "owner IS NOT NULL"
+_READY = "state = 'queued' AND queue IS NULL"
+_LATER = "owner IS NULL AND state IN ('scheduled', 'waiting')"
+_PLACES = {
+    "running": (_OWNED,),
+    "cancelling": (_OWNED,),
+    "waiting": (_OWNED, _LATER),
+    "scheduled": (_LATER,),
+    "queued": (_READY, WAITS, RESUMES),
+}
+"""Where runs in a state that is no end are found: each is word for word the condition of an index."""
+
+_OF_WORKFLOW = (
+    "completed IS NOT NULL AND scheduled_time IS NULL AND workflow = {name} ORDER BY completed LIMIT 1000000",
+    "completed IS NOT NULL AND scheduled_time IS NOT NULL AND workflow = {name} ORDER BY completed LIMIT 1000000",
+    *(f"{place} AND workflow = {{name}}" for place in dict.fromkeys(sum(_PLACES.values(), ()))),
+)
+"""Where runs of a workflow are found: the ended ones by its name, the others all together. The order is that of the index: where most
+runs are of one workflow, SQLite expects that of any, and would go through all."""
+
+SQLITE_ATTRIBUTES = """attributes <> '{}' AND NOT EXISTS (
+    SELECT 1 FROM json_each(:attributes) w WHERE NOT EXISTS (
+      SELECT 1 FROM json_each(CASE WHEN json_valid(runs.attributes) THEN runs.attributes END) a
+      WHERE a.key = w.key AND a.type = w.type AND a.value IS w.value))"""
+POSTGRES_ATTRIBUTES = "attributes <> '{}' AND attributes @> CAST(:attributes AS jsonb)"
+"""The first half is that of the index."""
+SQLITE_MESSAGE = "CASE WHEN json_valid(error) THEN substr(json_extract(error, '$.message'), 1, 300) END"
+POSTGRES_MESSAGE = r"left(CAST(replace(CAST(error AS text), '\u0000', '\ufffd') AS json) ->> 'message', 300)"
+"""What an error says, the beginning of it. PostgreSQL has no text with a zero in it."""
+
+AGGREGATES = """
+  SELECT {keys}, count(*), CAST(max(started - coalesce(scheduled_time, created)) AS bigint),
+    CAST(avg(completed - started) AS double precision), CAST(max(completed - started) AS bigint)
+  FROM runs {where} GROUP BY {numbers} ORDER BY {numbers}
+"""
+
+
+class Filters:
+    """Turns filters into statements. `attributes` is how this database looks into a run's attributes, `message` into its error."""
+
+    def __init__(self, attributes: str, message: str) -> None:
+        self._attributes = attributes
+        self._message = message
+
+    def page(self, wanted: RunFilter, columns: Sequence[str] = RUN_COLUMNS) -> tuple[str, dict[str, Any]]:
+        """The statement and its parameters for a page of runs; `message` is the beginning of what a run's error says."""
+        where, values = self._where(
+            wanted, "(id || '')"
+        )  # in the order of uids, an index of ids would only be in the way
+        values["limit"] = wanted.limit
+        if wanted.few_by:
+            found = " UNION ALL ".join(
+                f"SELECT uid FROM (SELECT uid FROM runs WHERE {place}) x" for place in _places(wanted)
+            )
+            where += f" AND uid IN ({found})"
+        listed = ", ".join(self._message if column == "message" else column for column in columns)
+        return f"SELECT {listed} FROM runs {where} ORDER BY uid DESC LIMIT :limit", values
+
+    def aggregate(self, wanted: RunFilter, by: Sequence[str], bucket: int | None) -> tuple[str, dict[str, Any]]:
+        """The statement and its parameters for figures by columns and by spans of time of `bucket` microseconds."""
+        where, values = self._where(wanted)
+        keys = list(by)
+        if bucket is not None:
+            keys.append("created / :bucket * :bucket")
+            values["bucket"] = bucket
+        numbers = ", ".join(str(number) for number in range(1, len(keys) + 1))
+        if not keys:
+            statement = AGGREGATES.format(keys="1", where=where, numbers="1")
+        else:
+            statement = AGGREGATES.format(keys=", ".join(keys), where=where, numbers=numbers)
+        return statement, values
+
+    def _where(self, wanted: RunFilter, id_: str = "id") -> tuple[str, dict[str, Any]]:
+        values: dict[str, Any] = {}
+        where = [*_in_states(wanted.states), *among("id", wanted.ids, values)]
+        for column in _TEXTS:
+            where += among(column, getattr(wanted, column), values)
+        for column in _SPANS:
+            where += _between(column, getattr(wanted, column), values)
+        if wanted.id_prefix:
+            where.append(f"({' OR '.join(_begins(id_, number) for number in range(len(wanted.id_prefix)))})")
+            for number, prefix in enumerate(wanted.id_prefix):
+                values |= {f"prefix{number}": prefix, f"prefix_end{number}": prefix + "\U0010ffff"}
+        if wanted.attributes is not None:
+            where.append(self._attributes)
+            values["attributes"] = wanted.attributes
+        if wanted.stranded is not None:
+            where.append(_STRANDED if wanted.stranded else f"NOT {_STRANDED}")
+        if wanted.before is not None:
+            where.append("uid < :before")
+            values["before"] = wanted.before
+        if wanted.since is not None:
+            where.append("uid >= :since")
+            values["since"] = wanted.since
+        return f"WHERE {' AND '.join(where)}" if where else "", values
+
+
+def _places(wanted: RunFilter) -> list[str]:
+    """Conditions that indexes have, of which each run that is wanted fulfils one."""
+    if wanted.few_by == "states":
+        return list(dict.fromkeys(place for state in wanted.states for place in _PLACES[state]))
+    if wanted.few_by == "workflow":
+        names = [f":workflow{number}" for number in range(len(wanted.workflow))]
+        return [place.format(name=name) for name in names for place in _OF_WORKFLOW]
+    return [_begins("id", number) for number in range(len(wanted.id_prefix))]
+
+
+def _begins(column: str, number: int) -> str:
+    return f"{column} >= :prefix{number} AND {column} < :prefix_end{number}"
+
+
+def _in_states(states: Sequence[str]) -> list[str]:
+    """Spelled out: a planner that does not know the values cannot know that an index for some states is enough."""
+    if not states:
+        return []
+    made = [f"state IN ({', '.join(repr(str(State(state))) for state in states)})"]
+    if set(states) <= {"failed", "cancelled"}:
+        made.append("state IN ('failed', 'cancelled')")  # word for word the condition of the index `runs_failed`
+    return made
+
+
+def among(column: str, choice: Sequence[str], values: dict[str, Any]) -> list[str]:
+    """The condition that a column has one of some values, which are added to the parameters; none, if there is no choice."""
+    names = {f"{column}{number}": str(value) for number, value in enumerate(choice)}
+    values |= names
+    return [f"{column} IN ({', '.join(f':{name}' for name in names)})"] if names else []
+
+
+def _between(column: str, span: tuple[int | None, int | None], values: dict[str, Any]) -> list[str]:
+    made: list[str] = []
+    for end, compare, name in zip(span, (">=", "<"), (f"{column}_from", f"{column}_to"), strict=True):
+        if end is not None:
+            made.append(f"{column} {compare} :{name}")
+            values[name] = end
+    return made
+
+
+POSTGRES_FILTERS = Filters(POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE)
+SQLITE_FILTERS = Filters(SQLITE_ATTRIBUTES, SQLITE_MESSAGE)

@@ -1,0 +1,353 @@
+"""Statements about the table `runs`: reading, locking, starting, suspending, ending and stopping."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainspring.model.states import LIVE
+from mainspring.store.sql.bulk import insert
+from mainspring.store.sql.dialect import PerDatabase, column_type, for_sqlite, typed
+from mainspring.store.sql.messages import heard
+from mainspring.store.sql.records import NEW_RUN_COLUMNS, RUN_COLUMNS, SCHEDULED_RUN_COLUMNS
+from mainspring.store.writes import FAR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ENDED = "('succeeded', 'failed', 'cancelled')"
+_LIVE = ", ".join(f"'{state}'" for state in sorted(LIVE))
+
+
+# -- conditions ----------------------------------------------------------------------------------------------------------
+# `run` is the name of the run's row in the statement.
+def next_wake(run: str, except_at: str | None = None) -> str:
+    """When a waiting run is to be woken: the earliest due time of its open steps. `run` is what its row is called in the statement.
+
+    It is derived from what is recorded and never carried in memory: a due time that memory gets wrong is a run that nothing wakes.
+    `except_at` leaves out the step at a position, for a statement that writes it.
+    """
+    besides = f" AND o.position <> {except_at}" if except_at else ""
+    return f"coalesce((SELECT min(o.due) FROM steps o WHERE o.run = {run}.id AND o.completed IS NULL{besides}), {FAR})"
+
+
+def awaited_end(run: str) -> str:
+    """A condition: a run that the run waits for has ended.
+
+    A worker that finishes both learns of it in memory, without a notification. So every statement that takes a waiting run from
+    its owner has to look.
+    """
+    return f"""EXISTS (
+    SELECT 1 FROM steps s JOIN runs c ON c.id = s.child
+    WHERE s.run = {run}.id AND s.completed IS NULL AND c.state IN ('succeeded', 'failed', 'cancelled'))"""
+
+
+def undoable(run: str) -> str:
+    """A condition: the run may have something to undo when it is stopped. Then the worker that claims it next stops it."""
+    return f"EXISTS (SELECT 1 FROM steps u WHERE u.run = {run}.id AND u.kind = 'undo')"
+
+
+def has_wait(run: str) -> str:
+    """A condition: the run has an open step that a time, a message or another run can complete. Without one it must not wait."""
+    return f"""EXISTS (
+    SELECT 1 FROM steps o WHERE o.run = {run}.id AND o.completed IS NULL AND (o.due IS NOT NULL OR o.child IS NOT NULL))"""
+
+
+def has_news(run: str) -> str:
+    """A condition: something that the run waits for has happened."""
+    return f"({awaited_end(run)} OR {heard(run)})"
+
+
+def stays_waiting(run: str) -> str:
+    """A condition: a run that loses its owner goes on waiting, because it is recorded so and an open step can wake it."""
+    return f"{run}.state = 'waiting' AND NOT {run}.poked AND NOT {has_news(run)} AND {has_wait(run)}"
+
+
+# -- reading -------------------------------------------------------------------------------------------------------------
+GET_RUN = f"SELECT {', '.join(RUN_COLUMNS)} FROM runs WHERE id = :id"
+LIST_CHILDREN = f"SELECT {', '.join(RUN_COLUMNS)} FROM runs WHERE parent = :id ORDER BY uid"
+ENDINGS = "SELECT id, state, reason, output, error FROM runs WHERE id = ANY(:ids)"
+ORPHANED = """
+  WITH RECURSIVE owners (owner) AS (
+    SELECT min(owner) FROM runs WHERE owner IS NOT NULL
+    UNION ALL SELECT (SELECT min(runs.owner) FROM runs WHERE runs.owner > owners.owner) FROM owners WHERE owner IS NOT NULL)
+  SELECT owner FROM owners WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM workers)
+"""  # from owner to owner through the index: the cost is that of the fleet, not of its runs
+OWNED_RUNS = "SELECT id, epoch, state, reason FROM runs WHERE owner = :worker"
+COUNT_BY_STATE = """
+  SELECT state, CAST(sum(found) AS bigint) FROM (
+    SELECT state, count(*) AS found FROM runs WHERE owner IS NOT NULL GROUP BY state
+    UNION ALL SELECT state, count(*) FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') GROUP BY state
+    UNION ALL SELECT 'queued', count(*) FROM runs WHERE state = 'queued' AND queue IS NULL
+    UNION ALL SELECT 'queued', count(*) FROM runs WHERE state = 'queued' AND queue IS NOT NULL AND since IS NULL
+    UNION ALL SELECT 'queued', count(*) FROM runs WHERE state = 'queued' AND queue IS NOT NULL AND since IS NOT NULL
+  ) AS parts GROUP BY state HAVING sum(found) > 0
+"""
+"""What is alive, each part by an index of its own: what has ended is not looked at."""
+
+GENERATIONS = "SELECT uid, id, generation FROM runs WHERE uid = ANY(:ids)"
+PARENTS = "SELECT parent FROM runs WHERE parent IS NOT NULL AND id = ANY(:ids)"
+
+# -- locking -------------------------------------------------------------------------------------------------------------
+EXISTING = "SELECT id FROM runs WHERE id = ANY(:ids)"
+LOCKED_COLUMNS = "id, owner, epoch, state, reason, output, error, completed"
+LOCK_RUNS = f"SELECT {LOCKED_COLUMNS} FROM runs WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE"
+SHARE_RUNS = f"SELECT {LOCKED_COLUMNS} FROM runs WHERE id = ANY(:ids) ORDER BY id FOR SHARE"
+SKIP_LOCKED = " SKIP LOCKED"
+
+
+def _trees(which: str) -> PerDatabase:
+    """Runs and all their descendants. OFFSET 0 keeps PostgreSQL from reading all of history to find a few children, which it
+    prefers until it has gathered statistics. SQLite has no LATERAL and needs none.
+    """
+    return PerDatabase(
+        postgres=f"""
+  WITH RECURSIVE tree (id) AS (
+    SELECT id FROM runs WHERE id = ANY(:ids)
+    UNION SELECT child.id FROM tree CROSS JOIN LATERAL (
+      SELECT r.id FROM runs r WHERE r.parent = tree.id AND {which} OFFSET 0) child)
+  SELECT id FROM tree
+""",
+        sqlite=f"""
+  WITH RECURSIVE tree (id) AS (
+    SELECT value FROM json_each(:ids) UNION SELECT r.id FROM runs r JOIN tree ON r.parent = tree.id WHERE {which})
+  SELECT id FROM tree
+""",
+    )
+
+
+TREE = _trees("true")
+TREE_WITH_DEADLINE = _trees("r.deadline IS NOT NULL")
+"""A run that is out of time leaves children alone that were started without a deadline."""
+
+# -- starting ------------------------------------------------------------------------------------------------------------
+INSERT_RUNS = insert("runs", NEW_RUN_COLUMNS, column_type, "ON CONFLICT DO NOTHING RETURNING uid")
+INSERT_SCHEDULED_RUNS = insert("runs", SCHEDULED_RUN_COLUMNS, column_type, "ON CONFLICT DO NOTHING RETURNING uid")
+DISCARD_STARTED = "DELETE FROM runs WHERE uid = ANY(:uids)"
+"""For runs that the present transaction has inserted, and does not start after all."""
+STARTED_RUNS = "SELECT id, uid, workflow, state FROM runs WHERE id = ANY(:ids)"
+CANCEL_STARTED = """
+  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, untold = true
+  WHERE id = ANY(:ids) AND state IN ('scheduled', 'queued', 'running')
+"""
+KEY_HOLDER = f"""
+  SELECT id, workflow, state, due, since, attempts, latest, asked FROM runs WHERE key = :key AND state IN ({_LIVE})
+  FOR NO KEY UPDATE"""
+REQUESTED_COLUMNS = (
+    *("workflow", "kind", "input", "state", "due", "timeout", "deadline", "version", "attributes"),
+    *("queue", "priority", "partition", "retry"),
+)
+REPLACE_REQUEST = f"""
+  UPDATE runs SET {", ".join(f"{column} = {typed(column)}" for column in REQUESTED_COLUMNS)},
+    attempts = 0, error = NULL, reason = NULL, stranded = NULL, fingerprint = '', asked = :asked
+  WHERE id = :id
+"""
+DROP_KEY = f"UPDATE runs SET key = NULL, retry = coalesce({typed('retry')}, retry) WHERE id = :id"
+KEY_TAKEN = f"SELECT id FROM runs WHERE key = :key AND id <> :id AND state IN ({_LIVE})"
+
+# -- what a run does, after its row is locked ------------------------------------------------------------------------------
+SET_WAITING = f"""
+  UPDATE runs AS r SET state = :state,
+    due = CASE WHEN :state = 'waiting' THEN least(:due::bigint, {next_wake("r")}) ELSE :due::bigint END
+  WHERE id = :run AND state IN ('running', 'waiting')
+"""
+SUSPEND = f"""
+  UPDATE runs AS r SET state = 'waiting', due = least(:no_later_than::bigint, {next_wake("r")}),
+    owner = CASE WHEN :park THEN NULL ELSE r.owner END
+  WHERE id = :run AND NOT r.poked AND {has_wait("r")} AND NOT {awaited_end("r")}
+    AND NOT (:park AND ({heard("r")} OR least(:no_later_than::bigint, {next_wake("r")}) <= :now))
+  RETURNING id
+"""
+"""A notification may have been read a moment ago without the run having looked yet, and once it is suspended it will not: so no run is
+suspended that has something to receive, or whose time has come."""
+_UNBEGUN = "(:unbegun::text IS NOT NULL AND r.epoch = r.began_epoch)"
+"""A run that is handed back has not begun its present attempt: its next claim begins it."""
+RELEASE = f"""
+  UPDATE runs AS r SET owner = NULL, poked = false, stranded = :stranded::json,
+    state = CASE WHEN :stranded::text IS NULL AND {stays_waiting("r")} THEN 'waiting' ELSE 'queued' END,
+    due = least(r.due, CASE WHEN :stranded::text IS NULL AND {stays_waiting("r")} THEN {next_wake("r")} ELSE :now END),
+    stopping = CASE WHEN r.state = 'cancelling' THEN coalesce(r.reason, '') ELSE r.stopping END,
+    attempts = CASE WHEN {_UNBEGUN} THEN greatest(r.attempts - 1, 0) ELSE r.attempts END,
+    started = CASE WHEN {_UNBEGUN} AND r.attempts <= 1 THEN NULL ELSE r.started END,
+    since = CASE WHEN {_UNBEGUN} THEN NULL ELSE r.since END
+  WHERE id = :run AND (:unbegun::text IS NULL OR r.uid = :unbegun) AND (r.state <> 'cancelling' OR {undoable("r")})
+  RETURNING id
+"""
+RETRY_LATER = """
+  UPDATE runs SET state = :state, due = :due, error = :error::json, since = NULL, owner = NULL, poked = false, stranded = NULL
+  WHERE id = :id
+"""
+COMPENSATE = """
+  UPDATE runs SET owner = NULL, poked = false, state = 'queued', due = :now, stopping = :stopping WHERE id = :run
+"""
+_OVER = "(position IS NOT NULL OR answered IS NOT NULL)"
+"""The condition of the index `messages_over`, word for word: SQLite compares the text. Bare keys of older messages are not in it."""
+_ASKER = "r.uid || '-' || CASE r.generation WHEN 0 THEN '' ELSE 'g' || r.generation || '.' END"
+"""How the keys of questions begin that a run `r` asked in its present generation."""
+
+
+def _continue_as(messages: str) -> tuple[str, ...]:
+    """A run begins anew. It forgets its steps, received messages and older values of events. `messages` is the table, with a hint.
+
+    Of a message with a key the key stays, without a position: a second message with that key is never stored. A question that was
+    accepted and not answered is put to the next generation. An answer stays for an hour, and for as long as the run that asked may read
+    it: until that run ends or begins anew itself.
+    """
+    return (
+        """
+  UPDATE runs SET owner = NULL, poked = false, stranded = NULL, state = 'queued', due = :now, input = :input::json,
+    generation = generation + 1, began_epoch = epoch + 1, recoveries = 0, version = NULL, fingerprint = ''
+  WHERE id = :run
+""",
+        "DELETE FROM steps WHERE run = :run",
+        f"""
+  UPDATE {messages} SET received = NULL, position = NULL
+  WHERE run = :run AND {_OVER} AND kind = 'question' AND answered IS NULL
+""",
+        f"""
+  UPDATE {messages} SET body = 'null', position = NULL
+  WHERE run = :run AND {_OVER} AND kind = 'message' AND key IS NOT NULL
+""",
+        f"""
+  DELETE FROM {messages} WHERE run = :run AND {_OVER} AND (kind = 'message' OR (answered < :long_ago AND NOT EXISTS (
+    SELECT 1 FROM runs r WHERE r.id = messages.sender AND r.completed IS NULL
+      AND substr(messages.key, 1, length({_ASKER})) = {_ASKER})))
+""",
+        """
+  DELETE FROM events WHERE run = :run AND number < (
+    SELECT max(e.number) FROM events e WHERE e.run = events.run AND e.key = events.key)
+""",
+        f"""
+  UPDATE runs SET parent = NULL, scheduled_by = :run WHERE id IN (
+    SELECT id FROM runs WHERE parent = :run AND state IN {ENDED} FOR NO KEY UPDATE SKIP LOCKED)
+""",
+    )
+
+
+CONTINUE_AS = tuple(
+    PerDatabase(postgres, translated)
+    for postgres, translated in zip(
+        _continue_as("messages"), map(for_sqlite, _continue_as("messages INDEXED BY messages_over")), strict=True
+    )
+)
+"""Without the hint SQLite takes the primary key, and reads the keys of all the messages that the run ever received."""
+LONG_AGO = 3_600_000_000
+"""How long an answer is kept for a run that has begun anew, in microseconds."""
+FINISH = """
+  UPDATE runs SET state = :state, reason = coalesce(:reason, reason), output = :output::json, error = :error::json,
+    completed = :completed, owner = NULL, poked = false, stranded = NULL
+  WHERE id = :run
+"""
+WAKE = """
+  UPDATE runs SET
+    poked = owner IS NOT NULL,
+    state = CASE WHEN owner IS NULL THEN 'queued' ELSE state END,
+    due   = CASE WHEN owner IS NULL THEN :now ELSE due END
+  WHERE id = ANY(:ids)
+    AND ((owner IS NULL AND state = 'waiting') OR
+         (state IN ('running', 'waiting', 'cancelling') AND owner <> ALL(:informed)))
+  RETURNING owner
+"""
+
+# -- stopping, after rows are locked ---------------------------------------------------------------------------------------
+CANCEL_OWNED = """
+  UPDATE runs SET state = 'cancelling', reason = :reason, poked = true
+  WHERE id = ANY(:ids) AND owner IS NOT NULL AND kind = 'workflow' AND state IN ('running', 'waiting')
+  RETURNING id, owner, epoch
+"""
+CANCEL_TO_COMPENSATE = f"""
+  UPDATE runs AS r SET state = 'queued', reason = :reason, stopping = coalesce(:reason, ''), due = :now
+  WHERE id = ANY(:ids) AND owner IS NULL AND state IN ('queued', 'waiting') AND stopping IS NULL AND {undoable("r")}
+  RETURNING id
+"""
+CANCEL_UNOWNED = """
+  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, poked = false, untold = true
+  WHERE id = ANY(:ids) AND state IN ('scheduled', 'queued', 'running', 'waiting')
+    AND stopping IS NULL AND (owner IS NULL OR kind <> 'workflow')
+  RETURNING id
+"""
+TERMINATE = """
+  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, epoch = epoch + 1, untold = true, poked = owner IS NOT NULL
+  WHERE id = ANY(:ids) AND state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling')
+  RETURNING id, owner, epoch
+"""
+_OVERDUE = "deadline <= :now AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') AND stopping IS NULL"
+FIND_OVERDUE = f"SELECT id FROM runs WHERE {_OVERDUE}"
+EXPIRE_TO_COMPENSATE = f"""
+  UPDATE runs AS r SET state = 'queued', reason = 'timeout', stopping = 'timeout', due = :now
+  WHERE id = ANY(:ids) AND {_OVERDUE} AND {undoable("r")}
+  RETURNING id
+"""
+EXPIRE = f"""
+  UPDATE runs SET state = 'cancelled', reason = 'timeout', completed = :now, untold = true
+  WHERE id = ANY(:ids) AND {_OVERDUE} RETURNING id
+"""
+FIND_OWNED = "SELECT id FROM runs WHERE owner = :worker"
+_EXHAUSTED = "r.state = 'running' AND r.recoveries >= :most"
+_CANCELLED = f"r.state = 'cancelling' AND NOT {undoable('r')}"
+RETIRE = f"""
+  UPDATE runs AS r SET owner = NULL, poked = false,
+    state = CASE state
+      WHEN 'running' THEN CASE WHEN recoveries >= :most THEN 'failed' ELSE 'queued' END
+      WHEN 'waiting' THEN CASE WHEN {stays_waiting("r")} THEN 'waiting' ELSE 'queued' END
+      WHEN 'cancelling' THEN CASE WHEN {undoable("r")} THEN 'queued' ELSE 'cancelled' END ELSE state END,
+    stopping = CASE WHEN state = 'cancelling' AND {undoable("r")} THEN coalesce(reason, '') ELSE stopping END,
+    due = CASE WHEN state = 'running' THEN least(due, :now)
+               WHEN state = 'waiting' THEN least(due, CASE WHEN {stays_waiting("r")} THEN {next_wake("r")} ELSE :now END)
+               ELSE due END,
+    reason = CASE WHEN {_EXHAUSTED} THEN 'recovery exhausted' ELSE reason END,
+    error = CASE WHEN {_EXHAUSTED} THEN :exhausted::json ELSE error END,
+    completed = CASE WHEN ({_CANCELLED}) OR ({_EXHAUSTED}) THEN :now ELSE completed END,
+    untold = ({_CANCELLED}) OR ({_EXHAUSTED}),
+    recoveries = CASE WHEN state = 'running' THEN recoveries + 1 ELSE recoveries END
+  WHERE owner = :worker AND id = ANY(:ids) RETURNING id, state
+"""
+
+# -- runs that nothing can continue ----------------------------------------------------------------------------------------
+SQLITE_INSTANCE = "coalesce(json_extract(input, '$.self'), json_extract(input, '$.\"*\"[0]'))"
+_INPUT = r"CAST(replace(CAST(input AS text), '\u0000', '\ufffd') AS json)"
+POSTGRES_INSTANCE = f"coalesce({_INPUT} ->> 'self', {_INPUT} -> '*' ->> 0)"
+"""The name of the instance that a run of a method needs: its first argument. PostgreSQL has no text with a zero in it."""
+
+
+def by_instance(statement: Callable[[str], str]) -> PerDatabase:
+    """A statement about the instance that a run of a method needs: its first argument, read from JSON in each database's way."""
+    return PerDatabase(statement(POSTGRES_INSTANCE), for_sqlite(statement(SQLITE_INSTANCE)))
+
+
+_SQLITE_SAME_SOURCE = """SELECT 1 FROM workers, json_each(CASE WHEN json_valid(workers.functions) THEN workers.functions END) f
+      WHERE f.key = workflow AND (f.value = fingerprint OR f.value LIKE 'patched-%')"""
+_SQLITE_STRAND = f"""
+  UPDATE runs SET stranded = json_object('versions', json_array(), 'reason',
+    CASE WHEN EXISTS ({_SQLITE_SAME_SOURCE}) THEN 'no live worker has the instance ' || {SQLITE_INSTANCE} || ' that ' || workflow || ' needs'
+      WHEN workflow IN (SELECT value FROM json_each(:names))
+      THEN 'the source of ' || workflow || ' has changed since this run began under version ' || coalesce(version, '?')
+           || '; no live worker has that source'
+      ELSE 'no live worker knows ' || workflow END)
+  WHERE state = 'queued' AND stranded IS NULL AND fingerprint <> ''
+    AND NOT EXISTS ({_SQLITE_SAME_SOURCE} AND (
+      NOT EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(workers.instances) THEN workers.instances END) m WHERE m.key = workflow)
+      OR EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(workers.instances) THEN workers.instances END) m, json_each(m.value) i
+                 WHERE m.key = workflow AND i.value IS {SQLITE_INSTANCE})))
+  RETURNING id
+"""
+_POSTGRES_SAME_SOURCE = """SELECT 1 FROM workers w
+        WHERE (w.functions ->> r.workflow = r.fingerprint OR w.functions ->> r.workflow LIKE 'patched-%')"""
+_POSTGRES_STRAND = f"""
+  WITH lost AS MATERIALIZED (
+    SELECT id FROM runs r
+    WHERE state = 'queued' AND stranded IS NULL AND fingerprint <> ''
+      AND NOT EXISTS ({_POSTGRES_SAME_SOURCE}
+        AND CASE WHEN w.instances -> r.workflow IS NOT NULL
+                 THEN jsonb_exists(w.instances -> r.workflow, {POSTGRES_INSTANCE}) ELSE true END)
+    ORDER BY id FOR NO KEY UPDATE OF r SKIP LOCKED)
+  UPDATE runs r SET stranded = json_build_object('versions', json_build_array(), 'reason',
+    CASE WHEN EXISTS ({_POSTGRES_SAME_SOURCE}) THEN 'no live worker has the instance ' || {POSTGRES_INSTANCE} || ' that ' || workflow || ' needs'
+      WHEN workflow = ANY(:names)
+      THEN 'the source of ' || workflow || ' has changed since this run began under version ' || coalesce(version, '?')
+           || '; no live worker has that source'
+      ELSE 'no live worker knows ' || workflow END)
+  FROM lost WHERE r.id = lost.id RETURNING r.id
+"""
+STRAND = PerDatabase(_POSTGRES_STRAND, _SQLITE_STRAND)
+"""Marks queued runs that no live worker can continue. It searches the functions of all workers, which are JSON. PostgreSQL leaves out runs that
+another transaction has locked."""

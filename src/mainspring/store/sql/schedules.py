@@ -1,0 +1,357 @@
+"""Statements about the tables `schedules`, `ticks`, `backfills` and `hooks`, and the shapes of their rows."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mainspring.model.schedules import (
+    CRONTAB,
+    MOVED,
+    Backfill,
+    Hook,
+    Overlap,
+    RunOf,
+    Schedule,
+    Tick,
+    TickOutcome,
+    TickSource,
+)
+from mainspring.model.states import State
+from mainspring.store.sql.bulk import insert, update
+from mainspring.store.sql.dialect import PerDatabase, for_sqlite
+from mainspring.store.sql.run_filters import among
+from mainspring.store.sql.runs import ENDED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mainspring.store.schedules import ScheduleFilter, TickFilter
+    from mainspring.store.sql.dialect import Sql
+
+SCHEDULE_COLUMNS = Schedule.__struct_fields__
+TICK_COLUMNS = Tick.__struct_fields__
+BACKFILL_COLUMNS = Backfill.__struct_fields__
+HOOK_COLUMNS = Hook.__struct_fields__
+LEARNED = ("failures", "last_result", "last_failure")
+"""What a schedule remembers of its runs."""
+REDEFINED = (
+    *("spec", "canonical", "workflow", "action", "input", "policy", "attributes", "note", "updated", "app", "version"),
+    "declared",
+)
+
+_BOOLEANS = {"paused", "again"}
+_JSON = {"spec", "canonical", "action", "input", "policy", "skips", "last_result", "last_failure", "declared"}
+_TEXTS = {
+    *("id", "workflow", "note", "pause_note", "stopped", "app", "version", "made_by", "fault", "schedule", "request"),
+    *("source", "outcome", "reason", "run", "overlap"),
+}
+
+
+def _type(table: str, column: str) -> str:
+    """The type of a column on PostgreSQL."""
+    if column in _BOOLEANS or (table, column) == ("backfills", "stopped"):
+        return "boolean"
+    if column in _JSON:
+        return "json"
+    if column == "attributes":
+        return "jsonb"
+    return "text" if column in _TEXTS else "bigint"
+
+
+def _by_index(text: str) -> PerDatabase:
+    """A statement about runs whose end is not processed, or ticks that wait.
+
+    SQLite compares the condition of a partial index word for word. It is given the index: another one, which it may prefer by its
+    statistics, holds the whole history of a schedule.
+    """
+    hinted = text.replace(
+        "FROM runs WHERE unsettled AND schedule", "FROM runs INDEXED BY runs_unsettled WHERE unsettled AND schedule"
+    )
+    hinted = hinted.replace("FROM ticks WHERE outcome IN", "FROM ticks INDEXED BY ticks_waiting WHERE outcome IN")
+    return PerDatabase(text, for_sqlite(hinted.replace("unsettled AND", "unsettled = 1 AND")))
+
+
+# -- reading -------------------------------------------------------------------------------------------------------------
+GET_SCHEDULE = f"SELECT {', '.join(SCHEDULE_COLUMNS)} FROM schedules WHERE id = :id"
+GET_BACKFILL = f"SELECT {', '.join(BACKFILL_COLUMNS)} FROM backfills WHERE id = :id"
+LIST_BACKFILLS = (
+    f"SELECT {', '.join(BACKFILL_COLUMNS)} FROM backfills WHERE schedule = :schedule ORDER BY created DESC, id DESC"
+)
+LIST_HOOKS = f"SELECT {', '.join(HOOK_COLUMNS)} FROM hooks ORDER BY app, event, function"
+OLDEST_TICK = "SELECT min(nominal) FROM ticks WHERE schedule = :schedule AND request = ''"
+HAS_QUEUE = "SELECT EXISTS (SELECT 1 FROM queues WHERE name = :name)"
+FUNCTIONS = "SELECT functions FROM workers"
+FIRST_SEEN = "SELECT version, first_seen FROM versions WHERE version = ANY(:versions)"
+_ENTRIES = PerDatabase(  # the keys of a JSON object, for which each database has its own function
+    postgres="workers, json_object_keys(crontab::json) AS entry WHERE crontab <> '{}' AND entry",
+    sqlite="(SELECT e.key AS entry FROM workers, json_each(workers.crontab) e) AS entries WHERE entry",
+)
+LISTED = PerDatabase(
+    f"SELECT DISTINCT entry FROM {_ENTRIES.postgres} = ANY(:ids)",
+    for_sqlite(f"SELECT DISTINCT entry FROM {_ENTRIES.sqlite} = ANY(:ids)"),
+)
+WILL_ACT = "(NOT paused OR resume_at IS NOT NULL) AND stopped IS NULL AND coalesce(remaining, 1) > 0"
+"""Whether a schedule acts on its upcoming time by itself."""
+_HAS_ATTRIBUTES = PerDatabase(
+    postgres="attributes @> :attributes::jsonb",
+    sqlite="""NOT EXISTS (
+    SELECT 1 FROM json_each(:attributes) w WHERE NOT EXISTS (
+      SELECT 1 FROM json_each(CASE WHEN json_valid(schedules.attributes) THEN schedules.attributes END) h
+      WHERE h.key = w.key AND h.value IS w.value))""",
+)
+
+
+def schedules_page(wanted: ScheduleFilter) -> tuple[Sql, dict[str, Any]]:
+    """The statement and its parameters for a page of schedules."""
+    where: list[PerDatabase | str] = []
+    values: dict[str, Any] = {"limit": wanted.limit}
+    if wanted.id_prefix:
+        begins = (f"id >= :prefix{number} AND id < :prefix_end{number}" for number in range(len(wanted.id_prefix)))
+        where.append(f"({' OR '.join(begins)})")
+        for number, prefix in enumerate(wanted.id_prefix):
+            values |= {f"prefix{number}": prefix, f"prefix_end{number}": prefix + "\U0010ffff"}
+    if wanted.paused is not None:
+        where.append("paused" if wanted.paused else "NOT paused")
+    if wanted.failing is not None:
+        where.append("failures > 0" if wanted.failing else "failures = 0")
+    where += among("workflow", wanted.workflow, values)
+    if wanted.attributes is not None:
+        where.append(_HAS_ATTRIBUTES)
+        values["attributes"] = wanted.attributes
+    if wanted.due_before is not None:
+        where += [f"upcoming < :due_before AND {WILL_ACT}", _LISTED_OR_OTHER]
+        values["due_before"] = wanted.due_before
+    if wanted.app is not None:
+        where.append("app = :app")
+        values["app"] = wanted.app
+    if wanted.after is not None:
+        where.append("id > :after")
+        values["after"] = wanted.after
+    return PerDatabase(
+        _page([_for_postgres(each) for each in where]), _page([_for_sqlite(each) for each in where])
+    ), values
+
+
+_LISTED_OR_OTHER = PerDatabase(
+    *(
+        f"(app IS NULL OR app <> '{CRONTAB}' OR EXISTS (SELECT 1 FROM {entries} = schedules.id))"
+        for entries in (_ENTRIES.postgres, _ENTRIES.sqlite)
+    )
+)
+
+
+def _page(where: Sequence[str]) -> str:
+    condition = f"WHERE {' AND '.join(where)}" if where else ""
+    return f"SELECT {', '.join(SCHEDULE_COLUMNS)} FROM schedules {condition} ORDER BY id LIMIT :limit"
+
+
+def _for_postgres(text: Sql) -> str:
+    return text.postgres if isinstance(text, PerDatabase) else text
+
+
+def _for_sqlite(text: Sql) -> str:
+    return text.sqlite if isinstance(text, PerDatabase) else for_sqlite(text)
+
+
+def ticks_page(wanted: TickFilter) -> tuple[Sql, dict[str, Any]]:
+    """The statement and its parameters for a page of ticks."""
+    where = ["schedule = :schedule"]
+    values: dict[str, Any] = {"schedule": wanted.schedule, "limit": wanted.limit}
+    if wanted.since is not None:
+        where.append("coalesce(until, nominal) >= :since")
+        values["since"] = wanted.since
+    if wanted.until is not None:
+        where.append("nominal <= :until")
+        values["until"] = wanted.until
+    if wanted.outcomes:
+        where.append("outcome = ANY(:outcomes)")
+        values["outcomes"] = [str(outcome) for outcome in wanted.outcomes]
+    if wanted.request is not None:
+        where.append("request = :request")
+        values["request"] = wanted.request
+    if wanted.runs_only:
+        where.append("run IS NOT NULL")
+    if wanted.before is not None:
+        where.append("(nominal < :before OR (nominal = :before AND request < :before_request))")
+        values["before"], values["before_request"] = wanted.before
+    order = "ORDER BY nominal DESC, request DESC"
+    return f"SELECT {', '.join(TICK_COLUMNS)} FROM ticks WHERE {' AND '.join(where)} {order} LIMIT :limit", values
+
+
+# -- what plans are made from --------------------------------------------------------------------------------------------
+_DUE = f"""
+  SELECT n.due, n.later, n.ended, f.id, f.workflow FROM (
+    SELECT (SELECT min(due) FROM schedules) AS due, (SELECT min(due) FROM schedules WHERE due > :now) AS later,
+      EXISTS (SELECT 1 FROM runs WHERE unsettled AND state IN {ENDED}) AS ended) n
+  LEFT JOIN (
+    SELECT found.id, min(found.workflow) AS workflow, min(found.at) AS at FROM (
+      SELECT * FROM (
+        SELECT id, workflow, due AS at FROM schedules WHERE due <= :now AND id <> ALL(:passed) ORDER BY due LIMIT :limit) a
+      UNION ALL SELECT * FROM (
+        SELECT schedule, workflow, completed FROM runs WHERE unsettled AND state IN {ENDED} AND schedule <> ALL(:passed)
+        ORDER BY completed LIMIT :limit) b) found
+    GROUP BY found.id ORDER BY min(found.at), found.id LIMIT :limit) f ON true
+  ORDER BY f.at, f.id
+"""
+DUE = _by_index(_DUE)
+"""The schedules to look at, first due first: those that are due, and those of runs whose end they have not processed. Each row also has
+the next due time of all schedules, that of those that are not due yet, and whether there are runs that ended. One row has no schedule
+if none is to be looked at."""
+LOOK = f"SELECT {', '.join(SCHEDULE_COLUMNS)} FROM schedules WHERE id = ANY(:ids) ORDER BY id"
+LOCK = f"{LOOK} FOR NO KEY UPDATE"
+LOCK_FREE = f"{LOCK} SKIP LOCKED"
+PRESENT = _by_index("""
+  SELECT s.id,
+    EXISTS (SELECT 1 FROM runs WHERE unsettled AND schedule = s.id),
+    EXISTS (SELECT 1 FROM ticks WHERE outcome IN ('pending', 'buffered') AND schedule = s.id),
+    EXISTS (SELECT 1 FROM backfills b WHERE b.completed IS NULL AND b.schedule = s.id),
+    EXISTS (SELECT 1 FROM backfills b WHERE b.schedule = s.id AND b.until > s.cursor),
+    EXISTS (SELECT 1 FROM hooks)
+  FROM schedules s WHERE s.id = ANY(:ids)
+""")
+"""Whether schedules have any of what most of them have none of: one statement instead of five. The fourth: a backfill may have taken
+times that the clock has yet to come to."""
+_REQUEST = PerDatabase("tick ->> 'request'", "CASE WHEN json_valid(tick) THEN json_extract(tick, '$.request') END")
+_RUNS = f"""
+  SELECT id, uid, state, reason, completed, CASE WHEN state IN {ENDED} THEN output END,
+    CASE WHEN state IN {ENDED} THEN error END, coalesce({{request}}, ''), schedule
+  FROM runs WHERE unsettled AND schedule = ANY(:ids) ORDER BY uid
+"""
+UNSETTLED_RUNS = PerDatabase(
+    _by_index(_RUNS.format(request=_REQUEST.postgres)).postgres, _by_index(_RUNS.format(request=_REQUEST.sqlite)).sqlite
+)
+WAITING_TICKS = _by_index(f"""
+  SELECT {", ".join(TICK_COLUMNS)} FROM ticks WHERE outcome IN ('pending', 'buffered') AND schedule = ANY(:ids)
+  ORDER BY due, nominal, request
+""")
+OPEN_BACKFILLS = f"""
+  SELECT {", ".join(BACKFILL_COLUMNS)} FROM backfills WHERE completed IS NULL AND schedule = ANY(:ids) ORDER BY created, id
+"""
+TAKEN_TIMES = """
+  SELECT DISTINCT nominal FROM ticks WHERE schedule = :schedule AND nominal > :after AND nominal <= :until
+    AND source <> 'trigger' AND (run IS NOT NULL OR outcome IN ('pending', 'buffered')) ORDER BY nominal LIMIT :most
+"""
+BACKFILLED_AHEAD = """
+  SELECT nominal, request FROM ticks WHERE schedule = :schedule AND nominal > :cursor AND nominal <= :now
+    AND source = 'backfill' AND (run IS NOT NULL OR outcome IN ('pending', 'buffered'))
+"""
+
+# -- writing -------------------------------------------------------------------------------------------------------------
+CREATE = insert("schedules", SCHEDULE_COLUMNS, partial(_type, "schedules"), "ON CONFLICT (id) DO NOTHING RETURNING id")
+MADE_BY = "SELECT id, made_by FROM schedules WHERE id = ANY(:ids)"
+MOVE, LEARN, REDEFINE = (
+    update("schedules", columns, partial(_type, "schedules")) for columns in (MOVED, LEARNED, REDEFINED)
+)
+WRITE_TICKS = insert(
+    "ticks",
+    TICK_COLUMNS,
+    partial(_type, "ticks"),
+    """ON CONFLICT (schedule, nominal, request) DO UPDATE SET source = excluded.source, due = excluded.due,
+    outcome = excluded.outcome, reason = excluded.reason, acted = excluded.acted, run = excluded.run,
+    until = excluded.until, count = excluded.count
+  WHERE ticks.outcome IN ('pending', 'buffered')""",
+)
+"""A tick with a final outcome is never changed."""
+WRITE_BACKFILLS = insert(
+    "backfills",
+    BACKFILL_COLUMNS,
+    partial(_type, "backfills"),
+    """ON CONFLICT (id) DO UPDATE SET cursor = excluded.cursor, completed = excluded.completed,
+    stopped = excluded.stopped, started = excluded.started, skipped = excluded.skipped""",
+)
+OF_SCHEDULE = "UPDATE runs SET schedule = :schedule, tick = :tick::json, unsettled = true WHERE id = :id"
+RELEASE_PROMISED = (
+    "UPDATE runs SET state = 'queued', due = :due, tick = :tick::json WHERE id = :id AND state = 'scheduled'"
+)
+SETTLE = "UPDATE runs SET unsettled = false WHERE id = ANY(:ids)"
+SETTLE_STRAYS = _by_index("""
+  UPDATE runs SET unsettled = false WHERE id IN (
+    SELECT id FROM runs WHERE unsettled AND schedule = ANY(:ids)
+      AND NOT EXISTS (SELECT 1 FROM schedules s WHERE s.id = runs.schedule))
+""")
+"""The end of a run whose schedule was deleted is never processed."""
+DELETE = (
+    "DELETE FROM schedules WHERE id = ANY(:ids)",
+    "DELETE FROM ticks WHERE schedule = ANY(:ids)",
+    "DELETE FROM backfills WHERE schedule = ANY(:ids)",
+    SETTLE_STRAYS,
+)
+KEEP_HOOK = f"""
+  INSERT INTO hooks ({", ".join(HOOK_COLUMNS)}) VALUES ({", ".join(f":{column}" for column in HOOK_COLUMNS)})
+  ON CONFLICT (app, event, function) DO UPDATE SET kind = excluded.kind, parameter = excluded.parameter,
+    after = excluded.after, version = excluded.version
+"""
+FORGET_HOOK = "DELETE FROM hooks WHERE app = :app AND event = :event AND function = :function AND version = :version"
+PRUNABLE = """
+  SELECT t.schedule, t.nominal, t.request FROM schedules s CROSS JOIN ticks t
+  WHERE t.schedule = s.id AND t.nominal < :before AND coalesce(t.until, t.nominal) < :before AND coalesce(t.acted, 0) < :before
+    AND t.outcome NOT IN ('pending', 'buffered')
+  LIMIT :limit
+"""
+"""By schedule, where the index finds at once what is old: a long history costs nothing while there is nothing to delete. SQLite would
+read all ticks, if CROSS JOIN did not fix the order."""
+PRUNE = PerDatabase(  # a list of keys is JSON, which each database reads in its own way
+    postgres="""
+  DELETE FROM ticks WHERE (schedule, nominal, request) IN (
+    SELECT v ->> 0, (v ->> 1)::bigint, v ->> 2 FROM json_array_elements(:keys::json) v)
+""",
+    sqlite="""
+  DELETE FROM ticks WHERE (schedule, nominal, request) IN (
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(:keys))
+""",
+)
+
+# -- schedules that are ahead of the clock ---------------------------------------------------------------------------------
+_IS_AHEAD = "due > :ahead AND cursor > :ahead"
+"""The due time comes after the cursor. It is named as well because there is an index for it."""
+ANY_AHEAD = f"SELECT 1 FROM schedules WHERE {_IS_AHEAD} LIMIT 1"
+LOCK_AHEAD = f"""
+  SELECT id, skips, missed, skipped, dropped FROM schedules WHERE {_IS_AHEAD} ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+"""
+_NOT_STARTED_AHEAD = """schedule = :schedule AND request = '' AND run IS NULL
+    AND outcome NOT IN ('pending', 'buffered') AND coalesce(until, nominal) > :now"""
+TICKS_AHEAD = f"SELECT nominal, outcome, count FROM ticks WHERE {_NOT_STARTED_AHEAD} ORDER BY nominal"
+FORGET_TICKS_AHEAD = f"DELETE FROM ticks WHERE {_NOT_STARTED_AHEAD}"
+REWIND = """
+  UPDATE schedules SET cursor = :cursor, due = :now, skips = :skips::json, missed = :missed, skipped = :skipped, dropped = :dropped
+  WHERE id = :schedule
+"""
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------------
+def values_of(record: Schedule | Backfill | Hook, columns: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(getattr(record, column) for column in columns)
+
+
+def tick_values(tick: Tick) -> tuple[Any, ...]:
+    """The row of a tick, in the order of TICK_COLUMNS."""
+    return (
+        *(tick.schedule, tick.nominal, tick.request, tick.source, tick.due, tick.outcome, tick.reason, tick.acted),
+        *(tick.run, tick.overlap, tick.until, tick.count),
+    )
+
+
+def to_schedule(row: Sequence[Any]) -> Schedule:
+    made = Schedule(*row)
+    made.paused = bool(made.paused)
+    return made
+
+
+def to_tick(row: Sequence[Any]) -> Tick:
+    made = Tick(*row)
+    made.source, made.outcome = TickSource(made.source), TickOutcome(made.outcome)
+    made.overlap = None if made.overlap is None else Overlap(made.overlap)
+    return made
+
+
+def to_backfill(row: Sequence[Any]) -> Backfill:
+    made = Backfill(*row)
+    made.overlap, made.again, made.stopped = Overlap(made.overlap), bool(made.again), bool(made.stopped)
+    return made
+
+
+def to_run_of(row: Sequence[Any]) -> RunOf:
+    """From a row of UNSETTLED_RUNS."""
+    run_id, uid, state, reason, completed, output, error, request, _ = row
+    return RunOf(run_id, uid, State(state), reason, completed, output, error, request)

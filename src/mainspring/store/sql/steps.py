@@ -1,0 +1,42 @@
+"""Statements about the table `steps`."""
+
+from __future__ import annotations
+
+from mainspring.model.runs import UNSEEN
+from mainspring.store.sql.dialect import typed
+from mainspring.store.sql.records import STEP_COLUMNS
+
+GET_STEP = f"SELECT {', '.join(STEP_COLUMNS)} FROM steps WHERE run = :run AND position = :position"
+LIST_STEPS = f"SELECT {', '.join(STEP_COLUMNS)} FROM steps WHERE run = :run ORDER BY seq IS NULL, seq, position"
+STEP_OUTPUT = "SELECT output FROM steps WHERE run = :run AND position = :position"
+STEP_WRITTEN = "SELECT epoch, seq FROM steps WHERE run = :run AND position = :position"
+
+_ON_STEP = """
+  ON CONFLICT (run, position) DO UPDATE SET
+    seq = excluded.seq, output = excluded.output, error = excluded.error, completed = excluded.completed,
+    attempts = excluded.attempts, child = excluded.child, due = excluded.due, trail = excluded.trail, epoch ="""
+ON_STEP = f"{_ON_STEP} excluded.epoch WHERE steps.completed IS NULL"
+"""A completed step is never changed."""
+ON_STEP_OR_FAIL = f"{_ON_STEP} CASE WHEN steps.completed IS NULL THEN excluded.epoch END"
+"""The same, as an error where the step is completed: its epoch must not be NULL."""
+RECORD_STEP = f"""
+  INSERT INTO steps ({", ".join(STEP_COLUMNS)})
+  VALUES ({", ".join(typed(column) for column in STEP_COLUMNS)}) {ON_STEP} RETURNING run
+"""
+DISCARD_OUTCOME = f"""output = CASE WHEN kind IN ('step', 'transaction') AND error IS NULL THEN output END, error = NULL,
+    due = CASE WHEN kind IN ('step', 'transaction') AND error IS NULL THEN {UNSEEN} ELSE due END"""
+"""What an operation becomes that the workflow's own code has cancelled. A transaction has committed all the same, and an attempt that
+does not cancel it is to have its outcome."""
+DISCARD_STEP = f"UPDATE steps SET {DISCARD_OUTCOME} WHERE run = :run AND position = :position RETURNING run"
+RENAME_STARTED = f"""
+  UPDATE steps SET output = {typed("output")}, child = :child WHERE run = :run AND position = :position
+"""
+WAITERS = """
+  SELECT DISTINCT s.run FROM steps s JOIN runs c ON c.id = s.child
+  WHERE s.completed IS NULL AND s.child = ANY(:ids) AND c.state IN ('succeeded', 'failed', 'cancelled')
+"""
+"""Runs that wait for runs that have ended."""
+RECORDED_TRANSACTIONS = """
+  SELECT run, position, CASE WHEN kind = 'mark' THEN CAST(output AS text) END FROM steps
+  WHERE completed IS NOT NULL AND kind IN ('transaction', 'mark') AND run = ANY(:ids)
+"""

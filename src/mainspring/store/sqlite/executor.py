@@ -1,0 +1,114 @@
+"""Statements on SQLite connections, and transactions of the store's own."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mainspring.store.sql.bulk import Bulk
+from mainspring.store.sqlite.borrowed import as_text
+from mainspring.store.sqlite.bulk import Bulk as Blocks
+from mainspring.store.sqlite.dialect import DIALECT
+from mainspring.store.transaction import Transaction, run_script
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Generator, Mapping, Sequence
+
+    from mainspring.store.changes import Changes
+    from mainspring.store.sql.dialect import Sql
+    from mainspring.store.sqlite.database import Database
+    from mainspring.store.transaction import Read, Rows, Script, Values
+
+T = TypeVar("T")
+
+
+_BLOCKS: dict[Bulk, Blocks] = {}
+
+
+class SqliteExecutor:
+    """Executes statements on a connection of the store's own. A bulk statement gets its rows as values, not as JSON."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+
+    def execute(self, sql: Sql, values: Values) -> Rows:
+        if isinstance(sql, Bulk):
+            blocks = _BLOCKS.get(sql)
+            if blocks is None:
+                blocks = _BLOCKS[sql] = Blocks(sql.values, len(sql.columns))
+            return blocks.rows(self._db, values["rows"].tuples)
+        return self._db.execute(DIALECT.spelled(sql), DIALECT.values(values)).fetchall()
+
+
+class UsersExecutor:
+    """Executes statements on a user's `sqlite3` connection, whatever the user has made of its rows."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+
+    def execute(self, sql: Sql, values: Values) -> Rows:
+        cursor = self._db.cursor()
+        cursor.row_factory = None
+        statement, parameters = DIALECT.spelled(sql), DIALECT.values(values)
+        if self._db.text_factory is str:
+            return cursor.execute(statement, parameters).fetchall()
+        with as_text(self._db):
+            return cursor.execute(statement, parameters).fetchall()
+
+
+class UsersAsyncExecutor:
+    """Executes statements on a user's `aiosqlite` connection, of which SQLAlchemy's asynchronous ones are made."""
+
+    def __init__(self, connection: Any) -> None:
+        self._db = connection
+        self._begun = False
+
+    async def execute(self, sql: Sql, values: Values) -> Rows:
+        if not self._begun:
+            self._begun = True
+            if (
+                not self._db.in_transaction
+            ):  # one that begins by reading could not write after another process has written
+                await self._db.execute("BEGIN IMMEDIATE")
+        async with self._db.execute(DIALECT.spelled(sql), DIALECT.values(values)) as cursor:
+            cursor.row_factory = None
+            with as_text(self._db):
+                return list(await cursor.fetchall())
+
+
+class SqliteTransactor:
+    """Runs scripts in transactions of the store's own. Writers take turns, so a script runs once."""
+
+    def __init__(self, database: Database, publish: Callable[[Changes], None]) -> None:
+        self._db = database
+        self._publish = publish
+
+    def change(self, work: Callable[[Transaction], Script[T]], now: int = 0) -> T:
+        tx = Transaction(DIALECT, now)
+        with self._db.write() as connection:
+            executor = SqliteExecutor(connection)
+            answer = run_script(work(tx), executor)
+            run_script(tx.close(), executor)
+        self._publish(tx.changes)
+        return answer
+
+    def execute(self, sql: Sql, **values: Any) -> Rows:
+        with self._db.write_alone() as connection:
+            return SqliteExecutor(connection).execute(sql, values)
+
+    def execute_many(self, *work: tuple[str, Sequence[Mapping[str, Any]]]) -> None:
+        with self._db.write() as connection:
+            for statement, values in work:
+                connection.executemany(DIALECT.spelled(statement), values)
+
+    def read(self, sql: Sql, **values: Any) -> Rows:
+        with self._db.read() as connection:
+            return SqliteExecutor(connection).execute(sql, values)
+
+    @contextlib.contextmanager
+    def snapshot(self, ids: Sequence[str]) -> Generator[Read]:
+        del ids  # a snapshot needs no locks
+        with self._db.snapshot() as connection:
+            executor = SqliteExecutor(connection)
+            yield lambda sql, **values: executor.execute(sql, values)

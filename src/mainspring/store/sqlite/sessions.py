@@ -1,0 +1,313 @@
+"""Transactions of users' functions on SQLite: a turn at writing, BEGIN IMMEDIATE, the function, COMMIT.
+
+A function that is given a `Tx` works on the connection that everything is written with; one that wants a connection of its
+own to play with is given another one, because what it does to that must not stay.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
+
+from mainspring.errors import InTransaction, InvalidInput
+from mainspring.model.states import State
+from mainspring.store.external import sqlalchemy
+from mainspring.store.external.join import Joined, JoinedSession
+from mainspring.store.external.placeholders import for_sqlite
+from mainspring.store.external.sessions import NOT_OPEN, OVER, Tx, Wants, named
+from mainspring.store.sql.dialect import prefixed
+from mainspring.store.sql.records import STEP_COLUMNS, step_values
+from mainspring.store.sql.run_filters import SQLITE_FILTERS
+from mainspring.store.sqlite.borrowed import BorrowedConnection, close_all, rolled_back
+from mainspring.store.sqlite.database import translated
+from mainspring.store.sqlite.dialect import DIALECT
+from mainspring.store.sqlite.executor import UsersAsyncExecutor, UsersExecutor
+from mainspring.store.transaction import run_script
+from mainspring.store.verbs.record import record_outcome
+from mainspring.store.writes import RecordStep
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mainspring.store.external.sessions import Cursor, Session, Within
+    from mainspring.store.external.sqlalchemy import Wrapped
+    from mainspring.store.protocol import Signal
+    from mainspring.store.sql.dialect import Sql
+    from mainspring.store.sqlite.database import Database
+    from mainspring.store.transaction import Rows, Script, Values
+
+T = TypeVar("T")
+
+_EPOCH, _OWNER = STEP_COLUMNS.index("epoch") + 1, len(STEP_COLUMNS) + 1
+_RECORD_FIRST = prefixed(
+    f"""
+  INSERT INTO steps ({", ".join(STEP_COLUMNS)}) VALUES (
+    (SELECT id FROM runs WHERE id = ?1 AND owner = ?{_OWNER} AND epoch = ?{_EPOCH} AND state = 'running'),
+    {", ".join(f"?{number}" for number in range(2, _OWNER))})
+"""
+)
+"""The fast path of `record_outcome`, in half the time: for an owned run, and a step of which nothing is recorded yet. Otherwise a
+constraint refuses it. Its values are those of the step, and the owner."""
+
+
+class SqliteSession:
+    """An open transaction on one connection: on the one that everything is written with, or on one that is lent."""
+
+    def __init__(self, connection: sqlite3.Connection, wrapped: Wrapped | None = None) -> None:
+        self._db = connection
+        self._wrapped = wrapped
+        self._over = False
+        self._reading: WeakSet[sqlite3.Cursor] | None = None
+        self._cause: sqlite3.Error | None = None
+        self._joined: Joined | None = None
+
+    @property
+    def joined(self) -> Joined:
+        """Made when first asked for: most transactions are left alone."""
+        if self._joined is None:
+            self._joined = Joined(DIALECT, SQLITE_FILTERS, executor=_OpenExecutor(self))
+        return self._joined
+
+    @property
+    def news(self) -> Signal | None:
+        """What is to be told when it has committed."""
+        joined = self._joined
+        return joined.changes.signal() if joined is not None and joined.changes else None
+
+    def give(self, wants: Wants) -> Any:
+        if wants is Wants.TX:
+            return Tx(self._execute)
+        if wants is Wants.SQLITE and isinstance(self._db, BorrowedConnection):
+            return self._db
+        if self._wrapped is not None and wants in {Wants.SA_CONNECTION, Wants.SA_SESSION}:
+            return self._wrapped.give(wants)
+        raise InTransaction(
+            f"a transaction that wants a {wants.value} is called inside one that has none; "
+            f"annotate the first parameter of the outer one with {wants.value} too"
+        )
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        return self._db
+
+    def settle(self) -> None:
+        if self._wrapped is not None:
+            self._wrapped.settle()
+        self.require_open()
+
+    def require_open(self) -> None:
+        """`InTransaction` if SQLite has rolled the transaction back: what comes now would commit by itself."""
+        if not self._db.in_transaction:
+            if isinstance(self._db, BorrowedConnection):
+                self._db.require_open()
+            raise rolled_back(self._cause)
+
+    def record(self, write: RecordStep, now: int) -> State | None:
+        """See `mainspring.store.external.sessions.Session`.
+
+        That nothing has come in between is seen by the statement that writes. If something has, it writes nothing.
+        """
+        if type(write) is RecordStep and write.mood is None and self._joined is None:
+            try:
+                self._db.execute(_RECORD_FIRST, (*step_values(write.step), write.owner))
+            except sqlite3.IntegrityError:
+                pass  # the run is being stopped, or not owned, or the step was recorded before
+            else:
+                return State.RUNNING
+        joined = self.joined
+        return joined.run(lambda tx: record_outcome(tx, write, joined.started), now)
+
+    def end(self) -> None:
+        """The function has had its say: what it was given is of no more use, and what it has not read is not read."""
+        self._over = True
+        if isinstance(self._db, BorrowedConnection):
+            self._db.stop_reading()
+        elif self._reading is not None:
+            close_all(self._reading)
+
+    def close(self) -> None:
+        if self._wrapped is not None:
+            self._wrapped.close()
+
+    def _execute(self, statement: str, parameters: Any) -> Cursor:
+        if self._over:
+            raise InTransaction(OVER)
+        self.require_open()
+        try:
+            cursor = self._db.execute(for_sqlite(statement), parameters)
+        except sqlite3.Error as error:
+            if self._cause is None and not self._db.in_transaction:
+                self._cause = error
+            raise
+        if cursor.description is not None:
+            if self._reading is None:
+                self._reading = WeakSet()
+            self._reading.add(cursor)
+        found: Cursor = cursor
+        return found
+
+
+class SqliteTransactions:
+    """See `mainspring.store.external.sessions.Transactions`."""
+
+    def __init__(self, database: Database, tell: Callable[[Signal], None]) -> None:
+        self._db = database
+        self._tell = tell
+        self._lent: list[BorrowedConnection] = []
+        self._store_id: str | None = None
+
+    def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
+        del isolation  # one writer at a time: always serializable
+        database, own = self._db, wants is Wants.TX
+        if not own:
+            _refuse_psycopg(wants)
+        database.lend_turn()
+        try:
+            connection = database.writer() if own else self._lend()
+            session = SqliteSession(connection, None if own else _wrapped(connection, wants))
+            try:
+                self._begin(connection)
+                answer = work(session)
+                session.end()
+                self._commit(connection)
+            except BaseException as error:
+                session.end()
+                _roll_back(connection)
+                _explain(error)
+                raise
+            finally:
+                if isinstance(connection, BorrowedConnection):
+                    session.close()
+                    connection.take_back()
+                    self._lent.append(connection)
+        finally:
+            database.take_back_turn()
+        if (news := session.news) is not None:
+            self._tell(news)
+        return answer
+
+    def transact_within(self, within: Within, work: Callable[[Session], T]) -> T:
+        self._db.lend_turn()
+        try:
+            with within() as connection:
+                joined = self.join(connection)
+                answer = work(JoinedSession(joined))
+        finally:
+            self._db.take_back_turn()
+        if joined.changes:
+            self._tell(joined.changes.signal())
+        return answer
+
+    def _lend(self) -> BorrowedConnection:
+        with translated(self._db.path):
+            connection = self._lent.pop() if self._lent else self._db.another()
+            connection.lend()
+            return connection
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        with translated(self._db.path):
+            if isinstance(connection, BorrowedConnection):
+                connection.begin()
+            else:
+                connection.execute("BEGIN IMMEDIATE")
+
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        with translated(self._db.path):
+            if isinstance(connection, BorrowedConnection):
+                connection.end("COMMIT")
+            else:
+                connection.execute("COMMIT")
+
+    async def atransact(
+        self, work: Callable[[Session], Awaitable[T]], wants: Wants = Wants.PSYCOPG_ASYNC, isolation: str | None = None
+    ) -> T:
+        del self, work, wants, isolation
+        raise InvalidInput(
+            "an `async def` transaction on a SQLite file would hold up every other writer while it awaits; "
+            "write it as `def` and call it with `await ….aio(…)`"
+        )
+
+    def store_id(self) -> str:
+        if self._store_id is None:
+            self._store_id = self.transact(named)
+        return self._store_id
+
+    def join(self, connection: Any) -> Joined:
+        raw, executor, async_executor = sqlalchemy.unwrap(connection, DIALECT, native=_native)
+        if raw is None:
+            return Joined(
+                DIALECT, SQLITE_FILTERS, executor=executor, async_executor=async_executor, check=self._check_file
+            )
+        if not isinstance(raw, sqlite3.Connection):
+            raise InvalidInput(
+                f"the app's database is the SQLite file {self._db.path}; {type(raw).__module__}.{type(raw).__name__} cannot write to it"
+            )
+        run_script(self._check_file(), UsersExecutor(raw))
+        joined = _JoinedExecutor(raw)
+        joined.begin()
+        return Joined(DIALECT, SQLITE_FILTERS, executor=joined)
+
+    def _check_file(self) -> Script[None]:
+        files = {name: file for _, name, file in (yield "PRAGMA database_list", {})}
+        if not files["main"] or not Path(files["main"]).samefile(self._db.path):
+            raise InvalidInput(
+                f"this connection is to {files['main'] or 'a database in memory'}, but the app's database is {self._db.path}; "
+                "only what is in one file commits together"
+            )
+
+
+class _OpenExecutor(UsersExecutor):
+    """Executes statements of the library in a transaction that it began. One that SQLite has rolled back must not go on."""
+
+    def __init__(self, session: SqliteSession) -> None:
+        super().__init__(session.connection)
+        self._session = session
+
+    def execute(self, sql: Sql, values: Values) -> Rows:
+        self._session.require_open()
+        return super().execute(sql, values)
+
+
+class _JoinedExecutor(UsersExecutor):
+    """Executes statements on a user's connection. The user may have ended one transaction since, and not begun the next."""
+
+    def begin(self) -> None:
+        if not self._db.in_transaction:
+            if self._db.isolation_level is None:
+                raise InvalidInput(f'{NOT_OPEN}execute "BEGIN IMMEDIATE" first')
+            self._db.execute("BEGIN IMMEDIATE")
+
+    def execute(self, sql: Sql, values: Values) -> Rows:
+        self.begin()
+        return super().execute(sql, values)
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    if isinstance(connection, BorrowedConnection):
+        connection.end("ROLLBACK")
+    elif connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def _refuse_psycopg(wants: Wants) -> None:
+    if wants in {Wants.PSYCOPG, Wants.PSYCOPG_ASYNC}:
+        raise InvalidInput(
+            f"a transaction here is on a SQLite file, which has no {wants.value}; annotate its first parameter with Tx"
+        )
+
+
+def _wrapped(connection: sqlite3.Connection, wants: Wants) -> Wrapped | None:
+    return sqlalchemy.wrap("sqlite://", connection) if wants.name.startswith("SA") else None
+
+
+def _native(raw: Any) -> UsersAsyncExecutor | None:
+    return UsersAsyncExecutor(raw) if type(raw).__module__.startswith("aiosqlite") else None
+
+
+def _explain(error: BaseException) -> None:
+    if isinstance(error, sqlite3.OperationalError) and getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY:
+        error.add_note(
+            "the transaction itself has the turn at writing: inside it, use the connection that the function was given"
+        )

@@ -1,0 +1,1 @@
+"""The verbs of a store, each written once for both databases."""

@@ -1,0 +1,321 @@
+"""Looking at everything at once, and keeping the record of who did what. The same statements in every store.
+
+Nothing here counts through history: what is alive is counted through its indexes and up to a limit, what is over was added up
+in `activity` by the workers as it happened.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from mainspring.model.states import LIVE, State
+from mainspring.store.sql.queues import RESUMES, WAITS
+from mainspring.store.sql.schedules import WILL_ACT
+from mainspring.store.verbs.run_lists import RunLists
+from mainspring.store.verbs.tick_lists import TickLists
+from mainspring.store.verbs.unnotified import UNTOLD_MINUTES, UNTOLD_TOTALS
+from mainspring.store.writes import FAR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mainspring.store.sql.run_filters import Filters
+    from mainspring.store.transaction import Read
+
+MOST = 10_000
+"""Beyond so many, a count says that there are more."""
+LATE = 10_000_000
+"""A run that is ready for longer than this is late."""
+MINUTE = 60_000_000
+ALL_TIME = 0
+
+_IN_HAND = """
+  SELECT state, count(*) FROM (SELECT state FROM runs WHERE owner IS NOT NULL LIMIT :most) x GROUP BY state
+"""
+_READY = [
+    f"""
+  SELECT count(*), coalesce(sum(CASE WHEN due < :before THEN 1 ELSE 0 END), 0), min(due)
+  FROM (SELECT due FROM runs WHERE {condition} LIMIT :most) x
+"""
+    for condition in ("state = 'queued' AND queue IS NULL", WAITS, RESUMES)
+]
+"""One for each index that ready runs are in. Of runs of one priority the oldest come first."""
+_LATER = """
+  SELECT state, count(*) FROM (
+    SELECT state FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') LIMIT :most) x
+  GROUP BY state
+"""
+_DUE = f"""
+  SELECT count(*) FROM (
+    SELECT 1 FROM runs
+    WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due > :since AND due <= :until AND due < {FAR} LIMIT :most) x
+"""
+_TICKS_DUE = f"""
+  SELECT count(*) FROM (
+    SELECT 1 FROM schedules WHERE upcoming <= :until AND {WILL_ACT} LIMIT :most) x
+"""
+_COMING = f"""
+  SELECT id, workflow, upcoming FROM schedules
+  WHERE upcoming IS NOT NULL AND {WILL_ACT} ORDER BY upcoming LIMIT :limit
+"""
+_LOST = """
+  SELECT outcome, sum(count) FROM (
+    SELECT outcome, count FROM ticks
+    WHERE nominal >= :since AND outcome IN ('missed', 'skipped_overlap', 'dropped', 'start_failed') LIMIT :most) x
+  GROUP BY outcome
+"""
+_LOADS = "SELECT owner, count(*) FROM (SELECT owner FROM runs WHERE owner IS NOT NULL LIMIT :most) x GROUP BY owner"
+_VERSIONS = "SELECT version, first_seen FROM versions ORDER BY first_seen DESC LIMIT :limit"
+_QUEUE_AGES = f"""
+  WITH RECURSIVE names (name) AS (
+    SELECT min(queue) FROM runs WHERE {WAITS}
+    UNION ALL
+    SELECT (SELECT min(runs.queue) FROM runs WHERE {WAITS} AND runs.queue > names.name) FROM names WHERE name IS NOT NULL)
+  SELECT name, (SELECT min(due) FROM (SELECT due FROM runs WHERE {WAITS} AND queue = names.name LIMIT :most) x)
+  FROM names WHERE name IS NOT NULL
+"""
+_SCHEDULE_TOTALS = """
+  SELECT coalesce(sum(starts), 0), coalesce(sum(missed), 0), coalesce(sum(skipped), 0), coalesce(sum(dropped), 0),
+    coalesce(sum(CASE WHEN paused OR stopped IS NOT NULL THEN 0 ELSE 1 END), 0),
+    coalesce(sum(CASE WHEN paused OR stopped IS NOT NULL THEN 1 ELSE 0 END), 0),
+    coalesce(sum(CASE WHEN failures > 0 THEN 1 ELSE 0 END), 0)
+  FROM schedules
+"""
+
+_ACTIVITY = """
+  SELECT measure, minute / :width * :width, state, CAST(sum(count) AS bigint), CAST(sum(micros) AS bigint) FROM activity
+  WHERE minute >= :since AND minute > 0 GROUP BY 1, 2, 3 ORDER BY 2
+"""
+_TOTALS = "SELECT workflow, measure, state, bucket, count, micros FROM activity WHERE minute = 0"
+_ADD = """
+  INSERT INTO activity (minute, workflow, measure, state, bucket, count, micros)
+  VALUES (:minute, :workflow, :measure, :state, :bucket, :count, :micros)
+  ON CONFLICT (minute, workflow, measure, state, bucket)
+  DO UPDATE SET count = activity.count + excluded.count, micros = activity.micros + excluded.micros
+"""
+_FORGET = "DELETE FROM activity WHERE minute > 0 AND minute < :before"
+
+_AUDIT = "id, at, who, action, subject, reason, details, outcome"
+_NOTE = f"""
+  INSERT INTO actions ({_AUDIT}) VALUES (:id, :at, :who, :action, :subject, :reason, :details, :outcome)
+"""
+_KEEP_SESSION = "INSERT INTO meta (key, value) VALUES (:key, :value)"
+_SESSION = "SELECT value FROM meta WHERE key = :key"
+_SESSIONS = "SELECT key, value FROM meta WHERE key LIKE :like"
+_END_SESSION = "DELETE FROM meta WHERE key = :key"
+_SESSION_KEY = "session "
+_FUNCTION_KEY = "function "
+_KEEP_FUNCTION = """
+  INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value
+"""
+_CAME_OF_IT = "UPDATE actions SET outcome = :outcome WHERE id = :id"
+
+
+class Entry(Struct):
+    """Something an operator did. `subject` and `details` are JSON, so is `outcome` once there is one."""
+
+    id: str
+    at: int
+    who: str
+    action: str
+    subject: str
+    reason: str | None
+    details: str
+    outcome: str | None = None
+
+
+class Amount(Struct, frozen=True):
+    """How many runs of a workflow ended in a state, and what a measure of them adds up to, in one class of durations."""
+
+    workflow: str
+    measure: str
+    state: str
+    bucket: int
+    count: int
+    micros: int
+
+
+class Minute(Struct, frozen=True):
+    """How many runs ended in a state within a minute or more from then on, and what a measure of them adds up to."""
+
+    measure: str
+    minute: int
+    state: str
+    count: int
+    micros: int
+
+
+class Ready(Struct, frozen=True):
+    """Runs that wait for a worker."""
+
+    count: int
+    late: int
+    oldest: int | None
+
+
+class ScheduleTotals(Struct, frozen=True):
+    """What all schedules come to."""
+
+    started: int
+    missed: int
+    skipped: int
+    dropped: int
+    active: int
+    paused: int
+    failing: int
+
+
+class Dashboard:
+    """What the dashboard and the metrics read, and the two tables that are kept for them."""
+
+    def __init__(
+        self, read: Read, do: Callable[..., None], spans: str, filters: Filters, each: str | None = None
+    ) -> None:
+        self.glances = RunLists(read, filters)
+        self.ticks = TickLists(read, spans, each)
+        self._rows = read
+        self._do = do
+
+    # -- what is alive -------------------------------------------------------------------------------------------------
+    def live(self) -> dict[str, int]:
+        """How many runs are in each state that is not an end, each at most MOST."""
+        found = dict.fromkeys(sorted(LIVE), 0)
+        for state, count in (*self._rows(_IN_HAND, most=MOST), *self._rows(_LATER, most=MOST)):
+            if State(state) in LIVE:
+                found[State(state)] += count
+        found[State.QUEUED] += self.ready(0).count
+        return {str(state): min(count, MOST) for state, count in found.items()}
+
+    def due(self, since: int, until: int) -> int:
+        """How many runs become due in a span of time, at most MOST."""
+        return self._one(_DUE, since=since, until=until)
+
+    def ticks_due(self, until: int) -> int:
+        """How many schedules act before a time, at most MOST."""
+        return self._one(_TICKS_DUE, until=until)
+
+    def coming(self, limit: int) -> list[tuple[str, str, int]]:
+        """The schedules that act next, with their workflows and the nominal times; those that are due this moment come first."""
+        return [(each, workflow, when) for each, workflow, when in self._rows(_COMING, limit=limit)]
+
+    def ready(self, now: int) -> Ready:
+        """How many runs wait for a worker, how many for longer than they should have to, each at most MOST; and since when."""
+        count, late, oldest = 0, 0, None
+        for statement in _READY:
+            some, some_late, first = self._rows(statement, most=MOST, before=now - LATE)[0]
+            count, late = count + some, late + int(some_late)
+            oldest = first if oldest is None or (first is not None and first < oldest) else oldest
+        return Ready(min(count, MOST), min(late, MOST), oldest)
+
+    def lost(self, since: int) -> dict[str, int]:
+        """Ticks since a time that started nothing and should perhaps have, by outcome."""
+        return {outcome: int(count) for outcome, count in self._rows(_LOST, since=since, most=MOST)}
+
+    def loads(self) -> dict[str, int]:
+        """How many runs each worker has in hand."""
+        return dict(self._rows(_LOADS, most=10 * MOST))
+
+    def versions(self, limit: int) -> list[tuple[str, int]]:
+        """The versions of the app with the times they were first seen, newest first."""
+        return [(version, seen) for version, seen in self._rows(_VERSIONS, limit=limit)]
+
+    def queue_ages(self) -> dict[str, int]:
+        """Since when the run that waits longest in each queue is ready."""
+        return dict(self._rows(_QUEUE_AGES, most=MOST))
+
+    def schedule_totals(self) -> ScheduleTotals:
+        return ScheduleTotals(*(int(value) for value in self._rows(_SCHEDULE_TOTALS)[0]))
+
+    # -- what is over --------------------------------------------------------------------------------------------------
+    def add(self, minutes: Mapping[int, Sequence[Amount]]) -> None:
+        """Count runs that have ended, in their minutes all together, and in all time by workflow and class."""
+        found: dict[tuple[int, str, str, str, int], tuple[int, int]] = {}
+        for minute, amounts in minutes.items():
+            for one in amounts:
+                for key in (
+                    (minute, "", one.measure, one.state, 0),
+                    (ALL_TIME, one.workflow, one.measure, one.state, one.bucket),
+                ):
+                    count, micros = found.get(key, (0, 0))
+                    found[key] = count + one.count, micros + one.micros
+        names = ("minute", "workflow", "measure", "state", "bucket", "count", "micros")
+        values: list[dict[str, Any]] = [dict(zip(names, (*key, *sums), strict=True)) for key, sums in found.items()]
+        values.sort(
+            key=lambda row: tuple(str(part) for part in row.values())
+        )  # one order everywhere, so none waits for another in turn
+        self._do((_ADD, values))
+
+    def forget(self, before: int) -> None:
+        """Drop the minutes before a time. All time stays."""
+        self._do((_FORGET, [{"before": before}]))
+
+    def minutes(self, since: int, width: int = MINUTE) -> list[Minute]:
+        """What ended since a time, by stretches of so many microseconds."""
+        found: dict[tuple[str, int, str], tuple[int, int]] = {}
+        for statement in (_ACTIVITY, UNTOLD_MINUTES):
+            for measure, minute, state, count, micros in self._rows(statement, since=since, width=width):
+                there = found.get((measure, minute, state), (0, 0))
+                found[measure, minute, state] = there[0] + count, there[1] + micros
+        return [Minute(*key, *amounts) for key, amounts in sorted(found.items(), key=lambda each: each[0][1])]
+
+    def totals(self) -> list[Amount]:
+        found: dict[tuple[str, str, str, int], tuple[int, int]] = {}
+        for statement in (_TOTALS, UNTOLD_TOTALS):
+            for workflow, measure, state, bucket, count, micros in self._rows(statement):
+                there = found.get((workflow, measure, state, bucket), (0, 0))
+                found[workflow, measure, state, bucket] = there[0] + count, there[1] + micros
+        return [Amount(*key, *amounts) for key, amounts in found.items()]
+
+    # -- who did what --------------------------------------------------------------------------------------------------
+    def note(self, entry: Entry) -> None:
+        """Write down that somebody is about to do something."""
+        self._do((_NOTE, [{name: getattr(entry, name) for name in Entry.__struct_fields__}]))
+
+    def came_of_it(self, entry: str, outcome: str) -> None:
+        """Write down what came of it."""
+        self._do((_CAME_OF_IT, [{"id": entry, "outcome": outcome}]))
+
+    def entries(self, before: str | None, limit: int) -> list[Entry]:
+        """What was done, latest first."""
+        where = "WHERE id < :before" if before is not None else ""
+        values: dict[str, Any] = {"limit": limit} | ({"before": before} if before is not None else {})
+        return [
+            Entry(*row)
+            for row in self._rows(f"SELECT {_AUDIT} FROM actions {where} ORDER BY id DESC LIMIT :limit", **values)
+        ]
+
+    # -- who is signed in ----------------------------------------------------------------------------------------------
+    def keep_session(self, session: str, value: str) -> None:
+        self._do((_KEEP_SESSION, [{"key": f"{_SESSION_KEY}{session}", "value": value}]))
+
+    def session(self, session: str) -> str | None:
+        found = self._rows(_SESSION, key=f"{_SESSION_KEY}{session}")
+        return found[0][0] if found else None
+
+    def sessions(self) -> dict[str, str]:
+        """All sessions that are kept."""
+        found = self._rows(_SESSIONS, like=f"{_SESSION_KEY}%")
+        return {key.removeprefix(_SESSION_KEY): value for key, value in found}
+
+    def end_sessions(self, sessions: Sequence[str]) -> None:
+        self._do((_END_SESSION, [{"key": f"{_SESSION_KEY}{each}"} for each in sessions]))
+
+    # -- what can be started -------------------------------------------------------------------------------------------
+    def keep_functions(self, described: Mapping[str, str]) -> None:
+        """Keep what workers say of the functions that they execute. Nothing is written where nothing has changed."""
+        there = self.functions()
+        changed = {name: text for name, text in described.items() if there.get(name) != text}
+        if changed:
+            rows = [{"key": f"{_FUNCTION_KEY}{name}", "value": changed[name]} for name in sorted(changed)]
+            self._do((_KEEP_FUNCTION, rows))
+
+    def functions(self) -> dict[str, str]:
+        """What workers have said of functions, by name."""
+        found = self._rows(_SESSIONS, like=f"{_FUNCTION_KEY}%")
+        return {key.removeprefix(_FUNCTION_KEY): value for key, value in found}
+
+    def _one(self, statement: str, **values: Any) -> int:
+        found: int = self._rows(statement, most=MOST, **values)[0][0]
+        return found

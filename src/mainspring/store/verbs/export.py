@@ -1,0 +1,183 @@
+"""Runs as plain records that can leave a database and come into another one: a run, what it recorded, its children.
+
+A record is an object with the name of its table and its columns; JSON columns are values, not text, so that a person can read it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from mainspring.errors import Conflict, InvalidInput, NotFound
+from mainspring.model.states import State
+from mainspring.store.sql.messages import MESSAGE_COLUMNS, SPOKEN_COLUMNS, heard
+from mainspring.store.sql.records import RUN_COLUMNS, STEP_COLUMNS, to_run, to_step
+from mainspring.store.sql.runs import awaited_end, has_wait, undoable
+from mainspring.store.verbs.revive import require_key
+from mainspring.store.writes import FAR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from mainspring.model.runs import Run, Step
+    from mainspring.store.transaction import Read, Script, Transaction
+
+FORMAT = 1
+LOG_COLUMNS = ("run", "at", "level", "logger", "message", "step", "position", "attempt", "worker")
+COLUMNS: dict[str, Sequence[str]] = {
+    "runs": RUN_COLUMNS,
+    "steps": STEP_COLUMNS,
+    "messages": MESSAGE_COLUMNS,
+    "events": SPOKEN_COLUMNS,
+    "streams": SPOKEN_COLUMNS,
+    "logs": LOG_COLUMNS,
+}
+_ORDER = {
+    "steps": "seq IS NULL, seq, position",
+    "messages": "number",
+    "events": "key, number",
+    "streams": "key, number",
+    "logs": "number",
+}
+_JSON = {"input", "output", "error", "attributes", "stranded", "tick", "trail", "body", "answer", "value", "retry"}
+_SELECT = {
+    table: f"SELECT {', '.join(columns)} FROM {table} WHERE {'id' if table == 'runs' else 'run'} = :run"
+    + (f" ORDER BY {_ORDER[table]}" if table in _ORDER else "")
+    for table, columns in COLUMNS.items()
+}
+_INSERT = {
+    table: f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(f':{column}' for column in columns)})"
+    for table, columns in COLUMNS.items()
+}
+_CHILDREN = "SELECT id FROM runs WHERE parent = :run ORDER BY uid"
+_THERE = "SELECT uid FROM runs WHERE id = :run"
+_ENDED = "SELECT 1 FROM runs WHERE id = :run AND completed IS NOT NULL"
+_UID = "SELECT id FROM runs WHERE uid = :uid"
+_WAKE = f"""
+  UPDATE runs SET state = 'queued', due = :now
+  WHERE id = :run AND state = 'waiting' AND ({awaited_end("runs")} OR {heard("runs")} OR NOT {has_wait("runs")})
+"""
+_STOP = f"""
+  UPDATE runs SET state = CASE WHEN {undoable("runs")} THEN 'queued' ELSE 'cancelled' END,
+    stopping = CASE WHEN {undoable("runs")} THEN coalesce(reason, '') END,
+    completed = CASE WHEN {undoable("runs")} THEN NULL ELSE CAST(:now AS bigint) END,
+    untold = NOT {undoable("runs")}
+  WHERE id = :run AND state = 'cancelling'
+"""
+
+
+def dump(read: Read, run_id: str) -> Iterator[dict[str, Any]]:
+    """A run and all that descend from it, parents first, each followed by what it recorded. `read` reads as of one moment."""
+    found = read(_SELECT["runs"], run=run_id)
+    if not found:
+        raise NotFound(f"there is no run {run_id!r}, or no longer")
+    yield _record("runs", found[0])
+    for table in _ORDER:
+        for each in read(_SELECT[table], run=run_id):
+            yield _record(table, each)
+    for (child,) in read(_CHILDREN, run=run_id):
+        yield from dump(read, child)
+
+
+def load(tx: Transaction, records: Iterable[dict[str, Any]]) -> Script[tuple[int, int]]:
+    """Bring runs in: how many are new, and how many were there already, which stay as they are.
+
+    Loaded runs have no owner, as if the worker that owned them was lost: see `_release`.
+    """
+    new: set[str] = set()
+    there: set[str] = set()
+    for record in records:
+        table = record.get("table")
+        if not isinstance(table, str) or table not in COLUMNS:
+            raise InvalidInput(f"an export has records of {', '.join(COLUMNS)}, not of {table!r}; nothing was loaded")
+        values = _values(table, record)
+        if table == "runs":
+            (new if (yield from _is_new(tx, values)) else there).add(values["id"])
+            if values["id"] in new:
+                _free(values, tx.now)
+                if not State(values["state"]).ended:
+                    yield from require_key(tx, values["id"], values["key"])
+                yield from tx.execute(_INSERT[table], **values)
+        elif values["run"] in new:
+            yield from tx.execute(_INSERT[table], **values)
+        elif values["run"] not in there:
+            raise InvalidInput(f"a record of {table} comes before its run {values['run']!r}; nothing was loaded")
+    for run in new:
+        yield from _release(tx, run)
+    tx.changes.ready = True
+    return len(new), len(there)
+
+
+def run_of_record(record: dict[str, Any]) -> Run:
+    """The run that a record of an export stands for."""
+    return to_run([_values("runs", record)[column] for column in RUN_COLUMNS])
+
+
+def step_of_record(record: dict[str, Any]) -> Step:
+    """The step that a record of an export stands for."""
+    return to_step([_values("steps", record)[column] for column in STEP_COLUMNS])
+
+
+def _record(table: str, row: Sequence[Any]) -> dict[str, Any]:
+    record: dict[str, Any] = {"table": table}
+    for column, value in zip(COLUMNS[table], row, strict=True):
+        if value is not None:  # left out: a column without a value is not one with the value null
+            record[column] = json.loads(value) if column in _JSON else value
+    return record
+
+
+def _values(table: str, record: dict[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(record) - {"table", *COLUMNS[table]})
+    if unknown:
+        raise InvalidInput(
+            f"a record of {table} has {', '.join(unknown)}, which this version does not know: it was exported by a newer one, "
+            "or is no export; nothing was loaded"
+        )
+    values: dict[str, Any] = {}
+    for column in COLUMNS[table]:
+        value = record.get(column, _DEFAULTS.get(column))
+        there = column in record or column in _DEFAULTS
+        values[column] = json.dumps(value, ensure_ascii=False) if column in _JSON and there else value
+    missing = [column for column in ("id", "uid", "workflow", "state") if table == "runs" and not values.get(column)]
+    if missing:
+        raise InvalidInput(f"a record of runs has no {', '.join(missing)}; nothing was loaded")
+    return values
+
+
+_DEFAULTS: dict[str, Any] = {
+    "attributes": {},
+    "fingerprint": "",
+    "generation": 0,
+    "began_epoch": 1,
+    "priority": 0,
+    "partition": "",
+    "attempts": 0,
+}
+
+
+def _is_new(tx: Transaction, values: dict[str, Any]) -> Script[bool]:
+    found = yield from tx.execute(_THERE, run=values["id"])
+    if found and found[0][0] != values["uid"]:
+        raise Conflict(f"there is another run {values['id']!r} already; delete it first. Nothing was loaded")
+    if not found and (yield from tx.execute(_UID, uid=values["uid"])):
+        raise Conflict(f"run {values['id']!r} is there already, under another id. Nothing was loaded")
+    return not found
+
+
+def _free(values: dict[str, Any], now: int) -> None:
+    """Nothing in this database knows of the run's owner, nor of the tick of a schedule in whose turn it was to begin."""
+    values["owner"] = None
+    if values["state"] == State.RUNNING:
+        values["state"], values["due"] = State.QUEUED.value, min(values["due"], now)
+    elif values["state"] == State.SCHEDULED and values["due"] >= FAR:
+        values["due"] = now
+
+
+def _release(tx: Transaction, run: str) -> Script[None]:
+    """Wake a run whose wait is over: its worker may not have looked before the export. Stop one that was being cancelled, and wake
+    those that wait for one that has ended.
+    """
+    yield from tx.execute(_STOP, run=run, now=tx.now)
+    yield from tx.execute(_WAKE, run=run, now=tx.now)
+    if (yield from tx.execute(_ENDED, run=run)):
+        tx.changes.end([run])

@@ -1,0 +1,323 @@
+"""What an operator does to runs: resume, retry, complete, fail, reschedule, fork, delete, export and load them.
+
+Each verb is one transaction that locks the runs concerned and all their descendants.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
+
+from mainspring.errors import Conflict
+from mainspring.model.states import LIVE, State
+from mainspring.store.sql.retention import TABLES_OF_RUN
+from mainspring.store.verbs import revive
+from mainspring.store.verbs.export import LOG_COLUMNS, dump, load
+from mainspring.store.verbs.fork import fork
+from mainspring.store.verbs.lookup import find_all, find_some, tree_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from mainspring.model.runs import Run
+    from mainspring.store.protocol import RunFilter
+    from mainspring.store.sql.run_filters import Filters
+    from mainspring.store.transaction import Script, Transaction, Transactor
+    from mainspring.store.verbs.fork import Fork
+
+T = TypeVar("T")
+
+_LIVE = ", ".join(f"'{state}'" for state in sorted(LIVE))
+_LIVE_BY_VERSION = f"""
+  SELECT version, CASE WHEN state = 'queued' THEN CAST(stranded AS text) END, count(*) FROM runs
+  WHERE version IS NOT NULL AND state IN ({_LIVE}) GROUP BY 1, 2 ORDER BY 1, 2
+"""
+_PATCHES = f"""
+  WITH taken AS (
+    SELECT s.name AS name, r.workflow AS workflow, count(*) AS new FROM steps s JOIN runs r ON r.id = s.run
+    WHERE s.kind = 'patch' AND r.state IN ({_LIVE}) GROUP BY s.name, r.workflow)
+  SELECT name, workflow, new, (
+    SELECT count(*) FROM runs r WHERE r.workflow = taken.workflow AND r.state IN ({_LIVE}) AND r.started IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.run = r.id AND s.kind = 'patch' AND s.name = taken.name))
+  FROM taken ORDER BY name, workflow
+"""
+_OLDEST_READY = "SELECT min(due) FROM runs WHERE state = 'queued' AND stranded IS NULL"
+_LOG = f"""
+  INSERT INTO logs ({", ".join(LOG_COLUMNS)}) VALUES ({", ".join(f":{column}" for column in LOG_COLUMNS)})
+"""
+_LOGS = f"SELECT {', '.join(LOG_COLUMNS)} FROM logs WHERE run = :run ORDER BY number DESC LIMIT :limit"
+_FORCE = "UPDATE runs SET fingerprint = '', stranded = NULL, version = :version WHERE id = :id"
+_END = """
+  UPDATE runs SET state = :state, reason = :reason, output = :output::json, error = :error::json, completed = :now, poked = false,
+    stranded = NULL, untold = true
+  WHERE id = :id
+"""
+_MARK = "UPDATE runs SET reason = :reason WHERE id = :id"
+_MOVE = "UPDATE runs SET state = :state, due = :due, priority = :priority, attempts = :attempts WHERE id = :id"
+_SET_ATTRIBUTES = "UPDATE runs SET attributes = :attributes WHERE id = :id"
+_NO_DEADLINE = "UPDATE runs SET deadline = NULL WHERE id = :id"
+"""Its time counts from when it begins."""
+_END_UNPROCESSED = "SELECT id FROM runs WHERE id = :id AND unsettled"
+_AWAITED = """
+  SELECT w.id FROM steps s JOIN runs w ON w.id = s.run WHERE s.child = :id AND s.completed IS NULL AND w.completed IS NULL
+"""
+_MANY_NAMED = 5
+
+
+class Move(Struct, frozen=True):
+    """When a run is to begin that has not begun, or has failed. What is None stays as it is."""
+
+    due: int | None = None
+    priority: int | None = None
+    attempts: int | None = None
+
+
+class Management:
+    """The verbs, in transactions of a `Transactor`."""
+
+    def __init__(self, transactor: Transactor, filters: Filters) -> None:
+        self._transactor = transactor
+        self._read = transactor.read
+        self._filters = filters
+
+    def _change(self, work: Callable[[Transaction], Script[T]], now: int) -> T:
+        with revive.key_conflicts():
+            return self._transactor.change(work, now)
+
+    def _change_each(
+        self, ids: Sequence[str], now: int, act: Callable[[Transaction, Run], Script[bool]], *, required: bool = False
+    ) -> dict[str, bool]:
+        """Act on runs, in one transaction. One that does not exist is False, or `NotFound` if all are `required`."""
+
+        def work(tx: Transaction) -> Script[dict[str, bool]]:
+            yield from tx.lock_tree(ids)
+            if required:
+                yield from find_all(tx, ids)
+            done = dict.fromkeys(ids, False)
+            for run_id, run in (yield from find_some(tx, ids)).items():
+                done[run_id] = yield from act(tx, run)
+            return done
+
+        return self._change(work, now)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+    def aggregate(self, wanted: RunFilter, by: Sequence[str], bucket: int | None) -> list[tuple[Any, ...]]:
+        """Figures of runs by columns, and by spans of `bucket` microseconds of when they were created.
+
+        Each row: the keys; how many; the longest wait before the first claim; the average and the longest time from there to
+        the end. Times in microseconds.
+        """
+        statement, values = self._filters.aggregate(wanted, by, bucket)
+        return self._read(statement, **values)
+
+    def oldest_ready(self) -> int | None:
+        """Since when the run that has waited longest for a worker has been ready; None: none waits."""
+        found: int | None = self._read(_OLDEST_READY)[0][0]
+        return found
+
+    def logs(self, run_id: str, limit: int) -> list[tuple[Any, ...]]:
+        """The last lines that were logged inside a run, in their order, as the columns of an export."""
+        return self._read(_LOGS, run=run_id, limit=limit)[::-1]
+
+    def versions(self) -> dict[str, int]:
+        """The versions that have executed, and when each was first seen."""
+        return dict(self._read("SELECT version, first_seen FROM versions"))
+
+    def live_by_version(self) -> list[tuple[str, str | None, int]]:
+        """Unfinished runs that have begun: their version, why they are stranded, how many."""
+        return [(version, reason, count) for version, reason, count in self._read(_LIVE_BY_VERSION)]
+
+    def patches(self) -> list[tuple[str, str, int, int]]:
+        """Patches that unfinished runs have asked for: name, workflow, how many took the new path, how many began without it."""
+        return [(name, workflow, new, old) for name, workflow, new, old in self._read(_PATCHES)]
+
+    def dump(self, ids: Sequence[str]) -> list[dict[str, Any]]:
+        """Runs with their children and everything they recorded, all as of one moment, as records for `load`.
+
+        `NotFound` if one of the ids is unknown.
+        """
+        with self._transactor.snapshot(ids) as read:
+            return [record for run_id in ids for record in dump(read, run_id)]
+
+    # -- changing ------------------------------------------------------------------------------------------------------
+    def keep_logs(self, lines: Sequence[dict[str, Any]], now: int) -> None:
+        """Store lines that were logged inside runs."""
+
+        def work(tx: Transaction) -> Script[None]:
+            for line in lines:
+                yield from tx.execute(_LOG, **line)
+
+        self._change(work, now)
+
+    def load(self, records: Iterable[dict[str, Any]], now: int) -> tuple[int, int]:
+        """Bring runs in that were exported elsewhere, all of them or none: how many are new, how many were there already."""
+        kept = list(records)  # the transaction may be run again
+        return self._change(lambda tx: load(tx, kept), now)
+
+    def force(self, ids: Sequence[str], version: str | None, now: int) -> dict[str, bool]:
+        """Let stranded runs be continued by any source, or by that of a version. False: it is not stranded."""
+
+        def act(tx: Transaction, run: Run) -> Script[bool]:
+            if run.stranded is None or run.state is not State.QUEUED:
+                return False
+            yield from tx.execute(_FORCE, id=run.id, version=version)
+            tx.changes.ready = True
+            return True
+
+        return self._change_each(ids, now, act, required=True)
+
+    def resume(self, ids: Sequence[str], now: int) -> dict[str, bool]:
+        """Let cancelled runs, and those that were recovered too often, go on where they stopped. False: nothing to resume.
+
+        Children that were cancelled along go on as well. `NotFound` if one of the ids is unknown; then nothing is done.
+        """
+        return self._change_each(ids, now, revive.resume, required=True)
+
+    def retry(self, ids: Sequence[str], now: int) -> dict[str, bool]:
+        """Let failed runs go on from what they have achieved. False: it has not failed.
+
+        The recorded exception that ended a run is forgotten, with what was recorded after it; if that was a child's, the child
+        is retried. `NotFound` if one of the ids is unknown; then nothing is done.
+        """
+        return self._change_each(ids, now, revive.retry, required=True)
+
+    def complete(self, ids: Sequence[str], output: Callable[[str], str], reason: str, now: int) -> dict[str, bool]:
+        """End runs that no worker owns, or that have failed, as if they had succeeded. False: ended otherwise, owned, or unknown.
+
+        `output` says what is stored for runs of a function. If it raises, nothing is done.
+        """
+
+        def act(tx: Transaction, run: Run) -> Script[bool]:
+            if not _can_be_ended(run):
+                return False
+            yield from _end(tx, run, State.SUCCEEDED, reason, output=output(run.workflow))
+            return True
+
+        return self._change_each(ids, now, act)
+
+    def fail(self, ids: Sequence[str], reason: str, now: int) -> dict[str, bool]:
+        """End runs that no worker owns as failed; mark those that have failed with the reason. False: ended otherwise, owned, or
+        unknown.
+        """
+
+        def act(tx: Transaction, run: Run) -> Script[bool]:
+            if not _can_be_ended(run):
+                return False
+            if run.state is State.FAILED:
+                yield from tx.execute(_MARK, id=run.id, reason=reason)
+            else:
+                error = json.dumps({"type": "mainspring.errors:RunEnded", "message": reason, "args": [reason]})
+                yield from _end(tx, run, State.FAILED, reason, error=error)
+            return True
+
+        return self._change_each(ids, now, act)
+
+    def reschedule(self, ids: Sequence[str], move: Move, now: int) -> dict[str, bool]:
+        """Change when runs begin that have not, or are to be tried again; retry failed ones then. False: begun, ended otherwise, or
+        unknown.
+        """
+        return self._change_each(ids, now, lambda tx, run: _reschedule(tx, run, move))
+
+    def set_attributes(self, ids: Sequence[str], attributes: Mapping[str, Any], now: int) -> dict[str, bool]:
+        """Set attributes of runs by name; those of other names stay, and None takes one away. False: there is no such run."""
+
+        def act(tx: Transaction, run: Run) -> Script[bool]:
+            merged = {**json.loads(run.attributes), **attributes}
+            kept = {name: value for name, value in merged.items() if value is not None}
+            yield from tx.execute(_SET_ATTRIBUTES, id=run.id, attributes=json.dumps(kept, ensure_ascii=False))
+            return True
+
+        return self._change_each(ids, now, act)
+
+    def fork(self, forks: Sequence[Fork], now: int) -> None:
+        """Make new runs that have done what others had done up to a point. All of them, or none."""
+        sources = [each.source for each in forks]
+
+        def work(tx: Transaction) -> Script[None]:
+            yield from tx.lock_tree(sources)
+            yield from find_all(tx, sources)
+            for each in forks:
+                yield from fork(tx, each)
+            tx.changes.ready = True
+
+        self._change(work, now)
+
+    def delete(self, ids: Sequence[str], now: int) -> dict[str, bool]:
+        """Delete ended runs, their children and all they have recorded. False: there is no such run.
+
+        `Conflict` if one of them, or a descendant, has not ended, or its schedule or a run that waits for it has yet to take note
+        of its end.
+        """
+        return self._change(lambda tx: _delete(tx, ids), now)
+
+
+def _can_be_ended(run: Run) -> bool:
+    """Whether an operator may end a run: no worker owns it, and it has not ended, unless it has failed."""
+    return run.owner is None and (not run.state.ended or run.state is State.FAILED)
+
+
+def _end(
+    tx: Transaction, run: Run, state: State, reason: str, *, output: str | None = None, error: str | None = None
+) -> Script[None]:
+    values = {"id": run.id, "state": str(state), "reason": reason, "output": output, "error": error, "now": tx.now}
+    yield from tx.execute(_END, **values)
+    tx.changes.end([run.id])
+
+
+def _reschedule(tx: Transaction, run: Run, move: Move) -> Script[bool]:
+    """Change when a run that waits to begin, or to be tried again, does so. One that has failed is retried at that time."""
+    if run.state is State.FAILED and run.owner is None:
+        yield from revive.retry(tx, run)
+        yield from tx.execute(_NO_DEADLINE, id=run.id)
+        run.state, run.due, run.attempts = State.QUEUED, tx.now, 0
+    elif run.state not in {State.SCHEDULED, State.QUEUED} or run.since is not None or run.owner is not None:
+        return False
+    due = run.due if move.due is None else move.due
+    values = {
+        "state": str(State.SCHEDULED if due > tx.now else State.QUEUED),
+        "due": due,
+        "priority": run.priority if move.priority is None else move.priority,
+        "attempts": run.attempts if move.attempts is None else move.attempts,
+    }
+    yield from tx.execute(_MOVE, id=run.id, **values)
+    tx.changes.ready = True
+    return True
+
+
+# -- deleting ------------------------------------------------------------------------------------------------------------
+def _delete(tx: Transaction, ids: Sequence[str]) -> Script[dict[str, bool]]:
+    yield from tx.lock_tree(ids)
+    there = yield from find_some(tx, ids)
+    doomed: dict[str, Run] = {}
+    for run in there.values():
+        doomed |= {each.id: each for each in (yield from tree_of(tx, run))}
+    yield from _refuse_needed(tx, list(doomed.values()))
+    for run_id in doomed:
+        for table in TABLES_OF_RUN:
+            yield from tx.execute(f"DELETE FROM {table} WHERE run = :id", id=run_id)
+        yield from tx.execute("DELETE FROM runs WHERE id = :id", id=run_id)
+    return {run_id: run_id in there for run_id in ids}
+
+
+def _refuse_needed(tx: Transaction, runs: list[Run]) -> Script[None]:
+    """`Conflict` if a run has not ended, or its schedule or a run that waits for it has yet to take note of its end."""
+    live = [run for run in runs if not run.state.ended]
+    if live:
+        shown = ", ".join(f"{run.id} ({run.state})" for run in live[:_MANY_NAMED])
+        raise Conflict(
+            f"only runs that have ended can be deleted; not so {shown}. Cancel them first. Nothing was deleted"
+        )
+    for run in runs:
+        if run.schedule is not None and (yield from tx.execute(_END_UNPROCESSED, id=run.id)):
+            raise Conflict(
+                f"the schedule of {run.id} has not taken note of its end yet; "
+                "try again when a worker has. Nothing was deleted"
+            )
+        waiters = yield from tx.execute(_AWAITED, id=run.id)
+        if waiters:
+            raise Conflict(
+                f"run {waiters[0][0]!r} waits for {run.id!r} and has not taken note of its end yet; try again when it has. "
+                "Nothing was deleted"
+            )

@@ -1,0 +1,165 @@
+"""Plan schedules in an open transaction: read what plans are made from, have them made, and apply them.
+
+A schedule's row is locked before anything that a plan is made from is read, in later statements, so that these see at least what the
+owner of the lock before has committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mainspring.model.schedules import MOVED, Hook, is_crontab_entry
+from mainspring.store.bad_rows import readable, tick_key
+from mainspring.store.schedules import MOST_TAKEN, Situation
+from mainspring.store.sql import schedules as sql
+from mainspring.store.sql.runs import DISCARD_STARTED, EXISTING
+from mainspring.store.transaction import Blocked
+from mainspring.store.verbs.start import insert_scheduled, start
+from mainspring.store.verbs.stop import cancel, terminate
+from mainspring.store.writes import Start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mainspring.store.schedules import Beginning, Decide, Plan
+    from mainspring.store.sql.bulk import Bulk
+    from mainspring.store.sql.dialect import Sql
+    from mainspring.store.transaction import Rows, Script, Transaction
+
+
+# -- what plans are made from --------------------------------------------------------------------------------------------
+def lock_situations(tx: Transaction, ids: Sequence[str], lock: Sql) -> Script[list[Situation]]:
+    """Lock schedules and read what plans of them are made from. Runs of those that do not exist any more are settled."""
+    rows = yield from tx.execute(lock, ids=list(ids))
+    found = {row[0] for row in rows}
+    if missing := [each for each in ids if each not in found]:
+        yield from tx.execute(sql.SETTLE_STRAYS, ids=missing)
+    return (yield from read_situations(rows, tx.now))
+
+
+def read_situations(rows: Rows, now: int) -> Script[list[Situation]]:
+    """What plans of schedules are made from; `rows` are those of the schedules."""
+    found = {row[0]: Situation(sql.to_schedule(row)) for row in rows}
+    if not found:
+        return []
+    present = yield sql.PRESENT, {"ids": list(found)}
+    runs, ticks, backfills, ahead, hooks = ([row[0] for row in present if row[number]] for number in range(1, 6))
+    for row in (yield sql.UNSETTLED_RUNS, {"ids": runs}) if runs else ():
+        found[row[-1]].runs += readable("runs", [row], sql.to_run_of)
+    for row in (yield sql.WAITING_TICKS, {"ids": ticks}) if ticks else ():
+        found[row[0]].waiting += readable("ticks", [row], sql.to_tick, tick_key)
+    yield from _add_backfills(found, backfills, ahead, now)
+    yield from _add_listed(found)
+    listeners = [Hook(*row) for row in (yield sql.LIST_HOOKS, {})] if hooks else []
+    for schedule in hooks:
+        found[schedule].hooks = listeners
+    return list(found.values())
+
+
+def _add_listed(found: dict[str, Situation]) -> Script[None]:
+    entries = [each.schedule.id for each in found.values() if is_crontab_entry(each.schedule)]
+    listed = {row[0] for row in (yield sql.LISTED, {"ids": entries})} if entries else set[str]()
+    for entry in entries:
+        found[entry].listed = entry in listed
+
+
+def _add_backfills(found: dict[str, Situation], having: list[str], ahead: list[str], now: int) -> Script[None]:
+    """Add the backfills of schedules, and the times after the cursor that they have taken of those that reach ahead."""
+    rows = (yield sql.OPEN_BACKFILLS, {"ids": having}) if having else []
+    for backfill in readable("backfills", rows, sql.to_backfill):
+        there = found[backfill.schedule]
+        there.backfills.append(backfill)
+        span = {"schedule": backfill.schedule, "after": backfill.cursor, "until": backfill.until, "most": MOST_TAKEN}
+        there.made[backfill.id] = [row[0] for row in (yield sql.TAKEN_TIMES, span)]
+    for each in (found[schedule] for schedule in ahead):
+        reach = {"schedule": each.schedule.id, "cursor": each.schedule.cursor, "now": now}
+        each.ahead = {row[0]: row[1] for row in (yield sql.BACKFILLED_AHEAD, reach)}
+
+
+# -- plans ---------------------------------------------------------------------------------------------------------------
+def decide_all(tx: Transaction, situations: Sequence[Situation], decide: Decide) -> Script[list[Plan]]:
+    """Have plans made, and store the runs that they start. A plan whose run has an id that is taken is made again, knowing that."""
+    plans = [decide(situation) for situation in situations]
+    fresh = list(range(len(plans)))
+    while refused := (yield from _start(tx, [plans[number] for number in fresh])):
+        fresh = [number for number in fresh if any(start.run.uid in refused for start in plans[number].starts)]
+        discarded = [start.run for number in fresh for start in plans[number].starts]
+        yield from tx.execute(DISCARD_STARTED, uids=[run.uid for run in discarded])
+        taken = {run.id for run in discarded if run.uid in refused}
+        for number in fresh:
+            situations[number].taken |= taken
+            plans[number] = decide(situations[number])
+    return plans
+
+
+def _start(tx: Transaction, plans: Iterable[Plan]) -> Script[set[str]]:
+    """Store the runs without keys that plans start. The uids of runs, with or without keys, whose ids belong to other runs."""
+    starts = [(start, plan.schedule.id) for plan in plans for start in plan.starts]
+    plain = [(start.run, schedule, start.tick) for start, schedule in starts if start.run.key is None]
+    made = (yield from insert_scheduled(tx, plain)) if plain else set[str]()
+    refused = {run.uid for run, _, _ in plain if run.uid not in made}
+    if keyed := {start.run.id: start.run.uid for start, _ in starts if start.run.key is not None}:
+        refused |= {keyed[row[0]] for row in (yield from tx.execute(EXISTING, ids=list(keyed)))}
+    return refused
+
+
+def apply_plans(tx: Transaction, plans: Sequence[Plan]) -> Script[None]:
+    """Apply plans that `decide_all` has made."""
+    for plan in plans:
+        yield from _stop(tx, plan)
+        for each in plan.starts:
+            if each.run.key is not None:
+                yield from _start_keyed(tx, plan, each)
+        for each in plan.releases:
+            yield from tx.execute(sql.RELEASE_PROMISED, id=each.run.id, due=each.run.due, tick=each.tick)
+    if alerts := [Start(run) for plan in plans for run in plan.alerts]:
+        yield from start(tx, alerts)
+    yield from _write(tx, sql.WRITE_TICKS, (sql.tick_values(tick) for plan in plans for tick in plan.ticks))
+    backfills = [backfill for plan in plans for backfill in plan.backfills]
+    yield from _write(tx, sql.WRITE_BACKFILLS, (sql.values_of(each, sql.BACKFILL_COLUMNS) for each in backfills))
+    for statement, columns, changed in (
+        (sql.MOVE, MOVED, [plan.schedule for plan in plans if plan.moved]),
+        (sql.LEARN, sql.LEARNED, [plan.schedule for plan in plans if plan.learned]),
+        (sql.REDEFINE, sql.REDEFINED, [plan.schedule for plan in plans if plan.redefined]),
+    ):
+        yield from _write(tx, statement, (sql.values_of(schedule, ("id", *columns)) for schedule in changed))
+    if settled := [run for plan in plans for run in plan.settled]:
+        yield from tx.execute(sql.SETTLE, ids=settled)
+    if deleted := [plan.schedule.id for plan in plans if plan.deleted]:
+        for delete in sql.DELETE:
+            yield from tx.execute(delete, ids=deleted)
+    tx.changes.ready = tx.changes.ready or any(_has_runs_to_claim(plan) for plan in plans)
+
+
+def _write(tx: Transaction, statement: Bulk, tuples: Iterable[tuple[Any, ...]]) -> Script[None]:
+    rows = statement.rows(tuples)
+    if rows.tuples:
+        yield from tx.execute(statement, rows=rows)
+
+
+def _has_runs_to_claim(plan: Plan) -> bool:
+    return bool(plan.releases) or any(start.run.owner is None for start in plan.starts)
+
+
+def _start_keyed(tx: Transaction, plan: Plan, beginning: Beginning) -> Script[None]:
+    """Start a run with a key. Where another run has the key, the tick gets that one."""
+    run = beginning.run
+    started = (yield from start(tx, [Start(run)]))[0]
+    if not started.created and not started.id:  # the id was taken a moment ago
+        if not tx.users:
+            raise Blocked([run.id])
+        return
+    for tick in plan.ticks:
+        if started.id and tick.run == run.id:
+            tick.run = started.id
+    values = {"schedule": plan.schedule.id, "tick": beginning.tick, "id": started.id or run.id}
+    yield from tx.execute(sql.OF_SCHEDULE, **values)
+
+
+def _stop(tx: Transaction, plan: Plan) -> Script[None]:
+    for verb, runs in ((cancel, plan.cancels), (terminate, plan.terminates)):
+        by_reason: dict[str, list[str]] = {}
+        for run, reason in runs.items():
+            by_reason.setdefault(reason, []).append(run)
+        for reason, ids in by_reason.items():
+            yield from verb(tx, ids, reason)

@@ -1,0 +1,123 @@
+"""Let ended runs go on: what they recorded and must do again is forgotten, and they become live."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from mainspring.errors import Conflict
+from mainspring.model.retry_scope import MADE, forgotten_by_resume, forgotten_by_retry
+from mainspring.model.states import State
+from mainspring.store.sql.messages import RETURN_MESSAGE
+from mainspring.store.sql.runs import KEY_TAKEN
+from mainspring.store.verbs.lookup import children_of, find, steps_of
+from mainspring.store.writes import FAR
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from mainspring.model.runs import Run, Step
+    from mainspring.store.transaction import Script, Transaction
+
+_EXHAUSTED = "recovery exhausted"
+
+_REVIVE = """
+  UPDATE runs SET state = :state, reason = NULL, output = NULL, error = NULL, completed = NULL, owner = NULL, poked = false,
+    due = :due, since = NULL, attempts = 0, recoveries = 0, stranded = NULL, stopping = NULL, unsettled = (schedule IS NOT NULL),
+    untold = false, deadline = CASE WHEN deadline IS NULL THEN CAST(:now AS bigint) + timeout ELSE (
+      SELECT min(d) FROM (
+        SELECT CAST(:now AS bigint) + runs.timeout AS d
+        UNION ALL SELECT p.deadline FROM runs p WHERE p.id = runs.parent AND p.completed IS NULL) AS limits) END
+  WHERE id = :id
+"""
+_SEEN_TO_END = "SELECT child FROM steps WHERE run = :id AND kind IN ('call', 'result') AND completed IS NOT NULL"
+_FORGET = "DELETE FROM steps WHERE run = :run AND position = :position"
+_REVEAL = "UPDATE steps SET due = NULL WHERE run = :run AND position = :position"
+_NOTE_MADE = """
+  INSERT INTO steps (run, position, kind, name, output, started, completed, epoch)
+  VALUES (:run, :position, 'mark', 'mark', '{epoch}', :now, :now, {epoch})
+"""
+_WITHDRAW = tuple(f"DELETE FROM {table} WHERE run = :run AND position = :position" for table in ("events", "streams"))
+_KEY_INDEX = ("runs_key", "runs.key")
+"""How PostgreSQL and SQLite name the unique index on the keys of unfinished runs."""
+
+
+def resume(tx: Transaction, run: Run) -> Script[bool]:
+    """Let a stopped run go on where it stopped, with the children that were stopped along with it."""
+    if run.state is not State.CANCELLED and not (run.state is State.FAILED and run.reason == _EXHAUSTED):
+        return False
+    yield from _revive(tx, run, as_it_was=True)  # first: its deadline is its children's
+    for step in forgotten_by_resume((yield from steps_of(tx, run.id))):
+        yield from _forget(tx, run, step)
+    seen = {row[0] for row in (yield from tx.execute(_SEEN_TO_END, id=run.id))}
+    for child in (yield from children_of(tx, run)):
+        if child.state is State.CANCELLED and child.reason == run.reason and child.id not in seen:
+            yield from resume(tx, child)
+    return True
+
+
+def retry(tx: Transaction, run: Run) -> Script[bool]:
+    """Let a failed run go on from what it has achieved: the exception that ended it is forgotten, with what came after."""
+    if run.state is not State.FAILED:
+        return False
+    yield from _revive(tx, run, as_it_was=False)  # first: its deadline is its children's
+    yield from forget_attempt(tx, run, run.error)
+    return True
+
+
+def _revive(tx: Transaction, run: Run, *, as_it_was: bool) -> Script[None]:
+    """Make an ended run live: at once, or at its time if it never began and that has not come."""
+    yield from require_key(tx, run.id, run.key)
+    later = as_it_was and run.started is None and tx.now < run.due < FAR  # FAR: promised by its schedule, and no more
+    state = State.SCHEDULED if later else State.QUEUED
+    yield from tx.execute(_REVIVE, id=run.id, state=str(state), due=run.due if later else tx.now, now=tx.now)
+    tx.changes.ready = True
+
+
+def require_key(tx: Transaction, run: str, key: str | None) -> Script[None]:
+    """`Conflict` if another unfinished run has the key of a run that is to be unfinished from now on."""
+    taken = (yield from tx.execute(KEY_TAKEN, key=key, id=run)) if key is not None else []
+    if taken:
+        raise Conflict(
+            f"run {run!r} has the key {key!r}, which run {taken[0][0]!r} has now; wait for its end, or cancel it"
+        )
+
+
+@contextlib.contextmanager
+def key_conflicts() -> Generator[None]:
+    """`Conflict` for a key that another transaction took after `require_key` had looked: the unique index found it."""
+    try:
+        yield
+    except Exception as error:
+        found = getattr(error, "orig", None) or error  # SQLAlchemy wraps the driver's own
+        names = {kind.__name__ for kind in type(found).__mro__}
+        if "IntegrityError" in names and any(index in str(found) for index in _KEY_INDEX):
+            raise Conflict(
+                f"the key of a run was taken by another unfinished run at this moment, and nothing was done ({found}); "
+                "wait for its end, or cancel it"
+            ) from error
+        raise
+
+
+def forget_attempt(tx: Transaction, run: Run, error: str | None) -> Script[None]:
+    """Forget what the next attempt of a run does again, after an exception ended the last one."""
+    found = forgotten_by_retry((yield from steps_of(tx, run.id)), error)
+    for step in found.forget:
+        yield from _forget(tx, run, step)
+    for step in found.reveal:
+        yield from tx.execute(_REVEAL, run=run.id, position=step.position)
+
+
+def _forget(tx: Transaction, run: Run, step: Step) -> Script[None]:
+    """Undo what was recorded with an operation, so that it can be done again. Messages that it sent stay sent."""
+    if step.kind == "transaction" and step.output is not None:
+        mark = f"{MADE}{step.position}"
+        yield from tx.execute(_FORGET, run=run.id, position=mark)
+        yield from tx.execute(_NOTE_MADE.format(epoch=run.epoch), run=run.id, position=mark, now=tx.now)
+    for statement in (_FORGET, RETURN_MESSAGE, *_WITHDRAW):
+        yield from tx.execute(statement, run=run.id, position=step.position)
+    awaited = step.child is not None and step.kind in {"call", "result"}
+    child = (yield from find(tx, step.child)) if awaited and step.child is not None else None
+    if child is not None and child.parent == run.id:
+        yield from retry(tx, child)
+        yield from resume(tx, child)

@@ -1,0 +1,94 @@
+"""Reading scheduled functions: runs with the time that was asked for. The same statements in every store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from mainspring.model.states import State
+from mainspring.store.sql.run_filters import among
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mainspring.store.transaction import Read
+
+COLUMNS = ("id", "uid", "created", "workflow", "input", "scheduled_time", "completed", "state", "error", "reason")
+
+
+class FunctionRow(Struct, frozen=True):
+    """A scheduled function as it stands in the store."""
+
+    id: str
+    uid: str
+    created: int
+    workflow: str
+    input: str
+    scheduled_time: int
+    completed: int | None
+    state: State
+    error: str | None
+    reason: str | None
+
+
+class FunctionFilter(Struct, frozen=True):
+    """Which functions to list, first due first. `after` is time and uid of the last one of the page before."""
+
+    names: Sequence[str] = ()
+    states: Sequence[str] = ()
+    due_after: int | None = None
+    due_before: int | None = None
+    after: tuple[int, str] | None = None
+    limit: int = 50
+
+
+class Functions:
+    """The scheduled functions of a store."""
+
+    def __init__(self, read: Read) -> None:
+        self._read_rows = read
+
+    def get(self, function_id: str) -> FunctionRow | None:
+        found = self._read("id = :id", {"id": function_id}, "")
+        return found[0] if found else None
+
+    def page(self, wanted: FunctionFilter) -> list[FunctionRow]:
+        """A page of functions. Live ones and ended ones have indexes of their own, so each are asked for by themselves.
+
+        One that ends in between is found twice, and is then what it was found to be last.
+        """
+        found: dict[str, FunctionRow] = {}
+        for over, states in ((False, [State.SCHEDULED, State.QUEUED, State.RUNNING, State.WAITING, State.CANCELLING]),
+                             (True, [State.SUCCEEDED, State.FAILED, State.CANCELLED])):  # fmt: skip
+            mine = [state for state in states if not wanted.states or state in wanted.states]
+            if mine:
+                found |= {row.uid: row for row in self._half(wanted, mine, over=over)}
+        return sorted(found.values(), key=lambda row: (row.scheduled_time, row.uid))[: wanted.limit]
+
+    def _half(self, wanted: FunctionFilter, states: list[State], *, over: bool) -> list[FunctionRow]:
+        where = [f"completed IS {'NOT ' if over else ''}NULL"]
+        values: dict[str, Any] = {f"state{number}": str(state) for number, state in enumerate(states)}
+        where.append(f"state IN ({', '.join(f':{name}' for name in values)})")
+        where += among("workflow", wanted.names, values)
+        if wanted.due_after is not None:
+            where.append("scheduled_time >= :due_after")
+            values["due_after"] = wanted.due_after
+        if wanted.due_before is not None:
+            where.append("scheduled_time < :due_before")
+            values["due_before"] = wanted.due_before
+        if wanted.after is not None:
+            where.append("(scheduled_time, uid) > (:after_time, :after_uid)")
+            values["after_time"], values["after_uid"] = wanted.after
+        values["limit"] = wanted.limit
+        return self._read(" AND ".join(where), values, "ORDER BY scheduled_time, uid LIMIT :limit")
+
+    def _read(self, where: str, values: dict[str, Any], order: str) -> list[FunctionRow]:
+        text = f"SELECT {', '.join(COLUMNS)} FROM runs WHERE scheduled_time IS NOT NULL AND {where} {order}"
+        return [_row(row) for row in self._read_rows(text, **values)]
+
+
+def _row(row: Sequence[Any]) -> FunctionRow:
+    values = dict(zip(COLUMNS, row, strict=True))
+    values["state"] = State(values["state"])
+    return FunctionRow(**values)

@@ -1,0 +1,236 @@
+"""The verbs about schedules. See `mainspring.store.schedules.ScheduleStore` for what each promises."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from mainspring.model.clock import SECOND
+from mainspring.model.schedules import Hook
+from mainspring.store.bad_rows import readable, tick_key
+from mainspring.store.schedules import Passed
+from mainspring.store.sql import schedules as sql
+from mainspring.store.transaction import run_script
+from mainspring.store.verbs.planning import apply_plans, decide_all, lock_situations, read_situations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mainspring.model.schedules import Backfill, Schedule, Tick
+    from mainspring.store.schedules import Decide, Plan, ScheduleFilter, Situation, TickFilter
+    from mainspring.store.sql.dialect import Sql
+    from mainspring.store.transaction import Read, Rows, Script, Transaction, Transactor, Values
+
+_LOCKED = SECOND // 4
+"""How soon to look again at due schedules that other transactions have locked. A rollback notifies no one."""
+_AHEAD = 60 * SECOND
+"""A schedule whose cursor is further ahead of the clock than that has gone by another clock."""
+
+
+class Schedules:
+    """The schedules of a store, or as a user's transaction sees and changes them."""
+
+    def __init__(self, transactor: Transactor) -> None:
+        self._transactor = transactor
+        self._read = transactor.read
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+    def create(
+        self, schedules: Sequence[Schedule], ticks: Sequence[Tick] = (), backfills: Sequence[Backfill] = ()
+    ) -> list[str]:
+        ordered = sorted(schedules, key=lambda each: each.id)
+
+        def work(tx: Transaction) -> Script[list[str]]:
+            new = sql.CREATE.rows(sql.values_of(each, sql.SCHEDULE_COLUMNS) for each in ordered)
+            made = {row[0] for row in (yield from tx.execute(sql.CREATE, rows=new))}
+            taken: list[str] = []
+            if there := [each for each in schedules if each.id not in made]:
+                rows = yield from tx.execute(sql.MADE_BY, ids=[each.id for each in there])
+                makers = {row[0]: row[1] for row in rows}
+                taken = [each.id for each in there if each.made_by is None or each.made_by != makers.get(each.id)]
+            for statement, tuples in (
+                (sql.WRITE_TICKS, [sql.tick_values(tick) for tick in ticks if tick.schedule in made]),
+                (
+                    sql.WRITE_BACKFILLS,
+                    [sql.values_of(each, sql.BACKFILL_COLUMNS) for each in backfills if each.schedule in made],
+                ),
+            ):
+                if tuples:
+                    yield from tx.execute(statement, rows=statement.rows(tuples))
+            tx.changes.due = True
+            return taken
+
+        return self._transactor.change(work)
+
+    def change(self, schedule: str, decide: Decide, now: int) -> Plan | None:
+        def work(tx: Transaction) -> Script[Plan | None]:
+            found = yield from lock_situations(tx, [schedule], sql.LOCK)
+            if not found:
+                return None
+            (plan,) = yield from decide_all(tx, found, decide)
+            yield from apply_plans(tx, [plan])
+            tx.changes.due = True
+            return plan
+
+        return self._transactor.change(work, now)
+
+    def fire(
+        self, now: int, limit: int, decide: Decide, expect: Callable[[Sequence[str]], None] | None = None
+    ) -> Passed:
+        planned: list[Plan | None] = []
+        passed: list[str] = []
+        due = self._due(now, limit, passed)
+        while due.found and not planned:
+            if expect is not None:
+                expect(list(due.found.values()))
+            planned = self._plan(list(due.found), now, decide)
+            passed += due.found  # one transaction that has many of them locked does not hold up the rest
+            due = self._due(now, limit, passed)
+        next_due = due.next
+        if due.left and not planned:
+            next_due = now + _LOCKED if due.later is None else min(due.later, now + _LOCKED)
+        owned = {start.run.id for plan in planned if plan for start in plan.starts if start.run.owner is not None}
+        return Passed(len(planned), next_due, bool(planned) and due.left, frozenset(owned))
+
+    def _due(self, now: int, limit: int, passed: Sequence[str]) -> _Due:
+        return _Due(self._read(sql.DUE, now=now, limit=limit, passed=list(passed)), now)
+
+    def _plan(self, ids: list[str], now: int, decide: Decide) -> list[Plan | None]:
+        """Plan schedules, together if possible; where rows are locked that one of them needs, each alone. None is one that had to
+        wait for such rows, and is left for the next pass.
+        """
+
+        def work(tx: Transaction) -> Script[list[Plan] | None]:
+            if tx.attempt > 1:
+                return None
+            found = yield from lock_situations(tx, ids, sql.LOCK_FREE)
+            plans = [plan for plan in (yield from decide_all(tx, found, decide)) if not plan.empty]
+            yield from apply_plans(tx, plans)
+            tx.changes.due = False  # the pass goes on by itself
+            return plans
+
+        plans = self._transactor.change(work, now)
+        if plans is not None:
+            return list(plans)
+        return [None] if len(ids) == 1 else [plan for each in ids for plan in self._plan([each], now, decide)]
+
+    def rewind(self, now: int) -> list[str]:
+        if not self._read(sql.ANY_AHEAD, ahead=now + _AHEAD):
+            return []
+        return self._transactor.change(_rewind, now)
+
+    def prune(self, before: int, limit: int) -> int:
+        old = self._read(
+            sql.PRUNABLE, before=before, limit=limit
+        )  # takes longer than to delete them, and locks nothing
+        if old:
+            self._transactor.change(lambda tx: tx.execute(sql.PRUNE, keys=json.dumps(old)))
+        return len(old)
+
+    def keep_hooks(self, app: str, hooks: Sequence[Hook], forget: Sequence[str]) -> None:
+        declared = {(hook.event, hook.function) for hook in hooks}
+
+        def work(tx: Transaction) -> Script[None]:
+            there = [Hook(*row) for row in (yield from tx.execute(sql.LIST_HOOKS))]
+            for hook in hooks:
+                yield from tx.execute(sql.KEEP_HOOK, **_values(hook))
+            for hook in there:
+                if hook.app == app and hook.version in forget and (hook.event, hook.function) not in declared:
+                    yield from tx.execute(sql.FORGET_HOOK, **_values(hook))
+
+        self._transactor.change(work)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+    def get(self, schedule: str) -> Schedule | None:
+        rows = self._read(sql.GET_SCHEDULE, id=schedule)
+        return sql.to_schedule(rows[0]) if rows else None
+
+    def page(self, wanted: ScheduleFilter) -> list[Schedule]:
+        statement, values = sql.schedules_page(wanted)
+        return [sql.to_schedule(row) for row in self._read(statement, **values)]
+
+    def listed(self, entries: Sequence[str]) -> set[str]:
+        return {row[0] for row in self._read(sql.LISTED, ids=list(entries))}
+
+    def situation(self, schedule: str) -> Situation | None:
+        with self._transactor.snapshot([]) as read:
+            found = run_script(read_situations(read(sql.LOOK, ids=[schedule]), 0), _Reader(read))
+        return found[0] if found else None
+
+    def ticks(self, wanted: TickFilter) -> list[Tick]:
+        statement, values = sql.ticks_page(wanted)
+        return readable("ticks", self._read(statement, **values), sql.to_tick, tick_key)
+
+    def oldest_tick(self, schedule: str) -> int | None:
+        found: int | None = self._read(sql.OLDEST_TICK, schedule=schedule)[0][0]
+        return found
+
+    def backfill(self, backfill: str) -> Backfill | None:
+        rows = self._read(sql.GET_BACKFILL, id=backfill)
+        return sql.to_backfill(rows[0]) if rows else None
+
+    def backfills(self, schedule: str) -> list[Backfill]:
+        return readable("backfills", self._read(sql.LIST_BACKFILLS, schedule=schedule), sql.to_backfill)
+
+    def hooks(self) -> list[Hook]:
+        return [Hook(*row) for row in self._read(sql.LIST_HOOKS)]
+
+    def has_queue(self, name: str) -> bool:
+        return bool(self._read(sql.HAS_QUEUE, name=name)[0][0])
+
+    def functions(self) -> list[str]:
+        return [row[0] for row in self._read(sql.FUNCTIONS)]
+
+    def first_seen(self, versions: Sequence[str]) -> dict[str, int]:
+        return {row[0]: row[1] for row in self._read(sql.FIRST_SEEN, versions=list(versions))}
+
+
+class _Due:
+    """What `DUE` found. `next` is when the first of all schedules is due, `later` the first that is not due yet."""
+
+    def __init__(self, rows: Rows, now: int) -> None:
+        self.next, self.later, ended = rows[0][:3]
+        self.left = bool(ended) or (self.next is not None and self.next <= now)
+        self.found: dict[str, str] = {row[3]: row[4] for row in rows if row[3] is not None}
+        """The schedules to look at, with their functions."""
+
+
+class _Reader:
+    """Executes the statements of a script that only reads."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+
+    def execute(self, sql: Sql, values: Values) -> Rows:
+        return self._read(sql, **values)
+
+
+def _values(hook: Hook) -> dict[str, Any]:
+    return dict(zip(sql.HOOK_COLUMNS, sql.values_of(hook, sql.HOOK_COLUMNS), strict=True))
+
+
+def _rewind(tx: Transaction) -> Script[list[str]]:
+    """Set back the schedules that have acted on times which are yet to come, because a clock was ahead.
+
+    What was started stays, and is not started again: its run has the id of its time. What was only accounted for, as missed for
+    example, is forgotten from the first such time on, and decided when that time comes.
+    """
+    found = yield from tx.execute(sql.LOCK_AHEAD, ahead=tx.now + _AHEAD)
+    for schedule, skips, missed, skipped, dropped in found:
+        at = {"schedule": schedule, "now": tx.now}
+        ticks = yield from tx.execute(sql.TICKS_AHEAD, **at)
+        yield from tx.execute(sql.FORGET_TICKS_AHEAD, **at)
+        again = {*json.loads(skips), *(nominal for nominal, outcome, _ in ticks if outcome == "skipped_by_request")}
+        values = {
+            "cursor": min([tx.now, *(nominal - 1 for nominal, _, _ in ticks)]),
+            "skips": json.dumps(sorted(again)),
+            "missed": missed - _count(ticks, "missed"),
+            "skipped": skipped - _count(ticks, "skipped_overlap"),
+            "dropped": dropped - _count(ticks, "dropped"),
+        }
+        yield from tx.execute(sql.REWIND, **at, **values)
+    return [row[0] for row in found]
+
+
+def _count(ticks: Rows, outcome: str) -> int:
+    return sum(count for _, each, count in ticks if each == outcome)

@@ -1,0 +1,60 @@
+"""Send messages to runs, answer questions, publish events and values of streams.
+
+The row of a run is the lock under which everything for it and by it is numbered, so that numbers are in the order of commits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from mainspring.store.messages import Entry, Post, Reply, heard_by
+from mainspring.store.sql.messages import POST, PUBLISH, RECEIVE, REPLY
+from mainspring.store.verbs.fence import fence
+from mainspring.store.writes import Recorded, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mainspring.store.messages import Say
+    from mainspring.store.transaction import Script, Transaction
+    from mainspring.store.writes import Send
+
+
+def send(tx: Transaction, op: Send) -> Script[Recorded]:
+    """Send what is not the outcome of an operation: from outside runs, or in the middle of a step. All of it, or nothing."""
+    owned = [op.run] if op.owner is not None else []
+    concerned: dict[str, None] = dict.fromkeys([*owned, *(say.run for say in op.says)])
+    rows = yield from tx.lock_runs(list(concerned))
+    if op.owner is not None and fence(rows.get(op.run), op.owner, op.epoch) is Verdict.FENCED:
+        return Recorded(Verdict.FENCED)
+    unknown = [run for run in recipients(op.says) if run not in rows]
+    if unknown:
+        return Recorded(Verdict.UNKNOWN, unknown=unknown)
+    yield from publish(tx, op.says)
+    return Recorded()
+
+
+def recipients(says: Iterable[Say]) -> list[str]:
+    """The runs that have to exist."""
+    return list(dict.fromkeys(say.run for say in says if isinstance(say, Post)))
+
+
+def publish(tx: Transaction, says: Sequence[Say], again: Sequence[Say] = ()) -> Script[None]:
+    """Store what is sent or published; runs that wait for it are woken when the transaction closes. `again` is stored already."""
+    for say in says:
+        values = structs.asdict(say)
+        match say:
+            case Post():
+                yield from tx.execute(POST, **values, kind="question" if say.question else "message")
+            case Entry():
+                yield from tx.execute(PUBLISH[say.table], **values)
+            case Reply():
+                yield from tx.execute(REPLY, **values)
+    tx.changes.published |= {heard_by(say) for say in (*says, *again)}
+
+
+def receive(tx: Transaction, run: str, number: int, position: str) -> Script[None]:
+    """A run receives a message, by the operation at a position."""
+    yield from tx.execute(RECEIVE, run=run, number=number, position=position, now=tx.now)

@@ -1,0 +1,73 @@
+"""Stop runs from outside: cancel, terminate, expire, and take the runs of a dead worker from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainspring.model.states import State
+from mainspring.store.sql.records import exhausted_record
+from mainspring.store.sql.runs import (
+    CANCEL_OWNED,
+    CANCEL_TO_COMPENSATE,
+    CANCEL_UNOWNED,
+    EXPIRE,
+    EXPIRE_TO_COMPENSATE,
+    FIND_OVERDUE,
+    FIND_OWNED,
+    RETIRE,
+    TERMINATE,
+)
+from mainspring.store.sql.workers import REMOVE_WORKER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mainspring.store.transaction import Script, Transaction
+
+_UNLIMITED = 2**62
+
+
+def cancel(tx: Transaction, ids: Sequence[str], reason: str | None) -> Script[dict[str, bool]]:
+    """Cancel runs and their descendants; see `Store.cancel`."""
+    tree = yield from tx.lock_tree(ids, with_deadline=reason == "timeout")
+    owned = yield from tx.execute(CANCEL_OWNED, ids=tree, reason=reason)
+    stopped = tx.changes.stopped(owned, State.CANCELLING, reason)
+    compensating = {
+        row[0] for row in (yield from tx.execute(CANCEL_TO_COMPENSATE, ids=tree, reason=reason, now=tx.now))
+    }
+    ended = {row[0] for row in (yield from tx.execute(CANCEL_UNOWNED, ids=tree, reason=reason, now=tx.now))}
+    tx.changes.ready = tx.changes.ready or bool(compensating)
+    tx.changes.end(ended)
+    return {run: run in stopped or run in compensating or run in ended for run in ids}
+
+
+def terminate(tx: Transaction, ids: Sequence[str], reason: str | None) -> Script[dict[str, bool]]:
+    """End runs and their descendants at once; see `Store.terminate`."""
+    tree = yield from tx.lock_tree(ids, with_deadline=reason == "timeout")
+    rows = yield from tx.execute(TERMINATE, ids=tree, reason=reason, now=tx.now)
+    tx.changes.stopped(rows, State.CANCELLED, reason)
+    ended = {row[0] for row in rows}
+    tx.changes.end(ended)
+    return {run: run in ended for run in ids}
+
+
+def expire(tx: Transaction) -> Script[int]:
+    """Cancel unowned runs whose deadline has passed; how many."""
+    found = yield from tx.lock_found(FIND_OVERDUE, free=True, now=tx.now)
+    compensating = (yield from tx.execute(EXPIRE_TO_COMPENSATE, ids=found, now=tx.now)) if found else []
+    ended = (yield from tx.execute(EXPIRE, ids=found, now=tx.now)) if found else []
+    tx.changes.ready = tx.changes.ready or bool(compensating)
+    tx.changes.end(row[0] for row in ended)
+    return len(ended)
+
+
+def retire(tx: Transaction, worker: str, max_recoveries: int | None) -> Script[int]:
+    """Release the runs of a worker that is dead, and remove it once it owns none; how many runs; see `Store.retire`."""
+    most = _UNLIMITED if max_recoveries is None else max_recoveries
+    found = yield from tx.lock_found(FIND_OWNED, free=True, worker=worker)
+    values = {"worker": worker, "most": most, "exhausted": exhausted_record(most), "now": tx.now}
+    rows = (yield from tx.execute(RETIRE, ids=found, **values)) if found else []
+    yield from tx.execute(REMOVE_WORKER, worker=worker)
+    tx.changes.ready = tx.changes.ready or bool(rows)
+    tx.changes.end(run for run, state in rows if State(state).ended)
+    return len(rows)

@@ -1,0 +1,93 @@
+"""Ticks of many schedules at once, as pictures of them need them. The same statements in every store."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from mainspring.store.sql.schedules import TICK_COLUMNS, to_tick
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mainspring.model.schedules import Tick
+
+_LAST = f"""
+  SELECT {", ".join(TICK_COLUMNS)} FROM ticks WHERE schedule = {{schedule}} ORDER BY nominal DESC, request DESC LIMIT 1
+"""
+_UNHAPPY = """
+  SELECT schedule, nominal, until, outcome, count FROM ticks
+  WHERE schedule = {schedule} AND nominal {when} {low} AND outcome NOT IN ('fired', 'pending', 'buffered')
+  ORDER BY nominal DESC LIMIT {limit}
+"""
+_STARTED_IN = """
+  WITH spans (schedule, low, high) AS ({spans})
+  SELECT spans.schedule, spans.low FROM spans WHERE EXISTS (
+    SELECT 1 FROM ticks
+    WHERE ticks.schedule = spans.schedule AND nominal >= low AND nominal < high AND outcome IN ('fired', 'late'))
+"""
+_FAILED = """
+  SELECT schedule, tick FROM runs
+  WHERE state IN ('failed', 'cancelled') AND state = 'failed' AND schedule IS NOT NULL AND tick IS NOT NULL AND uid >= :since
+  ORDER BY uid DESC LIMIT :limit
+"""
+"""By the index of runs that failed or were cancelled, whose condition has to stand here word for word."""
+SQLITE_SPANS = """
+  SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(:spans)
+"""
+POSTGRES_SPANS = """
+  SELECT e ->> 0, CAST(e ->> 1 AS bigint), CAST(e ->> 2 AS bigint) FROM json_array_elements(CAST(:spans AS json)) e
+"""
+"""How a list of lists comes into a statement, of whatever length, as one parameter."""
+POSTGRES_EACH = """
+  WITH spans (schedule, low, high) AS ({spans}) SELECT x.* FROM spans CROSS JOIN LATERAL ({question}) x
+"""
+"""How a question is asked for each of them, with one plan; where there is no LATERAL, it is put together from many."""
+
+
+class TickLists:
+    """What became of ticks, for many schedules with one statement each."""
+
+    def __init__(self, rows: Callable[..., list[tuple[Any, ...]]], spans: str, each: str | None) -> None:
+        self._rows = rows
+        self._spans = spans
+        self._for_each = each
+
+    def last(self, schedules: Sequence[str]) -> dict[str, Tick]:
+        """The latest tick of each schedule that has one."""
+        rows = self._each(_LAST, [(schedule, 0) for schedule in schedules])
+        return {tick.schedule: tick for tick in map(to_tick, rows)}
+
+    def unhappy(self, since: Sequence[tuple[str, int]], limit: int) -> list[tuple[str, int, int | None, str, int]]:
+        """Ticks of schedules since a time each that did not simply start their run: schedule, nominal time, until, outcome, count.
+
+        So many of each schedule, the latest; with the last one from before that time, which may reach into it.
+        """
+        rows = self._each(_UNHAPPY.replace("{when}", ">=").replace("{limit}", str(limit)), since)
+        rows += self._each(_UNHAPPY.replace("{when}", "<").replace("{limit}", "1"), since)
+        return [(schedule, nominal, until, outcome, count) for schedule, nominal, until, outcome, count in rows]
+
+    def started_in(self, spans: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
+        """Of schedules with spans of time, those with their beginnings in which a tick started a run."""
+        found = self._rows(_STARTED_IN.replace("{spans}", self._spans), spans=json.dumps(list(spans)))
+        return [(schedule, low) for schedule, low in found]
+
+    def failed(self, since: str, limit: int) -> list[tuple[str, int]]:
+        """Ticks whose runs have failed, of all schedules, latest first: schedule and nominal time. `since` is the uid of a run."""
+        rows = self._rows(_FAILED, since=since, limit=limit)
+        return [(schedule, (json.loads(tick) if isinstance(tick, str) else tick)["nominal"]) for schedule, tick in rows]
+
+    def _each(self, question: str, spans: Sequence[tuple[str, int]]) -> list[tuple[Any, ...]]:
+        """The answers to a question about each schedule and a time."""
+        if not spans:
+            return []
+        if self._for_each is not None:
+            question = question.format(schedule="spans.schedule", low="spans.low")
+            text = self._for_each.replace("{spans}", self._spans).replace("{question}", question)
+            return self._rows(text, spans=json.dumps([[schedule, low, low] for schedule, low in spans]))
+        asked = [
+            f"SELECT * FROM ({question.format(schedule=f':s{number}', low=f':l{number}')}) x{number}"
+            for number in range(len(spans))
+        ]
+        values = {f"s{number}": schedule for number, (schedule, _) in enumerate(spans)}
+        return self._rows(" UNION ALL ".join(asked), **values, **{f"l{n}": low for n, (_, low) in enumerate(spans)})

@@ -1,0 +1,172 @@
+"""Runs of functions, or of instances, that no live worker has: started by name from outside, or left behind when one was removed.
+
+They wait, marked with the reason, and fail when no live worker has known their function or had their instance for long enough. A
+worker that comes to know it meanwhile takes the mark away.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+
+from mainspring.store.bad_rows import readable
+from mainspring.store.sql.runs import by_instance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mainspring.store.transaction import Script, Transaction, Transactor
+
+_AT_ONCE = 200
+_FLEET = "SELECT functions, instances, id FROM workers"
+_WAITS = "state = 'queued' AND fingerprint = '' AND stranded IS NULL AND due <= :now"
+_NAMES = f"SELECT DISTINCT workflow FROM runs WHERE {_WAITS}"
+_UNMARKED = f"SELECT id FROM runs WHERE {_WAITS} AND workflow = :workflow LIMIT :limit"
+_INSTANCES = by_instance(
+    lambda instance: f"SELECT DISTINCT {instance} FROM runs WHERE {_WAITS} AND workflow = :workflow"
+)
+_UNMARKED_OF = by_instance(
+    lambda instance: (
+        f"""
+  SELECT id FROM runs WHERE {_WAITS} AND workflow = :workflow AND {instance} = CAST(:instance AS text) LIMIT :limit
+"""
+    )
+)
+_MARKED = by_instance(
+    lambda instance: (
+        f"""
+  SELECT id, workflow, stranded, {instance} FROM runs WHERE stranded IS NOT NULL AND state = 'queued' AND fingerprint = ''
+"""
+    )
+)
+_MARK = "UPDATE runs SET stranded = :mark WHERE id = :id AND state = 'queued' AND stranded IS NULL RETURNING id"
+_UNMARK = "UPDATE runs SET stranded = NULL WHERE id = :id AND state = 'queued' RETURNING id"
+_FAIL = """
+  UPDATE runs SET state = 'failed', reason = :reason, error = :error, completed = :now, stranded = NULL, untold = true
+  WHERE id = :id AND state = 'queued' RETURNING id
+"""
+
+
+class Reviewed(Struct, frozen=True):
+    """How many runs were found whose function no live worker knows, and how many of an earlier time have failed for it."""
+
+    marked: int = 0
+    failed: int = 0
+
+
+class _Fleet:
+    """What the live workers know between them."""
+
+    def __init__(self, workers: Iterable[tuple[list[str], dict[str, list[str]]]]) -> None:
+        self.names: set[str] = set()
+        self.methods: set[str] = set()
+        self._instances: set[tuple[str, str]] = set()
+        for functions, instances in workers:
+            self.names.update(functions)
+            for method, names in instances.items():
+                self.methods.add(method)
+                self._instances.update((method, name) for name in names)
+
+    def has(self, workflow: str, instance: str | None) -> bool:
+        if workflow not in self.names:
+            return False
+        # A call without an instance is executed, to fail with words.
+        return workflow not in self.methods or instance is None or (workflow, instance) in self._instances
+
+
+class _Missing(NamedTuple):
+    """A function that no live worker knows; or one that is known, and the instance that is not."""
+
+    workflow: str
+    instance: str | None = None
+
+    @property
+    def mark(self) -> str:
+        what = f"knows {self.workflow!r}"
+        if self.instance is not None:
+            what = f"has the instance {self.instance!r} that {self.workflow!r} needs"
+        return f"no live worker {what}"
+
+    @property
+    def message(self) -> str:
+        what = f"known a function called {self.workflow!r}"
+        if self.instance is not None:
+            what = f"had the instance {self.instance!r} that {self.workflow!r} needs (app.instance)"
+        return f"no live worker has {what} for too long (setting unknown_after)"
+
+
+class UnknownFunctions:
+    """Looks after them, in transactions of a `Transactor`."""
+
+    def __init__(self, transactor: Transactor) -> None:
+        self._change = transactor.change
+        self._rows = transactor.read
+
+    def review(self, now: int, patience: int) -> Reviewed:
+        """Mark those whose function no live worker knows, fail those that have been marked for `patience` microseconds."""
+        fleet = _Fleet(readable("workers", self._rows(_FLEET), _known_to, lambda row: row[2]))
+        fresh = self._fresh(fleet, now)
+        found: list[str] = []
+        lost: dict[str, _Missing] = {}
+        for run, workflow, mark, instance in self._rows(_MARKED):
+            if fleet.has(workflow, instance):
+                found.append(run)
+            elif _since(mark) <= now - patience:
+                lost[run] = _Missing(workflow, instance if workflow in fleet.names else None)
+        if not (fresh or found or lost):
+            return Reviewed()
+
+        def work(tx: Transaction) -> Script[Reviewed]:
+            yield from tx.lock_tree([*found, *fresh, *lost])
+            for run in found:
+                yield from tx.execute(_UNMARK, id=run)
+            marked = failed = 0
+            for run, missing in fresh.items():
+                marked += len((yield from tx.execute(_MARK, id=run, mark=_mark(missing, now))))
+            for run, missing in lost.items():
+                failed += yield from _fail(tx, run, missing)
+            return Reviewed(marked, failed)
+
+        return self._change(work, now)
+
+    def _fresh(self, fleet: _Fleet, now: int) -> dict[str, _Missing]:
+        """Runs that are not marked yet."""
+        missing: list[_Missing] = []
+        for (workflow,) in self._rows(_NAMES, now=now):
+            if workflow not in fleet.names:
+                missing.append(_Missing(workflow))
+            elif workflow in fleet.methods:
+                wanted = [instance for (instance,) in self._rows(_INSTANCES, now=now, workflow=workflow)]
+                missing += [_Missing(workflow, each) for each in wanted if not fleet.has(workflow, each)]
+        return {run: each for each in missing for run in self._unmarked(each, now)}
+
+    def _unmarked(self, missing: _Missing, now: int) -> list[str]:
+        values = {"now": now, "workflow": missing.workflow, "limit": _AT_ONCE}
+        if missing.instance is None:
+            return [run for (run,) in self._rows(_UNMARKED, **values)]
+        return [run for (run,) in self._rows(_UNMARKED_OF, instance=missing.instance, **values)]
+
+
+def _known_to(worker: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
+    return list(json.loads(worker[0])), json.loads(worker[1])
+
+
+def _mark(missing: _Missing, now: int) -> str:
+    return json.dumps({"versions": [], "reason": missing.mark, "since": now})
+
+
+def _since(mark: str) -> int:
+    since: int = json.loads(mark).get("since", 2**62)
+    return since
+
+
+def _fail(tx: Transaction, run: str, missing: _Missing) -> Script[int]:
+    reason = missing.mark.replace("no live worker", "no worker")
+    error = json.dumps(
+        {"type": "mainspring.errors:UnknownFunction", "message": missing.message, "args": [missing.message]}
+    )
+    failed = yield from tx.execute(_FAIL, id=run, reason=reason, error=error, now=tx.now)
+    tx.changes.end(row[0] for row in failed)
+    return len(failed)

@@ -1,0 +1,67 @@
+"""Ends of runs that no worker had in hand (cancelled while they waited, ended by an operator, out of time, lost too often).
+
+Nobody saw them happen, so they are marked in the transaction that makes them, and one worker takes each mark away and tells.
+Whoever takes a mark counts the end as well; until then it is counted by those who ask for figures.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from mainspring.model.clock import SECOND
+from mainspring.model.states import State
+from mainspring.store.verbs.duration_classes import CLASSES
+
+if TYPE_CHECKING:
+    from mainspring.store.transaction import Script, Transaction, Transactor
+
+_ANY = "SELECT 1 FROM runs WHERE untold LIMIT 1"
+_TAKE = """
+  UPDATE runs SET untold = false
+  WHERE untold AND id IN (SELECT id FROM runs WHERE untold ORDER BY completed LIMIT :limit)
+  RETURNING id, workflow, state, reason, attempts, queue, started, completed
+"""
+_TOOK = "completed - coalesce(started, completed)"
+_CLASS = " ".join(f"WHEN {_TOOK} <= {round(longest * SECOND)} THEN {number}" for number, longest in enumerate(CLASSES))
+UNTOLD_MINUTES = f"""
+  SELECT 'duration', completed / :width * :width, state, count(*), CAST(sum({_TOOK}) AS bigint) FROM runs
+  WHERE untold AND completed >= :since GROUP BY 2, 3
+"""
+UNTOLD_TOTALS = f"""
+  SELECT workflow, 'duration', state, CASE {_CLASS} ELSE {len(CLASSES)} END, count(*), CAST(sum({_TOOK}) AS bigint) FROM runs
+  WHERE untold GROUP BY 1, 3, 4
+"""
+
+
+class UnreportedEnd(Struct, frozen=True):
+    """How a run ended."""
+
+    id: str
+    workflow: str
+    state: State
+    reason: str | None
+    attempts: int
+    queue: str | None
+    started: int | None
+    completed: int
+
+
+class UnreportedEnds:
+    """Takes the marks, in transactions of a `Transactor`."""
+
+    def __init__(self, transactor: Transactor) -> None:
+        self._transactor = transactor
+
+    def take(self, now: int, limit: int) -> list[UnreportedEnd]:
+        """Up to so many ends that no process was notified of, first ones first. No other worker gets them."""
+        if not self._transactor.read(_ANY):
+            return []
+
+        def work(tx: Transaction) -> Script[list[UnreportedEnd]]:
+            rows = yield from tx.execute(_TAKE, limit=limit)
+            found = [UnreportedEnd(run, workflow, State(state), *rest) for run, workflow, state, *rest in rows]
+            return sorted(found, key=lambda each: (each.completed, each.id))
+
+        return self._transactor.change(work, now)

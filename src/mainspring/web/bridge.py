@@ -1,0 +1,68 @@
+"""Between the pages and the database: what they ask is asked on a thread, by way of the operations."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, TypeVar
+
+from mainspring.app.client_api import runtime_of
+from mainspring.errors import StoreReplaced
+from mainspring.operations.connect import Operations, missing_file
+from mainspring.operations.metrics import Family
+from mainspring.web.views import Scene
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.app.app import App
+    from mainspring.app.client import Client
+    from mainspring.app.connection import Connection
+    from mainspring.store.committer.committer import Committer
+    from mainspring.web.redaction import Redactor
+
+R = TypeVar("R")
+
+
+class Desk:
+    """Asks in the name of the pages of one dashboard."""
+
+    def __init__(self, source: App | Client, redactor: Redactor) -> None:
+        self.runtime = runtime_of(source)
+        self._redactor = redactor
+        self._committer: Committer | None = None
+        self._leaving = threading.Lock()
+
+    async def ask(self, question: Callable[[Scene], R]) -> R:
+        """Ask something that blocks. The connection is made when the first question comes.
+
+        A file that was replaced is opened anew, unless this process is a worker: that one has runs of the old one in its hand.
+        """
+        connection = await self.runtime.connected()
+        try:
+            return await self._ask(connection, question)
+        except StoreReplaced:
+            if self.runtime.engine is not None or missing_file(self.runtime.url) is not None:
+                raise
+            await self.runtime.in_thread(self._leave, connection)
+            return await self._ask(await self.runtime.connected(), question)
+
+    async def _ask(self, connection: Connection, question: Callable[[Scene], R]) -> R:
+        self._committer = connection.committer
+        runtime = self.runtime
+        scene = Scene(Operations(connection.store, runtime.clock, runtime.ids), self._redactor)
+        return await runtime.in_thread(question, scene)
+
+    def _leave(self, connection: Connection) -> None:
+        """Disconnect, if nobody else has done so and connected anew."""
+        with self._leaving:
+            if self.runtime.connection() is connection:
+                self.runtime.disconnect()
+
+    def own_figures(self) -> list[Family]:
+        """Figures of this process: how many writes its commits have taken together."""
+        batches = Family("mainspring_commit_batches", "counter", "Commits that this process has made.")
+        writes = Family("mainspring_commit_writes", "counter", "Writes that these commits have taken together.")
+        if self._committer is not None:
+            batches.add(self._committer.batches, "_total")
+            writes.add(self._committer.committed, "_total")
+        return [batches, writes]

@@ -1,0 +1,79 @@
+"""Functions: what can be started, with a form made from what each takes, and how their runs have gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from mainspring.errors import NotFound
+from mainspring.operations.function_figures import FunctionFigures
+from mainspring.operations.runs.lists import RunSummary
+from mainspring.operations.runs.start import FunctionInfo
+from mainspring.web.views import Id, NoQuery, Pages, Scene
+
+pages = Pages()
+_LATEST = 20
+
+
+class WorkflowRow(Struct):
+    """A function that workers have, or whose runs there are."""
+
+    name: str
+    function: FunctionInfo | None
+    """What its workers say of it; null: no worker has described it."""
+    figures: FunctionFigures | None
+    """Null: none of its runs has ended."""
+
+
+class WorkflowList(Struct):
+    """All functions, by name."""
+
+    workflows: list[WorkflowRow]
+
+
+class WorkflowQuery(Struct):
+    """Which function; `again`: a run whose input is to be used again."""
+
+    name: Id
+    again: Id | None = None
+
+
+class WorkflowAnswer(Struct):
+    """One function, its figures and its latest runs."""
+
+    workflow: WorkflowRow
+    runs: list[RunSummary]
+    given: dict[str, Any] | None
+    """The input of the run that is to be started again, by parameter name."""
+    again: str | None
+
+
+@pages.view("/workflows", "workflows.html")
+def workflows(scene: Scene, query: NoQuery) -> WorkflowList:
+    """All functions that can be started, with how often their runs fail and how long they take."""
+    del query
+    described = {each.name: each for each in scene.operations.starting.functions()}
+    figures = scene.operations.watch.function_figures()
+    names = sorted({*described, *figures})
+    return WorkflowList([WorkflowRow(name, described.get(name), figures.get(name)) for name in names])
+
+
+@pages.view("/workflows/{name:path}", "workflow.html")
+def workflow(scene: Scene, query: WorkflowQuery) -> WorkflowAnswer:
+    """One function: what it takes, how its runs have gone, the latest of them."""
+    operations = scene.operations
+    described = {each.name: each for each in operations.starting.functions()}
+    figures = operations.watch.function_figures()
+    runs = operations.runs.summaries(workflow=query.name, limit=_LATEST).runs
+    if query.name not in {*described, *figures} and not runs:
+        raise NotFound(f"there is no function {query.name!r}: no worker has described it, and it has no runs")
+    given = None
+    if query.again is not None:
+        given = scene.redactor.run(operations.runs.get(query.again)).input
+    return WorkflowAnswer(
+        WorkflowRow(query.name, described.get(query.name), figures.get(query.name)),
+        [scene.redactor.summary(run) for run in runs],
+        given if isinstance(given, dict) else None,
+        query.again,
+    )

@@ -1,0 +1,133 @@
+"""What an operator needs to see at night: schedules that fail look so, failures by their error, children to scale."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from mainspring import App, Policy, Spec, run
+from mainspring.testing import world
+from mainspring.web import dashboard
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from mainspring.testing import World
+
+NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+
+
+class Night:
+    """An app whose schedule begins to fail, with a dashboard."""
+
+    def __init__(self, url: str) -> None:
+        self.app = App(url, name="night")
+        self.world: World
+        self.asking: httpx.AsyncClient
+        app = self.app
+
+        @app.workflow
+        async def fetch(source: str) -> str:
+            if run.tick is not None and run.tick.nominal.hour >= 13:
+                raise ConnectionError(f"{source} refused connection {run.tick.nominal.minute}")
+            return source
+
+        @app.workflow
+        async def leaf(number: int) -> int:
+            await run.sleep(number + 1)
+            if number == 3:
+                raise ValueError("leaf 3 is rotten")
+            return number
+
+        @app.workflow
+        async def fan(count: int) -> int:
+            handles = [await leaf.options(id=f"leaf-{number}").start(number) for number in range(count)]
+            return len([await handle.result() for handle in handles[:2]])
+
+        self.fetch, self.fan = fetch, fan
+
+    async def get(self, path: str, **query: Any) -> Any:
+        answer = await self.asking.get(f"/api{path}", params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+
+@pytest.fixture
+async def night(store_url: str) -> AsyncGenerator[Night]:
+    made = Night(store_url)
+    async with world(made.app, at=NOON, url=store_url) as made.world:
+        transport = httpx.ASGITransport(dashboard(made.app), client=("127.0.0.1", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as made.asking:
+            yield made
+
+
+async def test_a_schedule_whose_runs_fail_looks_so(night: Night) -> None:
+    spec = Spec(cron=["*/30 * * * *"])
+    await night.app.schedules.create("prices", night.fetch.bind("exchange"), spec, Policy(catchup="1h"))
+    await night.world.advance("45m")
+    assert [card["info"]["id"] for card in (await night.get("/schedules", failing="true"))["schedules"]] == []
+    await night.world.advance("1h")
+    found = await night.get("/schedules/prices")
+    assert [tick["run_state"] for tick in found["ticks"]] == ["failed", "failed", "succeeded"]
+    assert {tick["outcome"] for tick in found["ticks"]} == {"fired"}
+    (today,) = [day for day in found["year"] if day["day"] == "2026-03-02"]
+    assert today["outcomes"]["run_failed"] == 2
+    (card,) = (await night.get("/schedules", failing="true"))["schedules"]
+    assert (card["last"]["run_state"], card["days"][-1]["outcomes"]["run_failed"]) == ("failed", 2)
+    page = (await night.asking.get("/schedules/prices")).text
+    for words in (
+        "The last 2 runs failed: exchange refused connection",
+        'class="state s-failed">failed',
+        "o-run_failed",
+    ):
+        assert words in page, words
+    assert "o-run_failed" in (await night.asking.get("/schedules")).text
+    assert (await night.get("/schedules", failing="false"))["schedules"] == []
+
+
+async def test_failed_runs_are_grouped_by_their_error_and_acted_on_together(night: Night) -> None:
+    await night.app.schedules.create("prices", night.fetch.bind("exchange"), Spec(cron=["*/10 13 * * *"]))
+    await night.app.schedules.create("rates", night.fetch.bind("bank"), Spec(cron=["5 13 * * *"]))
+    await night.world.advance("2h")
+    found = await night.get("/errors")
+    assert [(group["count"], group["type"], group["workflow"]) for group in found["groups"]] == [
+        (6, "ConnectionError", "fetch"),
+        (1, "ConnectionError", "fetch"),
+    ]
+    assert found["groups"][0]["message"] == "exchange refused connection 50"
+    assert (await night.get("/errors", workflow="leaf"))["groups"] == []
+    overview = await night.get("/")
+    assert overview["errors"][0]["count"] == 6
+    page = (await night.asking.get("/errors")).text
+    assert "6 runs" in page
+    ids = found["groups"][0]["ids"]
+    marked = await night.asking.post("/api/runs/fail", json={"ids": ids, "reason": "the exchange was closed"})
+    assert marked.json()["message"] == "6 runs marked as failed"
+    assert "6 runs" in (await night.asking.get("/")).text
+
+
+async def test_children_have_their_real_length_and_many_of_them_are_one_line(night: Night) -> None:
+    await night.fan.options(id="fan").start(9)
+    await night.world.advance("30s")
+    found = await night.get("/runs/fan")
+    assert {child["id"] for child in found["children"]} == {f"leaf-{number}" for number in range(9)}
+    page = (await night.asking.get("/runs/fan")).text
+    assert "leaf: 9, 1 failed, slowest 9" in page
+    assert "1 failed" in page
+    assert page.count('class="lane depth-1"') >= 9
+    assert "leaf-8: succeeded" in page
+
+
+async def test_all_operations_of_a_long_run_are_reached_by_paging(night: Night) -> None:
+    await night.fan.options(id="fan").start(9)
+    await night.world.advance("30s")
+    first = await night.get("/runs/fan", limit=5)
+    assert (len(first["steps"]), first["offset"], first["operations"], first["next"]) == (5, 0, 11, 5)
+    rest = await night.get("/runs/fan", limit=5, offset=10)
+    assert (len(rest["steps"]), rest["next"]) == (1, None)
+    page = (await night.asking.get("/runs/fan?offset=5&limit=5")).text
+    assert "6 to 10 of 11" in page
+    assert (await night.asking.get("/api/runs/fan?offset=-1")).status_code == 400
