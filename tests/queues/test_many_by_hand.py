@@ -79,7 +79,7 @@ async def test_all_runs_that_a_filter_finds_are_acted_on_and_no_others(store_url
         shop.works = True
         assert set(await runs.retry(workflow="pack")) == set(bad)
         await w.advance(1)
-        assert [await shop.app.handle(each).result() for each in bad[:2]] == [{"number": 0}, {"number": 1}]
+        assert [await shop.app.handle(each).result() for each in bad[:2]] == [Parcel(0), Parcel(1)]
         assert await runs.retry(workflow="pack") == {}
         assert set(await runs.reschedule(id_prefix="rest-", priority=-3)) == set(rest)
         assert (await runs.get(rest[0])).priority == -3

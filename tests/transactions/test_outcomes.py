@@ -77,7 +77,7 @@ async def test_what_is_recorded_goes_and_what_a_run_may_ask_for_stays(store_url:
         await entering.options(id="a").start("one")
         await forget_to_forget(app, w)
         assert left(other) == 1
-        lost = f"DELETE FROM {'steps' if bank.is_sqlite(store_url) else 'mainspring.steps'} WHERE kind = 'transaction'"
+        lost = f"DELETE FROM {'mainspring_steps' if bank.is_sqlite(store_url) else 'mainspring.steps'} WHERE kind = 'transaction'"
         bank.execute(store_url, lost)  # as if the process had died before it was recorded here
         assert await sweep(app) == 0
         assert left(other) == 1

@@ -83,7 +83,7 @@ async def test_each_is_kept_as_long_as_its_function_or_the_app_says(store_url: s
         assert [await there(app, each) for each in ("short", "long", "eternal")] == [False, False, True]
         assert (await pending.describe()).state is State.SCHEDULED
     for table in TABLES_OF_RUN:
-        where = table if bank.is_sqlite(store_url) else f"mainspring.{table}"
+        where = f"mainspring_{table}" if bank.is_sqlite(store_url) else f"mainspring.{table}"
         assert bank.value(store_url, f"SELECT count(*) FROM {where} WHERE run = 'short'") == 0
 
 
