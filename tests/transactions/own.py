@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, scoped_session
+from sqlmodel import Session as SQLModelSession
+from sqlmodel.ext.asyncio.session import AsyncSession as SQLModelAsyncSession
 
 from mainspring.store.open import sqlite_path
 from tests.transactions.bank import is_sqlite
@@ -19,8 +21,18 @@ if TYPE_CHECKING:
 
 SQLITE = ("sqlite3", "sqlite3 by hand")
 POSTGRES = ("psycopg", "psycopg async")
-ALCHEMY = ("connection", "session", "async connection", "async session")
+ALCHEMY = (
+    "connection",
+    "session",
+    "scoped session",
+    "sqlmodel session",
+    "async connection",
+    "async session",
+    "async sqlmodel session",
+)
 KINDS = [("sqlite", kind) for kind in (*SQLITE, *ALCHEMY)] + [("postgres", kind) for kind in (*POSTGRES, *ALCHEMY)]
+
+SESSIONS: dict[str, Any] = {"session": Session, "scoped session": Session, "sqlmodel session": SQLModelSession}
 
 
 class Own:
@@ -63,13 +75,15 @@ async def opened(url: str, kind: str) -> AsyncGenerator[Own]:
     elif kind.startswith("async"):
         driver = "sqlite+aiosqlite" if is_sqlite(url) else "postgresql+psycopg"
         async_engine = create_async_engine(url.replace(url.split(":", maxsplit=1)[0], driver, 1))
-        made: Any = async_engine.connect() if kind.endswith("connection") else AsyncSession(async_engine)
+        session = SQLModelAsyncSession if "sqlmodel" in kind else AsyncSession
+        made: Any = async_engine.connect() if kind.endswith("connection") else session(async_engine)
         async with made as there:
             yield Own(there, lambda statement: there.execute(text(statement)))
         await async_engine.dispose()
     else:
         driver = "sqlite" if is_sqlite(url) else "postgresql+psycopg"
         engine = create_engine(url.replace(url.split(":", maxsplit=1)[0], driver, 1))
-        with engine.connect() if kind == "connection" else Session(engine) as here:
-            yield Own(here, lambda statement: here.execute(text(statement)))
+        with engine.connect() if kind == "connection" else SESSIONS[kind](engine) as here:
+            given = scoped_session(lambda: here) if kind.startswith("scoped") else here
+            yield Own(given, lambda statement: here.execute(text(statement)))
         engine.dispose()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mainspring.codec import ValueCodec
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Clock
+    from mainspring.store.external.engines import UsersEngine
     from mainspring.store.external.other_database import Elsewhere
     from mainspring.store.verbs.prune import Keep
 
@@ -40,9 +41,16 @@ class Runtime:
     """One app's registry, its connection, and the engine while it executes."""
 
     def __init__(
-        self, url: str | Callable[[], str], settings: Settings, clock: Clock | None, *, has_no_code: bool = False
+        self,
+        url: str | Callable[[], str],
+        settings: Settings,
+        clock: Clock | None,
+        *,
+        has_no_code: bool = False,
+        engine: UsersEngine | None = None,
     ) -> None:
         self.given_url = url
+        self._given_engine = engine
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
         self.has_no_code = has_no_code
@@ -78,6 +86,11 @@ class Runtime:
         self.given_url = url
 
     @property
+    def users_engine(self) -> UsersEngine | None:
+        """The SQLAlchemy engine that was given instead of a URL, unless another database was put in its place."""
+        return self._given_engine if self.given_url is self._given_engine else None
+
+    @property
     def executing(self) -> bool:
         return self.engine is not None and bool(self.engine.executions)
 
@@ -109,6 +122,7 @@ class Runtime:
         with self._connecting:
             if self._connection is None:
                 self._connection = Connection(self.url, self.settings, self.clock, self.backstage, beside=beside)
+                self._connection.store.transactions.engine = self.users_engine
             return self._connection
 
     @property

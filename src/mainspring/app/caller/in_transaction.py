@@ -22,6 +22,7 @@ from mainspring.operations.runs.actions import RunActions
 from mainspring.store.external.deferred import Cancel
 from mainspring.store.external.join import nested, nested_async
 from mainspring.store.messages import Entry, Post
+from mainspring.store.transaction import on_thread
 from mainspring.store.verbs.send import send
 from mainspring.store.verbs.start import start
 from mainspring.store.verbs.stop import cancel
@@ -115,6 +116,7 @@ class InTransaction:
         _refuse_other_colour(scope, call)
         executor: Any = scope.elsewhere.executor if scope.elsewhere is not None else scope.joined.executor
         mark = scope.deferred.mark() if scope.deferred is not None else None
+        session.settle()  # what was done before is not undone with it
         try:
             with nested(executor):
                 value = call.made(session)
@@ -128,13 +130,15 @@ class InTransaction:
     @ours
     async def _nested_async(self, call: TransactionCall) -> Any:
         scope = self._scope
-        session = _open(scope, call)
+        session: Any = _open(scope, call)
         _refuse_other_colour(scope, call)
         executor: Any = scope.elsewhere.executor if scope.elsewhere is not None else scope.joined.async_executor
         mark = scope.deferred.mark() if scope.deferred is not None else None
+        await session.settle_async()
         try:
             async with nested_async(executor):
                 value = await call.made(session)
+                await session.settle_async()
         except BaseException:
             if scope.deferred is not None and mark is not None:
                 scope.deferred.back_to(mark)
@@ -229,7 +233,7 @@ class InTransaction:
         """Asks beside the transaction: what that has done is not seen."""
         del label, kind
         store = self.runtime.connection().store
-        return await self.runtime.in_thread(question, store) if self._scope.is_async else question(store)
+        return await self._beside(question, store) if self._scope.is_async else question(store)
 
     def read_inside(
         self, label: str, kind: Any, question: Callable[[Store | Inside, str | None], R]
@@ -295,7 +299,15 @@ class InTransaction:
     async def _endings(self, ids: Iterable[str]) -> dict[str, Ending | None]:
         """Which runs there are in the app's own database, for a transaction in another one."""
         endings, wanted = self.runtime.connection().store.endings, list(ids)
-        return await self.runtime.in_thread(endings, wanted) if self._scope.is_async else endings(wanted)
+        return await self._beside(endings, wanted) if self._scope.is_async else endings(wanted)
+
+    async def _beside(self, work: Callable[..., R], *args: Any) -> R:
+        """Do something blocking on a thread, with civil time standing still meanwhile."""
+        self.runtime.clock.busy()
+        try:
+            return await on_thread(work, *args)
+        finally:
+            self.runtime.clock.idle()
 
     def _deferred(self) -> Deferred | None:
         """What a transaction in another database wants to happen here. Only for one that a run records it is certain to happen."""

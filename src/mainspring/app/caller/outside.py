@@ -185,14 +185,14 @@ class Outside:
             finally:
                 scope.over = True
                 current.reset(token)
-            session.settle()
+            await session.settle_async()
             return value
 
         failed = 0
         while True:
             try:
                 if call.database is not None:
-                    return await call.database.atransact(work, call.isolation)
+                    return await call.database.atransact(work, call.wants, call.isolation)
                 return await connection.store.transactions.atransact(work, call.wants, call.isolation)
             except Again:
                 failed += 1

@@ -264,7 +264,7 @@ async def _make_elsewhere_async(ex: Execution, effect: Transact, database: Elsew
         scope = _scope_elsewhere(ex, effect, session)
         return Outcome(await _awaited(ex, effect, scope, session), scope.wishes.encode())
 
-    found = await database.aonce(way, there)
+    found = await database.aonce(way, there, effect.call.wants)
     await ex.engine.in_thread(_record_elsewhere, ex, effect, found)
     database.recorded(way.key)
 
@@ -323,7 +323,7 @@ async def _awaited(ex: Execution, effect: Transact, scope: TransactionScope, ses
     """Await the function inside the open transaction; its result as it is stored."""
     with _Inside(ex, effect, scope):
         value = await effect.call.made(session)
-    session.settle()
+    await session.settle_async()
     return _encoded(ex, effect, value)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mainspring.errors import InTransaction
 from mainspring.store.changes import Changes
 from mainspring.store.external.sessions import Wants
-from mainspring.store.transaction import BlockingExecutor, Transaction, run_script, run_script_async
+from mainspring.store.transaction import BlockingExecutor, Transaction, on_thread, run_script, run_script_async
 from mainspring.store.verbs import stop
 from mainspring.store.verbs.manage import Management
 from mainspring.store.verbs.queues import Queues
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 
     from mainspring.model.states import State
+    from mainspring.store.external.sqlalchemy import Wrapped
     from mainspring.store.queues import QueueStore
     from mainspring.store.schedules import ScheduleStore
     from mainspring.store.sql.dialect import Dialect, Sql
@@ -127,7 +128,7 @@ class Joined:
         """The same on a connection that is awaited."""
         await self.check_async()
         executor = BlockingExecutor(self.async_executor, asyncio.get_running_loop())
-        return await asyncio.to_thread(work, self._inside(executor))
+        return await on_thread(work, self._inside(executor))
 
     def _inside(self, executor: Executor) -> Inside:
         transactor = _JoinedTransactor(self, executor)
@@ -173,7 +174,7 @@ class JoinedSession:
         joined.check()
         self.joined = joined
 
-    def give(self, wants: Wants) -> None:
+    def give(self, wants: Wants) -> Any:
         if wants is not Wants.NOTHING:
             raise InTransaction(
                 f"a transaction that wants a {wants.value} is called inside one on a connection of yours (within=); "
@@ -183,8 +184,28 @@ class JoinedSession:
     def settle(self) -> None:
         """The owner of the connection has sent everything."""
 
+    async def settle_async(self) -> None:
+        """So it has here."""
+
     def record(self, write: RecordStep, now: int) -> State | None:
         return self.joined.run(lambda tx: record_outcome(tx, write, self.joined.started), now)
+
+
+class EngineSession(JoinedSession):
+    """A transaction on a connection of the user's own SQLAlchemy engine, of which functions are given connections and sessions."""
+
+    def __init__(self, joined: Joined, wrapped: Wrapped) -> None:
+        super().__init__(joined)
+        self._wrapped = wrapped
+
+    def give(self, wants: Wants) -> Any:
+        return self._wrapped.give(wants)
+
+    def settle(self) -> None:
+        self._wrapped.settle()
+
+    async def settle_async(self) -> None:
+        await self._wrapped.settle_async()
 
 
 class _JoinedTransactor:
