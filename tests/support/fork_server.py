@@ -109,7 +109,7 @@ def serve(descriptor: int) -> Job | None:
                 pid = os.fork()
                 if pid == 0:
                     return Job(**request)
-                answer = {"pid": pid}
+                answer: dict[Any, int] = {"pid": pid}
             else:
                 answer = ended()
             connection.sendall(json.dumps(answer).encode() + b"\n")
