@@ -84,6 +84,7 @@ async def opened(url: str, kind: str) -> AsyncGenerator[Own]:
         driver = "sqlite" if is_sqlite(url) else "postgresql+psycopg"
         engine = create_engine(url.replace(url.split(":", maxsplit=1)[0], driver, 1))
         with engine.connect() if kind == "connection" else SESSIONS[kind](engine) as here:
-            given = scoped_session(lambda: here) if kind.startswith("scoped") else here
+            mine: Any = here
+            given: Any = scoped_session(lambda: mine) if kind.startswith("scoped") else mine
             yield Own(given, lambda statement: here.execute(text(statement)))
         engine.dispose()

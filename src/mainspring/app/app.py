@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mainspring.app.worker import Worker
     from mainspring.engine.registry import Function
     from mainspring.model.clock import Clock
+    from mainspring.model.payloads import PayloadCodec
     from mainspring.model.schedules import Hook
     from mainspring.recurrence import CronItem, ParsedCronItem, Spec
     from mainspring.schedules.definition import Definition
@@ -74,6 +75,7 @@ class App(ClientApi, Scope):
     `url` is the database (default: `$MAINSPRING_URL`, else `sqlite:///mainspring.db`); it is connected to when first used.
     A function that returns the URL is called at that moment. `engine` is a SQLAlchemy `Engine` or `AsyncEngine` instead: the app
     connects to its database, and transactions that are given SQLAlchemy's connections or sessions are given those of the engine.
+    `payloads` encodes all values that are stored, such as `mainspring.payloads.Encryption(key)`.
     `version` names the version of the code (default: a hash of the workflows' sources). `imports` lists modules that register
     functions and must be imported before a worker starts.
     """
@@ -85,6 +87,7 @@ class App(ClientApi, Scope):
         url: str | Callable[[], str] | None = None,
         *,
         engine: Engine | AsyncEngine | None = None,
+        payloads: PayloadCodec | None = None,
         name: str = "app",
         version: str | None = None,
         settings: Settings | None = None,
@@ -97,7 +100,11 @@ class App(ClientApi, Scope):
         self._version = version
         given = None if engine is None else _checked(engine, url)
         self._own_runtime = Runtime(
-            given or (url if callable(url) else url_of(url)), settings or Settings(), clock, engine=given
+            given or (url if callable(url) else url_of(url)),
+            settings or Settings(),
+            clock,
+            engine=given,
+            payloads=payloads,
         )
         self._runtime.name = name
         self.schedules = AppSchedules(self)

@@ -16,6 +16,7 @@ from mainspring.app.plain_json import PLAIN_JSON
 from mainspring.app.sync.portal import Portal, bridged
 from mainspring.codec import value_codec
 from mainspring.engine.registry import FOR_EVER, Registry
+from mainspring.errors import InvalidInput
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
 from mainspring.operations.retention import keep_of
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mainspring.codec import ValueCodec
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Clock
+    from mainspring.model.payloads import PayloadCodec
     from mainspring.store.external.engines import UsersEngine
     from mainspring.store.external.other_database import Elsewhere
     from mainspring.store.verbs.prune import Keep
@@ -48,7 +50,12 @@ class Runtime:
         *,
         has_no_code: bool = False,
         engine: UsersEngine | None = None,
+        payloads: PayloadCodec | None = None,
     ) -> None:
+        if payloads is not None and not (hasattr(payloads, "encode") and hasattr(payloads, "decode")):
+            raise InvalidInput(f"payloads= takes a codec with encode and decode, not {payloads!r}")
+        self.payloads = payloads
+        """What encodes and decodes the values that are stored, if anything does."""
         self.given_url = url
         self._given_engine = engine
         self.settings = settings
@@ -121,7 +128,9 @@ class Runtime:
         """The connection, made now if there is none. `beside`: while the caller has a transaction of its own open there."""
         with self._connecting:
             if self._connection is None:
-                self._connection = Connection(self.url, self.settings, self.clock, self.backstage, beside=beside)
+                self._connection = Connection(
+                    self.url, self.settings, self.clock, self.backstage, beside=beside, payloads=self.payloads
+                )
                 self._connection.store.transactions.engine = self.users_engine
             return self._connection
 

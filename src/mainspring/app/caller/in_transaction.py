@@ -7,7 +7,7 @@ awaited one it awaits the connection.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from mainspring.app.caller.in_step import entry_of, sign
 from mainspring.app.caller.outside import Outside, all_started, encoded, of_all, others_than, together
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 S = TypeVar("S")
+W = TypeVar("W", Start, Send)
 T = TypeVar("T")
 
 
@@ -174,7 +175,7 @@ class InTransaction:
             return all_started(rows, [Started(created=True, workflow=row.workflow, state=row.state) for row in rows])
         ex = self._execution
         asker = ex.id if ex is not None and not scope.recorded else None
-        ops = [Start(row, asker) for row in rows]
+        ops = self._sealed([Start(row, asker) for row in rows])
         return all_started(rows, await self._join(lambda tx: start(tx, ops)))
 
     # -- waiting -------------------------------------------------------------------------------------------------------
@@ -224,7 +225,7 @@ class InTransaction:
             deferred.entries += [say for say in says if isinstance(say, Entry)]
             return
         run, owner, epoch = fence or (says[0].run, None, 0)
-        op = Send(run, says, owner, epoch)
+        (op,) = self._sealed([Send(run, says, owner, epoch)])
         _all_known((await self._join(lambda tx: send(tx, op))).unknown)
 
     # -- the store -----------------------------------------------------------------------------------------------------
@@ -300,6 +301,15 @@ class InTransaction:
         """Which runs there are in the app's own database, for a transaction in another one."""
         endings, wanted = self.runtime.connection().store.endings, list(ids)
         return await self._beside(endings, wanted) if self._scope.is_async else endings(wanted)
+
+    def _sealed(self, ops: list[W]) -> list[W]:
+        """Writes as they are stored."""
+        payloads = self.runtime.connection().store.transactions.payloads
+        if payloads is None:
+            return ops
+        from mainspring.store.sealing.records import Sealer  # noqa: PLC0415  (only where values are sealed)
+
+        return [cast("W", Sealer(payloads).op(op)) for op in ops]
 
     async def _beside(self, work: Callable[..., R], *args: Any) -> R:
         """Do something blocking on a thread, with civil time standing still meanwhile."""

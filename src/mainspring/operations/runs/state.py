@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, get_args, get_
 
 from mainspring.model.clock import to_datetime
 from mainspring.model.states import State
+from mainspring.store.sealing.payloads import shown as as_shown
 from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
@@ -68,4 +69,4 @@ def _reader(name: str, hint: Any) -> Callable[[Any], Any]:
 
 
 def _value(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
+    return None if text is None else as_shown(text)

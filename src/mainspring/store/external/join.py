@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mainspring.store.external.sqlalchemy import Wrapped
     from mainspring.store.queues import QueueStore
     from mainspring.store.schedules import ScheduleStore
+    from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.sql.dialect import Dialect, Sql
     from mainspring.store.sql.run_filters import Filters
     from mainspring.store.transaction import AsyncExecutor, Executor, Read, Rows, Script, Transactor
@@ -71,8 +72,10 @@ class Joined:
         executor: Executor | None = None,
         async_executor: AsyncExecutor | None = None,
         check: Callable[[], Script[None]] | None = None,
+        payloads: Payloads | None = None,
     ) -> None:
         self.dialect = dialect
+        self._payloads = payloads
         self.changes = Changes()
         """What was changed so far, to be published when the transaction has committed."""
         self.started: list[str] = []
@@ -132,13 +135,18 @@ class Joined:
 
     def _inside(self, executor: Executor) -> Inside:
         transactor = _JoinedTransactor(self, executor)
-        return Inside(
+        inside = Inside(
             Schedules(transactor),
             Functions(transactor.read),
             Management(transactor, self._filters),
             Queues(transactor),
             transactor,
         )
+        if self._payloads is None:
+            return inside
+        from mainspring.store.sealing.store import sealed_inside  # noqa: PLC0415  (only where values are sealed)
+
+        return sealed_inside(inside, self._payloads)
 
     # -- connections ---------------------------------------------------------------------------------------------------
     @property

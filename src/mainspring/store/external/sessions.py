@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mainspring.model.states import State
     from mainspring.store.external.engines import UsersEngine
     from mainspring.store.external.join import Joined
+    from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.writes import RecordStep
 
     Within = Callable[[], AbstractContextManager[Any]]
@@ -162,6 +163,8 @@ class Transactions(Protocol):
 
     engine: UsersEngine | None
     """The user's own SQLAlchemy engine: functions that want SQLAlchemy's connections or sessions are given those of it."""
+    payloads: Payloads | None
+    """What seals the values that are written in transactions, if anything does."""
 
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
         """Do `work` in a transaction, blocking."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mainspring.store.postgres.database import Database
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.protocol import Signal
+    from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.transaction import AsyncExecutor, Executor, Rows, Script, Transaction, Values
 
@@ -53,6 +54,7 @@ class PostgresTransactions:
     """See `mainspring.store.external.sessions.Transactions`."""
 
     engine: UsersEngine | None = None
+    payloads: Payloads | None = None
 
     def __init__(self, database: Database, dialect: Dialect, origin: str, tell: Callable[[Signal], None]) -> None:
         self._db = database
@@ -197,6 +199,7 @@ class PostgresTransactions:
             executor=executor,
             async_executor=async_executor,
             check=check,
+            payloads=self.payloads,
         )
 
     def _own(self, executor: Executor) -> Joined:

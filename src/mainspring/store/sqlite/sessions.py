@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mainspring.store.external.engines import UsersEngine
     from mainspring.store.external.sessions import Cursor, Session, Within
     from mainspring.store.protocol import Signal
+    from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.sqlite.database import Database
     from mainspring.store.transaction import Rows, Script, Values
@@ -59,7 +60,10 @@ constraint refuses it. Its values are those of the step, and the owner."""
 class SqliteSession:
     """An open transaction on one connection: on the one that everything is written with, or on one that is lent."""
 
-    def __init__(self, connection: sqlite3.Connection, wrapped: Wrapped | None = None) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, wrapped: Wrapped | None = None, payloads: Payloads | None = None
+    ) -> None:
+        self._payloads = payloads
         self._db = connection
         self._wrapped = wrapped
         self._over = False
@@ -71,7 +75,7 @@ class SqliteSession:
     def joined(self) -> Joined:
         """Made when first asked for: most transactions are left alone."""
         if self._joined is None:
-            self._joined = Joined(DIALECT, SQLITE_FILTERS, executor=_OpenExecutor(self))
+            self._joined = Joined(DIALECT, SQLITE_FILTERS, executor=_OpenExecutor(self), payloads=self._payloads)
         return self._joined
 
     @property
@@ -160,11 +164,13 @@ class SqliteSession:
 class AwaitedSession:
     """An open transaction on a connection that is awaited. See `mainspring.store.external.sessions.Session`."""
 
-    def __init__(self, raw: Any, connection: BorrowedConnection, wrapped: Wrapped | None) -> None:
+    def __init__(
+        self, raw: Any, connection: BorrowedConnection, wrapped: Wrapped | None, payloads: Payloads | None
+    ) -> None:
         self._raw = raw
         self._db = connection
         self._wrapped = wrapped
-        self.joined = Joined(DIALECT, SQLITE_FILTERS, async_executor=UsersAsyncExecutor(raw))
+        self.joined = Joined(DIALECT, SQLITE_FILTERS, async_executor=UsersAsyncExecutor(raw), payloads=payloads)
 
     def give(self, wants: Wants) -> Any:
         if wants is Wants.AIOSQLITE:
@@ -200,6 +206,7 @@ class SqliteTransactions:
     """See `mainspring.store.external.sessions.Transactions`."""
 
     engine: UsersEngine | None = None
+    payloads: Payloads | None = None
 
     def __init__(self, database: Database, tell: Callable[[Signal], None]) -> None:
         self._db = database
@@ -218,7 +225,7 @@ class SqliteTransactions:
         database.lend_turn()
         try:
             connection = database.writer() if own else self._lend()
-            session = SqliteSession(connection, None if own else _wrapped(connection, wants))
+            session = SqliteSession(connection, None if own else _wrapped(connection, wants), self.payloads)
             try:
                 self._begin(connection)
                 answer = work(session)
@@ -299,7 +306,7 @@ class SqliteTransactions:
         try:
             raw = await _aiosqlite(connection)
             wrapped = await sqlalchemy.wrap_async("sqlite+aiosqlite://", raw) if wants.of_sqlalchemy else None
-            session = AwaitedSession(raw, connection, wrapped)
+            session = AwaitedSession(raw, connection, wrapped, self.payloads)
             try:
                 await _whole(on_thread(self._begin, connection))
                 answer = await work(session)
@@ -349,7 +356,12 @@ class SqliteTransactions:
         raw, executor, async_executor = sqlalchemy.unwrap(connection, DIALECT, native=_native)
         if raw is None:
             return Joined(
-                DIALECT, SQLITE_FILTERS, executor=executor, async_executor=async_executor, check=self._check_file
+                DIALECT,
+                SQLITE_FILTERS,
+                executor=executor,
+                async_executor=async_executor,
+                check=self._check_file,
+                payloads=self.payloads,
             )
         if not isinstance(raw, sqlite3.Connection):
             raise InvalidInput(
@@ -358,7 +370,7 @@ class SqliteTransactions:
         run_script(self._check_file(), UsersExecutor(raw))
         joined = _JoinedExecutor(raw)
         joined.begin()
-        return Joined(DIALECT, SQLITE_FILTERS, executor=joined)
+        return Joined(DIALECT, SQLITE_FILTERS, executor=joined, payloads=self.payloads)
 
     def _check_file(self) -> Script[None]:
         files = {name: file for _, name, file in (yield "PRAGMA database_list", {})}
