@@ -6,7 +6,6 @@ SQLAlchemy is imported only where somebody uses it.
 from __future__ import annotations
 
 import importlib
-import sqlite3
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
 
 
 _EXTRA = "pip install 'mainspring[sqlalchemy]'"
+_SQLITE_BUSY = 5
+"""As in `sqlite3`, which is not loaded for this alone."""
 _ENGINE_ERRORS = {"40001", "40P01"}  # serialization failure, deadlock
 
 
@@ -126,7 +127,7 @@ def judged(error: Any, where: str) -> Exception:
     state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
     if state in _ENGINE_ERRORS:
         return Again(str(error))
-    busy = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+    busy = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF == _SQLITE_BUSY
     if error.connection_invalidated or busy:
         return StoreUnavailable(f"the database {where} cannot be used now: {error}")
     found: Exception = error
