@@ -127,7 +127,7 @@ async def test_a_value_that_cannot_be_encoded_is_the_error_of_its_step(store_url
     async with app:
         with pytest.raises(PayloadError, match="input of run refused cannot be encoded: RuntimeError"):
             await twice.options(id="refused").start("secret")
-        assert (await app.runs.list(id_prefix="refused")).items == []
+        assert list(await app.runs.list(id_prefix="refused")) == []
         with pytest.raises(Exception, match="cannot be encoded: RuntimeError") as caught:
             await keeps.options(id="run-of-keeps")("x")
         assert "run-of-keeps" in str(caught.value)

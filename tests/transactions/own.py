@@ -78,7 +78,7 @@ async def opened(url: str, kind: str) -> AsyncGenerator[Own]:
         session = SQLModelAsyncSession if "sqlmodel" in kind else AsyncSession
         made: Any = async_engine.connect() if kind.endswith("connection") else session(async_engine)
         async with made as there:
-            yield Own(there, lambda statement: there.execute(text(statement)))
+            yield Own(there, lambda statement: (there.exec if "sqlmodel" in kind else there.execute)(text(statement)))
         await async_engine.dispose()
     else:
         driver = "sqlite" if is_sqlite(url) else "postgresql+psycopg"

@@ -62,7 +62,7 @@ def test_a_file_is_found_wherever_the_process_goes(tmp_path: Path, monkeypatch: 
     [
         (create_engine("sqlite://"), "in memory"),
         (create_async_engine("sqlite+aiosqlite:///:memory:"), "in memory"),
-        (create_engine("sqlite:///file:x?mode=memory&cache=shared&uri=true"), "in memory"),
+        (create_engine("sqlite:///file:x?mode=memory&cache=shared&uri=true", poolclass=NullPool), "in memory"),
         (create_engine("sqlite:///file:x.db?mode=ro&uri=true"), "cannot be written"),
         (
             create_engine("sqlite://", creator=lambda: sqlite3.connect(":memory:"), poolclass=NullPool),

@@ -76,7 +76,8 @@ class Shop:
                 raise LookupError("after all")
 
         async def everything_async(tx: Any, entry: str, *, fail: bool) -> None:
-            await tx.execute(statement(kind, f"INSERT INTO ledger VALUES ('{entry}')"))
+            execute = tx.exec if kind == "async sqlmodel" else tx.execute
+            await execute(statement(kind, f"INSERT INTO ledger VALUES ('{entry}')"))
             await echo.options(id="one").start("one")
             await app.run_after("1h", echo.options(id="later").bind("later"))
             await app.send("listener", "news", {"it": "happened"})

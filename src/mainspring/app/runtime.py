@@ -52,6 +52,10 @@ class Runtime:
         engine: UsersEngine | None = None,
         payloads: PayloadCodec | None = None,
     ) -> None:
+        if payloads is None and settings.payloads != "none":
+            from mainspring.store.sealing.named import named_codec  # noqa: PLC0415  (only where values are sealed)
+
+            payloads = named_codec(settings.payloads)
         if payloads is not None and not (hasattr(payloads, "encode") and hasattr(payloads, "decode")):
             raise InvalidInput(f"payloads= takes a codec with encode and decode, not {payloads!r}")
         self.payloads = payloads
@@ -131,7 +135,8 @@ class Runtime:
                 self._connection = Connection(
                     self.url, self.settings, self.clock, self.backstage, beside=beside, payloads=self.payloads
                 )
-                self._connection.store.transactions.engine = self.users_engine
+                if (engine := self.users_engine) is not None:
+                    self._connection.store.transactions.use(engine=engine)
             return self._connection
 
     @property

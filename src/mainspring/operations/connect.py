@@ -126,6 +126,12 @@ def connect(url: str, settings: StoreSettings) -> Generator[Operations]:
     """Connect for the length of a block. Looking changes nothing: tables are checked, never made or migrated."""
     require_there(url)
     store = open_store(url, settings)
+    if settings.payloads != "none":
+        from mainspring.store.sealing.named import named_codec  # noqa: PLC0415  (only where values are sealed)
+        from mainspring.store.sealing.store import sealed_store  # noqa: PLC0415
+
+        codec = named_codec(settings.payloads)
+        store = store if codec is None else sealed_store(store, codec)
     try:
         store.open(migrate=False)
         clock = SystemClock()

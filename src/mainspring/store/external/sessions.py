@@ -166,6 +166,10 @@ class Transactions(Protocol):
     payloads: Payloads | None
     """What seals the values that are written in transactions, if anything does."""
 
+    def use(self, *, engine: UsersEngine | None = None, payloads: Payloads | None = None) -> None:
+        """Set these two, before the first transaction."""
+        ...
+
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
         """Do `work` in a transaction, blocking."""
         ...

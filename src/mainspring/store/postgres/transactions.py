@@ -70,6 +70,9 @@ class PostgresTransactions:
         self._store_id: str | None = None
         self.notify = True
 
+    def use(self, *, engine: UsersEngine | None = None, payloads: Payloads | None = None) -> None:
+        self.engine, self.payloads = engine or self.engine, payloads or self.payloads
+
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
         if wants is not Wants.TX:
             _refuse_sqlite(wants)

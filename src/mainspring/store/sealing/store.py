@@ -38,7 +38,7 @@ _LOG_MESSAGE = 4
 def sealed_store(store: Store, codec: PayloadCodec) -> Store:
     """A store whose values are encoded and decoded by a codec."""
     payloads = Payloads(codec)
-    store.transactions.payloads = payloads
+    store.transactions.use(payloads=payloads)
     return cast("Store", SealedStore(store, payloads))
 
 

@@ -215,6 +215,9 @@ class SqliteTransactions:
         self._store_id: str | None = None
         self._awaiting: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
+    def use(self, *, engine: UsersEngine | None = None, payloads: Payloads | None = None) -> None:
+        self.engine, self.payloads = engine or self.engine, payloads or self.payloads
+
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
         del isolation  # one writer at a time: always serializable
         database, own = self._db, wants is Wants.TX
