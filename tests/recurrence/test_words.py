@@ -113,3 +113,12 @@ def test_lint_says_what_will_happen() -> None:
     gap, fold = lint(Spec(cron="30 2 * * *", timezone="Europe/Berlin", gap="skip", fold="both"))
     assert "it does not run that day (gap='skip')" in str(gap)
     assert "it runs twice (fold='both')" in str(fold)
+
+
+def test_lint_names_the_next_change_of_the_clocks_after_a_time() -> None:
+    spec = Spec(cron="30 2 * * *", timezone="Europe/Berlin")
+    gap, fold = lint(spec, datetime(2026, 11, 17, tzinfo=UTC))
+    assert "on 2027-03-28" in str(gap)
+    assert "on 2027-10-31" in str(fold)
+    over = Spec(cron="30 2 * * *", timezone="Europe/Berlin", end=datetime(2027, 1, 1, tzinfo=UTC))
+    assert lint(over, datetime(2026, 11, 17, tzinfo=UTC)) == []

@@ -249,7 +249,13 @@ def do(page: Any, action: str, reason: str = "", **fields: str) -> str:
         else:
             field.fill(value)
     page.fill(f"{form} [name=reason]", reason)
-    page.click(f"{form} button:not([type=button])")
+    return confirm(page, f"{form} button:not([type=button])")
+
+
+def confirm(page: Any, button: str) -> str:
+    """Click, and read what the next page says. A click does not wait for it, and this page may have a notice, too."""
+    with page.expect_navigation():
+        page.click(button)
     said: str = page.locator("main > .notice[role=status]").inner_text()
     return said
 
@@ -282,14 +288,12 @@ def test_many_runs_are_acted_on_at_once(page: Any, site: Site) -> None:
     page.check("[data-all]")
     count = page.locator("[name=ids]:checked").count()
     page.fill(".bulk [name=reason]", "too old")
-    page.click(".bulk button:has-text('Cancel')")
-    assert "cancelled" in page.locator("main > .notice[role=status]").inner_text()
+    assert "cancelled" in confirm(page, ".bulk button:has-text('Cancel')")
     assert count > 0
     assert "state=scheduled" in page.url
     page.goto("/runs?state=cancelled&workflow=archive&limit=3")
     page.check("[data-all]")
-    page.click(".bulk button:has-text('Resume')")
-    assert "queued again" in page.locator("main > .notice[role=status]").inner_text()
+    assert "queued again" in confirm(page, ".bulk button:has-text('Resume')")
 
 
 @on("sqlite", "postgres")
@@ -387,8 +391,28 @@ def test_runs_that_failed_alike_are_retried_together(page: Any, site: Site) -> N
     page.goto("/errors?workflow=sync_ledger")
     page.click("summary:has-text('Retry')")
     page.fill("details[open] [name=reason]", "the password is right again")
-    page.click("details[open] form button")
-    assert "queued again" in page.locator("main > .notice[role=status]").inner_text()
+    assert "queued again" in confirm(page, "details[open] form button")
+
+
+@on("sqlite", "postgres")
+def test_a_bar_opens_to_its_details_and_to_the_operations_of_its_child(page: Any, site: Site) -> None:
+    run = site.some_run(workflow="fulfil", state="succeeded")
+    page.goto(f"/runs/{run}")
+    page.click("summary:has-text('charge')")
+    assert f"receipt of {run}" in page.locator(f"[id='op-{run}-1'] pre").inner_text()
+    page.click("summary:has-text('ship')")
+    page.click(".nested summary:has-text('print label')")
+    assert "1 step" not in page.locator(".nested").first.inner_text()
+    assert page.locator(".nested details[open] .facts").inner_text().startswith("Position")
+
+
+@on("sqlite", "postgres")
+def test_a_chart_leads_to_the_runs_behind_it(page: Any, site: Site) -> None:
+    eventually(lambda: bool(site.data("/")["pulse"]["succeeded"]), "runs were counted", within=PATIENCE)
+    page.goto("/")
+    page.locator(".chart a").last.click(force=True)
+    page.wait_for_url("**/runs?completed_after=*&completed_before=*")
+    page.wait_for_selector("tbody tr")
 
 
 @on("sqlite")
@@ -423,16 +447,15 @@ def test_backfills_and_edits_are_looked_at_before(page: Any, site: Site) -> None
     page.click("#action-backfill button[type=button]")
     page.wait_for_selector("#action-backfill .preview b")
     assert page.locator("#action-backfill .preview b").inner_text() == "3 runs"
-    page.click("#action-backfill button:not([type=button])")
-    assert "is being filled in" in page.locator("main > .notice[role=status]").inner_text()
+    assert "is being filled in" in confirm(page, "#action-backfill button:not([type=button])")
     page.click("#action-edit > summary")
+    page.wait_for_selector("#action-edit .preview >> text=Europe/Paris")
     page.fill("#action-edit [name=spec]", '{"cron": ["rubbish"]}')
     page.wait_for_selector("#action-edit .preview .problem")
     page.fill("#action-edit [name=spec]", '{"cron": ["0 5 * * mon"], "timezone": "Asia/Tokyo"}')
     page.wait_for_selector("#action-edit .preview .times")
     assert "05:00:00 JST" in page.locator("#action-edit .preview").inner_text()
-    page.click("#action-edit button:not([type=button])")
-    assert "nightly-report is now" in page.locator("main > .notice[role=status]").inner_text()
+    assert "nightly-report is now" in confirm(page, "#action-edit button:not([type=button])")
     ages = site.act("/schedules/backfill", id="stock-count", start="2026-01-01", end="2026-01-02")  # a day's work
     page.goto("/schedules/stock-count")
     panel = page.locator("[id^=action-stop-]", has=page.locator(f"input[value='{ages['result']['backfill']}']"))

@@ -35,6 +35,7 @@ from mainspring.web.pages import (
     schedule_actions,
     schedules,
     sessions,
+    timeline,
     workers,
     workflows,
 )
@@ -61,7 +62,20 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 MOST_PAGES = 50
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-NOUNS = (overview, errors, runs, workflows, schedules, schedule_actions, functions, queues, workers, audit, sessions)
+NOUNS = (
+    overview,
+    errors,
+    timeline,
+    runs,
+    workflows,
+    schedules,
+    schedule_actions,
+    functions,
+    queues,
+    workers,
+    audit,
+    sessions,
+)
 VIEWS: list[View] = [view for noun in NOUNS for view in noun.pages.views]
 ACTIONS: list[Action] = [action for noun in NOUNS for action in noun.pages.actions]
 

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from mainspring.operations.runs.lists import RunSummary
 
 FOLDED = 6
-"""So many children of one function in a row are one line that can be unfolded."""
+"""So many operations of one kind and name in a row are one line that can be unfolded."""
 _MOST_MARKS = 6
 _WAITS = {"sleep", "receive", "event", "stream", "answer", "question", "result", "gather", "first"}
 _CHILDREN = {"call", "start", "child", "workflow"}
+_MIXED = ("live", "live-wait", "wait", "child", "step", "transaction")
+"""The colour of a line that stands for lines of several colours: the first of these that is among them."""
 _STARTS = {"start"}
 """Operations that start a run and do not wait for it."""
 
@@ -69,9 +71,18 @@ class Waterfall:
 
 
 def waterfall(
-    run: RunInfo, steps: list[StepInfo], now: datetime, children: Sequence[RunSummary] = (), *, first: bool = True
+    run: RunInfo,
+    steps: list[StepInfo],
+    now: datetime,
+    children: Sequence[RunSummary] = (),
+    *,
+    first: bool = True,
+    within: tuple[datetime | None, datetime | None] = (None, None),
 ) -> Waterfall:
-    """The waterfall of some operations of a run. Those that are not its first do not begin with the run."""
+    """The waterfall of some operations of a run. Those that are not its first do not begin with the run.
+
+    `within` is the span of the run that it is nested in, so that both have one scale.
+    """
     timed = [step for step in steps if step.started is not None or step.completed is not None]
     timed.sort(key=lambda step: (step.started or step.completed or now, step.position))
     begin = timed[0].started or timed[0].completed or run.created if timed else run.created
@@ -89,6 +100,8 @@ def waterfall(
         lanes.append(lane)
     high = max([high, *[lane.end for lane in lanes]])
     looks = {"wait" if part.look == "live-wait" else part.look for lane in lanes for part in lane.parts}
+    if within[0] is not None and within[1] is not None:
+        low, high = within[0], max(within[1], within[0] + timedelta(milliseconds=1))
     return Waterfall(low, high, _folded(lanes), _marks(high - low), looks)
 
 
@@ -103,11 +116,12 @@ def _lane(step: StepInfo, child: RunSummary | None, now: datetime) -> Lane:
         parts = [Part(start, min(begun, end), "queue", "waits to begin")] if begun > start else []
         look = "failed" if child.state in {"failed", "cancelled"} else "child" if child.completed else "live"
         parts.append(Part(max(begun, start), end, look, f"{child.id}: {child.state}"))
-    return Lane(step.name, step.kind, step.position, step.position.count("."), start, end, step, parts, child)
+    name = f"result of {child.workflow}" if child is not None and step.kind == "result" else step.name
+    return Lane(name, step.kind, step.position, step.position.count("."), start, end, step, parts, child)
 
 
 def _folded(lanes: list[Lane]) -> list[Lane]:
-    """The same lines, with many of one kind about children of one function in a row as one."""
+    """The same lines, with many of one kind and name in a row as one."""
     found: list[Lane] = []
     for _, group in groupby(lanes, key=_alike):
         members = list(group)
@@ -116,22 +130,32 @@ def _folded(lanes: list[Lane]) -> list[Lane]:
             continue
         head = members[0]
         start, end = min(lane.start for lane in members), max(lane.end for lane in members)
-        failed = sum(lane.run is not None and lane.run.state == "failed" for lane in members)
-        looks = {part.look for lane in members for part in lane.parts if part.look != "queue"}
-        look = next(iter(looks)) if len(looks) == 1 else "wait" if "wait" in looks else "child"
-        name = head.run.workflow if head.run is not None else head.name
-        words = f"{'results of ' if head.kind == 'result' else ''}{name}: {len(members)}" + (
-            f", {failed} failed" if failed else ""
-        )
+        failed = sum(_failed(lane) for lane in members)
+        looks = {part.look for lane in members for part in lane.parts if part.look not in {"queue", "pause"}}
+        look = next(iter(looks)) if len(looks) == 1 else next((each for each in _MIXED if each in looks), "child")
+        words = f"{_name(head)}: {len(members)}" + (f", {failed} failed" if failed else "")
         title = f"{words}, slowest {duration(max(lane.end - lane.start for lane in members))}"
         parts = [Part(start, end, look, title)]
         found.append(Lane(words, head.kind, head.position, head.depth, start, end, None, parts, None, members))
     return found
 
 
+def _failed(lane: Lane) -> bool:
+    if lane.run is not None:
+        return lane.run.state == "failed"
+    return lane.step is not None and lane.step.error is not None
+
+
+def _name(lane: Lane) -> str:
+    """What lines of one kind are about: the function, where each has a child of its own."""
+    if lane.run is None or lane.kind == "result":
+        return lane.name
+    return lane.run.workflow
+
+
 def _alike(lane: Lane) -> object:
     """What lines have in common that may stand in one."""
-    return id(lane) if lane.run is None else (lane.kind, lane.run.workflow, lane.depth)
+    return (lane.kind, _name(lane), lane.depth)
 
 
 def _marks(whole: timedelta) -> list[tuple[float, timedelta]]:
