@@ -25,7 +25,7 @@ from bench.history import with_past
 from mainspring import App, Declaration, Spec
 from mainspring.store.verbs.dashboard import Amount
 from mainspring.web import dashboard, live
-from mainspring.web.bridge import Desk
+from mainspring.web.backend import Backend
 from mainspring.web.pages import runs
 from mainspring.web.redaction import Redactor
 
@@ -133,14 +133,14 @@ def _a_past(store: Any) -> None:
 
 async def _open_page(app: App, rare: Any, asking: httpx.AsyncClient) -> float:
     """What a page of runs that is open costs, per second, while runs are started all the time. What that costs does not count."""
-    desk = Desk(app, Redactor(None))
+    backend = Backend(app, Redactor(None))
     query = runs.RunQuery()
 
     async def look() -> object:
-        return await desk.ask(lambda scene: runs.runs(scene, query))
+        return await backend.call(lambda scene: runs.runs(scene, query))
 
     async def watch() -> None:
-        async for said in live.Streams().open(desk, {"/": look}).body_iterator:
+        async for said in live.Streams().open(backend, {"/": look}).body_iterator:
             if b"event: changed" in bytes(said):  # type: ignore[arg-type]
                 await asking.get("/runs")
 

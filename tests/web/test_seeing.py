@@ -132,7 +132,7 @@ async def test_children_have_their_real_length_and_many_of_them_are_one_line(nig
     page = (await night.asking.get("/runs/fan")).text
     assert "leaf: 9, 1 failed, slowest 9" in page
     assert "1 failed" in page
-    assert page.count('<summary class="lane depth-1"') >= 9
+    assert page.count('<summary class="op-row depth-1"') >= 9
     assert "leaf-8: succeeded" in page
 
 

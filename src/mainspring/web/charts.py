@@ -185,7 +185,7 @@ def spans(parts: Sequence[Part], low: datetime, high: datetime, marks: Sequence[
             )
         )
     return Markup(
-        '<svg class="lane" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">{}</svg>'
+        '<svg class="bars" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">{}</svg>'
     ).format(Markup("").join(shapes))
 
 
