@@ -151,6 +151,10 @@ async def test_all_operations_of_a_long_run_are_reached_by_paging(night: Night) 
 async def test_an_operation_opens_to_its_attempts_output_and_logs_beside_its_bar(night: Night) -> None:
     await night.pack.options(id="parcel").start(1)
     await night.world.advance("30s")
+    worker = night.app._worker
+    assert worker is not None
+    assert worker._keeper is not None
+    worker._keeper.store(night.app._runtime.connection().store)
     page = (await night.asking.get("/runs/parcel")).text
     (weighed,) = re.findall(r'<details class="fold" id="op-parcel-0">.*?</details>', page, re.DOTALL)
     for words in (
