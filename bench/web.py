@@ -54,7 +54,15 @@ PAGES = {
     "runs of a rare workflow": "/runs?workflow=rare",
     "runs by attributes": '/runs?attributes={"tenant":"none"}',
     "runs by version": "/runs?version=none",
+    "runs that ended in a second": "/runs?completed_after=2023-11-14T22:13:20Z&completed_before=2023-11-14T22:13:21Z",
+    "runs of a queue": "/runs?queue=mail",
     "run": "/runs/past-400001",
+    "timeline of a run": "/runs/timeline?id=past-400001",
+    "errors, a day": "/errors",
+    "workflows": "/workflows",
+    "one workflow": "/workflows/trivial",
+    "queue": "/queues/mail",
+    "actions": "/audit",
     "schedules": "/schedules",
     "schedule": "/schedules/s-05000",
     "functions": "/functions",
@@ -68,6 +76,7 @@ def web(target: Target) -> Iterator[Figure]:
     """All pages, on a database with a past."""
     url = with_past(target, RUNS).fresh()
     app = App(url, version="bench")
+    app.queue("mail", concurrency=2)
 
     @app.workflow
     async def act() -> None: ...
