@@ -210,11 +210,13 @@ def test_every_page_fits_complains_of_nothing_and_can_be_used_by_everybody(page:
 
 
 @on("sqlite")
-def test_signing_in_can_be_done_by_everybody(page: Any, site: Site) -> None:
+def test_signing_in_can_be_done_by_everybody(browser: Any, site: Site) -> None:
     found: list[str] = []
-    with started(
-        "ui", "--url", site.url, "--token", "a-long-secret-of-ours", "--port", "0", folder=site.folder
-    ) as place:
+    secret = "a-long-secret-of-ours"
+    context = browser.new_context()
+    context.set_default_timeout(SECONDS)
+    page = context.new_page()
+    with started("ui", "--url", site.url, "--token", secret, "--port", "0", folder=site.folder) as place:
         page.goto(f"{place}/sessions")
         found += findings(page, "/login")
         page.fill("[name=token]", secret)
