@@ -89,7 +89,7 @@ def preview(expression: str | None, spec_file: str | None, output: str, **given:
         return
     for line in preview_lines(shown):
         echo(line)
-    for advice in lint(spec, after):
+    for advice in lint(spec, shown.after):
         echo(f"warning: {safe_lines(advice.message)}", err=True)
 
 

@@ -37,10 +37,7 @@ class Advice:
 
 
 def lint(spec: Spec, after: datetime | None = None) -> list[Advice]:
-    """Warnings about a spec; an empty list if there is nothing to say.
-
-    Warnings about changes of the clocks name the next one after a time; without it, one under the rules that the zone will keep.
-    """
+    """Warnings about a spec; an empty list if there is nothing to say. Examples are the first ones `after` a time, if it is given."""
     if spec.is_empty:
         return []
     calendars = list(dict.fromkeys(spec.named()))
@@ -67,20 +64,20 @@ def _rarity(spec: Spec) -> Iterator[Advice]:
 
 
 def _transitions(spec: Spec, after: datetime | None) -> Iterator[Advice]:
-    """Times that a change of the clocks hits: the next ones, or those in the rules that the zone will keep."""
-    last = _RULES_OF if after is None else floor_second(after) + _DECADE
+    """Times that a change of the clocks hits, in the rules that the zone will keep."""
+    last = _RULES_OF if after is None else max(_RULES_OF, ceil_second(after) + _DECADE)
     until = min(last, last if spec.end is None else floor_second(spec.end))
-    first = until - _DECADE if after is None else ceil_second(after)
-    since = max(first, first if spec.start is None else ceil_second(spec.start))
+    begin = until - _DECADE if after is None else ceil_second(after)
+    since = max(begin, begin if spec.start is None else ceil_second(spec.start))
     patterns = [values.pattern() for values in spec.named() if values.hour.mask != ALL_HOURS]
     said: set[str] = set()
     zone = spec.zone
-    for at, before, later in zip(zone.instants, zone.offsets, zone.offsets[1:], strict=False):
-        code = "gap" if later > before else "fold"
+    for at, old, new in zip(zone.instants, zone.offsets, zone.offsets[1:], strict=False):
+        code = "gap" if new > old else "fold"
         if not since <= at <= until or code in said:
             continue
-        begin, end = at + min(before, later), at + max(before, later)
-        hit = min((pattern.at_or_after(begin) for pattern in patterns), default=end)
+        first, end = at + min(old, new), at + max(old, new)
+        hit = min((pattern.at_or_after(first) for pattern in patterns), default=end)
         if hit < end:
             said.add(code)
             yield Advice(code, _transition_words(spec, code, hit))
