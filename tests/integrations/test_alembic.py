@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import Column, Index, MetaData, Table, Text
 
 from mainspring import App
 from mainspring.integrations.sqlalchemy import include_object
 from tests.transactions import bank
+
+pytest.importorskip("alembic")
+from alembic import command
+from alembic.config import Config
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sqlite3
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session
-from sqlmodel import Session as SQLModelSession
-from sqlmodel.ext.asyncio.session import AsyncSession as SQLModelAsyncSession
 
 from mainspring.store.open import sqlite_path
 from tests.transactions.bank import is_sqlite
@@ -25,14 +25,19 @@ ALCHEMY = (
     "connection",
     "session",
     "scoped session",
-    "sqlmodel session",
     "async connection",
     "async session",
-    "async sqlmodel session",
+    *(("sqlmodel session", "async sqlmodel session") if find_spec("sqlmodel") else ()),
 )
 KINDS = [("sqlite", kind) for kind in (*SQLITE, *ALCHEMY)] + [("postgres", kind) for kind in (*POSTGRES, *ALCHEMY)]
 
-SESSIONS: dict[str, Any] = {"session": Session, "scoped session": Session, "sqlmodel session": SQLModelSession}
+
+def session_of(kind: str) -> Any:
+    """The class of a kind of sessions."""
+    if "sqlmodel" not in kind:
+        return AsyncSession if kind.startswith("async") else Session
+    module = "sqlmodel.ext.asyncio.session" if kind.startswith("async") else "sqlmodel"
+    return getattr(importlib.import_module(module), "AsyncSession" if kind.startswith("async") else "Session")
 
 
 class Own:
@@ -75,15 +80,14 @@ async def opened(url: str, kind: str) -> AsyncGenerator[Own]:
     elif kind.startswith("async"):
         driver = "sqlite+aiosqlite" if is_sqlite(url) else "postgresql+psycopg"
         async_engine = create_async_engine(url.replace(url.split(":", maxsplit=1)[0], driver, 1))
-        session = SQLModelAsyncSession if "sqlmodel" in kind else AsyncSession
-        made: Any = async_engine.connect() if kind.endswith("connection") else session(async_engine)
+        made: Any = async_engine.connect() if kind.endswith("connection") else session_of(kind)(async_engine)
         async with made as there:
             yield Own(there, lambda statement: (there.exec if "sqlmodel" in kind else there.execute)(text(statement)))
         await async_engine.dispose()
     else:
         driver = "sqlite" if is_sqlite(url) else "postgresql+psycopg"
         engine = create_engine(url.replace(url.split(":", maxsplit=1)[0], driver, 1))
-        with engine.connect() if kind == "connection" else SESSIONS[kind](engine) as here:
+        with engine.connect() if kind == "connection" else session_of(kind)(engine) as here:
             mine: Any = here
             given: Any = scoped_session(lambda: mine) if kind.startswith("scoped") else mine
             yield Own(given, lambda statement: here.execute(text(statement)))

@@ -14,23 +14,23 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
-from sqlmodel import Session as SQLModelSession
-from sqlmodel.ext.asyncio.session import AsyncSession as SQLModelAsyncSession
 
 from mainspring import App, Spec, State, Tx, run
 from mainspring.errors import NotFound
 from mainspring.recurrence import Interval
-from tests.transactions import bank
+from tests.transactions import bank, own
+
+pytest.importorskip("sqlmodel")
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
 EVERY_DAY = Spec(intervals=[Interval("1d")])
-BLOCKING: dict[str, Any] = {"connection": Connection, "session": Session, "sqlmodel": SQLModelSession}
+BLOCKING: dict[str, Any] = {"connection": Connection, "session": Session, "sqlmodel": own.session_of("sqlmodel")}
 AWAITED: dict[str, Any] = {
     "async connection": AsyncConnection,
     "async session": AsyncSession,
-    "async sqlmodel": SQLModelAsyncSession,
+    "async sqlmodel": own.session_of("async sqlmodel"),
 }
 OWN = [
     ("sqlite", "tx"),
@@ -46,6 +46,8 @@ CASES = [(*each, "url") for each in OWN] + [
     for kind in (*BLOCKING, *AWAITED)
     for given in ("url", "engine")
 ]
+CASES += [("postgres", "session", "psycopg2"), ("postgres", "async session", "asyncpg")]
+"""Drivers that the library itself does not use."""
 
 
 class Shop:
@@ -115,8 +117,8 @@ def statement(kind: str, spelled: str) -> Any:
     return text(spelled) if kind in BLOCKING or kind in AWAITED else spelled
 
 
-def with_driver(url: str, *, awaited: bool) -> str:
-    driver = "postgresql+psycopg" if not bank.is_sqlite(url) else "sqlite+aiosqlite" if awaited else "sqlite"
+def with_driver(url: str, *, awaited: bool, name: str = "psycopg") -> str:
+    driver = f"postgresql+{name}" if not bank.is_sqlite(url) else "sqlite+aiosqlite" if awaited else "sqlite"
     return url.replace(url.split(":", maxsplit=1)[0], driver, 1)
 
 
@@ -125,12 +127,13 @@ async def an_app(url: str, kind: str, given: str) -> AsyncGenerator[App]:
     if given == "url":
         yield App(url)
         return
+    name = "psycopg" if given == "engine" else pytest.importorskip(given).__name__
     if kind in AWAITED:
-        awaited = create_async_engine(with_driver(url, awaited=True))
+        awaited = create_async_engine(with_driver(url, awaited=True, name=name))
         yield App(engine=awaited)
         await awaited.dispose()
     else:
-        engine = create_engine(with_driver(url, awaited=False))
+        engine = create_engine(with_driver(url, awaited=False, name=name))
         yield App(engine=engine)
         engine.dispose()
 

@@ -6,6 +6,7 @@ SQLAlchemy is imported only where somebody uses it.
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 
 _EXTRA = "pip install 'mainspring[sqlalchemy]'"
+_JSON = {114, 3802}
+"""The types json and jsonb of PostgreSQL."""
 _SQLITE_BUSY = 5
 """As in `sqlite3`, which is not loaded for this alone."""
 _ENGINE_ERRORS = {"40001", "40P01"}  # serialization failure, deadlock
@@ -193,7 +196,17 @@ def _text(text: str) -> Any:
 
 
 def _rows(result: Any) -> Rows:
-    return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
+    if not result.returns_rows:
+        return []
+    parsed = [place for place, column in enumerate(result.cursor.description) if column[1] in _JSON]
+    rows = [tuple(row) for row in result.fetchall()]
+    return [_with_text(row, parsed) for row in rows] if parsed else rows
+
+
+def _with_text(row: tuple[Any, ...], places: list[int]) -> tuple[Any, ...]:
+    """A row in which JSON is text, as in our own connections. Drivers other than psycopg 3 read it."""
+    texts = {place: json.dumps(row[place], ensure_ascii=False) for place in places if row[place] is not None}
+    return tuple(texts.get(place, value) for place, value in enumerate(row))
 
 
 def _none(raw: Any) -> None:
