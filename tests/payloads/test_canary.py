@@ -155,11 +155,11 @@ async def test_no_table_shows_a_value(store_url: str, tmp_path: Path) -> None:
     with Client(store_url) as client:  # without the codec: everything is shown, nothing fails
         for page in await client.runs.list(limit=100):
             described = await client.runs.get(page.id)
-            assert described.input == "encrypted"
+            assert described.input == {"encrypted": True}
             assert described.output in {"encrypted", None}
             assert CANARY not in str(await client.runs.steps(page.id)) + str(described)
         seen = await client.schedules.describe("hourly")
-        assert (seen.last_result, seen.action["input"], seen.differs) == ("encrypted", "encrypted", [])
+        assert (seen.last_result, seen.action["input"], seen.differs) == ("encrypted", {"encrypted": True}, [])
         assert {line.message for line in await client.runs.logs("main")} == {"encrypted"}
     with Client(store_url, payloads=Encryption(KEY)) as trusted:
         assert [line.message for line in await trusted.runs.logs("main")] == [f"about {CANARY}"] * 2

@@ -89,6 +89,7 @@ async def opened(url: str, kind: str) -> AsyncGenerator[Own]:
         engine = create_engine(url.replace(url.split(":", maxsplit=1)[0], driver, 1))
         with engine.connect() if kind == "connection" else session_of(kind)(engine) as here:
             mine: Any = here
-            given: Any = scoped_session(lambda: mine) if kind.startswith("scoped") else mine
+            registry: Any = lambda: mine  # noqa: E731
+            given: Any = scoped_session(registry) if kind.startswith("scoped") else mine
             yield Own(given, lambda statement: here.execute(text(statement)))
         engine.dispose()

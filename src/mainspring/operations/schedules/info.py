@@ -16,7 +16,7 @@ from mainspring.operations.paging import Page
 from mainspring.schedules.actions import action_of
 from mainspring.schedules.declaration import differing
 from mainspring.schedules.due_ticks import Times, spec_of
-from mainspring.store.sealing.payloads import shown
+from mainspring.store.sealing.payloads import shown, shown_input
 
 if TYPE_CHECKING:
     from mainspring.model.schedules import Backfill, Schedule, Tick
@@ -205,7 +205,7 @@ def schedule_values(schedule: Schedule, now: int) -> dict[str, Any]:
         "action": {
             "id": action.id,
             "kind": action.kind,
-            "input": shown(schedule.input),
+            "input": shown_input(schedule.input),
             "timeout": None if action.timeout is None else action.timeout / 1_000_000,
             "attributes": action.attributes,
             "version": action.version,

@@ -41,6 +41,11 @@ def shown(text: str) -> Any:
     return value
 
 
+def shown_input(text: str) -> dict[str, Any]:
+    """The arguments of a call in the same way; they are an object at all times."""
+    return {HIDDEN: True} if is_sealed(text) else json.loads(text)
+
+
 def readable(text: str, what: str) -> str:
     """The text, unless it is sealed: then this process has no codec, or not the right one."""
     if is_sealed(text):
