@@ -139,6 +139,15 @@ class RunPage(Page[RunInfo]):
         return self.runs
 
 
+@dataclass(frozen=True, slots=True)
+class StepPage:
+    """Some operations of a run, how many there are, and those that wait for a message or a question."""
+
+    steps: list[StepInfo]
+    count: int
+    waiting: list[StepInfo]
+
+
 _MOST_KNOWN = 200
 Lines: TypeAlias = list[LogLine]
 
@@ -162,11 +171,16 @@ class Runs(RunActions):
         return read("runs", run_id, lambda: run_info(run))
 
     def steps(self, run_id: str) -> list[StepInfo]:
+        return self.steps_page(run_id).steps
+
+    def steps_page(self, run_id: str, offset: int = 0, limit: int | None = None) -> StepPage:
+        """Some operations of a run. Of a long history only those are read in full."""
         found = self._store.steps(run_id)
         if not found:
             self.get(run_id)
-        shown = [step for step in found if step.kind != "mark"]
-        return readable("steps", shown, step_info, lambda step: f"{step.run}/{step.position}")
+        every = [step for step in found if step.kind != "mark"]
+        asked = every[offset : None if limit is None else offset + limit]
+        return StepPage(_infos(asked), len(every), _infos([step for step in every if _takes_a_message(step)]))
 
     def list(self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]) -> RunPage:
         """A page of runs, newest first. Runs that come or change meanwhile do not shift the pages that follow."""
@@ -226,6 +240,10 @@ def run_info(run: Run) -> RunInfo:
         timeout=None if run.timeout is None else run.timeout / SECOND,
         tick=_tick(run.tick),
     )
+
+
+def _infos(steps: list[Step]) -> list[StepInfo]:
+    return readable("steps", steps, step_info, lambda step: f"{step.run}/{step.position}")
 
 
 def step_info(step: Step) -> StepInfo:
