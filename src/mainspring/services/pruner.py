@@ -70,7 +70,11 @@ class Pruner(Service):
                 self._limit = next_batch(asked, took)
                 if pruned < asked:
                     break
-                await asyncio.sleep(took)
+                self.clock.busy()  # there is more to do now
+                try:
+                    await asyncio.sleep(took)
+                finally:
+                    self.clock.idle()
             due = await in_thread(retention.due, self._keep, now)
         # Not for each run by itself: those that end within a minute go together.
         return None if due.next_due is None else max(due.next_due, now) + _MINUTE
