@@ -129,11 +129,11 @@ def _is_search(wanted: RunFilter) -> bool:
 
 
 def within_times(wanted: RunFilter) -> RunFilter:
-    """Uids sort by creation: with times of creation, the search begins and ends near them. No run has started or ended before that."""
+    """Uids sort by creation: the search begins and ends near the times that a filter has. No run ends before it is created."""
     first = wanted.created[0]
-    ends = [span[1] for span in (wanted.created, wanted.started, wanted.completed) if span[1] is not None]
     if first is not None:
         wanted = replace(wanted, since=id_at(first - _APART))
+    ends = [end for _, end in (wanted.created, wanted.started, wanted.completed) if end is not None]
     if ends:
         end = id_at(min(ends) + _APART)
         wanted = replace(wanted, before=end if wanted.before is None else min(wanted.before, end))
