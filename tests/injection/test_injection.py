@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore:.*was deleted while still open:ResourceWarning")
 """A process that is gone closes nothing; the case goes on without it, and the collector finds its connections."""
 SEED = 7
-EACH = {"sqlite": of(4, 2), "memory": of(2, 1), "postgres": of(3, 1)}
+EACH = {"sqlite": of(4, 1), "memory": of(2, 1), "postgres": of(3, 1)}
 """Injections for each shape. On PostgreSQL a case takes three times as long, most of it to connect."""
 
 KNOWN = {
