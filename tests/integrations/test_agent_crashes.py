@@ -99,7 +99,7 @@ def work(run_id: str, recorded: list[str]) -> Callable[[], Coroutine[Any, Any, s
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_what_was_recorded_is_not_paid_for_again(store_url: str, when: Literal["before", "after"]) -> None:
     crashed = 0
-    for at in calls(when, coarse=2 if store_url.startswith("postgres") else 1):
+    for at in calls(when):
         executed.clear()
         recorded: list[str] = []
         outcome = await crash(app, work(f"{when} {at}", recorded), at=at, when=when, url=store_url)
