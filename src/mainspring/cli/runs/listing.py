@@ -104,6 +104,8 @@ def _long_row(run: RunInfo, now: datetime) -> tuple[str, ...]:
 def watch(ctx: click.Context, /, run_ids: tuple[str, ...], url: str, every: float, output: str, **filters: Any) -> None:
     """Print each run that changes its state, as it happens: those of these ids until all have ended, others until ^C.
 
+    Runs that match filters are printed from their next change on.
+
     An ID of - reads ids from stdin. Exit code 0 if all of these ids have succeeded, 1 if one has not, 4 if one does not exist.
 
     \b
@@ -117,16 +119,16 @@ def watch(ctx: click.Context, /, run_ids: tuple[str, ...], url: str, every: floa
             raise click.UsageError("give ids or filters, not both")
         for run_id in named:
             operations.runs.get(run_id)
-        seen: dict[str, str] = {}
-        found: list[RunSummary] = []
         asked: RunFilters = {"ids": named} if run_ids else chosen
+        found: list[RunSummary] = [] if run_ids else operations.runs.summaries(limit=_MOST_WATCHED, **asked).runs
+        seen: dict[str, str] = {run.id: run.state for run in found}
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 found = operations.runs.summaries(limit=_MOST_WATCHED, **asked).runs
                 for run in reversed(found):
                     if seen.get(run.id) != run.state:
                         seen[run.id] = run.state
-                        _show_change(run, to_datetime(operations.clock.now()), output)
+                        _show_change(run, output)
                 if run_ids and all(run.state.ended for run in found):
                     break
                 time.sleep(every)
@@ -134,14 +136,15 @@ def watch(ctx: click.Context, /, run_ids: tuple[str, ...], url: str, every: floa
         ctx.exit(FAILED)
 
 
-def _show_change(run: RunSummary, now: datetime, output: str) -> None:
+def _show_change(run: RunSummary, output: str) -> None:
     if output == "jsonl":
         display.as_jsonl([run])
     elif output == "ids":
         data(run.id)
     else:
         why = run.message or run.reason
-        line = f"{now:%H:%M:%S}  {display.coloured(run.state)}  {safe(run.workflow)}  {safe(run.id)}"
+        when = run.completed or run.started or run.created
+        line = f"{when:%H:%M:%S}  {display.coloured(run.state)}  {safe(run.workflow)}  {safe(run.id)}"
         echo(line + (f": {safe(why)}" if why else ""))
 
 

@@ -112,12 +112,13 @@ def _is_search(wanted: RunFilter) -> bool:
 
 
 def _within_times(wanted: RunFilter) -> RunFilter:
-    """Uids sort by creation: with times of creation, the search begins and ends near them."""
-    first, last = wanted.created
+    """Uids sort by creation: the search begins and ends near the times that a filter has. No run ends before it is created."""
+    first = wanted.created[0]
     if first is not None:
         wanted = replace(wanted, since=id_at(first - _APART))
-    if last is not None:
-        end = id_at(last + _APART)
+    ends = [end for _, end in (wanted.created, wanted.started, wanted.completed) if end is not None]
+    if ends:
+        end = id_at(min(ends) + _APART)
         wanted = replace(wanted, before=end if wanted.before is None else min(wanted.before, end))
     return wanted
 
