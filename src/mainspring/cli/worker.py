@@ -1,4 +1,4 @@
-"""`mainspring worker`: execute the runs of an app until told to stop."""
+"""`mainspring worker`: execute the runs of an app until a signal stops it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MOST_NAMED = 5
 _SAY_AFTER = 2.0
 """Seconds until a worker that is not ready says what it waits for."""
 _LEAVE_START = 3.0
-"""Seconds that a worker which is told to stop while it starts has for letting go."""
+"""Seconds that a worker has to leave when a signal comes while it starts."""
 _LEAVE = 5.0
 """Seconds beyond the grace that a worker has for leaving."""
 
@@ -198,7 +198,7 @@ async def _serve(
 
 
 async def _enter(app: App, stack: AsyncExitStack, stop: Stop, *, fail_fast: bool) -> bool:
-    """Enter the app, as soon as its database can be reached. False if told to stop before."""
+    """Enter the app, as soon as its database can be reached. False if a signal came before."""
     pause = _FIRST_PAUSE
     while not stop.asked.is_set():
         try:
@@ -215,15 +215,15 @@ async def _enter(app: App, stack: AsyncExitStack, stop: Stop, *, fail_fast: bool
 
 
 async def _enter_once(app: App, stack: AsyncExitStack, stop: Stop) -> bool:
-    """Enter the app, and say what that waits for if it takes long. False if told to stop before."""
+    """Enter the app, and say what that waits for if it takes long. False if a signal came before."""
     entering = asyncio.ensure_future(stack.enter_async_context(app))
     asked = asyncio.ensure_future(stop.asked.wait())
-    said: set[str] = set()
+    reported: set[str] = set()
     try:
         while not entering.done() and not stop.asked.is_set():
             await asyncio.wait((entering, asked), timeout=_SAY_AFTER, return_when=asyncio.FIRST_COMPLETED)
             if not entering.done() and not stop.asked.is_set():
-                await _say_what_it_waits_for(app, said)
+                await _say_what_it_waits_for(app, reported)
         if not entering.done():
             entering.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -235,19 +235,19 @@ async def _enter_once(app: App, stack: AsyncExitStack, stop: Stop) -> bool:
         asked.cancel()
 
 
-async def _say_what_it_waits_for(app: App, said: set[str]) -> None:
-    """Each reason once: whoever looks at a worker that does not start must not have to guess."""
+async def _say_what_it_waits_for(app: App, reported: set[str]) -> None:
+    """Each reason once, so that the output of a worker that does not start shows the cause."""
     stage = runtime_of(app).stage
     found = await asyncio.to_thread(blockers, app.url, app.settings)
     for reason in found or [""]:
         key = f"{stage} {reason.partition(',')[0]}"
-        if key not in said:
-            said.add(key)
+        if key not in reported:
+            reported.add(key)
             log.warning("not ready yet: %s%s", stage or "starting", f"; {reason}" if reason else "")
 
 
 async def _drain(app: App, stop: Stop) -> None:
-    """Wait until what is due is worked off, or until told to stop."""
+    """Wait until what is due is worked off, or until a signal comes."""
     drained, asked = asyncio.ensure_future(app.drain()), asyncio.ensure_future(stop.asked.wait())
     await asyncio.wait((drained, asked), return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
@@ -288,22 +288,22 @@ class Stop:
         self._signals: SimpleQueue[None] = SimpleQueue()  # may be put into by a handler that interrupts who knows what
         threading.Thread(target=self._watch, name="mainspring-stop", daemon=True).start()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._hear)
+            signal.signal(number, self._on_signal)
         closed = getattr(signal, "SIGHUP", None)  # its terminal is; not on Windows, and not below nohup
         if closed is not None and signal.getsignal(closed) is signal.SIG_DFL:
-            signal.signal(closed, self._hear)
+            signal.signal(closed, self._on_signal)
 
-    def limit(self, seconds: float, code: int, doing: Callable[[], str]) -> None:
+    def limit(self, seconds: float, code: int, activity: Callable[[], str]) -> None:
         """From now on, end the process with this code when it is still there so many seconds after it was asked to stop."""
-        self._limit = seconds, code, doing
+        self._limit = seconds, code, activity
 
     def _watch(self) -> None:
         self._signals.get()
         if self._limit is None:
             return
-        seconds, code, doing = self._limit
+        seconds, code, activity = self._limit
         time.sleep(seconds)
-        what = doing()
+        what = activity()
         log.warning("not stopped within %g s%s; ended, other workers take over", seconds, f", {what}" if what else "")
         _end(code)
 
@@ -318,7 +318,7 @@ class Stop:
         with contextlib.suppress(RuntimeError):  # it has stopped already
             self._loop.call_soon_threadsafe(self.asked.set)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del frame
         if self._signalled:
             if self.before_end is not None:

@@ -52,7 +52,7 @@ for command in (*actions.COMMANDS, *records.COMMANDS):
 @url_option
 @filter_options(TRAITS)
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many.")
-@click.option("--after", metavar="CURSOR", help="Go on after a page that said so.")
+@click.option("--after", metavar="CURSOR", help="Go on where a page ended: the cursor it printed.")
 @click.option("--long", "is_long", is_flag=True, help="More columns: queue, schedule, version, parent and attributes.")
 @output_option("table", "json", "jsonl", "ids")
 def list_(url: str, limit: int, after: str | None, output: str, *, is_long: bool, **filters: Any) -> None:
