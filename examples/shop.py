@@ -83,8 +83,8 @@ async def fulfil(order: str, total: int) -> str:
 
         run.answer(discount, reduced)
         await run.set_event("progress", "waits for approval")
-        said = await run.receive(approval, timeout="1h")
-        if said is None or not said.approved:
+        answer = await run.receive(approval, timeout="1h")
+        if answer is None or not answer.approved:
             raise PermissionError(f"{order} was not approved")
     await run.sleep(2)
     await run.set_event("progress", "shipping")
@@ -96,7 +96,7 @@ async def fulfil(order: str, total: int) -> str:
 @app.scheduled("*/2 * * * * *", mode="exactly_once_per_interval_when_active")
 @app.workflow
 async def take_orders() -> str:
-    """Somebody buys something."""
+    """A customer buys something."""
     tick = run.tick
     number = int(tick.nominal.astimezone(UTC).timestamp()) // 2 % 1_000_000 if tick is not None else 0
     total = run.random().randrange(5, 1_000)
