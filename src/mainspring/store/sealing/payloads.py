@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mainspring.errors import PayloadError
+from mainspring.model.payloads import SEALED, UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,14 +23,13 @@ if TYPE_CHECKING:
 
 KEY = "$payload"
 HIDDEN = "encrypted"
-_SEALED = f'{{"{KEY}":'
 _TICK_VALUES = ("last_result", "last_failure")
 _parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def is_sealed(text: str) -> bool:
     """Whether a stored text is a sealed value."""
-    return text.startswith(_SEALED)
+    return text.startswith(SEALED)
 
 
 def shown(text: str) -> Any:
@@ -49,9 +49,7 @@ def shown_input(text: str) -> dict[str, Any]:
 def readable(text: str, what: str) -> str:
     """The text, unless it is sealed: then this process has no codec, or not the right one."""
     if is_sealed(text):
-        raise PayloadError(
-            f"{what} is encrypted, and cannot be read here; give App or Client the codec that it was stored with: payloads=…"
-        )
+        raise PayloadError(f"{what} {UNREADABLE}")
     return text
 
 
@@ -64,7 +62,7 @@ class Payloads:
     # -- values --------------------------------------------------------------------------------------------------------
     def seal(self, text: str, what: str) -> str:
         """What is stored of a value. `PayloadError` if the codec fails; `what` names the value in its message."""
-        return text if is_sealed(text) else f'{_SEALED}"{self._encoded(text, what)}"}}'
+        return text if is_sealed(text) else f'{SEALED}"{self._encoded(text, what)}"}}'
 
     def open(self, text: str, what: str) -> str:
         """The value again. `PayloadError` if the codec fails."""
