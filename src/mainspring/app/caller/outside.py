@@ -151,7 +151,7 @@ class Outside:
             finally:
                 scope.over = True
                 current.reset(token)
-            session.settle()
+            session.flush()
             return value
 
         failed = 0
@@ -184,7 +184,7 @@ class Outside:
             finally:
                 scope.over = True
                 current.reset(token)
-            await session.settle_async()
+            await session.flush_async()
             return value
 
         failed = 0

@@ -72,13 +72,13 @@ class Payloads:
         try:
             return base64.b64encode(self._codec.encode(text.encode())).decode()
         except Exception as error:
-            raise PayloadError(f"{what} cannot be encoded: {_told(error)}") from error
+            raise PayloadError(f"{what} cannot be encoded: {_cause(error)}") from error
 
     def _decoded(self, encoded: str, what: str) -> str:
         try:
             return self._codec.decode(base64.b64decode(encoded)).decode()
         except Exception as error:
-            raise PayloadError(f"{what} cannot be decoded: {_told(error)}") from error
+            raise PayloadError(f"{what} cannot be decoded: {_cause(error)}") from error
 
     def sealed_step(self, write: RecordStep) -> RecordStep:
         """A write of a transaction with its values sealed."""
@@ -155,6 +155,6 @@ class Payloads:
         return json.dumps(declared)
 
 
-def _told(error: Exception) -> str:
+def _cause(error: Exception) -> str:
     """What a codec raised. Its message may quote the value, unless it is one of the library's own."""
     return str(error) if isinstance(error, PayloadError) else type(error).__name__

@@ -29,7 +29,7 @@ R = TypeVar("R")
 VALUES = frozenset({"step", "transaction", "call", "result", "receive", "event", "stream", "question", "answer"})
 """Operations whose outcome is a value of the user's. Those of the others are the library's own, and read by its statements."""
 _WORDS = {"interrupted"}
-"""Reasons of failed runs that say nothing of the exception."""
+"""Reasons of failed runs that do not contain the message of an exception."""
 
 
 class Sealer:
@@ -86,7 +86,7 @@ class Sealer:
         return replace(run, input=self._payloads.seal(run.input, f"the input of run {run.id}"))
 
     def say(self, say: Say) -> Say:
-        what = f"what is said to or by run {say.run}"
+        what = f"a message, event or stream value of run {say.run}"
         if isinstance(say, Post):
             return replace(say, body=self._payloads.seal(say.body, what))
         if isinstance(say, Entry):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mainspring.store")
 T = TypeVar("T")
+_NOTED = [field for field in Finish.__struct_fields__ if field not in {"output", "error", "reason"}]
 _LOG_MESSAGE = 4
 """The column of the text in a line of a run's log."""
 
@@ -94,8 +95,9 @@ class SealedStore(_Delegate):
         found = self._inner.apply([op for _, op in sealed], now) if sealed else []
         for (number, copy), answer in zip(sealed, found, strict=True):
             op = ops[number]
-            if isinstance(op, Finish) and isinstance(copy, Finish):
-                op.settled = copy.settled
+            if isinstance(op, Finish):
+                for field in _NOTED:  # what the store has noted in a write is for its maker
+                    setattr(op, field, getattr(copy, field))
             if isinstance(answer, Recorded) and answer.ending is not None:
                 answer.ending = self._open.ending(answer.ending)
             answers[number] = answer
