@@ -126,6 +126,7 @@ PROMISED = {
 ON_OBJECTS = {
     App: {
         "ask",
+        "bind",
         "close",
         "crontab",
         "drain",
@@ -141,6 +142,7 @@ ON_OBJECTS = {
         "on_late",
         "on_missed",
         "on_paused_by_failure",
+        "options",
         "pause",
         "queue",
         "queues",
@@ -155,6 +157,7 @@ ON_OBJECTS = {
         "scheduled_functions",
         "send",
         "send_many",
+        "start",
         "settings",
         "start_many",
         "step",
