@@ -83,7 +83,7 @@ def test_stranded_runs_are_shown_with_what_helps(mainspring: Mainspring, sqlite_
     mainspring("db", "migrate", "--url", sqlite_url)
     with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as database, database:
         database.execute(
-            """INSERT INTO mainspring_runs (id, uid, workflow, kind, state, input, due, created, version, fingerprint, stranded)
+            """INSERT INTO mainspring_runs (id, uid, workflow, kind, state, input, due, created, version, fingerprint, blocked)
                VALUES ('order-7', 'u', 'checkout', 'workflow', 'queued', '{}', 0, 0, 'v1', 'f', '{"reason": "its source has changed"}')"""
         )
     result = mainspring("doctor", "--url", sqlite_url)

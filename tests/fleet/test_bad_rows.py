@@ -53,7 +53,7 @@ BAD = {
     "state of a run": Bad(_STATE, f"ALTER TABLE runs DROP CONSTRAINT runs_state_check; {_STATE}", "runs", "asleep"),
     "attributes of a run": column("runs", "attributes", "asleep", "{", "7"),
     "tick of a run": column("runs", "tick", "asleep", "{", "[]"),
-    "mark of a run": column("runs", "stranded", "waits", "{", '{"versions":7}'),
+    "mark of a run": column("runs", "blocked", "waits", "{", '{"versions":7}'),
     "a tick": Bad(_TICK, f"ALTER TABLE ticks DROP CONSTRAINT ticks_overlap_check; {_TICK}", "ticks", "made/1/x"),
     "a backfill": Bad(
         _BACKFILL, f"ALTER TABLE backfills DROP CONSTRAINT backfills_overlap_check; {_BACKFILL}", "backfills", "b"

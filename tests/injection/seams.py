@@ -23,6 +23,7 @@ from mainspring.model.ids import IdMaker
 from mainspring.store.open import open_store as open_store  # noqa: PLC0414  (for databases of the harness)
 from mainspring.store.protocol import RunFilter, Signal, Store
 from mainspring.store.sqlite.store import SqliteStore
+from tests.injection.threads import patched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -220,9 +221,10 @@ class SharedMemory:
     """A temporary SQLite database that several lives use: it would vanish with the first that closes it."""
 
     def __init__(self) -> None:
-        self.store = SqliteStore("", url="sqlite://", synchronous="OFF")
         self.url = "sqlite://"
-        self.store.open()
+        with patched():  # it is older than the turns of the case, and its locks are used by the threads that take them
+            self.store = SqliteStore("", url="sqlite://", synchronous="OFF")
+            self.store.open()
         self._hearing: dict[Any, Callable[[Signal], None]] = {}
         self.store.hear_only_self(self._broadcast)
 

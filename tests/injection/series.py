@@ -10,17 +10,21 @@ from tests.injection import shapes
 from tests.injection.auditor import NORMAL, REFERENCE
 from tests.injection.case import Case
 from tests.injection.injections import INJECTIONS, LAG, NOWHERE, SEEDS, Point
+from tests.injection.limit import Hung, limited
+from tests.injection.record import Record
 from tests.injection.scene import SHAPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from tests.injection.databases import Postgres, SqliteFiles
+    from tests.injection.databases import Database, Postgres, SqliteFiles
     from tests.injection.injections import Injection
-    from tests.injection.record import Record
     from tests.injection.scene import Shape
 
 __all__ = ["Name", "Series", "shapes"]
+
+REAL_SECONDS = 60.0
+"""A case takes a tenth of a second, on PostgreSQL a few; the rest is for a machine that has other things to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +60,34 @@ class Series:
     databases: SqliteFiles | Postgres
     verbs: set[str] = field(default_factory=set[str])
     """Verbs of the store that any case has called."""
+    limit: float = REAL_SECONDS
+    """Real seconds that one case may take."""
     seeds: int = SEEDS
     """How many orders of threads are drawn by lot, for each shape and injection that has such."""
     _lengths: dict[tuple[str, str], Length] = field(default_factory=dict[tuple[str, str], Length])
 
-    def play(self, name: Name) -> Record:
-        """Play one case."""
+    def play(self, name: Name, between_lives: Callable[[Database], None] = lambda _: None) -> Record:
+        """Play one case. `between_lives` is called when the first life is over."""
         shape, injection = SHAPES[name.shape], INJECTIONS[name.injection]
         self._know(shape)
-        return self._play(shape, injection, name.point)
+        return self._play(shape, injection, name.point, between_lives)
 
-    def _play(self, shape: Shape, injection: Injection, point: Point) -> Record:
-        with self.databases.fresh() as database:
-            record = Case(shape, injection, point, database).play()
+    def _play(
+        self,
+        shape: Shape,
+        injection: Injection,
+        point: Point,
+        between_lives: Callable[[Database], None] = lambda _: None,
+    ) -> Record:
+        try:
+            with limited(self.limit), self.databases.fresh() as database:
+                case = Case(shape, injection, point, database)
+                case.between_lives = lambda: between_lives(database)
+                record = case.play()
+        except Hung as hung:
+            return Record(
+                shape, injection, point, problems=[f"hung: {Name(shape.name, injection.name, point)}: {hung}"]
+            )
         self.verbs |= record.verbs
         return record
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import inspect
 import sqlite3
@@ -11,7 +12,6 @@ import pytest
 
 from mainspring.store.sql.dialect import prefixed
 from tests.injection import shapes
-from tests.injection.case import Case
 from tests.injection.databases import databases
 from tests.injection.injections import INJECTIONS, Point
 from tests.injection.scene import SHAPES
@@ -21,6 +21,7 @@ from tests.injection.series import Name, Series, dealt
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from tests.injection.databases import Database
     from tests.support.postgres import PostgresServer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*was deleted while still open:ResourceWarning")
@@ -103,13 +104,28 @@ def test_the_auditor_sees_what_goes_wrong_between_two_lives(series: Series, stat
     undisturbed = series.play(name)
     assert undisturbed.hit
     assert not undisturbed.problems
-    with series.databases.fresh() as database:
-        case = Case(SHAPES[name.shape], INJECTIONS[name.injection], name.point, database)
 
-        def tamper() -> None:
-            with contextlib.closing(sqlite3.connect(database.url.removeprefix("sqlite:///"))) as db, db:
-                db.execute(prefixed(statement))
+    def tamper(database: Database) -> None:
+        with contextlib.closing(sqlite3.connect(database.url.removeprefix("sqlite:///"))) as db, db:
+            db.execute(prefixed(statement))
 
-        case.between_lives = tamper
-        problems = case.play().problems
+    problems = series.play(name, tamper).problems
     assert any(problem.startswith(seen) for problem in problems), problems
+
+
+@pytest.mark.parametrize("series", ["sqlite", "memory"], indirect=True)
+def test_a_case_that_waits_for_something_real_is_a_finding(series: Series) -> None:
+    """Whatever a thread waits for, the process of the tests goes on, and the next case is played as ever."""
+    name = Name.parse("def_steps stop turn:30")
+    calm = series.play(name)
+    real = _thread.allocate_lock()
+    real.acquire()
+    series.limit = 0.5
+
+    def wait(_database: Database) -> None:
+        real.acquire()
+
+    assert [problem.split(": not at")[0] for problem in series.play(name, wait).problems] == [f"hung: {name}"]
+    series.limit = 60
+    again = series.play(name)
+    assert (again.problems, again.calls) == (calm.problems, calm.calls)

@@ -243,7 +243,7 @@ class Turns:
         """Where every thread stands, briefly."""
         frames = sys._current_frames()
         parts: list[str] = []
-        for ident, runner in self._runners.items():
+        for ident, runner in list(self._runners.items()):
             frame = frames.get(ident)
             if frame is None:
                 continue
@@ -303,7 +303,7 @@ class Turns:
         self._runners[main.ident] = main
         _turns = self
         try:
-            with _patched():
+            with patched():
                 try:
                     yield self
                 finally:
@@ -324,6 +324,11 @@ class Turns:
 
 
 _turns: Turns | None = None
+
+
+def stacks() -> str:
+    """Where every thread stands that takes turns now."""
+    return "no thread takes turns" if _turns is None else _turns.stacks()
 
 
 def _here() -> Turns | None:
@@ -487,8 +492,11 @@ def _sleep(seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def _patched() -> Generator[None]:
-    """Put these in the place of Python's own, also where a module of the library has taken them by name."""
+def patched() -> Generator[None]:
+    """Put these in the place of Python's own, also where a module of the library has taken them by name.
+
+    What is made here before turns are installed takes part in them later.
+    """
     import concurrent.futures.thread as pools  # noqa: PLC0415
 
     places: list[tuple[Any, str, Any]] = [

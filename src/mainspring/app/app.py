@@ -8,7 +8,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from mainspring.app.caller.colours import refuse_blocking_on_loop
+from mainspring.app.caller.mistakes import refuse_blocking_on_loop
 from mainspring.app.client_api import ClientApi
 from mainspring.app.declarations.crontab import Crontab
 from mainspring.app.declarations.schedules import Declaration

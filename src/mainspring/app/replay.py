@@ -68,7 +68,7 @@ async def _compare(app: App, run: Run, steps: list[Step]) -> str | None:
         return f"there is no workflow {run.workflow!r} any more"
     engine = _engine(app)
     try:
-        run.stopping = ""  # as far as it is recorded, and no further
+        run.undo_reason = ""  # as far as it is recorded, and no further
         ex = Execution(engine, run, function, steps)
         ex.dry = True
         engine.executions[run.id] = ex

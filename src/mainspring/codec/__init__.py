@@ -2,8 +2,7 @@
 
 from mainspring.codec.calls import CallCodec, encode_call
 from mainspring.codec.failures import decode_exception, encode_exception, in_a_line
-from mainspring.codec.sizes import check_size, size_of
-from mainspring.codec.values import ValueCodec, value_codec
+from mainspring.codec.values import ValueCodec, check_size, size_of, value_codec
 
 __all__ = [
     "CallCodec",

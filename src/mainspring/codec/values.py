@@ -30,8 +30,9 @@ import msgspec
 
 from mainspring.codec.annotations import shape_of
 from mainspring.codec.records import dump, is_model
-from mainspring.codec.type_codec import TAG, Misfit, Shape, reach
-from mainspring.errors import NotSerializable
+from mainspring.codec.type_codec import TAG, Misfit, Shape, is_array, is_mapping, reach
+from mainspring.codec.untyped import LOOSE
+from mainspring.errors import NotSerializable, TooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,3 +159,41 @@ def _reader(annotation: Any) -> Callable[[str], Any] | None:
 
 def _never(_value: object) -> bool:
     return False
+
+
+_LONGEST_CHARACTER = 4
+"""Bytes of a character in UTF-8, at most."""
+
+
+def check_size(text: str, value: object, limit: int, what: str) -> str:
+    """The text, unless the value that it stands for is larger than so many bytes.
+
+    Counted as its user does: quotes, escapes and base64 are the library's own, and seven megabytes of `bytes` are seven megabytes.
+    """
+    if len(text) * _LONGEST_CHARACTER > limit and len(text.encode()) > limit:
+        size = size_of(text, value)
+        if size > limit:
+            raise TooLarge(f"{what}: {size:,} bytes; the limit is {limit:,} (setting value_bytes)")
+    return text
+
+
+def size_of(text: str, value: object) -> int:
+    """The size in bytes of a value that is stored as `text`."""
+    try:
+        added = _added(LOOSE.lower(value))
+    except Exception:  # noqa: BLE001  (its annotation alone knows how it is written)
+        added = 0
+    return len(text.encode()) - added
+
+
+def _added(lowered: object) -> int:
+    """By how much the JSON of text and bytes in a value is longer than they are."""
+    if isinstance(lowered, (bytes, bytearray)):
+        return (len(lowered) + 2) // 3 * 4 + 2 - len(lowered)
+    if isinstance(lowered, str):
+        return len(msgspec.json.encode(lowered)) - len(lowered.encode())
+    if is_mapping(lowered):
+        return sum(map(_added, lowered.values()))
+    if is_array(lowered):
+        return sum(map(_added, lowered))
+    return 0

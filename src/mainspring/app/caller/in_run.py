@@ -6,12 +6,11 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mainspring.app.caller.colours import named_after, refuse_blocking_on_loop
-from mainspring.app.caller.outside import of_all
+from mainspring.app.caller.mistakes import named_after, refuse_blocking_on_loop
+from mainspring.app.caller.outside import encoded, of_all
 from mainspring.app.caller.protocol import StartedRun
-from mainspring.app.functions.invocation import Invocation
+from mainspring.app.functions.invocation import Invocation, later_run, new_run
 from mainspring.app.functions.options import micros
-from mainspring.app.functions.run_rows import later_run, new_run
 from mainspring.app.sync.mapped import Mapped
 from mainspring.app.sync.portal import bridged
 from mainspring.app.waiting.together import fastest, gathered
@@ -130,9 +129,7 @@ class InRun:
         return position, steps.call(ex, position, known.name, make, known.codec.result)
 
     def start(self, calls: Sequence[Invocation]) -> Coroutine[Any, Any, list[StartedRun]]:
-        for call in calls:
-            call.check_app(self.runtime)
-        texts = [call.encode() for call in calls]
+        texts = encoded(self.runtime, calls)
         ex, position = self._branch.execution, self._branch.take_position()
         if len(calls) == 1:
             positions, label = [position], calls[0].name

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from mainspring.app.caller.in_step import entry_of, sign
 from mainspring.app.caller.outside import Outside, all_started, encoded, of_all, others_than, together
-from mainspring.app.functions.run_rows import later_run, new_run
+from mainspring.app.functions.invocation import later_run, new_run
 from mainspring.app.sync.mapped import Mapped
 from mainspring.engine.calls import TransactionCall
 from mainspring.engine.operations.messages import unknown_error

@@ -6,11 +6,9 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mainspring.app.caller.colours import named_after, refuse_blocking_on_loop
-from mainspring.app.caller.lost_runs import warn_if_a_run_is_lost
+from mainspring.app.caller.mistakes import named_after, refuse_blocking_on_loop, warn_if_a_run_is_lost
 from mainspring.app.caller.protocol import StartedRun
-from mainspring.app.functions.invocation import Invocation
-from mainspring.app.functions.run_rows import later_run, new_run
+from mainspring.app.functions.invocation import Invocation, later_run, new_run
 from mainspring.app.sync.mapped import Mapped
 from mainspring.app.waiting.endings import value_of
 from mainspring.app.waiting.subscriptions import Subscription

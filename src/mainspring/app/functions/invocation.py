@@ -1,18 +1,27 @@
-"""A function with its arguments and options: what is called, started, scheduled or stored."""
+"""A function with its arguments and options, and the row of the run that it is started as."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mainspring.app.functions.options import micros
 from mainspring.codec import check_size
 from mainspring.engine.registry import Bound
+from mainspring.engine.retry import stored
 from mainspring.errors import InvalidInput
+from mainspring.model.keys import KeyMode
+from mainspring.model.runs import NewRun
+from mainspring.model.states import State
 
 if TYPE_CHECKING:
-    from mainspring.app.functions.options import Options
+    from collections.abc import Callable
+
+    from mainspring.app.functions.options import Debounce, Options
     from mainspring.app.runtime import Runtime
     from mainspring.engine.registry import Function
+    from mainspring.engine.replay.execution import Execution
 
 
 @dataclass(frozen=True)
@@ -50,3 +59,85 @@ class Invocation:
         """Raise `UnknownFunction` if the function is another app's. A call by name has no code here, and cannot be checked."""
         if self.function.source:
             runtime.registry.get(self.name)
+
+
+def new_run(runtime: Runtime, call: Invocation, text: str, run_id: str | None, ex: Execution | None) -> NewRun:
+    """The row of a run to be started, by a run or from outside."""
+    function, options = call.function, call.options
+    now = runtime.clock.now()
+    due = now if options.after is None else now + options.after
+    due = due if options.at is None else options.at
+    timeout = (
+        None if options.no_timeout else options.timeout or (function.timeout if function.kind == "workflow" else None)
+    )
+    uid = runtime.ids.new()
+    is_child = ex is not None and not options.parentless
+    new = NewRun(
+        id=run_id or uid,
+        uid=uid,
+        workflow=function.name,
+        kind=function.kind,
+        input=text,
+        state=State.SCHEDULED if due > now else State.QUEUED,
+        due=due,
+        created=now,
+        timeout=timeout,
+        deadline=ex.run.deadline if ex is not None and is_child and not options.no_timeout else None,
+        version=options.version,
+        parent=ex.id if ex is not None and is_child else None,
+        scheduled_by=ex.id if ex is not None and not is_child else None,
+        attributes=_attributes(runtime, options, is_child=is_child),
+        queue=options.queue or function.queue,
+        priority=options.priority,
+        partition=options.partition,
+        key=options.key,
+        key_mode=options.key_mode,
+        retry=options.retry or _own_retry(function),
+    )
+    if options.debounce is not None:
+        _put_off(new, options.debounce, now)
+    return new
+
+
+def later_run(
+    runtime: Runtime,
+    call: Invocation,
+    text: str,
+    run_id: str | None,
+    ex: Execution | None,
+    *,
+    time: Callable[[int], int],
+) -> NewRun:
+    """The row of a scheduled function. It has no parent: it runs whatever becomes of the run that scheduled it."""
+    now = runtime.clock.now()
+    when = time(now)
+    new = new_run(runtime, call, text, run_id, None)
+    new.scheduled_time = when
+    new.due = max(when, now)
+    new.state = State.SCHEDULED if new.due > now else State.QUEUED
+    new.scheduled_by = ex.id if ex is not None else None
+    return new
+
+
+def _attributes(runtime: Runtime, options: Options, *, is_child: bool) -> str:
+    """The attributes of a run, with those that it carries from where it is started. A child belongs to its parent."""
+    own = options.attributes or "{}"
+    if is_child or not runtime.carriers:
+        return own
+    carried: dict[str, Any] = {key: value for carrier in runtime.carriers for key, value in carrier().items()}
+    return json.dumps(carried | json.loads(own), ensure_ascii=False) if carried else own
+
+
+def _own_retry(function: Function) -> str | None:
+    """How runs of a workflow are tried again, if it says so."""
+    return (
+        stored(function.retry, of_function=True)
+        if function.kind == "workflow" and function.retry.attempts > 1
+        else None
+    )
+
+
+def _put_off(new: NewRun, debounce: Debounce, now: int) -> None:
+    new.key, new.key_mode = f"debounce {new.workflow} {debounce.key}", KeyMode.DEBOUNCE
+    new.due, new.state = now + micros(debounce.wait), State.SCHEDULED
+    new.debounce_until = None if debounce.max_wait is None else now + micros(debounce.max_wait)

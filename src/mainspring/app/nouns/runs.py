@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 
 from mainspring.app.caller.current import current_caller
 from mainspring.app.functions.options import micros, moment
-from mainspring.app.nouns.results_by_hand import results_by_hand
 from mainspring.app.sync.dual import dual
 from mainspring.app.sync.mapped import Mapped
 from mainspring.app.waiting.handle import Handle
-from mainspring.errors import InvalidInput
+from mainspring.codec import check_size, value_codec
+from mainspring.errors import InvalidInput, NotSerializable
 from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, Figures, Loaded, RunActions, check_reason
 from mainspring.operations.runs.bulk import find
 from mainspring.operations.runs.info import Lines, RunInfo, RunPage, Runs, StepInfo
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from mainspring.app.functions.options import Duration, Moment
     from mainspring.app.runtime import Runtime
+    from mainspring.engine.registry import Registry
     from mainspring.operations.runs.filters import RunFilters, RunTraits
     from mainspring.store.external.join import Inside
     from mainspring.store.protocol import Store
@@ -322,3 +323,28 @@ class VersionVerbs(_Noun):
         return self._read_store(
             "versions.list", list[VersionInfo], lambda store: Versions(store, self._runtime.clock).list()
         )
+
+
+def results_by_hand(registry: Registry, value: Any, limit: int) -> Callable[[str], str]:
+    """What is stored, for a function of a given name, when one of its runs is completed with `value`.
+
+    Whatever is not JSON or too large is an error now, what does not fit the function's annotation when its name is given.
+    """
+    loose = value_codec(Any, "the result of a run that is completed by hand")
+    codecs = {function.name: function.codec.result for function in registry}
+    texts: dict[str, str] = {}
+
+    def text_for(workflow: str) -> str:
+        if workflow not in texts:
+            codec = codecs.get(workflow, loose)
+            try:
+                text = codec.encode(value)
+                codec.decode(text)  # a class of the user's may refuse what was written
+            except NotSerializable as error:
+                raise InvalidInput(
+                    f"{workflow!r} cannot be completed with {value!r}: {error} Give a result= of the type that it returns"
+                ) from None
+            texts[workflow] = check_size(text, value, limit, f"a result for {workflow!r}")
+        return texts[workflow]
+
+    return text_for

@@ -8,19 +8,18 @@ import random
 import uuid
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, cast, overload
 
-from mainspring.app.caller.colours import refuse_blocking_on_loop
 from mainspring.app.caller.current import current_branch, current_caller
+from mainspring.app.caller.mistakes import refuse_blocking_on_loop
 from mainspring.app.functions.options import micros, moment
 from mainspring.app.messages.names import named
 from mainspring.app.messages.questions import Answer
-from mainspring.app.messages.receive import Receive
 from mainspring.app.run.timeout import DurableTimeout
 from mainspring.app.run.undo import Undo
 from mainspring.app.sync.dual import OverloadedVerb, dual
 from mainspring.codec import value_codec
 from mainspring.engine.calls import StepCall
 from mainspring.engine.drivers import drive, drive_blocking
-from mainspring.engine.operations import steps, undo
+from mainspring.engine.operations import messages, steps, undo
 from mainspring.engine.operations.ticks import tick_of
 from mainspring.engine.registry import Bound
 from mainspring.engine.replay.context import here
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from mainspring.app.functions.options import Duration, Moment
-    from mainspring.app.messages.names import Event, Stream
+    from mainspring.app.messages.names import Event, Stream, Topic
     from mainspring.app.runtime import Runtime
     from mainspring.codec import ValueCodec
     from mainspring.engine.effects import Flow
@@ -138,6 +137,43 @@ class AdHocStep(OverloadedVerb):
             result=codec,
         )
         return steps.step(branch.execution, branch.take_position(), call)
+
+
+class Receive(OverloadedVerb):
+    """The next message of a topic, each once, in order: `await run.receive(topic, timeout=…)`. None when the time is over."""
+
+    __slots__ = ()
+    _name = "receive"
+
+    @overload
+    def __call__(self, topic: Topic[T], timeout: None = None) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def __call__(self, topic: Topic[T], timeout: Duration) -> Coroutine[Any, Any, T | None]: ...
+    @overload
+    def __call__(self, topic: str, timeout: Duration | None = None) -> Coroutine[Any, Any, Any]: ...
+    def __call__(self, topic: Topic[Any] | str, timeout: Duration | None = None) -> Coroutine[Any, Any, Any]:
+        branch = current_branch("receive")
+        self._awaited()
+        return drive(branch.execution, _receipt(branch, topic, timeout))
+
+    @overload
+    def sync(self, topic: Topic[T], timeout: None = None) -> T: ...
+    @overload
+    def sync(self, topic: Topic[T], timeout: Duration) -> T | None: ...
+    @overload
+    def sync(self, topic: str, timeout: Duration | None = None) -> Any: ...
+    def sync(self, topic: Topic[Any] | str, timeout: Duration | None = None) -> Any:
+        """The same in a `def` workflow."""
+        refuse_blocking_on_loop("await run.receive(…)")
+        branch = current_branch("receive")
+        return drive_blocking(branch.execution, _receipt(branch, topic, timeout))
+
+
+def _receipt(branch: Branch, topic: Topic[Any] | str, timeout: Duration | None) -> Flow:
+    name, codec = named(topic, "topic")
+    ex = branch.execution
+    until = None if timeout is None else ex.engine.clock.now() + micros(timeout)
+    return messages.receive(ex, branch.take_position(), name, until, codec)
 
 
 class CurrentRun:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
-from mainspring.app.caller.colours import refuse_blocking_on_loop
 from mainspring.app.caller.current import current_caller
+from mainspring.app.caller.mistakes import refuse_blocking_on_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -46,11 +46,18 @@ async def _generator() -> AsyncGenerator[None]:
     yield
 
 
+def _types_of_steps() -> set[type[Any]]:
+    """The types of what `asend` and `aclose` return. They are closed, since Python warns of those that were never awaited."""
+    steps: list[Any] = [_generator().asend(None), _generator().aclose()]
+    for step in steps:
+        step.close()
+    return {type(step) for step in steps}
+
+
 _KINDS: dict[type[Any], str] = {
     CoroutineType: "cr",
     AsyncGeneratorType: "ag",
-    type(_generator().asend(None)): "step",
-    type(_generator().aclose()): "step",
+    **dict.fromkeys(_types_of_steps(), "step"),
 }
 """How the attributes of what can be awaited begin. A step is the next value of a generator, or its end."""
 

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from mainspring.app.caller.colours import refuse_blocking_on_loop
+from mainspring.app.caller.mistakes import refuse_blocking_on_loop
 from mainspring.app.client_api import runtime_of
 from mainspring.engine.replay.context import Branch, current
 from mainspring.errors import NotFound, WrongColour

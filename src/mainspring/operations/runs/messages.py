@@ -79,4 +79,4 @@ def _message(message: Message) -> MessageInfo:
 
 def _said(spoken: Spoken) -> SaidInfo:
     value = None if spoken.value is None else json.loads(spoken.value)
-    return SaidInfo(spoken.key, spoken.number, value, spoken.value is None, to_datetime(spoken.said))
+    return SaidInfo(spoken.key, spoken.number, value, spoken.value is None, to_datetime(spoken.set_at))

@@ -35,11 +35,11 @@ class Appearance(NamedTuple):
 
 
 def appearance(run: Run | ListedRun) -> Appearance:
-    stopping = run.stopping is not None and not run.state.ended
+    stopping = run.undo_reason is not None and not run.state.ended
     return Appearance(
         State.CANCELLING if stopping else run.state,
-        run.stopping or None if stopping else run.reason,
-        json.loads(run.stranded)["reason"] if run.stranded and run.state is State.QUEUED else None,
+        run.undo_reason or None if stopping else run.reason,
+        json.loads(run.blocked)["reason"] if run.blocked and run.state is State.QUEUED else None,
     )
 
 

@@ -49,7 +49,7 @@ def _old_on_postgres(*, function: bool) -> str:
     return f"""
   FROM json_to_recordset(:rules::json) AS k (name text, before bigint, function boolean) CROSS JOIN LATERAL (
     SELECT r.id FROM runs r WHERE r.workflow = k.name AND r.completed <= k.before
-      AND {_ended("r", function=function)} AND NOT r.unsettled AND {_UNNEEDED}
+      AND {_ended("r", function=function)} AND NOT r.end_unprocessed AND {_UNNEEDED}
     ORDER BY r.completed LIMIT :limit) old
   WHERE k.function = {str(function).lower()}
 """
@@ -61,7 +61,7 @@ def _old_on_sqlite(*, function: bool) -> str:
   FROM json_each(:rules) k CROSS JOIN runs r
   WHERE json_extract(k.value, '$.function') = {str(function).lower()}
     AND r.workflow = json_extract(k.value, '$.name') AND r.completed <= json_extract(k.value, '$.before')
-    AND {_ended("r", function=function)} AND NOT r.unsettled AND {_UNNEEDED}
+    AND {_ended("r", function=function)} AND NOT r.end_unprocessed AND {_UNNEEDED}
 """
 
 

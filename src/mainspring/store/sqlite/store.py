@@ -43,11 +43,11 @@ _BESIDE = (
 )
 
 
-_NOTIFIED = prefixed("SELECT id, epoch, state, reason FROM runs WHERE owner = :worker AND poked = 1")
+_NOTIFIED = prefixed("SELECT id, epoch, state, reason FROM runs WHERE owner = :worker AND needs_attention = 1")
 _TAKE_NOTE = prefixed(
     """
-  UPDATE runs SET poked = 0, owner = CASE WHEN state IN ('succeeded', 'failed', 'cancelled') THEN NULL ELSE owner END
-  WHERE owner = :worker AND poked = 1
+  UPDATE runs SET needs_attention = 0, owner = CASE WHEN state IN ('succeeded', 'failed', 'cancelled') THEN NULL ELSE owner END
+  WHERE owner = :worker AND needs_attention = 1
 """
 )
 

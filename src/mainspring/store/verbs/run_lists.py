@@ -46,8 +46,8 @@ class ListedRun(Struct, frozen=True):
     version: str | None
     parent: str | None
     forked_from: str | None
-    stranded: str | None
-    stopping: str | None
+    blocked: str | None
+    undo_reason: str | None
 
 
 class RunLists:
