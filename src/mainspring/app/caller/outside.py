@@ -106,8 +106,8 @@ class Outside:
             return self._transact_async(made) if function.is_async else asyncio.to_thread(self._transact, made)
         warn_if_a_run_is_lost(self.runtime, function)
         if not function.is_async:
-            return asyncio.to_thread(function.fn, *args, **kwargs)
-        plain: Coroutine[Any, Any, Any] = function.fn(*args, **kwargs)
+            return asyncio.to_thread(function.call_plainly, *args, **kwargs)
+        plain: Coroutine[Any, Any, Any] = function.call_plainly(*args, **kwargs)
         return plain
 
     def call_blocking(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Any:
@@ -116,7 +116,7 @@ class Outside:
             return self.runtime.block(self.call(function, args, kwargs, options))
         if function.kind == "step":
             warn_if_a_run_is_lost(self.runtime, function)
-            return function.fn(*args, **kwargs)
+            return function.call_plainly(*args, **kwargs)
         refuse_blocking_on_loop(f"await {function.name}.aio(…)")
         if function.kind == "transaction":
             return self._transact(TransactionCall.of(self.runtime.registry.known(function), args, kwargs))

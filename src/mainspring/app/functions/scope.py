@@ -14,7 +14,7 @@ from mainspring.operations.queues import check_queue_name
 from mainspring.store.external.other_database import Elsewhere
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
     from contextlib import AbstractContextManager
 
     from mainspring.app.declarations.declared import DeclaredQueue
@@ -43,6 +43,17 @@ class Decorator(Protocol):
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncFn[P, R]: ...  # type: ignore[overload-overlap]
     @overload
     def __call__(self, fn: Callable[P, R], /) -> SyncFn[P, R]: ...
+
+
+class BatchDecorator(Protocol):
+    """The same for a batch function: it is written for a list of inputs, and called with one."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, fn: Callable[[list[T]], Coroutine[Any, Any, Sequence[R | Exception]]], /
+    ) -> AsyncFn[[T], R]: ...
+    @overload
+    def __call__(self, fn: Callable[[list[T]], Sequence[R | Exception]], /) -> SyncFn[[T], R]: ...
 
 
 class TransactionDecorator(Protocol):
@@ -145,6 +156,17 @@ class Scope(Hooks):
         at_most_once: bool = False,
         interruptible: bool = False,
     ) -> Decorator: ...
+    @overload
+    def step(
+        self,
+        /,
+        *,
+        batch: int,
+        name: str | None = None,
+        retry: Retry | int | None = None,
+        timeout: Duration | None = None,
+        at_most_once: bool = False,
+    ) -> BatchDecorator: ...
     def step(
         self,
         fn: Any = None,
@@ -155,16 +177,28 @@ class Scope(Hooks):
         timeout: Duration | None = None,
         at_most_once: bool = False,
         interruptible: bool = False,
+        batch: int | None = None,
     ) -> Any:
         """Register a step: a call inside a workflow whose outcome is recorded once. Elsewhere it is a plain function.
 
         `retry` and `timeout` (of each attempt) say how hard to try. `interruptible` lets a cancelled run stop an `async def` step
         in the middle; otherwise a step in flight is let finish.
+
+        `batch` is for a function that takes a list of inputs, at most so many, and returns a list with an outcome for each: a value, or
+        an exception. It is called and started with one input, and gets those that are ready at the same time in one call; each
+        is a step or run of its own.
         """
 
         def decorate(fn: Any) -> Any:
             return self._register(
-                fn, "step", name, retry=retry, timeout=timeout, at_most_once=at_most_once, interruptible=interruptible
+                fn,
+                "step",
+                name,
+                retry=retry,
+                timeout=timeout,
+                at_most_once=at_most_once,
+                interruptible=interruptible,
+                batch=batch,
             )
 
         return decorate if fn is None else decorate(fn)
