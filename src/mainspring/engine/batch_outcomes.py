@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import BatchMismatch
 
@@ -18,7 +18,7 @@ def checked(name: str, count: int, outcomes: Any) -> Sequence[Any]:
         raise BatchMismatch(
             f"batch function {name!r} returned a {type(outcomes).__name__}; it returns a list with an outcome for each input"
         )
-    found = cast("Sequence[Any]", outcomes)
+    found: Sequence[Any] = outcomes  # pyright: ignore[reportUnknownVariableType]
     if len(found) != count:
         raise BatchMismatch(
             f"batch function {name!r} got {count} inputs and returned {len(found)} outcomes; it returns one for each, in the same order"

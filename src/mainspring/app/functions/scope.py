@@ -49,9 +49,7 @@ class BatchDecorator(Protocol):
     """The same for a batch function: it is written for a list of inputs, and called with one."""
 
     @overload
-    def __call__(  # type: ignore[overload-overlap]
-        self, fn: Callable[[list[T]], Coroutine[Any, Any, Sequence[R | Exception]]], /
-    ) -> AsyncFn[[T], R]: ...
+    def __call__(self, fn: Callable[[list[T]], Coroutine[Any, Any, Sequence[R | Exception]]], /) -> AsyncFn[[T], R]: ...
     @overload
     def __call__(self, fn: Callable[[list[T]], Sequence[R | Exception]], /) -> SyncFn[[T], R]: ...
 
