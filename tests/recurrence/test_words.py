@@ -113,3 +113,13 @@ def test_lint_says_what_will_happen() -> None:
     gap, fold = lint(Spec(cron="30 2 * * *", timezone="Europe/Berlin", gap="skip", fold="both"))
     assert "it does not run that day (gap='skip')" in str(gap)
     assert "it runs twice (fold='both')" in str(fold)
+
+
+@pytest.mark.parametrize(
+    ("after", "gap", "fold"), [("2026-07-29", "2027-03-28", "2026-10-25"), ("2050-01-01", "2050-03-27", "2050-10-30")]
+)
+def test_lint_shows_the_next_change_of_the_clocks(after: str, gap: str, fold: str) -> None:
+    spec = Spec(cron="30 2 * * *", timezone="Europe/Paris")
+    found = {advice.code: advice.message for advice in lint(spec, datetime.fromisoformat(f"{after}T00:00Z"))}
+    assert f"on {gap}" in found["gap"]
+    assert f"on {fold}" in found["fold"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import SchemaError, StoreError, StoreUnavailable
@@ -152,9 +153,9 @@ class SqliteStore(SqlStore):
     # -- the committer's -----------------------------------------------------------------------------------------------
     def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
         try:
-            if len(ops) == 1 and is_checkpoint(ops[0]):
+            if len(ops) == 1 and is_checkpoint(op := ops[0]):
                 with self._db.write_alone() as connection:
-                    if record_alone(connection, ops[0]):
+                    if self._db.patiently(partial(record_alone, connection, op)):
                         return [Recorded()]
             with self._db.write() as connection:
                 batch = Batch(connection, now)
