@@ -217,23 +217,18 @@ async def test_messages_from_sql_wake_their_run_and_keys_count_once(open_shop: S
 @pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
 async def test_a_message_of_a_transaction_arrives_with_its_commit(open_shop: Shop, isolation: str) -> None:
     handle = await open_shop.decide.options(id="d").start()
-    sql = open_shop.sql
-    with sql.transaction():
-        sql.execute(f"SET TRANSACTION ISOLATION LEVEL {isolation}".encode())
-        sql.execute(b"SELECT 1 FROM mainspring.meta")
-        await waits(open_shop, "d", another=True)
+    await waits(open_shop, "d")
+    with open_shop.sql.transaction():
+        open_shop.sql.execute(f"SET TRANSACTION ISOLATION LEVEL {isolation}".encode())
         open_shop("send('d', 'decided', '1')")
     assert await handle.result(timeout=20) == 1
 
 
-async def waits(shop: Shop, run_id: str, *, another: bool = False) -> None:
+async def waits(shop: Shop, run_id: str) -> None:
     """Until the run is stored as waiting for its message."""
-    query = b"SELECT 1 FROM mainspring.steps s JOIN mainspring.runs r ON r.id = s.run WHERE s.run = %s AND s.completed IS NULL"
-    connection = psycopg.connect(shop.app.url, autocommit=True) if another else shop.sql
-    while connection.execute(query, [run_id]).fetchone() is None:  # noqa: ASYNC110  (another process commits it)
+    query = b"SELECT 1 FROM mainspring.steps WHERE run = %s AND completed IS NULL"
+    while shop.sql.execute(query, [run_id]).fetchone() is None:  # noqa: ASYNC110  (another process commits it)
         await asyncio.sleep(0.01)
-    if another:
-        connection.close()
 
 
 def test_a_message_needs_a_run_a_topic_and_json(shop: Shop) -> None:

@@ -64,6 +64,8 @@ class Function:
     retention: int | None = None
     """How long its ended runs are kept, in microseconds; None: as the settings say."""
 
+    max_recoveries: int | None = None
+    """How often a run may lose its worker before it fails; None: as the settings say."""
     batch: int | None = None
     """How many inputs it takes at once, at most; None: it takes the arguments of one call."""
 
@@ -128,6 +130,10 @@ class Registry:
     def __iter__(self) -> Iterator[Function]:
         return iter(self._functions.values())
 
+    def recovery_limits(self) -> dict[str, int]:
+        """How often runs of functions may lose their workers, of those that say so themselves."""
+        return {each.name: each.max_recoveries for each in self if each.max_recoveries is not None}
+
     def version(self, more: str = "") -> str:
         """A hash of all workflows, and of what else the app's code says: its version unless one is given."""
         prints = sorted(function.fingerprint for function in self if function.kind == "workflow")
@@ -151,6 +157,7 @@ def make(
     within: Within | None = None,
     retention: timedelta | float | str | None = None,
     batch: int | None = None,
+    max_recoveries: int | None = None,
 ) -> Function:
     """Look at a function once, at registration: whatever is wrong with it is an error now."""
     is_class_method = isinstance(fn, classmethod)
@@ -208,7 +215,14 @@ def make(
         within=within,
         retention=_retention(retention, title),
         batch=batch,
+        max_recoveries=_at_least_none(max_recoveries, f"{title!r}: max_recoveries"),
     )
+
+
+def _at_least_none(number: int | None, what: str) -> int | None:
+    if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"{what} is a whole number from 0, not {number!r}")
+    return number
 
 
 def _check_batch(title: str, batch: int, bound: Bound, *, interruptible: bool) -> None:

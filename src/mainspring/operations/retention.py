@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from mainspring.store.protocol import Store
 
 _AT_ONCE = 200
+_SILENT = 60 * SECOND
+"""A worker that was not seen for so long is taken for dead."""
 
 
 def keep_of(runs: float | None, functions: float | None, names: Mapping[str, int | None]) -> Keep:
@@ -52,6 +54,14 @@ class Pruning:
     def expired(self, keep: Keep) -> dict[str, int]:
         """How many runs of each name were kept long enough. Changes nothing."""
         return self._store.retention.expired(keep, self._clock.now())
+
+    def empty(self) -> dict[str, int]:
+        """Delete all runs, schedules, queues and versions, with all they recorded: how many rows there were, by table.
+
+        What operators did stays recorded. `Conflict`, and nothing is deleted, while workers live.
+        """
+        now = self._clock.now()
+        return self._store.management.empty(now - _SILENT, now)
 
     def sweep(self, places: Iterable[Elsewhere]) -> int:
         """Clear away what transactions in other databases have left there and nobody will ask for any more; how many rows."""

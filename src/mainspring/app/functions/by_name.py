@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from mainspring.app.functions.functions import Call
+from mainspring.app.functions.functions import Call, start_one
 from mainspring.app.functions.options import Options
 from mainspring.app.plain_json import PLAIN_JSON
 from mainspring.app.sync.dual import dual
@@ -51,7 +51,7 @@ class Starter(Generic[R]):
     @dual
     def start(self, name: str, /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Handle[R]]:
         """Start a function by its name. A client knows no names: if no worker knows it, the run waits, visibly, until one does."""
-        return self.bind(name, *args, **kwargs).start()
+        return start_one(self._runtime, self.bind(name, *args, **kwargs))
 
 
 def _function(runtime: Runtime, name: str) -> Function:
@@ -83,4 +83,4 @@ class ByName(Generic[R]):
     @dual
     def start(self, name: str, /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Handle[R]]:
         """Start a function by its name; inside a run as a child of it, like `fn.start`."""
-        return self.options().start(name, *args, **kwargs)
+        return start_one(self._runtime, self.bind(name, *args, **kwargs))

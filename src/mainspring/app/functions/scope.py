@@ -104,6 +104,7 @@ class Scope(Hooks):
         retry: Retry | int | None = None,
         at_most_once: bool = False,
         retention: Duration | None = None,
+        max_recoveries: int | None = None,
     ) -> Decorator: ...
     def workflow(
         self,
@@ -116,12 +117,14 @@ class Scope(Hooks):
         retry: Retry | int | None = None,
         at_most_once: bool = False,
         retention: Duration | None = None,
+        max_recoveries: int | None = None,
     ) -> Any:
         """Register a durable function: it survives any crash, and what it has done is not done again.
 
         `queue` is where its runs wait, unless `options(queue=…)` says otherwise. `retry` says how often a run that fails is tried
         again, and how soon; it goes on from what it has achieved. `retention` says how long its ended runs are kept,
-        instead of the settings; "forever" is possible.
+        instead of the settings; "forever" is possible. `max_recoveries` is how often a run may lose its worker before it fails, instead
+        of the settings.
         """
         place = None if queue is None else check_queue_name(getattr(queue, "name", queue))
 
@@ -135,6 +138,7 @@ class Scope(Hooks):
                 queue=place,
                 at_most_once=at_most_once,
                 retention=retention,
+                max_recoveries=max_recoveries,
             )
 
         return decorate if fn is None else decorate(fn)

@@ -26,6 +26,7 @@ from mainspring.engine.replay.context import here
 from mainspring.engine.retry import Retry
 from mainspring.errors import InvalidInput, NotInRun
 from mainspring.model.clock import to_datetime
+from mainspring.model.runs import user_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -249,6 +250,11 @@ class CurrentRun:
         """What the run was tagged with when it was started."""
         found: dict[str, Any] = json.loads(_execution().run.attributes)
         return found
+
+    @property
+    def user(self) -> str | None:
+        """For whom the run is executed: what `options(user=…)` said when it was started, or its parent; None if nothing did."""
+        return user_of(_execution().run.attributes)
 
     @property
     def tick(self) -> RunTick | None:

@@ -43,7 +43,7 @@ CREATE TABLE runs (
   debounce_until  bigint,                                -- debounced: further calls delay it until then at most
   last_request    text COLLATE "C",                      -- uid of the request that last changed it, if that was not its own
   forked_from     text COLLATE "C",                      -- the run it was forked from
-  forked_at       text COLLATE "C",                      -- position of the first operation that was not copied; NULL: from the beginning
+  forked_at       text COLLATE "C",                      -- position of the first operation that was not copied; end: all were copied; NULL: none
   generation      bigint NOT NULL DEFAULT 0,             -- how often it began again with continue_as
   undo_reason     text,                                  -- why it was stopped, while it has undo functions yet to run
   attributes      jsonb NOT NULL DEFAULT '{}',           -- JSON object, to find runs by [searched with @>]
@@ -770,7 +770,7 @@ BEGIN
   END IF;
   arguments := start.input::json;
   IF json_typeof(arguments) = 'array' THEN
-    arguments := json_build_object('*', arguments);
+    arguments := '{"*":' || start.input || '}';
   ELSIF arguments IS NULL OR json_typeof(arguments) <> 'object' THEN
     PERFORM _refuse('22023', 'input is a JSON object of the arguments by name, or a list of them');
   END IF;
