@@ -26,7 +26,7 @@ MUCH = (
             ),
             "Every weekday at 09:00 and 17:00, except 25 December, Europe/Paris",
         ),
-        (Spec(), "No times of its own: it is started by hand only"),
+        (Spec(), "No times of its own: it is started on request only"),
         (Spec(cron=["* * * * *"]), "Every minute, UTC"),
         (Spec(cron=["*/5 * * * *"]), "Every 5 minutes, UTC"),
         (Spec(cron=["5/15 * * * *"]), "Every 15 minutes from minute 5, UTC"),

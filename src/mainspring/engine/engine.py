@@ -115,7 +115,7 @@ class Engine:
         self.waits = Waits(self)
         self.residency = Residency(self)
         self.slots = Slots(self)
-        self.local_starts = LocalStarts(self)
+        self.local_starts: LocalStarts = LocalStarts(self)
         self.halting, self.batches = Halting(self), Batches(self)
         self._tasks: set[asyncio.Task[None]] = set()
         self.launches = 0

@@ -1,4 +1,4 @@
-"""A clock whose civil time moves only when the test says so, or when somebody waits and nothing else goes on.
+"""A clock whose civil time moves only when the test says so, or when a caller waits and nothing else goes on.
 
 Monotonic time stays real: leases and polls are about processes, not about the calendar.
 """
@@ -154,7 +154,7 @@ class VirtualClock:
         await self.advance(0)
 
     def give_up(self, error: Exception) -> None:
-        """Whoever waits for time to pass, now or later, gets this error. To be called on the loop's thread."""
+        """Every caller that waits for time to pass, now or later, gets this error. To be called on the loop's thread."""
         self._failure = error
         reached, self._reached, self._goal = self._reached, None, None
         if reached is not None and not reached.done():
@@ -232,7 +232,7 @@ class VirtualClock:
                 return True
 
     def _limit(self) -> int:
-        """How far it may go: to where somebody wants it, or to the next thing that somebody may be waiting for."""
+        """How far it may go: to the requested time, or to the next alarm that a caller may be waiting for."""
         if self._goal is not None:
             return self._goal
         if not self._waiting:
@@ -243,7 +243,7 @@ class VirtualClock:
         return min((alarm.when for alarm in self._heap if alarm.ring and not alarm.chore), default=self._now)
 
     def _ring_next(self) -> bool:
-        """Go to the next alarm, if it is due, or if somebody waits for time to pass, and ring all of that moment."""
+        """Go to the next alarm, if it is due, or if a caller waits for time to pass, and ring all of that moment."""
         while self._heap and self._heap[0].ring is None:
             heapq.heappop(self._heap)
         if not self._heap:

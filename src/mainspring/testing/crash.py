@@ -1,4 +1,4 @@
-"""Dying at the n-th word to the database, before it is heard or after, and being succeeded by another process."""
+"""Crash the process at its n-th store call, before or after the commit, and recover in a new one."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class DoomedStore:
     def _die(self) -> None:
         self.died.set()
         self.on_death()
-        raise _Dead("this process has died, as it was told to")
+        raise _Dead("this process has died, as the test requested")
 
     def _refuse(self) -> None:
         if self.died.is_set():
@@ -178,13 +178,13 @@ async def crash(
 ) -> Outcome[T]:
     """Do `work` in `app` on the database at `url`, die at the `at`-th call to the store, and do it again in a second process.
 
-    `work` starts runs under ids of its own and waits for them, so that doing it again finds the same runs. In a loop over `at`
+    `work` starts runs under ids of its own and waits for them, so that repeating it finds the same runs. In a loop over `at`
     until nothing crashes, this proves that no crash changes the outcome.
     """
     from mainspring.store.sqlite.database import Database  # noqa: PLC0415
 
     runtime = runtime_of(app)
-    before = runtime.url, runtime.clock, runtime.ids, runtime.backstage
+    before = runtime.given_url, runtime.clock, runtime.ids, runtime.backstage
     clock = VirtualClock()
     keep = Database("") if url == "sqlite://" else None
     runtime.url = f"sqlite:///{keep.path}" if keep is not None else url
@@ -201,7 +201,7 @@ async def crash(
             async with clock.running():
                 result = await _second_life(app, work)
     finally:
-        runtime.url, runtime.clock, runtime.ids, runtime.backstage = before
+        runtime.given_url, runtime.clock, runtime.ids, runtime.backstage = before
         if keep is not None:
             keep.close()
     return Outcome(result[0], stores[0].died.is_set(), stores[0].calls)

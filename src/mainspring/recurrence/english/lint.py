@@ -70,16 +70,16 @@ def _transitions(spec: Spec, after: datetime | None) -> Iterator[Advice]:
     begin = until - _DECADE if after is None else ceil_second(after)
     since = max(begin, begin if spec.start is None else ceil_second(spec.start))
     patterns = [values.pattern() for values in spec.named() if values.hour.mask != ALL_HOURS]
-    said: set[str] = set()
+    reported: set[str] = set()
     zone = spec.zone
     for at, old, new in zip(zone.instants, zone.offsets, zone.offsets[1:], strict=False):
         code = "gap" if new > old else "fold"
-        if not since <= at <= until or code in said:
+        if not since <= at <= until or code in reported:
             continue
         first, end = at + min(old, new), at + max(old, new)
         hit = min((pattern.at_or_after(first) for pattern in patterns), default=end)
         if hit < end:
-            said.add(code)
+            reported.add(code)
             yield Advice(code, _transition_words(spec, code, hit))
 
 
@@ -141,4 +141,4 @@ def _stampede(spec: Spec, calendars: list[Values]) -> Iterator[Advice]:
     on_the_hour = [values for values in calendars if values.minute.mask == 1 and values.second.mask == 1]
     hourly = [cycle for cycle in spec.cycles() if cycle.every % 3_600 == 0 and cycle.phase % 3_600 == 0]
     if on_the_hour or hourly:
-        yield Advice("top-of-hour", "it runs when everybody's schedules run; choose another minute, or give it jitter")
+        yield Advice("top-of-hour", "most schedules run at this minute; choose another minute, or give it jitter")
