@@ -818,7 +818,10 @@ BEGIN
     PERFORM _notify(' r');
     RETURN holder.id;
   END LOOP;
-  PERFORM _notify(' r');
+  PERFORM _notify(CASE
+    WHEN due_us <= now_us AND start.workflow || coalesce(start.queue, '') ~ '^[A-Za-z0-9_.~-]+$'
+    THEN ' r=' || start.workflow || ',' || coalesce(start.queue, '') || ',' -- workers that serve it; one notification for a whole transaction
+    ELSE ' r' END);
   RETURN run_id;
 END $$;
 
