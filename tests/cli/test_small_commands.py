@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mainspring import App
+from mainspring import App, Settings
+from mainspring.operations.connect import connect
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Mainspring
@@ -62,7 +63,8 @@ def test_empties_the_database_when_no_worker_lives(mainspring: Mainspring, url: 
     assert done.exit_code == 0, done.stderr
     assert "3\truns" in done.stdout
     assert mainspring("runs", "list", "-o", "ids", "--url", url).stdout == ""
-    assert "db.empty" in mainspring("audit", "-o", "json", "--url", url).stdout
+    with connect(url, Settings()) as operations:
+        assert [each.action for each in operations.audit.list().deeds] == ["db.empty"]
 
 
 async def test_does_not_empty_a_database_with_a_worker(mainspring: Mainspring, url: str) -> None:

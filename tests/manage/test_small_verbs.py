@@ -173,7 +173,7 @@ async def test_a_function_says_how_often_its_runs_may_lose_their_worker(store_ur
     assert states == {"fragile": (State.FAILED, "recovery exhausted"), "sturdy": (State.QUEUED, None)}
     mine.close()
     with pytest.raises(InvalidInput, match="max_recoveries is a whole number"):
-        App("sqlite://").workflow(max_recoveries=-1)(sturdy)
+        App("sqlite://").workflow(max_recoveries=-1)(take)
 
 
 def take(url: str) -> None:

@@ -131,7 +131,7 @@ def prune(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @reason_option
 def empty(url: str, *, yes: bool, reason: str | None) -> None:
-    """Delete all runs, schedules, queues and versions, with all they recorded. The tables stay, and so does `mainspring audit`.
+    """Delete all runs, schedules, queues and versions, with all they recorded. The tables and the audit log stay.
 
     For test and demo databases. Refused while workers live: stop them first, or wait a minute if they were killed.
 
