@@ -14,7 +14,7 @@ USER = "user"
 
 
 def user_of(attributes: str) -> str | None:
-    """For whom a run with these attributes is executed, if that is said."""
+    """For whom a run with these attributes is executed; None if it has no user."""
     found = json.loads(attributes).get(USER) if f'"{USER}"' in attributes else None
     return found if isinstance(found, str) else None
 

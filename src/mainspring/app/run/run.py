@@ -253,7 +253,7 @@ class CurrentRun:
 
     @property
     def user(self) -> str | None:
-        """For whom the run is executed: what `options(user=…)` said when it was started, or its parent; None if nothing did."""
+        """For whom the run is executed: the `options(user=…)` of its start, or those of its parent; None without."""
         return user_of(_execution().run.attributes)
 
     @property

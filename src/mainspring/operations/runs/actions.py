@@ -310,7 +310,7 @@ class RunActions:
 
         `step` is a position or a name; without it the new run begins at the beginning; `past_last`: after the last one, so that only
         what follows it is executed. `children`: runs that take the places of runs which the other has started, by their ids; the first
-        operation that used the outcome of one of those is made anew. `timeout` in microseconds. The id of the new run.
+        operation that used the outcome of one of those is executed again. `timeout` in microseconds. The id of the new run.
         """
         if past_last and step is not None:
             raise InvalidInput("fork: past_last is after all steps; leave step out")

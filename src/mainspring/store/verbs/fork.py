@@ -129,7 +129,7 @@ def _check_children(tx: Transaction, wanted: Fork) -> Script[None]:
 
 
 def _first_use(steps: list[Step], children: dict[str, str]) -> Step | None:
-    """The first operation whose outcome came from a run that is replaced: it is made anew."""
+    """The first operation whose outcome came from a run that is replaced: it is executed again."""
     used = [step for step in steps if step.child in children and step.seq is not None and step.kind != "start"]
     return min(used, key=_seq, default=None)
 

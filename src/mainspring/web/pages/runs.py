@@ -123,7 +123,7 @@ class Marking(Chosen, kw_only=True):
 
 
 class Resuming(Chosen):
-    """Where the runs wait from now on; as they did, if it is not said."""
+    """Where the runs wait from now on; where they did, without it."""
 
     to_queue: Annotated[str, Meta(min_length=1, max_length=200, description="The name of a queue.")] | None = None
 
