@@ -73,6 +73,8 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
         except Exception as caught:  # noqa: BLE001  (whatever the user's function raises is the outcome)
             error = caught
         else:
+            if recorded is None and record.attempts == 1 and _is_whole_job(ex, call):
+                return value
             if record.trail is not None:
                 record.trail = _trail(record.trail, {"error": None, "from": began})
             return (yield from conclude(ex, record, call.result, output=text))
@@ -81,6 +83,14 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
         if pause is None or not (yield from _back_off(ex, record)):
             return (yield from conclude(ex, record, call.result, error=error))
         began = ex.engine.clock.now()
+
+
+def _is_whole_job(ex: Execution, call: StepCall) -> bool:
+    """Whether the end of the run records all there is to record: a job of a batch function that succeeds at once is one row, not two.
+
+    Not where the run was halted meanwhile: what a step in flight came to is recorded first then.
+    """
+    return call.batch is not None and ex.function.kind == "step" and not call.at_most_once and ex.signal is None
 
 
 def _taken_up(ex: Execution, record: Step, call: StepCall) -> Flow:
