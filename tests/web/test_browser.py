@@ -351,6 +351,7 @@ def test_all_runs_that_match_are_acted_on_with_a_count_before(page: Any, site: S
     asked: list[str] = []
     page.on("dialog", lambda dialog: asked.append(dialog.message))  # pyright: ignore[reportUnknownLambdaType, reportUnknownMemberType, reportUnknownArgumentType]
     page.goto("/runs?id_prefix=match-&state=scheduled")
+    assert page.locator("[data-progress]").is_hidden()
     page.check("[data-matching]")
     assert page.locator("[data-chosen]").inner_text() == "With all that match:"
     page.fill(".bulk [name=reason]", "all of them")
