@@ -100,8 +100,8 @@ def waterfall(
         rows.append(row)
     high = max([high, *[row.end for row in rows]])
     looks = {"wait" if part.look == "live-wait" else part.look for row in rows for part in row.parts}
-    if within[0] is not None and within[1] is not None:
-        low, high = within[0], max(within[1], within[0] + timedelta(milliseconds=1))
+    if within[0] is not None and within[1] is not None and within[0] < within[1]:
+        low, high = within
     return Waterfall(low, high, _folded(rows), _marks(high - low), looks)
 
 
