@@ -74,7 +74,7 @@ async def _events(backend: Backend, looks: Mapping[str, Look], end: asyncio.Even
                 yield event("trouble", page, " ".join(str(error).split()))
                 continue
             if last.get(page) != found:
-                yield event("changed" if page in last else "fresh", page, found[:12])
+                yield event("changed" if page in last else "fresh", page, found)
             last[page] = found
         await _pause(clock, asked, end)
         if end.is_set():
@@ -84,9 +84,14 @@ async def _events(backend: Backend, looks: Mapping[str, Look], end: asyncio.Even
 async def _seen(look: Look) -> str:
     """What is there, in short. That a run is not there, or no longer, is something that a page can show, and no trouble."""
     try:
-        return hashlib.sha256(msgspec.json.encode(await look())).hexdigest()
+        return digest(await look())
     except NotFound:
         return "not there"
+
+
+def digest(found: object) -> str:
+    """What a page shows, in short. A page carries it, so that a change between the page and its stream is not lost."""
+    return hashlib.sha256(msgspec.json.encode(found)).hexdigest()[:12]
 
 
 async def _pause(clock: Clock, asked: float, end: asyncio.Event) -> None:
