@@ -25,6 +25,8 @@ COST = 500
 """A look that took so long is followed by a pause so many times as long. A page that changes all the time is fetched after each look, which
 takes no more than four times as long as the look: together that is at most one percent of a core.
 """
+LONGEST_PAUSE = 5.0
+"""On a busy machine a look takes long; a page that is called live is still not older than this."""
 LIFE = 30.0
 """Seconds after which the browser has to ask again, so that a server that wants to stop need not wait for it for long."""
 
@@ -97,7 +99,7 @@ def digest(found: object) -> str:
 async def _pause(clock: Clock, asked: float, end: asyncio.Event) -> None:
     cost = (clock.monotonic() - asked) * COST
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(end.wait(), min(max(SHORTEST_PAUSE, cost), LIFE))
+        await asyncio.wait_for(end.wait(), min(max(SHORTEST_PAUSE, cost), LONGEST_PAUSE))
 
 
 def event(name: str, page: str, found: str) -> bytes:
