@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import time
+from time import sleep
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -142,7 +142,7 @@ def watch(ctx: click.Context, /, run_ids: tuple[str, ...], url: str, every: floa
                         _show_change(run, output)
                 if run_ids and all(run.state.ended for run in found):
                     break
-                time.sleep(every)
+                sleep(every)
     if run_ids and any(run.state is not State.SUCCEEDED for run in found):
         ctx.exit(FAILED)
 
