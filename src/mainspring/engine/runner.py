@@ -155,7 +155,7 @@ def _body(ex: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         flow = transaction(ex, "0", TransactionCall.of(function, args, kwargs))
     else:
         flow = step(ex, "0", StepCall.of(function, args, kwargs))
-    return drive(ex, flow) if function.is_async else drive_blocking(ex, flow)
+    return drive(ex, flow) if function.on_loop else drive_blocking(ex, flow)
 
 
 async def _clear_tasks(ex: Execution) -> None:
