@@ -308,7 +308,11 @@ class SqliteTransactions:
         connection = await on_thread(self._another)
         try:
             raw = await _aiosqlite(connection)
-            wrapped = await sqlalchemy.wrap_async("sqlite+aiosqlite://", raw) if wants.of_sqlalchemy else None
+            try:
+                wrapped = await sqlalchemy.wrap_async("sqlite+aiosqlite://", raw) if wants.of_sqlalchemy else None
+            except BaseException:
+                await _whole(raw.close())
+                raise
             session = AwaitedSession(raw, connection, wrapped, self.payloads)
             try:
                 await _whole(on_thread(self._begin, connection))
