@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from mainspring.store.protocol import Store
 
+pytestmark = pytest.mark.empty_database
+
 OPENER = """
 import sys
 from mainspring.store.open import open_store
