@@ -69,7 +69,7 @@ def test_runs_of_a_filter_are_watched_from_now_on(
             raise KeyboardInterrupt
         assert mainspring("runs", "cancel", "order-3", "--url", history).exit_code == 0
 
-    monkeypatch.setattr("mainspring.cli.runs.listing.time.sleep", pause)
+    monkeypatch.setattr("mainspring.cli.runs.listing.sleep", pause)
     watched = mainspring("runs", "watch", "--workflow", "checkout", "-o", "jsonl", "--url", history)
     assert [(each["id"], each["state"]) for each in map(json.loads, watched.stdout.splitlines())] == [
         ("order-3", "cancelled")

@@ -312,6 +312,22 @@ def test_runs_are_acted_on_with_a_confirmation_and_a_reason(page: Any, site: Sit
 
 
 @on("sqlite", "postgres")
+def test_runs_are_rescheduled_completed_and_failed(page: Any, site: Site) -> None:
+    for run in ("by-hand-1", "by-hand-2"):
+        site.act("/runs/start", workflow="archive", input={"order": run}, after="30d", id=run)
+    page.goto("/runs/by-hand-1")
+    assert "by-hand-1" in do(page, "reschedule", "not yet", after="60d")
+    assert "in 60 d" in page.locator(".facts").first.inner_text()
+    assert "by-hand-1" in do(page, "complete", "archived on paper", result='{"shelf": 7}')
+    assert site.data("/runs/by-hand-1")["run"]["output"] == {"shelf": 7}
+    page.goto("/runs/by-hand-2")
+    assert "by-hand-2" in do(page, "fail", "lost")
+    assert site.data("/runs/by-hand-2")["run"]["state"] == "failed"
+    for run in ("by-hand-1", "by-hand-2"):
+        site.act("/runs/delete", ids=[run])
+
+
+@on("sqlite", "postgres")
 def test_many_runs_are_acted_on_at_once(page: Any, site: Site) -> None:
     site.some_run(workflow="archive", state="scheduled")
     page.goto("/runs?state=scheduled&workflow=archive&limit=3")
@@ -373,12 +389,16 @@ def test_a_run_is_started_by_a_form_and_again_with_its_input(page: Any, site: Si
 def test_an_order_that_waits_is_approved(page: Any, site: Site) -> None:
     run = site.waiting_for_approval()
     page.goto(f"/runs/{run}")
-    assert "Waits for the message approval" in page.locator(".wait").inner_text()
+    asked = page.locator(".wait", has_text="Answers the question discount")
+    asked.locator("[name='value:json:']").fill("10")
+    with page.expect_navigation():
+        asked.locator("button").click()
+    page.wait_for_selector("#talk ~ .table >> text=855")  # the answer comes by itself
+    assert "Waits for the message approval" in page.locator(".wait").first.inner_text()
     page.select_option("[name='value:json:approved']", "true")
     page.fill("[name='value:text:by']", "ada")
-    page.fill(".wait [name=reason]", "checked by phone")
-    page.click("text=Send approval")
-    page.wait_for_selector("main > .notice.done")
+    page.locator(".wait", has_text="approval").locator("[name=reason]").fill("checked by phone")
+    assert "sent" in confirm(page, "text=Send approval")
     eventually(lambda: site.data(f"/runs/{run}")["run"]["state"] == "succeeded", f"{run} is shipped", within=PATIENCE)
     page.goto(f"/runs/{run}")
     assert "ada" in page.locator("#talk ~ .table").inner_text()

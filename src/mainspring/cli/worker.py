@@ -22,6 +22,7 @@ import mainspring
 from mainspring.app.client_api import runtime_of
 from mainspring.cli import run_events
 from mainspring.cli.commands import FAILED, Command, note
+from mainspring.cli.supervisor import Supervisor
 from mainspring.cli.target import beside, load_app
 from mainspring.cli.terminal import SafeFormatter
 from mainspring.errors import StoreFull, StoreUnavailable
@@ -60,6 +61,12 @@ _LEAVE = 5.0
 @click.option("--no-crontab", is_flag=True, help="Not even those of the file `crontab` beside the target.")
 @click.option("--queues", metavar="NAMES", help="Take runs from these queues only, separated by commas.")
 @click.option("--url", metavar="URL", help="A database instead of the app's own.")
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="So many workers, each a process of its own; one that dies is started again.",
+)
 @click.option("--once", is_flag=True, help="Work off what is due, then end.")
 @click.option("--fail-fast", is_flag=True, help="Give up if the database cannot be reached at the start.")
 @click.option(
@@ -72,6 +79,9 @@ _LEAVE = 5.0
 @click.option("--quiet", is_flag=True, help="Say nothing but what is logged.")
 @click.option("--show-runs", is_flag=True, help="Say of each run how it ended.")
 @click.option("--until-eof", is_flag=True, hidden=True, help="Stop when standard input ends: with who started this.")
+@click.option(
+    "--supervised", type=int, hidden=True, help="The number of this one of several workers; it stops with them."
+)
 def worker(
     target: str,
     concurrency: int | None,
@@ -79,6 +89,8 @@ def worker(
     crontab: Path | None,
     url: str | None,
     *,
+    processes: int | None,
+    supervised: int | None,
     once: bool,
     fail_fast: bool,
     log_level: str,
@@ -98,6 +110,7 @@ def worker(
       mainspring worker shop:app
       mainspring worker examples/quickstart.py --concurrency 50
       mainspring worker shop:app --once
+      mainspring worker shop:app --processes 4
     """
     _log_to_stderr(log_level)
     app = load_app(target)
@@ -107,13 +120,30 @@ def worker(
     runtime.settings = replace(settings, work=True, concurrency=concurrency or settings.concurrency, queues=listened)
     runtime.url = url or runtime.url
     _take_crontab(app, None if no_crontab else crontab or beside(target, "crontab"), named=crontab is not None)
+    if not quiet and supervised is None:
+        _introduce(app, target)
+    if processes is not None:
+        sys.exit(_supervise(app, processes, once=once, fail_fast=fail_fast))
     if show_runs:
         run_events.show_runs(app)
-    if not quiet:
-        _introduce(app, target)
-    say = _nothing if quiet else note
-    asyncio.run(_serve(app, once=once, fail_fast=fail_fast, until_eof=until_eof, say=say))
+    say = _nothing if quiet or supervised is not None else note
+    until_eof = until_eof or supervised is not None
+    asyncio.run(_serve(app, once=once, fail_fast=fail_fast, until_eof=until_eof, say=say, number=supervised))
     _leave_stuck_threads()
+
+
+def _supervise(app: App, processes: int, *, once: bool, fail_fast: bool) -> int:
+    """Run several workers with the options of this command."""
+    given = click.get_current_context().params
+    command = [given["target"], "--log-level", given["log_level"]]
+    for name in ("concurrency", "queues", "crontab", "url"):
+        if given[name] is not None:
+            command += [f"--{name}", str(given[name])]
+    for name in ("no_crontab", "once", "fail_fast", "show_runs", "quiet"):
+        if given[name]:
+            command.append(f"--{name.replace('_', '-')}")
+    limit = app.settings.grace + _LEAVE
+    return Supervisor(command, processes, limit=limit, once=once, fail_fast=fail_fast).run()
 
 
 def _take_crontab(app: App, file: Path | None, *, named: bool) -> None:
@@ -142,7 +172,9 @@ def _introduce(app: App, target: str) -> None:
         note(f"  {kind + 's':<10} {', '.join(names) or 'none'}")
 
 
-async def _serve(app: App, *, once: bool, fail_fast: bool, until_eof: bool, say: Callable[[str], None]) -> None:
+async def _serve(
+    app: App, *, once: bool, fail_fast: bool, until_eof: bool, say: Callable[[str], None], number: int | None
+) -> None:
     stop = Stop()
     if until_eof:
         stop.when_input_ends()
@@ -152,7 +184,10 @@ async def _serve(app: App, *, once: bool, fail_fast: bool, until_eof: bool, say:
             return
         stop.limit(app.settings.grace + _LEAVE, FAILED, lambda: runtime_of(app).stage)
         engine = runtime_of(app).engine
-        say(f"  worker     {engine.worker_id if engine is not None else '?'}")
+        me = engine.worker_id if engine is not None else "?"
+        if number is not None:
+            note(f"process {number} (pid {os.getpid()}) ready; worker {me}")
+        say(f"  worker     {me}")
         say("ready; ^C or SIGTERM stops it, a second one at once")
         if once:
             await _drain(app, stop)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import time
+from time import sleep
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,12 +19,14 @@ from mainspring.model.states import State
 from mainspring.operations.connect import connect
 from mainspring.operations.runs.actions import GROUPS
 from mainspring.operations.runs.filters import TRAITS
+from mainspring.operations.runs.info import RunPage
 from mainspring.recurrence.durations import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
+    from mainspring.operations.connect import Operations
     from mainspring.operations.runs.actions import Figures
     from mainspring.operations.runs.filters import RunFilters
     from mainspring.operations.runs.info import RunInfo
@@ -62,7 +64,7 @@ def list_(url: str, limit: int, after: str | None, output: str, *, is_long: bool
       mainspring runs list --id-prefix order- -o ids | mainspring runs cancel -
     """
     with connect(url, Settings()) as operations:
-        page = operations.runs.list(after=after, limit=limit, **filters_of(TRAITS, filters, operations.clock))
+        page = _page(operations, after, limit, filters_of(TRAITS, filters, operations.clock))
         now = to_datetime(operations.clock.now())
     if output == "json":
         display.as_json(page)
@@ -79,6 +81,15 @@ def list_(url: str, limit: int, after: str | None, output: str, *, is_long: bool
         note("no runs")
     if page.next:
         note(f"there are more: --after {page.next}")
+
+
+def _page(operations: Operations, after: str | None, limit: int, filters: RunFilters) -> RunPage:
+    """As many runs as are asked for: where one look does not go through all of history, the next one goes on."""
+    found = operations.runs.list(after=after, limit=limit, **filters)
+    while found.further and len(found.runs) < limit:
+        more = operations.runs.list(after=found.next, limit=limit - len(found.runs), **filters)
+        found = RunPage([*found.runs, *more.runs], more.next, more.further)
+    return found
 
 
 def _row(run: RunInfo, now: datetime) -> tuple[str, ...]:
@@ -131,7 +142,7 @@ def watch(ctx: click.Context, /, run_ids: tuple[str, ...], url: str, every: floa
                         _show_change(run, output)
                 if run_ids and all(run.state.ended for run in found):
                     break
-                time.sleep(every)
+                sleep(every)
     if run_ids and any(run.state is not State.SUCCEEDED for run in found):
         ctx.exit(FAILED)
 

@@ -128,9 +128,15 @@ class SqliteStore(SqlStore):
                 hear(EVERYTHING)
             seen = version
 
+    def announce(self, claimed: Sequence[str]) -> None:
+        """Nothing: other processes look when the file has changed, whatever it was."""
+
     def blockers(self, *, everywhere: bool = False) -> list[str]:
         del everywhere  # who writes, writes alone
         return [str(holder) for holder in turns.holders(self._db.path)]
+
+    def server_state(self) -> None:
+        return None
 
     def clock_offset(self) -> None:
         return None

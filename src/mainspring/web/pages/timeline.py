@@ -60,8 +60,8 @@ def timeline_of(
 ) -> Timeline:
     runs, redactor = scene.operations.runs, scene.redactor
     found = runs.get(run_id)
-    every = runs.steps(run_id)
-    recorded = every[offset : offset + limit]
+    page = runs.steps_page(run_id, offset, limit)
+    recorded = page.steps
     children = runs.summaries(parent=run_id, limit=MOST_CHILDREN).runs
     ids = {child.id for child in children}
     missing = [child for child in dict.fromkeys(step.child for step in recorded if step.child) if child not in ids]
@@ -69,7 +69,7 @@ def timeline_of(
         children += runs.summaries(ids=missing, limit=len(missing)).runs
     waits = [
         shown
-        for step in every
+        for step in page.waiting
         if not found.state.ended and step.awaited
         if (shown := redactor.step(step, found)).name == step.name  # to a hidden name nothing can be sent
     ]
@@ -77,8 +77,8 @@ def timeline_of(
         redactor.run(found),
         [redactor.step(step, found) for step in recorded],
         offset,
-        len(every),
-        offset + limit if offset + limit < len(every) else None,
+        page.count,
+        offset + limit if offset + limit < page.count else None,
         [redactor.summary(child) for child in children],
         waits,
         [redactor.line(line, found) for line in runs.logs(run_id, MOST_LINES)],
