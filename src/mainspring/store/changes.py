@@ -19,7 +19,7 @@ LONGEST_PAYLOAD = 7_000
 """PostgreSQL refuses more than 8,000 bytes in one notification."""
 ECHO = "echo"
 """What a listener sends to itself, to find out whether notifications arrive."""
-EVERYTHING = Signal(ready=True, ended=None, poked=None, due=True, said=None)
+EVERYTHING = Signal(ready=True, overdue=True, ended=None, poked=None, due=True, said=None)
 LOST = replace(EVERYTHING, lost=True)
 
 
@@ -28,7 +28,9 @@ class Changes:
     """Collected while a transaction is open; sent to other processes within it and published in this one after its commit."""
 
     ready: bool = False
-    """There are runs to claim."""
+    """There are runs to claim, some of which may have been due for long."""
+    fresh: bool = False
+    """There are runs to claim that are due just now, or later."""
     due: bool = False
     """There are schedules to look at."""
     ended: set[str] = field(default_factory=set[str])
@@ -46,7 +48,7 @@ class Changes:
     @property
     def concerns_others(self) -> bool:
         """Whether other processes are notified. A message to a run needs no notification besides that of the run's owner."""
-        return self.ready or self.due or bool(self.ended) or bool(self.notified) or self._readable
+        return self.ready or self.fresh or self.due or bool(self.ended) or bool(self.notified) or self._readable
 
     @property
     def _readable(self) -> bool:
@@ -75,6 +77,7 @@ class Changes:
 
     def add(self, other: Changes) -> None:
         self.ready = self.ready or other.ready
+        self.fresh = self.fresh or other.fresh
         self.due = self.due or other.due
         self.ended |= other.ended
         self.notified |= other.notified
@@ -84,7 +87,8 @@ class Changes:
     def signal(self) -> Signal:
         """The same for this process, once it is committed."""
         return Signal(
-            ready=self.ready,
+            ready=self.ready or self.fresh,
+            overdue=self.ready,
             ended=frozenset(self.ended),
             poked=frozenset(self.notified),
             stops=tuple(self.stops),
@@ -97,6 +101,8 @@ class Changes:
         tokens = [origin]
         if self.ready:
             tokens.append(READY)
+        if self.fresh:
+            tokens.append(FRESH)
         if self.due:
             tokens.append(DUE)
         if self.ended:
@@ -108,8 +114,8 @@ class Changes:
         return text if len(text.encode()) <= LONGEST_PAYLOAD else f"{origin} {ALL}"
 
 
-READY, DUE, SOME_ENDED, SOME_PUBLISHED, WORKER, SOME_WORKERS = "r", "s", "e", "v", "p=", "p"
-"""The tokens of a notification: runs to claim, schedules to look at, runs that ended, something published, a worker whose runs need
+READY, FRESH, DUE, SOME_ENDED, SOME_PUBLISHED, WORKER, SOME_WORKERS = "r", "n", "s", "e", "v", "p=", "p"
+"""The tokens of a notification: runs to claim, runs to claim that are due just now, schedules to look at, runs that ended, something published, a worker whose runs need
 attention, and "any worker's may"."""
 ALL = f"{READY} {DUE} {SOME_ENDED} {SOME_PUBLISHED} {SOME_WORKERS}"
 
@@ -121,7 +127,8 @@ def parse(payload: str, origin: str) -> Signal | None:
         return None
     named = frozenset(token.removeprefix(WORKER) for token in tokens if token.startswith(WORKER))
     return Signal(
-        ready=READY in tokens,
+        ready=READY in tokens or FRESH in tokens,
+        overdue=READY in tokens,
         ended=None if SOME_ENDED in tokens else frozenset(),
         poked=None if SOME_WORKERS in tokens else named,
         due=DUE in tokens,

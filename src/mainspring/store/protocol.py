@@ -130,6 +130,8 @@ class Signal(Struct, frozen=True):
 
     ready: bool = False
     """There may be runs to claim."""
+    overdue: bool = False
+    """Some of those may have been due for long: a claim has to look at everything."""
     ended: frozenset[str] | None = frozenset()
     """Runs that ended; None: some did, unknown which."""
     poked: frozenset[str] | None = frozenset()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mainspring.store.changes import FRESH, READY
 from mainspring.store.postgres import bulk_statements as text
 from mainspring.store.postgres.bulk_statements import RELEASE_AND_TELL, REST, REST_AND_TELL, release_row, rest_row
 from mainspring.store.postgres.bulk_talk import Talk, watched_by, write_row
+from mainspring.store.postgres.floors import SLACK
 from mainspring.store.postgres.libpq import array, to_json
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, STEP_COLUMNS, run_values, step_values, to_ending
 from mainspring.store.sql.runs import LOCK_RUNS, SKIP_LOCKED
@@ -25,8 +27,9 @@ from mainspring.store.writes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from mainspring.model.runs import NewRun
     from mainspring.store.changes import Changes
     from mainspring.store.postgres.database import Connection
     from mainspring.store.postgres.dialect import Dialect, Statement
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     Later = Callable[[list[Row]], None]
 
 _PATIENCE = "50ms"
+_A_WHILE = SLACK // 2
 _LOCK = f"{LOCK_RUNS}{SKIP_LOCKED}"
 _IN_HAND = {"running", "waiting"}
 
@@ -83,26 +87,37 @@ class Bulk:
             later(rows)
         return self._answers
 
-    def _add(self, statement: str, values: dict[str, Value], later: Later, *, payload: str = "r") -> None:
+    def _note_ready(self, runs: Iterable[NewRun]) -> None:
+        unowned = [run for run in runs if run.owner is None]
+        overdue = self._age(unowned) == READY
+        self._changes.ready = self._changes.ready or (bool(unowned) and overdue)
+        self._changes.fresh = self._changes.fresh or (bool(unowned) and not overdue)
+
+    def _age(self, runs: Sequence[NewRun]) -> str:
+        """The token for runs that can be claimed once this commits: whether some of them have been due for a while."""
+        overdue = any(run.due < self._now - _A_WHILE for run in runs)
+        return READY if overdue else FRESH
+
+    def _add(self, statement: str, values: dict[str, Value], later: Later, *, payload: str = READY) -> None:
         values |= {"channel": self._sql.channel, "payload": f"{self._origin} {payload}", "patience": _PATIENCE}
         self._parts.append((self._sql.raw(statement), values))
         self._later.append(later)
 
     # -- starts --------------------------------------------------------------------------------------------------------
     def _starts(self, ops: list[Start]) -> None:
-        ready = any(op.run.owner is None for op in ops)
+        unowned = [op.run for op in ops if op.run.owner is None]
 
         def later(rows: list[Row]) -> None:
             made = {row[0] for row in rows}
             for op in ops:
                 if op.run.uid in made:
                     self._answers[id(op)] = Started(created=True, workflow=op.run.workflow, state=op.run.state)
-                    self._changes.ready = self._changes.ready or op.run.owner is None
+                    self._note_ready([op.run])
 
         values: dict[str, Value] = {"ops": to_json([op.run for op in ops])} if len(ops) > 1 else {}
         if len(ops) == 1:
             values |= zip(NEW_RUN_COLUMNS, run_values(ops[0].run), strict=True)
-        self._add(text.start(lone=len(ops) == 1, tell=ready), values, later)
+        self._add(text.start(lone=len(ops) == 1, tell=bool(unowned)), values, later, payload=self._age(unowned))
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def _writes(self, ops: list[RecordStep]) -> None:
@@ -124,7 +139,8 @@ class Bulk:
             watch=any(watched_by(op) is not None for op in ops),
             tell=any(run.owner is None for _, run in runs),
         )
-        self._add(statement, values, lambda rows: self._written(ops, rows))
+        payload = self._age([run for _, run in runs if run.owner is None])
+        self._add(statement, values, lambda rows: self._written(ops, rows), payload=payload)
 
     def _written(self, ops: list[RecordStep], rows: list[Row]) -> None:
         """Rows with a number are writes that were made; those without are runs that were watched."""
@@ -141,7 +157,7 @@ class Bulk:
                 answer.missing = watch not in watched
                 answer.ending = watched.get(watch)
             self._answers[id(op)] = answer
-            self._changes.ready = self._changes.ready or any(run.owner is None for run in op.starts)
+            self._note_ready(op.starts)
 
     def _voids(self, ops: list[DiscardOutcome]) -> None:
         rows = [
@@ -169,7 +185,7 @@ class Bulk:
 
         def unblocked(rows: list[Row]) -> None:
             tokens = (rows[0][0] or "").split()
-            self._changes.woke(None if each == "r" else each.removeprefix("p=") for each in tokens)
+            text.woken(self._changes, tokens)
 
         for op in ops:
             op.after = self._outcomes.get(op.run)
@@ -204,12 +220,13 @@ class Bulk:
         if rests:
             statement = REST_AND_TELL if ready else REST
             rested: dict[str, Value] = {"ops": to_json(rests), "now": self._now}
-            self._add(statement, rested, lambda rows: self._done(ops, rows))
+            self._add(statement, rested, lambda rows: self._done(ops, rows), payload=FRESH)
         if releases:
             values: dict[str, Value] = {"ops": to_json(releases), "now": self._now}
             self._add(RELEASE_AND_TELL, values, lambda rows: self._done(ops, rows))
         self._add("COMMIT", {}, lambda _: None)
-        self._changes.ready = self._changes.ready or ready
+        self._changes.ready = self._changes.ready or bool(releases)
+        self._changes.fresh = self._changes.fresh or ready
 
 
 def _parameters(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -74,7 +74,13 @@ class PostgresStore(SqlStore):
     def listen(self, hear: Callable[[Signal], None]) -> None:
         self._hear = hear
         self._db.on_loss = lambda: hear(LOST)
-        self._listener = Listener(self._db, self._sql, self._origin, hear)
+        self._listener = Listener(self._db, self._sql, self._origin, self._signal)
+
+    def _signal(self, signal: Signal) -> None:
+        """A claim that a signal sets off has to find what the signal is about."""
+        if signal.overdue:
+            self._claims.drop_floors()
+        super()._signal(signal)
 
     def blockers(self, *, everywhere: bool = False) -> list[str]:
         return blockers.blockers(self._db, everywhere=everywhere)

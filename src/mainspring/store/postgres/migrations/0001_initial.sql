@@ -66,8 +66,8 @@ CREATE INDEX runs_queue ON runs (queue, partition, priority, due, uid)
   WHERE state = 'queued' AND queue IS NOT NULL AND attempt_started IS NULL;
 -- claim: ready runs that count in their queue already and go on
 CREATE INDEX runs_resumed ON runs (due, uid) WHERE state = 'queued' AND queue IS NOT NULL AND attempt_started IS NOT NULL;
--- claim: how many runs of a queue and partition count in its concurrency
-CREATE INDEX runs_placed ON runs (queue, partition)
+-- claim: the runs that count in the concurrency of a queue, those that began last
+CREATE INDEX runs_placed ON runs (queue, attempt_started)
   WHERE queue IS NOT NULL AND attempt_started IS NOT NULL AND state IN ('queued', 'running', 'waiting', 'cancelling');
 -- claim by a worker that knows only some functions: ready runs of those, without reading the others
 CREATE INDEX runs_name ON runs (workflow, queue, partition, priority, due, uid) WHERE state = 'queued';
