@@ -25,7 +25,7 @@
   x NotInRun (RuntimeError)              `run.…` was used outside a run
   x NotStarted (RuntimeError)            the app does not execute in this process
   x InTransaction (RuntimeError)         something that cannot be done inside a transaction
-  x Endless                              a test in which runs start each other for ever
+  x Endless                              a test that would never end
   x StoreError                           the database
     + StoreUnavailable                   it cannot be reached now
       - StoreReplaced                    its file was removed or replaced since it was opened
@@ -190,7 +190,7 @@ class InTransaction(MainspringError, RuntimeError):
 
 
 class Endless(MainspringError):
-    """In a test, runs start each other for ever while time stands still."""
+    """A test would never end: runs start each other while time stands still, or nothing can end a wait."""
 
 
 class StoreError(MainspringError):

@@ -42,6 +42,7 @@ PROMISED = {
         "Duration",
         "Event",
         "Figures",
+        "FunctionPage",
         "Handle",
         "Interval",
         "JSON",

@@ -13,6 +13,7 @@ from mainspring.engine.residency.phases import Phase
 from mainspring.errors import RunCancelled, StoreUnavailable
 from mainspring.store.writes import Finish
 from tests.engine.lives import before_commits, engine_of, info, store_of, until
+from tests.support.samples import of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +68,8 @@ async def test_a_step_whose_last_attempt_fails_in_the_grace_is_retried_by_the_ne
     assert len(attempts) == 2
 
 
-@pytest.mark.parametrize("turns", range(0, 60, 3))
+@pytest.mark.sampled
+@pytest.mark.parametrize("turns", range(0, 60, of(3, 11)))
 async def test_a_run_that_is_about_to_wait_is_not_lost(store_url: str, turns: int) -> None:
     app = App(store_url)
 

@@ -106,6 +106,7 @@ async def test_where_no_run_records_it_verbs_are_refused(sqlite_url: str, other:
     assert bank.entries(other) == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.filterwarnings("ignore:.*was deleted while still open:ResourceWarning")
 async def test_a_crash_at_any_call_to_the_store_repeats_no_effect_elsewhere(

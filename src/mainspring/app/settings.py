@@ -73,6 +73,12 @@ class Settings:
     schema: str = _setting(
         "mainspring", "str", "PostgreSQL: the schema with the tables; two apps share a database by two schemas"
     )
+    connections: int = _setting(
+        8, "int", "PostgreSQL: the most connections that a process opens; callers wait for one beyond that", low=3
+    )
+    notify: bool = _setting(
+        "yes", "bool", "PostgreSQL: notify other processes of what was committed; off: they look for it every `poll`"
+    )
     keep_logs: str = _setting(
         "off",
         "str",
@@ -115,6 +121,8 @@ class Settings:
             grace: Duration = ...,
             synchronous: str = ...,
             schema: str = ...,
+            connections: int = ...,
+            notify: bool = ...,
             keep_logs: str = ...,
             migrate: bool = ...,
             work: bool = ...,

@@ -15,7 +15,7 @@ class KeyMode(StrEnum):
     PRESERVE_RUN_AT = "preserve_run_at"
     """The same, but one that was never tried keeps its time."""
     UNSAFE_DEDUPE = "unsafe_dedupe"
-    """Nothing, whatever it is doing, even if it is too late for it to see what is asked for now."""
+    """Nothing, whatever its state, even if it is too late for it to see what is asked for now."""
     RETURN_EXISTING = "return_existing"
     """Nothing; the caller gets that run."""
     REJECT = "reject"

@@ -10,7 +10,7 @@ from mainspring.model.states import State  # noqa: TC001  (records are also read
 
 
 class NewRun(Struct, gc=False, omit_defaults=True):
-    """A run as it is asked for. With an `owner` it begins in hand of that worker, without a claim."""
+    """A run as it is asked for. With an `owner` it begins owned by that worker, without a claim."""
 
     id: str
     uid: str

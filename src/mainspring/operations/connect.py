@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mainspring.operations.scheduled_functions import ScheduledFunctions
     from mainspring.operations.schedules.actions import Schedules
     from mainspring.operations.schedules.pictures import Pictures
+    from mainspring.store.diagnostics import ServerState
     from mainspring.store.open import StoreSettings
     from mainspring.store.protocol import Store
     from mainspring.store.verbs.oddities import Oddity
@@ -115,6 +116,10 @@ class Operations:
         from mainspring.operations.inspection import is_large  # noqa: PLC0415
 
         return is_large(self._store)
+
+    def server_state(self) -> ServerState | None:
+        """What the database server says of itself; None on SQLite."""
+        return self._store.server_state()
 
     def conversation(self, run: str) -> Conversation:
         """What a run was told and has said."""

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 from msgspec.structs import replace
 
-from mainspring.store.protocol import Poke, Signal
+from mainspring.model.states import State
+from mainspring.store.protocol import Poke, ReadyRun, Signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mainspring.model.states import State
+    from mainspring.model.runs import NewRun
     from mainspring.store.messages import Heard
 
 LONGEST_PAYLOAD = 7_000
 """PostgreSQL refuses more than 8,000 bytes in one notification."""
+_MOST_NAMED = 20
+"""Runs that are named in one notification. Of more than that only functions and queues are, and of more of those nothing."""
+_A_WHILE = 50_000
+"""A run that is due for longer than so many microseconds may be below what claims remember to have passed over."""
 ECHO = "echo"
 """What a listener sends to itself, to find out whether notifications arrive."""
 EVERYTHING = Signal(ready=True, overdue=True, ended=None, poked=None, due=True, said=None)
@@ -28,9 +34,13 @@ class Changes:
     """Collected while a transaction is open; sent to other processes within it and published in this one after its commit."""
 
     ready: bool = False
-    """There are runs to claim, some of which may have been due for long."""
+    """There are runs to claim, of any function and queue, some of which may have been due for long."""
     fresh: bool = False
-    """There are runs to claim that are due just now, or later."""
+    """There are runs to claim, of any function and queue, that are due just now or later."""
+    started: set[ReadyRun] = field(default_factory=set[ReadyRun])
+    """Runs to claim that are known."""
+    overdue: bool = False
+    """Some of the runs to claim may have been due for long; where they are not known, that is so in any case."""
     due: bool = False
     """There are schedules to look at."""
     ended: set[str] = field(default_factory=set[str])
@@ -48,12 +58,22 @@ class Changes:
     @property
     def concerns_others(self) -> bool:
         """Whether other processes are notified. A message to a run needs no notification besides that of the run's owner."""
-        return self.ready or self.fresh or self.due or bool(self.ended) or bool(self.notified) or self._readable
+        claimable = self.ready or self.fresh or bool(self.started)
+        return claimable or self.due or bool(self.ended) or bool(self.notified) or self._readable
 
     @property
     def _readable(self) -> bool:
         """Whether something was published that a process outside runs may wait for."""
         return any(kind in {"event", "stream", "answer"} for _, kind, _ in self.published)
+
+    def start(self, runs: Iterable[NewRun], now: int) -> None:
+        """Runs were started: those without an owner can be claimed, now or when they are due."""
+        unowned = [run for run in runs if run.owner is None]
+        self.overdue = self.overdue or any(run.due < now - _A_WHILE for run in unowned)
+        if all(run.state is State.QUEUED for run in unowned):
+            self.started |= {ReadyRun(run.workflow, run.queue or "", run.id) for run in unowned}
+        else:  # every worker learns when they are due
+            self.fresh = True
 
     def woke(self, owners: Iterable[str | None]) -> None:
         """Runs were woken: those without an owner can be claimed, the owners of the others are notified."""
@@ -78,6 +98,8 @@ class Changes:
     def add(self, other: Changes) -> None:
         self.ready = self.ready or other.ready
         self.fresh = self.fresh or other.fresh
+        self.started |= other.started
+        self.overdue = self.overdue or other.overdue
         self.due = self.due or other.due
         self.ended |= other.ended
         self.notified |= other.notified
@@ -87,8 +109,9 @@ class Changes:
     def signal(self) -> Signal:
         """The same for this process, once it is committed."""
         return Signal(
-            ready=self.ready or self.fresh,
-            overdue=self.ready,
+            ready=self.ready or self.fresh or bool(self.started),
+            overdue=self.ready or self.overdue,
+            started=frozenset(self.started),
             ended=frozenset(self.ended),
             poked=frozenset(self.notified),
             stops=tuple(self.stops),
@@ -99,10 +122,7 @@ class Changes:
     def payload(self, origin: str) -> str:
         """The notification for other processes: tokens, the sender's id first. See `parse`."""
         tokens = [origin]
-        if self.ready:
-            tokens.append(READY)
-        if self.fresh:
-            tokens.append(FRESH)
+        tokens += self.ready_tokens()
         if self.due:
             tokens.append(DUE)
         if self.ended:
@@ -113,10 +133,37 @@ class Changes:
         text = " ".join(tokens)
         return text if len(text.encode()) <= LONGEST_PAYLOAD else f"{origin} {ALL}"
 
+    def ready_tokens(self) -> list[str]:
+        """The part of a notification about runs to claim."""
+        named = self.started if len(self.started) <= _MOST_NAMED else {run._replace(id="") for run in self.started}
+        tokens = [f"{READY}={','.join(quote(each, safe='') for each in run)}" for run in sorted(named)]
+        too_many = len(tokens) > _MOST_NAMED or sum(map(len, tokens)) > LONGEST_PAYLOAD // 2
+        if self.ready:
+            return [READY]
+        if self.fresh or too_many:
+            tokens = [FRESH]
+        return [*tokens, OVERDUE] if tokens and self.overdue else tokens
 
-READY, FRESH, DUE, SOME_ENDED, SOME_PUBLISHED, WORKER, SOME_WORKERS = "r", "n", "s", "e", "v", "p=", "p"
-"""The tokens of a notification: runs to claim, runs to claim that are due just now, schedules to look at, runs that ended, something published, a worker whose runs need
-attention, and "any worker's may"."""
+
+def ready_payload(runs: Iterable[NewRun], now: int) -> str:
+    """The same for runs that are about to be started; empty if none of them is to be claimed."""
+    changes = Changes()
+    changes.start(runs, now)
+    return " ".join(changes.ready_tokens())
+
+
+def claimed_payload(origin: str, runs: Iterable[str]) -> str:
+    """The notification that runs were claimed."""
+    text = " ".join([origin, *(f"{CLAIMED}{quote(run, safe='')}" for run in runs)])
+    return text if len(text) <= LONGEST_PAYLOAD else origin
+
+
+READY, FRESH, OVERDUE = "r", "n", "o"
+DUE, SOME_ENDED, SOME_PUBLISHED, WORKER, SOME_WORKERS = "s", "e", "v", "p=", "p"
+"""The tokens of a notification: runs to claim, those that are due just now, those of the known ones that are not, schedules to look at, runs that ended, something published, a
+worker whose runs need attention, and "any worker's may". Runs to claim that are known have their function, queue and id behind a "="."""
+CLAIMED = "c="
+"""The token for a run that was claimed."""
 ALL = f"{READY} {DUE} {SOME_ENDED} {SOME_PUBLISHED} {SOME_WORKERS}"
 
 
@@ -128,9 +175,16 @@ def parse(payload: str, origin: str) -> Signal | None:
     named = frozenset(token.removeprefix(WORKER) for token in tokens if token.startswith(WORKER))
     return Signal(
         ready=READY in tokens or FRESH in tokens,
-        overdue=READY in tokens,
+        overdue=READY in tokens or OVERDUE in tokens,
+        started=frozenset(_ready_run(token) for token in tokens if token.startswith(f"{READY}=")),
+        claimed=frozenset(unquote(token.removeprefix(CLAIMED)) for token in tokens if token.startswith(CLAIMED)),
         ended=None if SOME_ENDED in tokens else frozenset(),
         poked=None if SOME_WORKERS in tokens else named,
         due=DUE in tokens,
         said=None if SOME_PUBLISHED in tokens else frozenset(),
     )
+
+
+def _ready_run(token: str) -> ReadyRun:
+    function, queue, run = token.removeprefix(f"{READY}=").split(",")
+    return ReadyRun(unquote(function), unquote(queue), unquote(run))

@@ -40,7 +40,7 @@ Script = Generator[tuple["Sql", Values], Rows, T]
 """Yields statements with their values, receives rows, returns its answer."""
 
 _LIMIT_WAITING = "SELECT set_config('lock_timeout', '100ms', true)"
-_NOTIFY = "SELECT pg_notify(:channel, :payload)"
+NOTIFY = "SELECT pg_notify(:channel, :payload)"
 _OLD_SNAPSHOT = "SELECT current_setting('transaction_isolation') <> 'read committed'"
 _FREE_ATTEMPTS = 5
 """How often a transaction waits for all of the rows that it looks for, before it takes those that are free."""
@@ -209,7 +209,7 @@ class Transaction:
         if changes.published:
             yield from self._wake_subscribers()
         if origin and self.dialect.channel and changes.concerns_others:
-            yield _NOTIFY, {"channel": self.dialect.channel, "payload": changes.payload(origin)}
+            yield NOTIFY, {"channel": self.dialect.channel, "payload": changes.payload(origin)}
 
     def _wake_waiters(self, ended: set[str]) -> Script[None]:
         ids = sorted(ended)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mainspring.store.changes import FRESH, READY
+from mainspring.store.changes import FRESH, READY, ready_payload
 from mainspring.store.postgres import bulk_statements as text
 from mainspring.store.postgres.bulk_statements import RELEASE_AND_TELL, REST, REST_AND_TELL, release_row, rest_row
 from mainspring.store.postgres.bulk_talk import Talk, watched_by, write_row
-from mainspring.store.postgres.floors import SLACK
 from mainspring.store.postgres.libpq import array, to_json
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, STEP_COLUMNS, run_values, step_values, to_ending
 from mainspring.store.sql.runs import LOCK_RUNS, SKIP_LOCKED
@@ -27,9 +26,8 @@ from mainspring.store.writes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
-    from mainspring.model.runs import NewRun
     from mainspring.store.changes import Changes
     from mainspring.store.postgres.database import Connection
     from mainspring.store.postgres.dialect import Dialect, Statement
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     Later = Callable[[list[Row]], None]
 
 _PATIENCE = "50ms"
-_A_WHILE = SLACK // 2
 _LOCK = f"{LOCK_RUNS}{SKIP_LOCKED}"
 _IN_HAND = {"running", "waiting"}
 
@@ -87,17 +84,6 @@ class Bulk:
             later(rows)
         return self._answers
 
-    def _note_ready(self, runs: Iterable[NewRun]) -> None:
-        unowned = [run for run in runs if run.owner is None]
-        overdue = self._age(unowned) == READY
-        self._changes.ready = self._changes.ready or (bool(unowned) and overdue)
-        self._changes.fresh = self._changes.fresh or (bool(unowned) and not overdue)
-
-    def _age(self, runs: Sequence[NewRun]) -> str:
-        """The token for runs that can be claimed once this commits: whether some of them have been due for a while."""
-        overdue = any(run.due < self._now - _A_WHILE for run in runs)
-        return READY if overdue else FRESH
-
     def _add(self, statement: str, values: dict[str, Value], later: Later, *, payload: str = READY) -> None:
         values |= {"channel": self._sql.channel, "payload": f"{self._origin} {payload}", "patience": _PATIENCE}
         self._parts.append((self._sql.raw(statement), values))
@@ -105,19 +91,19 @@ class Bulk:
 
     # -- starts --------------------------------------------------------------------------------------------------------
     def _starts(self, ops: list[Start]) -> None:
-        unowned = [op.run for op in ops if op.run.owner is None]
+        ready = ready_payload((op.run for op in ops), self._now)
 
         def later(rows: list[Row]) -> None:
             made = {row[0] for row in rows}
             for op in ops:
                 if op.run.uid in made:
                     self._answers[id(op)] = Started(created=True, workflow=op.run.workflow, state=op.run.state)
-                    self._note_ready([op.run])
+            self._changes.start((op.run for op in ops if op.run.uid in made), self._now)
 
         values: dict[str, Value] = {"ops": to_json([op.run for op in ops])} if len(ops) > 1 else {}
         if len(ops) == 1:
             values |= zip(NEW_RUN_COLUMNS, run_values(ops[0].run), strict=True)
-        self._add(text.start(lone=len(ops) == 1, tell=bool(unowned)), values, later, payload=self._age(unowned))
+        self._add(text.start(lone=len(ops) == 1, tell=bool(ready)), values, later, payload=ready)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def _writes(self, ops: list[RecordStep]) -> None:
@@ -132,15 +118,15 @@ class Bulk:
             values["starts"] = to_json(
                 [dict(zip(NEW_RUN_COLUMNS, run_values(run), strict=True), n=number) for number, run in runs]
             )
+        ready = ready_payload((run for _, run in runs), self._now)
         statement = text.write(
             lone=len(ops) == 1,
             starts=bool(runs),
             mood=any(op.mood is not None for op in ops),
             watch=any(watched_by(op) is not None for op in ops),
-            tell=any(run.owner is None for _, run in runs),
+            tell=bool(ready),
         )
-        payload = self._age([run for _, run in runs if run.owner is None])
-        self._add(statement, values, lambda rows: self._written(ops, rows), payload=payload)
+        self._add(statement, values, lambda rows: self._written(ops, rows), payload=ready)
 
     def _written(self, ops: list[RecordStep], rows: list[Row]) -> None:
         """Rows with a number are writes that were made; those without are runs that were watched."""
@@ -157,7 +143,7 @@ class Bulk:
                 answer.missing = watch not in watched
                 answer.ending = watched.get(watch)
             self._answers[id(op)] = answer
-            self._note_ready(op.starts)
+            self._changes.start(op.starts, self._now)
 
     def _voids(self, ops: list[DiscardOutcome]) -> None:
         rows = [

@@ -7,7 +7,7 @@ have been made; the worker then looks for the runs that it owns.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mainspring.model.clock import SystemClock
 from mainspring.model.runs import Claim
@@ -45,7 +45,7 @@ class Claims:
         self._turns: dict[str, str] = {}
         self._beside_queues: set[str] = set()
         """Workers whose last claim found runs waiting in queues: their next one leaves room for those."""
-        self._floors: dict[tuple[str, frozenset[str]], Floors] = {}
+        self._floors: dict[tuple[Any, ...], Floors] = {}
         self._strangers: set[tuple[str, frozenset[str]]] = set()
         """Workers, and what they asked for, whose last claim found runs of other functions waiting: their next one goes by names."""
 
@@ -79,7 +79,8 @@ class Claims:
         }
         asker = request.worker, frozenset(request.functions)
         by_names = asker in self._strangers
-        floors = self._floors.setdefault(asker, Floors())
+        able = frozenset((method, frozenset(names)) for method, names in request.instances.items())
+        floors = self._floors.setdefault((*asker, able, request.queues), Floors())
         above = floors.begin(_CLOCK.monotonic()) and not by_names
         statements = sql.BY_NAME if by_names else sql.ABOVE_FLOORS if above else sql.IN_ORDER
         values |= {"floors": floors.ranges() if above else "[]", "due_floor": floors.due}

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import threading
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -22,6 +19,7 @@ from mainspring.store.postgres.executor import UsersAsyncExecutor, UsersExecutor
 from mainspring.store.postgres.libpq import Wire
 from mainspring.store.postgres.same_database import Identity
 from mainspring.store.postgres.sessions import LEVELS, RESET, ROLLED_BACK, Async, Lent, PostgresSession, Sync, TxSession
+from mainspring.store.postgres.slots import USERS
 from mainspring.store.sql.run_filters import POSTGRES_FILTERS
 
 if TYPE_CHECKING:
@@ -54,11 +52,6 @@ class PostgresTransactions:
         self._sql = dialect
         self._origin = origin
         self._tell = tell
-        self._lock = threading.Lock()
-        self._idle: list[Lent] = []
-        self._idle_async: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Async]] = WeakKeyDictionary()
-        self._process = os.getpid()
-        self._closed = False
         self._identity = Identity(database, dialect)
         self._store_id: str | None = None
         self.notify = True
@@ -142,15 +135,7 @@ class PostgresTransactions:
         return UsersAsyncExecutor(raw, self._sql) if _is(raw, psycopg.AsyncConnection) else None
 
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-            others = [connection for each in self._idle_async.values() for connection in each]
-            self._idle_async.clear()
-        for connection in idle:
-            connection.close()
-        for other in others:  # its loop may be gone, and saying goodbye does not need it
-            other.pgconn.finish()
+        self._db.close()
 
     # -- in and out ----------------------------------------------------------------------------------------------------
     def _joined(
@@ -207,30 +192,22 @@ class PostgresTransactions:
     @contextlib.contextmanager
     def _lent(self, *, fresh: bool) -> Generator[Lent]:
         """A connection for a function. One that is given the connection itself needs a `fresh` one; for a `Tx`, BEGIN sees to that."""
-        with self._lock:
-            if self._process != os.getpid():
-                _ABANDONED.extend(self._idle)
-                self._idle, self._process = [], os.getpid()
-            connection = self._idle.pop() if self._idle else None
-        # One that the server closed meanwhile, as it does when it is restarted, must not be found out by the function.
-        if connection is not None and (
-            connection.closed or connection.wire.stale() or (fresh and not connection.fresh and not _reset(connection))
-        ):
-            connection.close()
-            connection = None
-        if connection is None:
-            connection = self._connect()
+        slots = self._db.slots
+        connection: Lent | None = slots.take(USERS)
+        kept = False
         try:
-            yield connection
+            # One that the server closed meanwhile, as it does when it is restarted, must not be found out by the function.
+            if connection is None or not _ready(connection, fresh=fresh):
+                connection = self._connect()
+            try:
+                yield connection
+            finally:
+                connection.row_factory, connection.cursor_factory = tuple_row, psycopg.Cursor
+                kept = _usable(connection) and (not connection.dirty or _reset(connection))
         finally:
-            connection.row_factory, connection.cursor_factory = tuple_row, psycopg.Cursor
-            usable = _usable(connection) and (not connection.dirty or _reset(connection))
-            with self._lock:
-                usable = usable and not self._closed
-                if usable:
-                    self._idle.append(connection)
-            if not usable:
+            if connection is not None and not kept:
                 connection.close()
+            slots.give_back(USERS, connection if kept else None)
 
     def _connect(self) -> Lent:
         threshold = 5 if self._db.prepares else None
@@ -243,27 +220,30 @@ class PostgresTransactions:
 
     @contextlib.asynccontextmanager
     async def _lent_async(self) -> AsyncGenerator[Async]:
-        idle = self._idle_async.setdefault(asyncio.get_running_loop(), [])
-        connection = idle.pop() if idle else None
-        if connection is None or connection.closed:
-            threshold = 5 if self._db.prepares else None
-            try:
-                connection = await psycopg.AsyncConnection.connect(
-                    self._db.conninfo, autocommit=True, prepare_threshold=threshold
-                )
-            except psycopg.Error as error:
-                raise StoreUnavailable(f"the database {self._db.where} cannot be used now: {error}") from error
+        slots, loop = self._db.slots, asyncio.get_running_loop()
+        connection: Async | None = await slots.take_async(loop)
+        kept = False
         try:
-            yield connection
+            if connection is None or connection.closed:
+                connection = await self._connect_async()
+            try:
+                yield connection
+            finally:
+                connection.row_factory, connection.cursor_factory = tuple_row, psycopg.AsyncCursor
+                kept = _usable(connection) and await _reset_async(connection)
         finally:
-            connection.row_factory, connection.cursor_factory = tuple_row, psycopg.AsyncCursor
-            if _usable(connection) and not self._closed and await _reset_async(connection):
-                idle.append(connection)
-            else:
+            slots.give_back(loop, connection if kept else None)
+            if connection is not None and not kept:
                 await connection.close()
 
-
-_ABANDONED: list[Lent] = []
+    async def _connect_async(self) -> Async:
+        threshold = 5 if self._db.prepares else None
+        try:
+            return await psycopg.AsyncConnection.connect(
+                self._db.conninfo, autocommit=True, prepare_threshold=threshold
+            )
+        except psycopg.Error as error:
+            raise StoreUnavailable(f"the database {self._db.where} cannot be used now: {error}") from error
 
 
 class _JoinedExecutor(UsersExecutor):
@@ -290,6 +270,16 @@ def _require_transaction(connection: Sync | Async) -> None:
 def _is(connection: object, kind: Any) -> bool:
     """An isinstance that leaves the type of what it looks at alone."""
     return isinstance(connection, kind)
+
+
+def _ready(connection: Lent, *, fresh: bool) -> bool:
+    """Whether an idle connection can be given to a function; closed if not."""
+    ready = not connection.closed and not connection.wire.stale()
+    if ready and fresh and not connection.fresh:
+        ready = _reset(connection)
+    if not ready:
+        connection.close()
+    return ready
 
 
 def _usable(connection: Sync | Async) -> bool:

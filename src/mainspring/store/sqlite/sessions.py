@@ -211,7 +211,7 @@ class SqliteTransactions:
             if isinstance(connection, BorrowedConnection):
                 connection.begin()
             else:
-                connection.execute("BEGIN IMMEDIATE")
+                self._db.patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         with translated(self._db.path):
