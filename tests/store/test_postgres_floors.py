@@ -183,7 +183,7 @@ def _pages_read(connection: psycopg.Connection, ranges: str) -> int:
         "compatible": False,
         "version": asked.version,
     }
-    statement = Dialect("mainspring")(ABOVE_FLOORS.unpartitioned)
+    statement = Dialect("mainspring")(ABOVE_FLOORS.unpartitioned).decode()
     row = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", values).fetchone()
     assert row is not None
     plan = row[0][0]["Plan"]
