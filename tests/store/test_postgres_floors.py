@@ -108,7 +108,7 @@ def test_a_run_of_another_process_that_was_due_long_ago_is_found_at_once(
     eventually(lambda: bool(heard), "it listens")
     claim(store, now=NOW + SECOND)
     start(other, run("late", queue=queue, due=NOW - 60 * SECOND))
-    eventually(lambda: any(signal.ready and signal.ended == frozenset() for signal in heard), "it is notified")
+    eventually(lambda: any(signal.overdue and bool(signal.started) for signal in heard), "it is notified")
     assert ids(claim(store, now=NOW + SECOND)) == ["late"]
 
 
@@ -161,14 +161,14 @@ def test_a_look_from_a_floor_does_not_read_what_was_claimed(store: Store, postgr
     with psycopg.connect(postgres_url) as old, psycopg.connect(postgres_url, autocommit=True) as watch:
         old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         old.execute("SELECT 1 FROM mainspring.runs")
-        for part in range(4):
+        for part in range(10):
             due = NOW + part * SECOND
-            start(store, *(run(f"{part}-{number}", queue="q", due=due) for number in range(300)))
+            start(store, *(run(f"{part}-{number}", queue="q", due=due) for number in range(100)))
             while claims := claim(store, limit=50, now=due):
                 store.apply([finish(each.run.id, epoch=each.run.epoch) for each in claims], due)
         (mine,) = store._claims._floors.values()  # type: ignore[attr-defined]
         everything, above = (_pages_read(watch, floors) for floors in ("[]", mine.ranges()))
-    assert everything > 5 * above, (everything, above)
+    assert everything > 3 * above, (everything, above)
 
 
 def _pages_read(connection: psycopg.Connection, ranges: str) -> int:
