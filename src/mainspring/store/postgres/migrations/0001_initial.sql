@@ -411,6 +411,12 @@ CREATE TABLE meta (
   value text NOT NULL              -- of store: the name that this database has in others; of a session: JSON [not always JSON]
 );
 
+-- Two tables are written all the time: vacuum comes early, so that it has little to do, and does it without pauses.
+ALTER TABLE runs SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+  autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE steps SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+  autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
 -- The tables with times that people can read: timestamptz for microseconds since 1970, interval for numbers of microseconds.
 -- A due time of 2^62 is infinity. A migration that changes a column drops its view and makes it again.
 CREATE VIEW runs_view AS SELECT
