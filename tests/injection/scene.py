@@ -185,7 +185,7 @@ class Caller:
         await self.do(name, lambda: self.app.send(run_id, topic, value, key=name), missing=True)
 
     async def send_again(self, run_id: str, topic: str, value: Any) -> None:
-        """Send what was sent before, as a caller does that is not sure whether it was heard."""
+        """Send what was sent before, as a caller does that is not sure whether it was arrived."""
         key = f"send {topic} {value}"
         await self.do(f"again {key}", lambda: self.app.send(run_id, topic, value, key=key), missing=True)
 

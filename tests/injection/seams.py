@@ -190,7 +190,7 @@ class _Backstage(Backstage):
 
 
 class _Process(WatchedStore):
-    """The store of one process: what it hears ends with the process."""
+    """The store of one process: what it awaits ends with the process."""
 
     def __init__(self, store: Any, life: LifeOf, *, own: bool) -> None:
         super().__init__(store, life.call, life.acall)
@@ -207,16 +207,16 @@ class _Process(WatchedStore):
         if self._own:
             self._store.close()
 
-    def listen(self, hear: Callable[[Signal], None]) -> None:
+    def listen(self, notify: Callable[[Signal], None]) -> None:
         def unless_dead(signal: Signal) -> None:
             if not self._life.dead:
-                hear(signal)
+                notify(signal)
 
-        self._life.hear = unless_dead
+        self._life.notify = unless_dead
         if self._own:
             self._call("listen", lambda: self._store.listen(unless_dead))
         else:
-            self._life.database.hear(self._life, unless_dead)
+            self._life.database.notify(self._life, unless_dead)
 
 
 class SharedMemory:
@@ -227,15 +227,15 @@ class SharedMemory:
         with patched():  # it is older than the turns of the case, and its locks are used by the threads that take them
             self.store = SqliteStore("", url="sqlite://", synchronous="OFF")
             self.store.open()
-        self._hearing: dict[Any, Callable[[Signal], None]] = {}
-        self.store.hear_only_self(self._broadcast)
+        self._awaiting: dict[Any, Callable[[Signal], None]] = {}
+        self.store.notify_only_self(self._broadcast)
 
-    def hear(self, life: Any, hear: Callable[[Signal], None]) -> None:
-        self._hearing[life] = hear
+    def notify(self, life: Any, notify: Callable[[Signal], None]) -> None:
+        self._awaiting[life] = notify
 
     def _broadcast(self, signal: Signal) -> None:
-        for hear in list(self._hearing.values()):
-            hear(signal)
+        for notify in list(self._awaiting.values()):
+            notify(signal)
 
     def close(self) -> None:
         self.store.close()
@@ -259,7 +259,7 @@ class LifeOf:
         self.inner: Store = cast("Store", None)
         """The store itself, which no injection concerns. To be used while `connected`."""
         self.connected = False
-        self.hear: Callable[[Signal], None] = lambda _: None
+        self.notify: Callable[[Signal], None] = lambda _: None
         self._workers: list[str] = []
 
     def call(self, verb: str, work: Callable[[], Any]) -> Any:
@@ -295,7 +295,7 @@ class LifeOf:
 
 def lost_signal(life: LifeOf) -> None:
     """What a store tells of when an answer was lost."""
-    life.hear(Signal(ready=True, ended=None, poked=None, due=True, said=None, lost=True))
+    life.notify(Signal(ready=True, ended=None, notified=None, due=True, said=None, lost=True))
 
 
 def all_runs(store: Store) -> list[Run]:

@@ -192,7 +192,7 @@ def conclude(
     error_text: str | None = None,
     speak: Callable[[RecordStep], RecordStep] | None = None,
 ) -> Flow:
-    """Record an outcome, wait for its turn, and hand it over. `speak` adds what is said or received with it."""
+    """Record an outcome, wait for its turn, and hand it over. `speak` adds the messages sent or received with it."""
     record.output = output
     record.error = encode_exception(error) if error is not None else error_text
     record.completed = ex.engine.clock.now()
@@ -319,8 +319,8 @@ def failure_of(ending: Ending) -> BaseException:
 
 
 def rebuilt(text: str) -> Exception:
-    """The exception of another run or step. One that means something to whoever it passes through (a cancellation, an exit) is
-    only told of: it must not cancel or end the process that asks.
+    """The exception of another run or step. One that means something to the code it passes through (a cancellation, an exit) is
+    only described: it must not cancel or end the process that asks.
     """
     error = decode_exception(text)
     if isinstance(error, Exception):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.model.runs import NewRun, Run, Step
     from mainspring.store.committer.committer import Committer
-    from mainspring.store.messages import Heard
+    from mainspring.store.messages import Awaited
     from mainspring.store.protocol import Store
     from mainspring.store.writes import Recorded
 
@@ -67,7 +67,7 @@ class WatchesWaits(Protocol):
 
     def watch(self, wait: Any, /) -> None: ...
     def unwatch(self, wait: Any, /) -> None: ...
-    def heard(self, said: Iterable[Heard], /) -> None: ...
+    def arrived(self, published: Iterable[Awaited], /) -> None: ...
 
 
 class FormsBatches(Protocol):
@@ -109,7 +109,7 @@ class Host(Protocol):
     receiver: Callable[[Function, Any], Any]
     methods: Callable[[], Mapping[str, Sequence[str]]]
     on_room: Callable[[], None]
-    on_poke: Callable[[], None]
+    on_notice: Callable[[], None]
     operations: list[Callable[[Run, Step], None]]
     around: Callable[[Run, str], Callable[[], None]] | None
 

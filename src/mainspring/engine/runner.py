@@ -297,7 +297,7 @@ def _finish(ex: Execution, finish: Finish, *, once_more: bool = True) -> Flow:
         log.error(
             "run %s of %s has ended, and the outcome of its last step was refused after that", ex.id, ex.function.name
         )
-    ex.settled = finish.settled
+    ex.end_processed = finish.end_processed
     return Ending(ex.id, finish.state, finish.reason, finish.output, finish.error)
 
 

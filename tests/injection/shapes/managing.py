@@ -194,7 +194,7 @@ async def _look_at_schedule(caller: Caller) -> None:
 def declared(s: Scene) -> Drive:
     """A schedule and a crontab that the code declares, a queue that it names, somebody who listens, and runs that are forgotten."""
     app = s.app
-    heard: list[str] = []
+    arrived: list[str] = []
     app.queue("ticks", concurrency=3)
 
     @app.step
@@ -223,7 +223,7 @@ def declared(s: Scene) -> Drive:
     async def endless() -> None:
         await run.sleep(3_000)
 
-    app.on("*", lambda event: heard.append(event.name))
+    app.on("*", lambda event: arrived.append(event.name))
     app.crontab(text="0 4 * * * task")
     app.schedule("declared", work.options(queue="ticks").bind(), Spec(intervals=["10s"]), Policy(limit=1, catchup="1h"))
 

@@ -54,7 +54,7 @@ class Committer:
         self._clock = clock
         self._at_once = at_once
         self._pending: deque[Ticket] = deque()
-        """Writes in the order of their hand-over. Anybody appends; only the holder of `_turn` takes from the front."""
+        """Writes in the order of their hand-over. Any thread appends; only the holder of `_turn` takes from the front."""
         self._turn = threading.Lock()
         self._queue: SimpleQueue[None] = SimpleQueue()
         """Wake-ups for the thread."""
@@ -65,7 +65,7 @@ class Committer:
         self._planned: set[asyncio.AbstractEventLoop] = set()
         """Loops on which a commit is about to be made (see `_commit_here`)."""
         self._closing = threading.Event()
-        self._lane = BlockedWrites(apply, clock)
+        self._blocked = BlockedWrites(apply, clock)
         self._thread = threading.Thread(target=self._work, name="mainspring-committer", daemon=True)
         self._thread.start()
         self.batches = 0
@@ -123,7 +123,7 @@ class Committer:
         self._closing.set()
         self._queue.put(None)
         self._thread.join()
-        self._lane.close()
+        self._blocked.close()
         self._refuse_rest()
 
     def _wake_thread(self) -> None:
@@ -211,7 +211,7 @@ class Committer:
 
     def _serve(self, tickets: list[Ticket]) -> StoreError | None:
         """Commit a batch and answer it. If the database does not take it, patient writes go back to the line; the error says why."""
-        tickets = self._lane.divert(tickets)  # writes that stay there have left this batch, whatever becomes of it
+        tickets = self._blocked.divert(tickets)  # writes that stay there have left this batch, whatever becomes of it
         if not tickets:
             return None
         error = self._try(tickets)
@@ -221,7 +221,7 @@ class Committer:
         if error is None:
             return None
         for number, ticket in enumerate(tickets):
-            if not self._lane.divert([ticket]):  # an earlier one of its run was held up just now
+            if not self._blocked.divert([ticket]):  # an earlier one of its run was held up just now
                 continue
             alone = self._try([ticket])
             if isinstance(alone, StoreError):
@@ -242,7 +242,7 @@ class Committer:
             return error
         self.batches += 1
         self.committed += len(tickets)
-        self._settle(tickets, answers)
+        self._resolve(tickets, answers)
         return None
 
     def _retry_later(self, tickets: list[Ticket], error: StoreError) -> None:
@@ -252,12 +252,12 @@ class Committer:
         impatient = [ticket for ticket in line if not ticket.patient]
         answer(self._clock, impatient, [error] * len(impatient))
 
-    def _settle(self, tickets: list[Ticket], answers: Sequence[Result | Exception]) -> None:
+    def _resolve(self, tickets: list[Ticket], answers: Sequence[Result | Exception]) -> None:
         """Answer what is answered. A write that waits for a lock must not hold up the rest."""
         if Verdict.HELD not in answers:
             answer(self._clock, tickets, answers)
             return
         pairs = list(zip(tickets, answers, strict=True))
-        self._lane.take([ticket for ticket, result in pairs if result is Verdict.HELD])
-        settled = [(ticket, result) for ticket, result in pairs if result is not Verdict.HELD]
-        answer(self._clock, [ticket for ticket, _ in settled], [result for _, result in settled])
+        self._blocked.take([ticket for ticket, result in pairs if result is Verdict.HELD])
+        resolved = [(ticket, result) for ticket, result in pairs if result is not Verdict.HELD]
+        answer(self._clock, [ticket for ticket, _ in resolved], [result for _, result in resolved])
