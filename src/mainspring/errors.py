@@ -31,6 +31,7 @@
       - StoreReplaced                    its file was removed or replaced since it was opened
     + StoreFull                          no room on its disk
     + SchemaError                        its tables are older or newer than this code
+  x PayloadError                         a value that its codec cannot encode or decode
   x MissingExtra (ImportError)           an optional part is not installed
 
 Messages say what happened, to which thing, and what to do next. The signals that travel through a workflow's own code when
@@ -214,6 +215,10 @@ class StoreFull(StoreError):
 
 class SchemaError(StoreError):
     """The database's tables are missing, older or newer than this code."""
+
+
+class PayloadError(MainspringError):
+    """A value that the codec of `App(payloads=…)` could not encode or decode, or that is encoded where there is no codec."""
 
 
 class MissingExtra(MainspringError, ImportError):

@@ -32,6 +32,7 @@ class StoreSettings:
     lease: float = 15.0
     connections: int = 8
     notify: bool = True
+    payloads: str = "none"
 
 
 def run(run_id: str = "a", **changes: Any) -> NewRun:

@@ -122,8 +122,8 @@ async def test_a_lost_answer_to_the_commit_is_recognised(
     shop = Shop(other)
     make, lost = PostgresPlace.atransact, [False]
 
-    async def lossy(self: PostgresPlace, work: Any, isolation: Any) -> Any:
-        found = await make(self, work, isolation)
+    async def lossy(self: PostgresPlace, work: Any, wants: Any, isolation: Any) -> Any:
+        found = await make(self, work, wants, isolation)
         if not lost[0]:
             lost[0] = True
             raise StoreUnavailable("the line broke")

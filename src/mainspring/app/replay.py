@@ -14,6 +14,8 @@ from mainspring.engine.replay.execution import Execution
 from mainspring.engine.runner import run_async, run_blocking
 from mainspring.errors import MainspringError, UnknownFunction
 from mainspring.model.states import State
+from mainspring.store.sealing.payloads import Payloads
+from mainspring.store.sealing.records import Opener
 from mainspring.store.verbs.export import run_of_record, step_of_record
 from mainspring.store.writes import Verdict
 
@@ -44,12 +46,13 @@ async def replay(app: App, records: Iterable[dict[str, Any]]) -> list[Agreement]
     """Compare the app's code with the runs of an export."""
     runs: dict[str, Run] = {}
     steps: dict[str, list[Step]] = {}
+    opener = _opener(app)
     for record in records:
         if record.get("table") == "runs":
-            run = run_of_record(record)
+            run = run_of_record(record) if opener is None else opener.run(run_of_record(record))
             runs[run.id] = run
         elif record.get("table") == "steps":
-            step = step_of_record(record)
+            step = step_of_record(record) if opener is None else opener.step(step_of_record(record))
             steps.setdefault(step.run, []).append(step)
     branches.install(asyncio.get_running_loop())
     found: list[Agreement] = []
@@ -59,6 +62,12 @@ async def replay(app: App, records: Iterable[dict[str, Any]]) -> list[Agreement]
             finding = await _compare(app, run, recorded)
             found.append(Agreement(run.id, run.workflow, sum(step.seq is not None for step in recorded), finding))
     return found
+
+
+def _opener(app: App) -> Opener | None:
+    """What reads values that are exported as they are stored."""
+    codec = runtime_of(app).payloads
+    return None if codec is None else Opener(Payloads(codec))
 
 
 async def _compare(app: App, run: Run, steps: list[Step]) -> str | None:

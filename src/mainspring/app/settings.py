@@ -85,6 +85,11 @@ class Settings:
         "what is logged inside runs is kept from this level on, and shown with them",
         choices=("off", "debug", "info", "warning", "error"),
     )
+    payloads: str = _setting(
+        "none",
+        "str",
+        "`module:name` of the codec that encodes stored values, where the code names none with `payloads=`",
+    )
     migrate: bool = _setting(
         "yes", "bool", "bring the tables up to date when connecting, instead of only checking them"
     )
@@ -124,6 +129,7 @@ class Settings:
             connections: int = ...,
             notify: bool = ...,
             keep_logs: str = ...,
+            payloads: str = ...,
             migrate: bool = ...,
             work: bool = ...,
             queues: Iterable[str] | None = ...,

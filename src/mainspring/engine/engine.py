@@ -114,7 +114,7 @@ class Engine:
         self.waits = Waits(self)
         self.residency = Residency(self)
         self.slots = Slots(self)
-        self.local_starts = LocalStarts(self)
+        self.local_starts: LocalStarts = LocalStarts(self)
         self.halting = Halting(self)
         self._tasks: set[asyncio.Task[None]] = set()
         self.launches = 0

@@ -23,7 +23,7 @@ from mainspring.store.migrations import EDITED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from mainspring.operations.connect import Operations
+    from mainspring.operations.connect import ConnectionSettings, Operations
     from mainspring.operations.workers import WorkerInfo
     from mainspring.store.open import StoreSettings
     from mainspring.store.protocol import SchemaReport
@@ -53,7 +53,7 @@ class Finding:
     hint: str | None = None
 
 
-def examine(url: str, settings: StoreSettings, lease: float) -> Iterator[Finding]:
+def examine(url: str, settings: ConnectionSettings, lease: float) -> Iterator[Finding]:
     """Look at the machine, then at the database and what it says of runs and workers."""
     yield Finding("Python", OK, platform.python_version())
     yield _time_zones()

@@ -15,6 +15,7 @@ from mainspring.operations.filter_values import one_of, page_size, texts, time, 
 from mainspring.operations.paging import Page
 from mainspring.operations.runs.actions import RunActions
 from mainspring.operations.runs.bulk import Found
+from mainspring.store.sealing.payloads import shown_input
 from mainspring.store.verbs.scheduled_functions import FunctionFilter
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def _info(row: FunctionRow) -> ScheduledFunction:
         id=row.id,
         created=to_datetime(row.created),
         name=row.workflow,
-        args=[json.loads(row.input)],
+        args=[shown_input(row.input)],
         scheduled_time=to_datetime(row.scheduled_time),
         completed_time=None if row.completed is None else to_datetime(row.completed),
         state=kind,

@@ -184,7 +184,7 @@ async def crash(
     from mainspring.store.sqlite.database import Database  # noqa: PLC0415
 
     runtime = runtime_of(app)
-    before = runtime.url, runtime.clock, runtime.ids, runtime.backstage
+    before = runtime.given_url, runtime.clock, runtime.ids, runtime.backstage
     clock = VirtualClock()
     keep = Database("") if url == "sqlite://" else None
     runtime.url = f"sqlite:///{keep.path}" if keep is not None else url
@@ -201,7 +201,7 @@ async def crash(
             async with clock.running():
                 result = await _second_life(app, work)
     finally:
-        runtime.url, runtime.clock, runtime.ids, runtime.backstage = before
+        runtime.given_url, runtime.clock, runtime.ids, runtime.backstage = before
         if keep is not None:
             keep.close()
     return Outcome(result[0], stores[0].died.is_set(), stores[0].calls)

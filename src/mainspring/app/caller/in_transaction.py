@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from mainspring.app.caller.in_step import entry_of, sign
 from mainspring.app.caller.outside import Outside, all_started, encoded, of_all, others_than, together
@@ -23,6 +23,7 @@ from mainspring.operations.runs.actions import RunActions
 from mainspring.store.external.deferred import Cancel
 from mainspring.store.external.join import nested, nested_async
 from mainspring.store.messages import Entry, Post
+from mainspring.store.transaction import on_thread
 from mainspring.store.verbs.send import send
 from mainspring.store.verbs.start import start
 from mainspring.store.verbs.stop import cancel
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 S = TypeVar("S")
+W = TypeVar("W", Start, Send)
 T = TypeVar("T")
 
 
@@ -115,6 +117,7 @@ class InTransaction:
         session: Any = _open(scope, call)
         _refuse_other_colour(scope, call)
         executor: Any = scope.elsewhere.executor if scope.elsewhere is not None else scope.joined.executor
+        session.settle()  # what was done before is not undone with it
         with _deferred_together(scope.deferred), nested(executor):
             value = call.made(session)
             session.settle()
@@ -123,12 +126,15 @@ class InTransaction:
     @ours
     async def _nested_async(self, call: TransactionCall) -> Any:
         scope = self._scope
-        session = _open(scope, call)
+        session: Any = _open(scope, call)
         _refuse_other_colour(scope, call)
         executor: Any = scope.elsewhere.executor if scope.elsewhere is not None else scope.joined.async_executor
+        await session.settle_async()
         with _deferred_together(scope.deferred):
             async with nested_async(executor):
-                return await call.made(session)
+                value = await call.made(session)
+                await session.settle_async()
+        return value
 
     @ours
     async def _nested_on_thread(self, call: TransactionCall) -> Any:
@@ -159,7 +165,7 @@ class InTransaction:
             return all_started(rows, [Started(created=True, workflow=row.workflow, state=row.state) for row in rows])
         ex = self._execution
         asker = ex.id if ex is not None and not scope.recorded else None
-        ops = [Start(row, asker) for row in rows]
+        ops = self._sealed([Start(row, asker) for row in rows])
         return all_started(rows, await self._join(lambda tx: start(tx, ops)))
 
     # -- waiting -------------------------------------------------------------------------------------------------------
@@ -209,7 +215,7 @@ class InTransaction:
             deferred.entries += [say for say in says if isinstance(say, Entry)]
             return
         run, owner, epoch = fence or (says[0].run, None, 0)
-        op = Send(run, says, owner, epoch)
+        (op,) = self._sealed([Send(run, says, owner, epoch)])
         _all_known((await self._join(lambda tx: send(tx, op))).unknown)
 
     # -- the store -----------------------------------------------------------------------------------------------------
@@ -218,7 +224,7 @@ class InTransaction:
         """Asks beside the transaction: what that has done is not seen."""
         del label, kind
         store = self.runtime.connection().store
-        return await self.runtime.in_thread(question, store) if self._scope.is_async else question(store)
+        return await self._beside(question, store) if self._scope.is_async else question(store)
 
     def read_inside(
         self, label: str, kind: Any, question: Callable[[Store | Inside, str | None], R]
@@ -284,7 +290,24 @@ class InTransaction:
     async def _endings(self, ids: Iterable[str]) -> dict[str, Ending | None]:
         """Which runs there are in the app's own database, for a transaction in another one."""
         endings, wanted = self.runtime.connection().store.endings, list(ids)
-        return await self.runtime.in_thread(endings, wanted) if self._scope.is_async else endings(wanted)
+        return await self._beside(endings, wanted) if self._scope.is_async else endings(wanted)
+
+    def _sealed(self, ops: list[W]) -> list[W]:
+        """Writes as they are stored."""
+        payloads = self.runtime.connection().store.transactions.payloads
+        if payloads is None:
+            return ops
+        from mainspring.store.sealing.records import Sealer  # noqa: PLC0415  (only where values are sealed)
+
+        return [cast("W", Sealer(payloads).op(op)) for op in ops]
+
+    async def _beside(self, work: Callable[..., R], *args: Any) -> R:
+        """Do something blocking on a thread, with civil time standing still meanwhile."""
+        self.runtime.clock.busy()
+        try:
+            return await on_thread(work, *args)
+        finally:
+            self.runtime.clock.idle()
 
     def _deferred(self) -> Deferred | None:
         """What a transaction in another database wants to happen here. Only for one that a run records it is certain to happen."""

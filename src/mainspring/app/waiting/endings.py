@@ -12,6 +12,7 @@ from mainspring.app.functions.options import micros
 from mainspring.engine.effects import failure_of
 from mainspring.errors import MainspringError, NotFound, StillRunning, StoreError
 from mainspring.model.states import State
+from mainspring.store.sealing.payloads import readable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -265,5 +266,5 @@ def value_of(run_id: str, codec: ValueCodec, ending: Ending | None) -> Any:
     if ending is None:
         raise NotFound(f"there is no run {run_id!r}, or no longer")
     if ending.output is not None and ending.state is State.SUCCEEDED:
-        return codec.decode(ending.output)
+        return codec.decode(readable(ending.output, f"the result of run {run_id!r}"))
     raise failure_of(ending)

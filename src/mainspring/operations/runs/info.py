@@ -21,6 +21,7 @@ from mainspring.operations.runs.state import appearance, moment, shown
 from mainspring.operations.scheduled_functions import ScheduledFunctions
 from mainspring.store.bad_rows import read, readable
 from mainspring.store.schedules import ScheduleFilter
+from mainspring.store.sealing.payloads import HIDDEN, is_sealed
 
 if TYPE_CHECKING:
     import builtins
@@ -202,7 +203,11 @@ class Runs(RunActions):
 
     def logs(self, run_id: str, limit: int = 1_000) -> Lines:
         """The last lines that were logged inside a run, if they are kept (setting keep_logs)."""
-        return [LogLine(to_datetime(at), *rest) for _, at, *rest in self._store.management.logs(run_id, limit)]
+        lines = self._store.management.logs(run_id, limit)
+        return [
+            LogLine(to_datetime(at), level, logger, HIDDEN if is_sealed(message) else message, *rest)
+            for _, at, level, logger, message, *rest in lines
+        ]
 
     def live(self) -> dict[str, int]:
         """How many runs are in each state that is not an end, each counted up to a limit. It takes a short time."""
@@ -254,6 +259,7 @@ def _infos(steps: list[Step]) -> list[StepInfo]:
 
 def step_info(step: Step) -> StepInfo:
     trail: list[dict[str, Any]] = [] if step.trail is None else json.loads(step.trail)
+    trail = [{**each, "error": HIDDEN} if isinstance(each["error"], dict) else each for each in trail]
     return shown(
         StepInfo,
         step,

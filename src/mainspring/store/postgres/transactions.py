@@ -13,8 +13,9 @@ from psycopg.rows import tuple_row
 
 from mainspring.errors import InvalidInput, StoreUnavailable
 from mainspring.store.external import sqlalchemy
-from mainspring.store.external.join import Joined, JoinedSession
+from mainspring.store.external.join import EngineSession, Joined, JoinedSession
 from mainspring.store.external.sessions import NOT_OPEN, Again, Wants, named
+from mainspring.store.external.sqlalchemy import Wrapped
 from mainspring.store.postgres.executor import UsersAsyncExecutor, UsersExecutor
 from mainspring.store.postgres.libpq import Wire
 from mainspring.store.postgres.same_database import Identity
@@ -24,11 +25,14 @@ from mainspring.store.sql.run_filters import POSTGRES_FILTERS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+    from contextlib import AbstractContextManager
 
+    from mainspring.store.external.engines import UsersEngine
     from mainspring.store.external.sessions import Session, Within
     from mainspring.store.postgres.database import Database
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.protocol import Signal
+    from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.transaction import AsyncExecutor, Executor, Rows, Script, Transaction, Values
 
@@ -47,6 +51,9 @@ EVERYBODY = "-"
 class PostgresTransactions:
     """See `mainspring.store.external.sessions.Transactions`."""
 
+    engine: UsersEngine | None = None
+    payloads: Payloads | None = None
+
     def __init__(self, database: Database, dialect: Dialect, origin: str, tell: Callable[[Signal], None]) -> None:
         self._db = database
         self._sql = dialect
@@ -56,8 +63,14 @@ class PostgresTransactions:
         self._store_id: str | None = None
         self.notify = True
 
+    def use(self, *, engine: UsersEngine | None = None, payloads: Payloads | None = None) -> None:
+        self.engine, self.payloads = engine or self.engine, payloads or self.payloads
+
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
-        _refuse_sqlite(wants)
+        if wants is not Wants.TX:
+            _refuse_sqlite(wants)
+            if self.engine is not None and self.engine.serves(wants):
+                return self._transact_on(self.engine.begun(isolation), work, on_engine=True)
         with self._lent(fresh=wants is not Wants.TX) as connection:
             session = self._session(connection, wants)
             try:
@@ -68,44 +81,65 @@ class PostgresTransactions:
                 session.end()
         joined = session.joined_if_any
         if joined is not None:
-            if joined.hidden:
-                self._wake_hidden(joined)
-            self._publish(joined)
+            self._committed(joined)
         return answer
 
     def transact_within(self, within: Within, work: Callable[[Session], T]) -> T:
-        with within() as connection:
+        return self._transact_on(within(), work, on_engine=False)
+
+    def _transact_on(self, opened: AbstractContextManager[Any], work: Callable[[Session], T], *, on_engine: bool) -> T:
+        """Do `work` in a transaction that is opened on a connection of the user's."""
+        with opened as connection:
             joined = self._join(connection, self._origin)
-            answer = work(JoinedSession(joined))
+            answer = work(EngineSession(joined, Wrapped(connection)) if on_engine else JoinedSession(joined))
+        self._committed(joined)
+        return answer
+
+    def _committed(self, joined: Joined) -> None:
         if joined.hidden:
             self._wake_hidden(joined)
         self._publish(joined)
-        return answer
 
     def _session(self, connection: Lent, wants: Wants) -> PostgresSession:
         if wants is Wants.TX:
             return TxSession(connection, self._own, self._sql)
         connection.wire.sure, connection.dirty = False, True
-        wrapped = sqlalchemy.wrap("postgresql+psycopg://", connection) if wants.name.startswith("SA") else None
+        wrapped = sqlalchemy.wrap("postgresql+psycopg://", connection) if wants.of_sqlalchemy else None
         return PostgresSession(connection, lambda: self._own(UsersExecutor(connection, self._sql)), wrapped)
 
     async def atransact(
         self, work: Callable[[Session], Awaitable[T]], wants: Wants = Wants.PSYCOPG_ASYNC, isolation: str | None = None
     ) -> T:
         _refuse_sqlite(wants)
+        if self.engine is not None and self.engine.serves(wants):
+            async with self.engine.begun_async(isolation) as connection:
+                joined = self._join(connection, self._origin)
+                await joined.check_async()
+                answer = await work(EngineSession(joined, Wrapped(connection)))
+        else:
+            answer, joined = await self._awaited(work, wants, isolation)
+        if joined.hidden:
+            await asyncio.to_thread(self._wake_hidden, joined)
+        self._publish(joined)
+        return answer
+
+    async def _awaited(
+        self, work: Callable[[Session], Awaitable[T]], wants: Wants, isolation: str | None
+    ) -> tuple[T, Joined]:
+        """Do `work` in a transaction on a connection of our own, which is awaited."""
         async with self._lent_async() as connection:
             joined = self._joined(self._origin, async_executor=UsersAsyncExecutor(connection, self._sql))
-            session = PostgresSession(connection, lambda: joined)
+            wrapped = await sqlalchemy.wrap_async("postgresql+psycopg://", connection) if wants.of_sqlalchemy else None
+            session = PostgresSession(connection, lambda: joined, wrapped)
             try:
                 await connection.set_isolation_level(LEVELS[isolation] if isolation else None)
                 async with connection.transaction():
                     answer = await work(session)
             except BaseException as error:
                 raise self._judged(error, session, closed=connection.closed) from error
-        if joined.hidden:
-            await asyncio.to_thread(self._wake_hidden, joined)
-        self._publish(joined)
-        return answer
+            finally:
+                await session.end_async()
+        return answer, joined
 
     def store_id(self) -> str:
         if self._store_id is None:
@@ -153,6 +187,7 @@ class PostgresTransactions:
             executor=executor,
             async_executor=async_executor,
             check=check,
+            payloads=self.payloads,
         )
 
     def _own(self, executor: Executor) -> Joined:
@@ -310,5 +345,8 @@ async def _reset_async(connection: Async) -> bool:
 
 
 def _refuse_sqlite(wants: Wants) -> None:
-    if wants is Wants.SQLITE:
-        raise InvalidInput("a transaction here is on PostgreSQL, which has no sqlite3.Connection; annotate it with Tx")
+    if wants in {Wants.SQLITE, Wants.AIOSQLITE}:
+        raise InvalidInput(
+            f"a transaction here is on PostgreSQL, which has no {wants.value}; annotate its first parameter with "
+            f"{'psycopg.AsyncConnection' if wants.is_awaited else 'Tx'}"
+        )

@@ -242,6 +242,12 @@ class Database:
         self._open_writer()
         return self._connect(BorrowedConnection)
 
+    def discard(self, connection: sqlite3.Connection) -> None:
+        """Close such a connection for good."""
+        if connection in self._all:
+            self._all.remove(connection)
+        connection.close()
+
     @contextlib.contextmanager
     def read(self) -> Generator[sqlite3.Connection]:
         """A connection to read with. Several threads can have one each."""
