@@ -318,11 +318,11 @@ class Store(Protocol):
         """The fleet, oldest first."""
         ...
 
-    def retire(self, worker: str, now: int, max_recoveries: int | None) -> int:
+    def retire(self, worker: str, now: int, max_recoveries: int | None, limits: Mapping[str, int] | None = None) -> int:
         """Take a worker out of the fleet and free its runs for others; how many.
 
         Running ones are queued again and count one recovery, beyond `max_recoveries` they fail with reason "recovery
-        exhausted"; resting ones stay waiting; those being cancelled are cancelled.
+        exhausted"; `limits` has the numbers of functions that have one of their own. Resting ones stay waiting; those being cancelled are cancelled.
         """
         ...
 

@@ -117,10 +117,10 @@ class InTransaction:
         session: Any = _open(scope, call)
         _refuse_other_colour(scope, call)
         executor: Any = scope.elsewhere.executor if scope.elsewhere is not None else scope.joined.executor
-        session.settle()  # what was done before is not undone with it
+        session.flush()  # what was done before is not undone with it
         with _deferred_together(scope.deferred), nested(executor):
             value = call.made(session)
-            session.settle()
+            session.flush()
         return value
 
     @ours
@@ -129,11 +129,11 @@ class InTransaction:
         session: Any = _open(scope, call)
         _refuse_other_colour(scope, call)
         executor: Any = scope.elsewhere.executor if scope.elsewhere is not None else scope.joined.async_executor
-        await session.settle_async()
+        await session.flush_async()
         with _deferred_together(scope.deferred):
             async with nested_async(executor):
                 value = await call.made(session)
-                await session.settle_async()
+                await session.flush_async()
         return value
 
     @ours
