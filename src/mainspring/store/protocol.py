@@ -141,6 +141,8 @@ class Signal(Struct, frozen=True):
 
     ready: bool = False
     """There may be runs to claim, of any function and queue."""
+    overdue: bool = False
+    """Some of those may have been due for long: a claim has to look at everything."""
     started: frozenset[ReadyRun] = frozenset()
     """Runs to claim that are known."""
     claimed: frozenset[str] = frozenset()
