@@ -64,6 +64,7 @@ def managed(s: Scene) -> Drive:
         await do("cancel", lambda: app.handle("c").cancel("wait"))
         await do("complete", lambda: runs.complete("given", result="by hand"))
         await do("fail", lambda: runs.fail("refused", reason="not wanted"))
+        await do("set attributes", lambda: runs.set_attributes("soon", {"colour": "red"}))
         await do("reschedule", lambda: runs.reschedule("soon", after=0))
         await do("fail first", lambda: app.handle("f").result(), missing=True, failing=True)
         s.ledger.facts.add("mended")
