@@ -4,10 +4,13 @@
 # and installs what constraints.txt pins. Nothing is installed again until pyproject.toml or constraints.txt changes.
 
 PYTHON ?= python3
-WORKERS ?= 2
+WORKERS ?= 4
 SEEDS ?= 1000
 ARGS ?=
 MINUTES ?= 10
+QUICK := tests/recurrence tests/codec tests/schedules/test_plans.py tests/schedules/test_policies.py tests/queues/test_admission.py \
+	tests/engine/test_replay.py tests/engine/test_retries.py tests/store/test_conformance_*.py tests/store/test_statements.py \
+	tests/app/test_exports.py tests/test_layers.py
 
 # Another Python has an environment of its own: make test PYTHON=python3.13
 VENV := $(if $(filter python3,$(PYTHON)),.venv,.venv-$(notdir $(PYTHON)))
@@ -26,7 +29,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help simulate demo story test check format format-check lint layers types docs build soak random bench upgrade clean
+.PHONY: help simulate demo story quick test check format format-check lint layers types docs build soak random bench upgrade clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS='	' read -r name text; do \
@@ -38,8 +41,12 @@ demo: $(APP) ## a shop in your browser, at work: orders, schedules, a queue; cha
 story: $(APP) ## orders narrated in the terminal; stop it with ^C or kill -9, start it again, and see what it does not repeat
 	$(PY) examples/demo.py $(ARGS)
 
-test: $(DEV) ## run the tests, on WORKERS=2 processes, with PYTHON=python3; ARGS="-k fencing" picks some
-	$(PY) -m pytest -n $(WORKERS) $(ARGS)
+quick: format-check lint layers $(DEV) ## in less than a minute: format, lint, layers, types of the package, unit tests, the store's conformance on SQLite
+	$(VENV)/bin/mypy src
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal -k "not postgres" $(QUICK)
+
+test: $(DEV) ## run the tests, on WORKERS=4 processes (many wait most of the time), with PYTHON=python3; ARGS="-k fencing" picks some
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: format-check lint layers types docs test ## exactly what CI runs
 
@@ -78,7 +85,8 @@ random: $(DEV) ## random programs for MINUTES=10: operators, keys, messages, lim
 bench: $(DEV) $(PEERS) ## measure against the bare databases and DBOS, as ratios; ARGS="--only sequential" picks
 	$(PY) -m bench.run --peer-python $(BENCH_VENV)/bin/python $(ARGS)
 
-simulate: $(DEV) ## fleets in which everything goes wrong, under SEEDS=1000 seeds; the orders of threads for MINUTES=10; all injections
+simulate: $(DEV) ## every case of which the tests look at a sample; fleets under SEEDS=1000 seeds; the orders of threads for MINUTES=10; all injections
+	SAMPLES=all $(PY) -m pytest -n $(WORKERS) --dist worksteal -m sampled $(ARGS)
 	$(PY) -m tests.simulation --seeds $(SEEDS) $(ARGS)
 	$(PY) -m tests.interleavings --minutes $(MINUTES)
 	$(PY) -m tests.injection --database memory --resume

@@ -17,6 +17,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from mainspring import App
+from mainspring.store.sql.dialect import prefixed
 
 if TYPE_CHECKING:
     from bench.harness import Target
@@ -63,7 +64,7 @@ def fill(url: str, insert: str, count: int) -> None:
                 f"WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count - 1}) "
             )
             if count:
-                database.execute(numbers + insert)
+                database.execute(numbers + prefixed(insert))
             database.commit()
             database.execute("ANALYZE")
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

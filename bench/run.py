@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, cast
 import click
 
 from bench import bare, core
+from bench.fleet import fleet
 from bench.functions import PENDING_COSTS, functions
 from bench.harness import (
     PROJECT,
@@ -58,6 +59,7 @@ SECTIONS: Final = (
     "functions",
     "queues",
     "messages",
+    "fleet",
     "web",
 )
 _OWN: Final[dict[str, Measure]] = {
@@ -65,6 +67,7 @@ _OWN: Final[dict[str, Measure]] = {
     "transactions": transactions,
     "functions": functions,
     "messages": messages,
+    "fleet": fleet,
     "web": web,
 }
 """Sections that compare ours with the bare database or with ourselves."""
@@ -105,6 +108,9 @@ BUDGETS: Final = (
     *(Budget(f"{what}, many pending", ("mainspring", f"{what}, few pending"), at_most=2) for what in PENDING_COSTS),
     *(Budget(f"page: {name}", None, at_most=100) for name in PAGES if name != "runs of a rare workflow"),
     Budget("open page", None, at_most=10),
+    Budget("statements per job", None, at_most=20, database="postgres"),
+    Budget("connections of an idle worker", None, at_most=2, database="postgres"),
+    Budget("retention, 5 ms away", None, at_least=2_000, database="postgres"),
 )
 
 

@@ -25,7 +25,7 @@ from bench.history import with_past
 from mainspring import App, Declaration, Spec
 from mainspring.store.verbs.dashboard import Amount
 from mainspring.web import dashboard, live
-from mainspring.web.bridge import Desk
+from mainspring.web.backend import Backend
 from mainspring.web.pages import runs
 from mainspring.web.redaction import Redactor
 
@@ -54,7 +54,15 @@ PAGES = {
     "runs of a rare workflow": "/runs?workflow=rare",
     "runs by attributes": '/runs?attributes={"tenant":"none"}',
     "runs by version": "/runs?version=none",
+    "runs that ended in a second": "/runs?completed_after=2023-11-14T22:13:20Z&completed_before=2023-11-14T22:13:21Z",
+    "runs of a queue": "/runs?queue=mail",
     "run": "/runs/past-400001",
+    "timeline of a run": "/runs/timeline?id=past-400001",
+    "errors, a day": "/errors",
+    "workflows": "/workflows",
+    "one workflow": "/workflows/trivial",
+    "queue": "/queues/mail",
+    "actions": "/audit",
     "schedules": "/schedules",
     "schedule": "/schedules/s-05000",
     "functions": "/functions",
@@ -68,6 +76,7 @@ def web(target: Target) -> Iterator[Figure]:
     """All pages, on a database with a past."""
     url = with_past(target, RUNS).fresh()
     app = App(url, version="bench")
+    app.queue("mail", concurrency=2)
 
     @app.workflow
     async def act() -> None: ...
@@ -133,14 +142,14 @@ def _a_past(store: Any) -> None:
 
 async def _open_page(app: App, rare: Any, asking: httpx.AsyncClient) -> float:
     """What a page of runs that is open costs, per second, while runs are started all the time. What that costs does not count."""
-    desk = Desk(app, Redactor(None))
+    backend = Backend(app, Redactor(None))
     query = runs.RunQuery()
 
     async def look() -> object:
-        return await desk.ask(lambda scene: runs.runs(scene, query))
+        return await backend.call(lambda scene: runs.runs(scene, query))
 
     async def watch() -> None:
-        async for said in live.Streams().open(desk, {"/": look}).body_iterator:
+        async for said in live.Streams().open(backend, {"/": look}).body_iterator:
             if b"event: changed" in bytes(said):  # type: ignore[arg-type]
                 await asking.get("/runs")
 

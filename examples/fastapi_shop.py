@@ -1,7 +1,7 @@
 """A web app that takes orders and fulfils them: `uvicorn fastapi_shop:site --workers 4` in this folder.
 
 Each of the four processes is a worker. The order is safe once the answer is sent, whichever process dies; the schedule fires once
-per time, whoever of them notices first. The dashboard is at /ops.
+per time, whichever of them notices first. The dashboard is at /ops.
 """
 
 from __future__ import annotations

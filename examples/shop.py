@@ -1,7 +1,7 @@
 """A shop with everything in it, to be looked at: `make demo`, or `mainspring dev examples/shop.py`.
 
 Orders come in every two seconds and take their way through a workflow with retries, parallel steps, a queue for mails, a child
-workflow, a wait for a person who approves large ones and a function that runs a month later. Beside that schedules with different
+workflow, a wait for a person who approves large ones and may ask what they cost with a discount, and a function that runs a month later. Beside that schedules with different
 policies: one that takes longer than its interval, one that buffers, one that fails now and then, one that fails every time, one that
 fans out to a child for each warehouse, one that runs at night in another part of the world.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, date
 from typing import Literal
 
-from mainspring import App, Calendar, Overlap, Policy, Rate, Retry, Spec, Topic, run
+from mainspring import App, Calendar, Overlap, Policy, Question, Rate, Retry, Spec, Topic, run
 
 app = App("sqlite:///shop.db", name="shop")
 app.queue("mail", concurrency=2, rate=Rate(30, per="1m"))
@@ -29,6 +29,7 @@ class Approval:
 
 
 approval = Topic("approval", Approval)
+discount = Question("discount", int, int)
 
 
 @app.step(retry=Retry(5, first=0.5))
@@ -76,9 +77,14 @@ async def fulfil(order: str, total: int) -> str:
     await asyncio.gather(reserve(order), write_invoice(order))
     await send_mail.options(queue="mail").start("ada@example.com", f"thank you: {receipt}")
     if total > 900:
+
+        async def reduced(percent: int) -> int:
+            return total - total * percent // 100
+
+        run.answer(discount, reduced)
         await run.set_event("progress", "waits for approval")
-        said = await run.receive(approval, timeout="1h")
-        if said is None or not said.approved:
+        answer = await run.receive(approval, timeout="1h")
+        if answer is None or not answer.approved:
             raise PermissionError(f"{order} was not approved")
     await run.sleep(2)
     await run.set_event("progress", "shipping")
@@ -90,7 +96,7 @@ async def fulfil(order: str, total: int) -> str:
 @app.scheduled("*/2 * * * * *", mode="exactly_once_per_interval_when_active")
 @app.workflow
 async def take_orders() -> str:
-    """Somebody buys something."""
+    """A customer buys something."""
     tick = run.tick
     number = int(tick.nominal.astimezone(UTC).timestamp()) // 2 % 1_000_000 if tick is not None else 0
     total = run.random().randrange(5, 1_000)

@@ -87,10 +87,10 @@ def _show_verb(pkg: griffe.Module, owner: griffe.Class, name: str, member: griff
 
 def _class_named(pkg: griffe.Module, member: Any) -> griffe.Class | None:
     """The class of an attribute: of a property by its annotation, of another by what is called to make it."""
-    said = member.annotation if member.annotation is not None else getattr(member.value, "function", None)
-    if said is None:
+    declared = member.annotation if member.annotation is not None else getattr(member.value, "function", None)
+    if declared is None:
         return None
-    base = getattr(said, "left", said)  # Dual[P, R] is a subscript
+    base = getattr(declared, "left", declared)  # Dual[P, R] is a subscript
     path = getattr(base, "canonical_path", None)
     if not path or not str(path).startswith(f"{pkg.name}."):
         return None

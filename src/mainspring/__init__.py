@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from mainspring.operations.runs.info import RunPage as RunPage
     from mainspring.operations.runs.info import StepInfo as StepInfo
     from mainspring.operations.runs.info import Try as Try
+    from mainspring.operations.scheduled_functions import FunctionPage as FunctionPage
     from mainspring.operations.scheduled_functions import ScheduledFunction as ScheduledFunction
     from mainspring.operations.schedules.audit import ScheduleAudit as ScheduleAudit
     from mainspring.operations.schedules.info import BackfillInfo as BackfillInfo
@@ -98,7 +99,7 @@ if not TYPE_CHECKING:
         "operations.queues": ("PartitionInfo", "QueueInfo", "QueueLimits", "Rate"),
         "operations.runs.actions": ("Changed", "Figures", "Loaded"),
         "operations.runs.info": ("LogLine", "RunInfo", "RunPage", "StepInfo", "Try"),
-        "operations.scheduled_functions": ("ScheduledFunction",),
+        "operations.scheduled_functions": ("FunctionPage", "ScheduledFunction"),
         "operations.schedules.audit": ("ScheduleAudit",),
         "operations.schedules.info": (
             "BackfillInfo",

@@ -25,12 +25,13 @@
   x NotInRun (RuntimeError)              `run.…` was used outside a run
   x NotStarted (RuntimeError)            the app does not execute in this process
   x InTransaction (RuntimeError)         something that cannot be done inside a transaction
-  x Endless                              a test in which runs start each other for ever
+  x Endless                              a test that would never end
   x StoreError                           the database
     + StoreUnavailable                   it cannot be reached now
       - StoreReplaced                    its file was removed or replaced since it was opened
     + StoreFull                          no room on its disk
     + SchemaError                        its tables are older or newer than this code
+  x PayloadError                         a value that its codec cannot encode or decode
   x MissingExtra (ImportError)           an optional part is not installed
 
 Messages say what happened, to which thing, and what to do next. The signals that travel through a workflow's own code when
@@ -190,7 +191,7 @@ class InTransaction(MainspringError, RuntimeError):
 
 
 class Endless(MainspringError):
-    """In a test, runs start each other for ever while time stands still."""
+    """A test would never end: runs start each other while time stands still, or nothing can end a wait."""
 
 
 class StoreError(MainspringError):
@@ -214,6 +215,10 @@ class StoreFull(StoreError):
 
 class SchemaError(StoreError):
     """The database's tables are missing, older or newer than this code."""
+
+
+class PayloadError(MainspringError):
+    """A value that the codec of `App(payloads=…)` could not encode or decode, or that is encoded where there is no codec."""
 
 
 class MissingExtra(MainspringError, ImportError):

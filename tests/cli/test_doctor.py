@@ -18,6 +18,7 @@ import pytest
 
 from mainspring import App
 from mainspring import run as mainspring_run
+from mainspring.operations import health
 from mainspring.store.sql.dialect import prefixed
 
 if TYPE_CHECKING:
@@ -41,6 +42,22 @@ def test_ready_runs_without_a_worker_are_wrong(mainspring: Mainspring, history: 
     assert "no live one, and 1 runs to execute" in result.stdout
     assert "1 queued, 1 scheduled" in result.stdout
     assert "mainspring worker" in result.stderr
+
+
+def test_an_old_snapshot_is_named(mainspring: Mainspring, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_LONG_SNAPSHOT", 0.0)
+    mainspring("db", "migrate", "--url", postgres_url)
+    with psycopg.connect(postgres_url, application_name="nightly dump") as dump:
+        dump.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        dump.execute(b"SELECT count(*) FROM mainspring.runs")
+        findings = {
+            one["subject"]: one for one in json.loads(mainspring("doctor", "--url", postgres_url, "-o", "json").stdout)
+        }
+        pid = dump.info.backend_pid
+    assert f"session {pid} (nightly dump), idle in transaction, has one open" in findings["snapshot"]["found"]
+    assert findings["snapshot"]["verdict"] == "look"
+    assert re.fullmatch(r"\d+ of 197 used", findings["connections"]["found"])
+    assert findings["retention"]["verdict"] == "ok"
 
 
 async def test_a_living_worker_is_well(mainspring: Mainspring, client: App, store_url: str) -> None:
@@ -83,7 +100,7 @@ def test_stranded_runs_are_shown_with_what_helps(mainspring: Mainspring, sqlite_
     mainspring("db", "migrate", "--url", sqlite_url)
     with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as database, database:
         database.execute(
-            """INSERT INTO mainspring_runs (id, uid, workflow, kind, state, input, due, created, version, fingerprint, stranded)
+            """INSERT INTO mainspring_runs (id, uid, workflow, kind, state, input, due, created, version, fingerprint, blocked)
                VALUES ('order-7', 'u', 'checkout', 'workflow', 'queued', '{}', 0, 0, 'v1', 'f', '{"reason": "its source has changed"}')"""
         )
     result = mainspring("doctor", "--url", sqlite_url)

@@ -6,6 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pytest
+
     from tests.cli.conftest import Mainspring
 
 
@@ -54,3 +56,21 @@ def test_schedules_are_counted_and_their_times_are_listed(mainspring: Mainspring
     assert [
         json.loads(line)["id"] for line in mainspring("schedules", "list", "-o", "jsonl", *url).stdout.splitlines()
     ] == ["a", "b"]
+
+
+def test_runs_of_a_filter_are_watched_from_now_on(
+    mainspring: Mainspring, history: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+
+    def pause(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) > 1:
+            raise KeyboardInterrupt
+        assert mainspring("runs", "cancel", "order-3", "--url", history).exit_code == 0
+
+    monkeypatch.setattr("mainspring.cli.runs.listing.sleep", pause)
+    watched = mainspring("runs", "watch", "--workflow", "checkout", "-o", "jsonl", "--url", history)
+    assert [(each["id"], each["state"]) for each in map(json.loads, watched.stdout.splitlines())] == [
+        ("order-3", "cancelled")
+    ]

@@ -6,7 +6,7 @@ import enum
 import subprocess
 import sys
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
@@ -316,6 +316,7 @@ def test_subclasses_of_plain_types_come_back_as_the_plain_value_they_equal() -> 
     [
         (object().__class__.__subclasses__, "is no type whose values can be stored"),
         (type, "type is no type whose values"),
+        (Callable[[], int], "a function cannot be stored"),
         (complex, "use a dataclass"),
         (ForwardRef("Nowhere"), "the name 'Nowhere' in an annotation is not known"),
         (Box[complex], "Box.content: complex is no type"),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PAGES = PROJECT / "docs" / "reference" / "api"
-MODULES = ("mainspring", "mainspring.recurrence", "mainspring.testing", "mainspring.web")
+MODULES = ("mainspring", "mainspring.payloads", "mainspring.recurrence", "mainspring.testing", "mainspring.web")
 NOUNS = ("queues", "runs", "scheduled_functions", "schedules", "versions", "workers")
 _ENTRY = re.compile(r"^::: (mainspring[\w.]*)$", re.MULTILINE)
 

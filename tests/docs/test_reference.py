@@ -125,14 +125,14 @@ def test_the_values_on_the_page_are_those_that_the_database_accepts(store_url: s
 
 
 def test_what_stands_in_stranded_is_explained(store_url: str) -> None:
-    explained = set(re.findall(r"`(\w+)`", _explained(_page("tables.md"), "runs")["stranded"]))
+    explained = set(re.findall(r"`(\w+)`", _explained(_page("tables.md"), "runs")["blocked"]))
     with contextlib.closing(open_store(store_url, Settings())) as store:
         store.open()
         start(store, run("known", fingerprint="f"), run("unknown", workflow="unknown", fingerprint=""))
         store.register(worker("w", functions="{}"))
         assert store.strand("w", {}, NOW) == 1
         store.unknown.review(NOW, 1)
-        found = [json.loads(get(store, each).stranded or "{}") for each in ("known", "unknown")]
+        found = [json.loads(get(store, each).blocked or "{}") for each in ("known", "unknown")]
     assert all(isinstance(each["versions"], list) for each in found)
     assert {key for each in found for key in each} == explained
 

@@ -11,7 +11,7 @@ import pytest
 from mainspring import App, Retry, run
 from mainspring.errors import InvalidInput
 from mainspring.testing import crash, world
-from tests.support.crashing import calls
+from tests.support.samples import calls
 
 app = App("sqlite://")
 done: list[int] = []
@@ -92,6 +92,7 @@ async def test_what_cannot_begin_anew_is_an_error(store_url: str) -> None:
             await wrong_arguments()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_crash_at_any_call_changes_nothing(store_url: str, when: Literal["before", "after"]) -> None:
     for at in calls(when):

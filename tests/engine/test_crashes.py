@@ -10,6 +10,7 @@ import pytest
 
 from mainspring import App, Retry, run
 from mainspring.testing import crash
+from tests.support.samples import calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -82,6 +83,7 @@ def work(run_id: str) -> Callable[[], Coroutine[Any, Any, list[object]]]:
     return start_and_wait
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_crash_at_any_call_to_the_store_changes_nothing(
     store_url: str, when: Literal["before", "after"]
@@ -89,7 +91,7 @@ async def test_a_crash_at_any_call_to_the_store_changes_nothing(
     executed.clear()
     failures.clear()
     expected = (await crash(app, work("undisturbed"), at=None, url=store_url)).result
-    for at in range(1, 500):
+    for at in calls(when, most=500):
         executed.clear()
         failures.clear()
         outcome = await crash(app, work(f"crash-{at}"), at=at, when=when, url=store_url)

@@ -11,6 +11,7 @@ import pytest
 from mainspring import App, AsyncFn, Settings, run
 from mainspring.errors import NotInRun, RunCancelled
 from mainspring.testing import crash, world
+from tests.support.samples import calls
 
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -52,6 +53,7 @@ async def test_a_part_of_a_workflow_can_be_limited(
     assert done == ["begin", *(["slept"] if end == "in time" else []), end]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("minutes", [5, 20])
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_crash_at_any_call_to_the_store_comes_to_the_same_end(
@@ -59,7 +61,7 @@ async def test_a_crash_at_any_call_to_the_store_comes_to_the_same_end(
 ) -> None:
     app, done = App("sqlite://"), list[str]()
     limited = make(app, done)
-    for at in range(1, 100):
+    for at in calls(when, most=100):
         done.clear()
         outcome = await crash(app, lambda at=at: limited.options(id=f"r{at}")(minutes), at=at, when=when, url=store_url)  # type: ignore[misc]
         assert outcome.result == ("in time" if minutes == 5 else "gave up"), at

@@ -15,13 +15,14 @@ from mainspring.errors import NotSerializable, RunCancelled
 from mainspring.store.writes import RecordStep, is_checkpoint
 from mainspring.testing import world
 from tests.engine.lives import before_commits, execute, info, store_of
+from tests.support.samples import of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mainspring.store.writes import Op
 
-ROUNDS = 100
+ROUNDS = of(100, 30)
 
 
 class Two:
@@ -54,6 +55,7 @@ class Two:
         self.two, self.one = two, one
 
 
+@pytest.mark.sampled
 async def test_no_operation_begins_before_the_last_outcome_is_committed(store_url: str) -> None:
     bench, go_on = Two(store_url), threading.Event()
     async with bench.app:

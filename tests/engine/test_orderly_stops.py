@@ -13,6 +13,7 @@ from mainspring.engine.replay.signals import Lost
 from mainspring.engine.residency.phases import Phase
 from mainspring.errors import RunCancelled
 from tests.engine.lives import engine_of, execute, info, store_of, until
+from tests.support.samples import of
 
 
 async def invoking(app: App, run_id: str, steps: int = 1) -> None:
@@ -62,7 +63,8 @@ async def test_a_step_whose_last_attempt_fails_in_the_grace_is_retried_by_the_ne
     assert len(attempts) == 2
 
 
-@pytest.mark.parametrize("turns", range(0, 60, 3))
+@pytest.mark.sampled
+@pytest.mark.parametrize("turns", range(0, 60, of(3, 11)))
 async def test_a_run_that_is_about_to_wait_is_not_lost(store_url: str, turns: int) -> None:
     app = App(store_url)
 

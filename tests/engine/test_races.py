@@ -13,6 +13,7 @@ from mainspring import AsyncFn
 from mainspring.testing import World, crash, world
 from tests.engine.lives import put, record, store_of
 from tests.engine.shapes import RACES, RACES_WITH_WAITS, app, conductor
+from tests.support.samples import calls, of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -26,10 +27,11 @@ def name_of(shape: Shape) -> str:
     return shape.name
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", RACES, ids=name_of)
 async def test_a_race_comes_out_as_it_did_from_every_prefix_of_its_record(shape: Shape, store_url: str) -> None:
     async with world(app, url=store_url) as w, conductor.conducting(app):
-        for seed in (1, 2) if store_url.startswith("sqlite") else (3,):
+        for seed in range(of(2, 1)) if store_url.startswith("sqlite") else (3,):
             await prove_every_prefix(w, shape, seed)
 
 
@@ -68,6 +70,7 @@ def positions(run_id: str) -> list[tuple[str, str]]:
     return [(step.position, step.name) for step in record(app, run_id)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("shape", RACES_WITH_WAITS, ids=name_of)
 async def test_a_race_with_waits_comes_out_as_it_did_whenever_the_process_dies(
@@ -76,7 +79,7 @@ async def test_a_race_with_waits_comes_out_as_it_did_whenever_the_process_dies(
     conductor.seed = 5
     async with conductor.conducting(app):
         expected = (await crash(app, started(shape, "undisturbed"), at=None, url=store_url)).result
-        for at in range(1, 200, 1 if store_url.startswith("sqlite") else 3):
+        for at in calls(when):
             outcome = await crash(app, started(shape, f"crash-{at}"), at=at, when=when, url=store_url)
             assert outcome.result == expected, at
             if not outcome.crashed:

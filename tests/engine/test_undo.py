@@ -13,7 +13,7 @@ from mainspring.engine.engine import Engine
 from mainspring.errors import InvalidInput, RunCancelled, RunTimedOut
 from mainspring.testing import crash, world
 from tests.engine import lives
-from tests.support.crashing import calls
+from tests.support.samples import calls
 
 app = App("sqlite://")
 done: list[str] = []
@@ -313,6 +313,7 @@ async def test_a_workflow_undoes_nothing(store_url: str) -> None:
             await wrong()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_crash_at_any_call_undoes_once(store_url: str, when: Literal["before", "after"]) -> None:
     for at in calls(when):

@@ -17,7 +17,7 @@ from mainspring.store import bad_rows
 from mainspring.store.open import sqlite_path
 from mainspring.store.schedules import TickFilter
 from mainspring.store.sql.dialect import prefixed
-from tests.fleet.test_clocks import until
+from mainspring.testing import world
 
 if TYPE_CHECKING:
     from mainspring.operations.connect import Operations
@@ -53,7 +53,7 @@ BAD = {
     "state of a run": Bad(_STATE, f"ALTER TABLE runs DROP CONSTRAINT runs_state_check; {_STATE}", "runs", "asleep"),
     "attributes of a run": column("runs", "attributes", "asleep", "{", "7"),
     "tick of a run": column("runs", "tick", "asleep", "{", "[]"),
-    "mark of a run": column("runs", "stranded", "waits", "{", '{"versions":7}'),
+    "mark of a run": column("runs", "blocked", "waits", "{", '{"versions":7}'),
     "a tick": Bad(_TICK, f"ALTER TABLE ticks DROP CONSTRAINT ticks_overlap_check; {_TICK}", "ticks", "made/1/x"),
     "a backfill": Bad(
         _BACKFILL, f"ALTER TABLE backfills DROP CONSTRAINT backfills_overlap_check; {_BACKFILL}", "backfills", "b"
@@ -110,7 +110,7 @@ async def test_everything_else_goes_on(store_url: str, caplog: pytest.LogCapture
     bad_rows._told.clear()  # pyright: ignore[reportPrivateUsage]
     bad = BAD[what]
     shop = Shop(store_url)
-    async with shop.app:
+    async with world(shop.app, url=store_url):
         await shop.app.schedules.create("made", shop.beat.bind(), Spec(intervals=[Interval("1s")]))
         await shop.sleeper.options(id="asleep").start()
         await shop.beat.options(id="waits", after=0.5).start()
@@ -118,11 +118,12 @@ async def test_everything_else_goes_on(store_url: str, caplog: pytest.LogCapture
     spoil(store_url, bad)
     shop = Shop(store_url)
     with caplog.at_level(logging.WARNING):
-        async with shop.app:
+        async with world(shop.app, url=store_url) as w:
             assert await (await shop.beat.start()).result(timeout=10) == 1
             assert await (await shop.beat.options(queue="mails").start()).result(timeout=10) == 1
             before = shop.ticks()
-            await until(lambda: shop.ticks() > before + 1, "the other schedule goes on")
+            await w.advance("3s")
+            assert shop.ticks() == before + 3  # the other schedule goes on
             with connect(store_url, shop.app.settings) as operations:
                 look_everywhere(operations)
                 look_everywhere(operations)

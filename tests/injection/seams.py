@@ -123,6 +123,7 @@ def verbs() -> set[str]:
 
 
 UNTOUCHED = {
+    "announce": "spares workers on PostgreSQL a look; nothing depends on it",
     "blockers": "read by the command line, and by a worker that waits for the database",
     "clock_offset": "asked once, by an app on the clock of the system",
     "close": "there is nothing left to go wrong",
@@ -136,6 +137,7 @@ UNTOUCHED = {
     "retention.expired": "read by the command line",
     "schedules.listed": "read by the dashboard and the command line",
     "schema_report": "read by the command line",
+    "server_state": "read for metrics and by the command line",
     "size": "read by the command line",
     "watching": "figures and notes of the dashboard, on which no run depends",
 }

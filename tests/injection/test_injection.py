@@ -17,6 +17,7 @@ from tests.injection.injections import INJECTIONS, Point
 from tests.injection.scene import SHAPES
 from tests.injection.seams import UNTOUCHED, verbs
 from tests.injection.series import Name, Series, dealt
+from tests.support.samples import of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore:.*was deleted while still open:ResourceWarning")
 """A process that is gone closes nothing; the case goes on without it, and the collector finds its connections."""
 SEED = 7
-EACH = {"sqlite": 4, "memory": 2, "postgres": 3}
+EACH = {"sqlite": of(4, 1), "memory": of(2, 1), "postgres": of(3, 1)}
 """Injections for each shape. On PostgreSQL a case takes three times as long, most of it to connect."""
 
 
@@ -39,6 +40,7 @@ def series(request: pytest.FixtureRequest) -> Generator[Series]:
         yield Series(source)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("part", shapes.__all__)
 @pytest.mark.parametrize("series", ["sqlite", "memory", "postgres"], indirect=True)
 def test_nothing_that_happens_to_a_worker_breaks_a_promise(series: Series, part: str) -> None:

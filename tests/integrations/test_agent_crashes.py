@@ -18,7 +18,7 @@ from mainspring.errors import NotFound
 from mainspring.integrations.pydantic_ai import Approval, DurableAgent
 from mainspring.testing import crash, world
 from tests.engine.lives import another_process, names
-from tests.support.crashing import calls
+from tests.support.samples import calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -95,10 +95,11 @@ def work(run_id: str, recorded: list[str]) -> Callable[[], Coroutine[Any, Any, s
     return start_and_wait
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_what_was_recorded_is_not_paid_for_again(store_url: str, when: Literal["before", "after"]) -> None:
     crashed = 0
-    for at in calls(when, coarse=2 if store_url.startswith("postgres") else 1):
+    for at in calls(when):
         executed.clear()
         recorded: list[str] = []
         outcome = await crash(app, work(f"{when} {at}", recorded), at=at, when=when, url=store_url)

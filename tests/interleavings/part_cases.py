@@ -14,6 +14,7 @@ from tests.interleavings.primitives import Thread
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from mainspring.errors import MainspringError
     from tests.interleavings.scheduler import Scheduler
 
 _NEVER = 1_000_000.0
@@ -27,7 +28,7 @@ class _Waiters:
         self._scheduler = scheduler
         self._ended = False
         self.endings = Endings(self._ask, _NEVER)
-        self.told: list[Ending | None] = []
+        self.told: list[Ending | MainspringError | None] = []
 
     def _ask(self, ids: Iterable[str]) -> dict[str, Ending | None]:
         self._scheduler.point("ask", "the store")

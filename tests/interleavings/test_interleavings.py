@@ -8,6 +8,9 @@ import pytest
 
 from tests.interleavings import committer_cases, part_cases, worker_cases
 from tests.interleavings.explore import Case, exhaust, walk
+from tests.support.samples import of
+
+pytestmark = pytest.mark.sampled
 
 
 def _each(cases: list[Case]) -> pytest.MarkDecorator:
@@ -16,27 +19,27 @@ def _each(cases: list[Case]) -> pytest.MarkDecorator:
 
 @_each(committer_cases.SMALL)
 def test_a_preemption_anywhere_breaks_no_promise_of_the_committer(case: Case) -> None:
-    assert exhaust(case, 1, most=400).schedules > 250
+    assert exhaust(case, 1, most=of(400, 60)).schedules >= of(250, 60)
 
 
 @_each(committer_cases.SMALL + committer_cases.LARGE)
 def test_no_order_of_threads_breaks_a_promise_of_the_committer(case: Case) -> None:
-    walk(case, range(40))
+    walk(case, range(of(40, 8)))
 
 
 @_each([committer_cases.with_lines(case) for case in committer_cases.SMALL + committer_cases.LARGE])
 def test_no_order_of_lines_breaks_a_promise_of_the_committer(case: Case) -> None:
-    walk(case, range(8))
+    walk(case, range(of(8, 2)))
 
 
 @_each(part_cases.CASES)
 def test_the_end_of_a_run_reaches_all_waiters(case: Case) -> None:
-    exhaust(case, 1, most=300)
+    exhaust(case, 1, most=of(300, 60))
 
 
 @_each(worker_cases.CASES)
 def test_no_order_of_threads_breaks_a_promise_of_a_worker(case: Case) -> None:
-    walk(case, range(4))
+    walk(case, range(of(4, 1)))
 
 
 def test_what_is_explored_is_the_real_code() -> None:

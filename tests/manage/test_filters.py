@@ -143,6 +143,11 @@ def test_functions_are_found_by_several_names(store_url: str) -> None:
                 listed(name=wrong)  # type: ignore[arg-type]
             with pytest.raises(InvalidInput, match="name is a text or a list of texts"):
                 client.scheduled_functions.cancel_all.sync(name=wrong)  # type: ignore[arg-type]
+        first = listed(limit=2)
+        assert [each.name for each in [*first, *listed(limit=2, after=first.next)]] == ["a", "b", "c"]
+        assert listed(limit=2, after=first.next).next is None
+        with pytest.raises(InvalidInput, match="after is the `next` of the page before, not 'c'"):
+            listed(after="c")
         with pytest.raises(InvalidInput, match="names no function"):
             client.scheduled_functions.cancel_all.sync(name=[])
         assert client.scheduled_functions.cancel_all.sync(name=["a", "b"]) == 2

@@ -1,4 +1,4 @@
-"""Whatever a run may ask for is done once and answered once, wherever its process dies. `CRASH_STRIDE=1` dies at every call."""
+"""Whatever a run may ask for is done once and answered once, wherever its process dies. `SAMPLES=all` dies at every call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mainspring.operations import scheduled_functions
 from mainspring.operations.runs import bulk
 from mainspring.operations.schedules import actions
 from mainspring.testing import crash
-from tests.support.crashing import calls
+from tests.support.samples import calls
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -174,6 +174,7 @@ async def _after(me: str) -> list[Any]:
     return [sorted((each.id.replace(me, "me"), str(each.state)) for each in found), len(forks), steps]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("workflow", [talking, managing, steering, many_at_once], ids=lambda workflow: workflow.name)
 async def test_what_a_run_asks_for_is_done_once_wherever_its_process_dies(
@@ -201,6 +202,7 @@ async def test_what_a_run_asks_for_is_done_once_wherever_its_process_dies(
     raise AssertionError("it never came to its end without a crash")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_run_that_ends_itself_with_others_ends_all_of_them(
     store_url: str, when: Literal["before", "after"], monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,7 @@ import pytest
 from mainspring import App, Retry, Settings, run
 from mainspring.errors import RunCancelled
 from mainspring.testing import crash, world
-from tests.support.crashing import calls
+from tests.support.samples import calls
 
 if TYPE_CHECKING:
     from mainspring import AsyncFn
@@ -111,6 +111,7 @@ async def test_versions_share_the_limits_of_the_fleet(store_url: str) -> None:
     assert {each.version for each in (await new.app.runs.list(workflow="hold")).runs} == {"1", "2"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_parent_that_is_recovered_while_it_fans_out_enqueues_each_child_once(
     store_url: str, when: Literal["before", "after"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -169,20 +168,24 @@ async def test_a_key_can_be_part_of_a_transaction(store_url: str) -> None:
         assert await shop.app.handle(first).result() == "b"
 
 
-async def test_many_requests_for_one_key_at_once_lose_none_and_run_once(store_url: str) -> None:
+async def test_many_requests_for_one_key_at_once_are_one_run_with_the_input_of_the_last(store_url: str) -> None:
     shop = Shop(store_url)
     clients = [Client(store_url) for _ in range(4)]
-    values = itertools.count()
 
-    async def ask(client: Client) -> set[str]:
-        found = [await client.options(key="k", after=3600).start("job", str(next(values))) for _ in range(10)]
+    async def ask(number: int, client: Client) -> set[str]:
+        found = [await client.options(key="k", after=3600).start("job", f"{number}: {count}") for count in range(10)]
         return {handle.id for handle in found}
 
     async with shop.app:
-        ids = set[str]().union(*await asyncio.gather(*(ask(client) for client in clients)))
+        ids = set[str]().union(*await asyncio.gather(*(ask(*each) for each in enumerate(clients))))
         assert len(ids) == 1
-        info = await shop.app.runs.get(ids.pop())
-        assert info.state == "scheduled"
+        (only,) = ids
+        assert (await shop.app.runs.get(only)).state == "scheduled"
+        await shop.app.runs.reschedule(only, after=0)
+        result = await shop.app.handle(only).result(timeout=30)
+        assert result in {f"{number}: 9" for number in range(4)}
+        assert shop.seen == [result]
+        assert [each.id for each in (await shop.app.runs.list()).runs] == [only]
     for client in clients:
         client.close()
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.random_programs.stage import Stage
 
-CHANGED = {"state", "owner", "due", "stopping", "completed"}
+CHANGED = {"state", "owner", "due", "undo_reason", "completed"}
 """What loading may change of a run that has not ended."""
 SLEEPS = 4
 """Numbers of `various` with this remainder sleep for an hour."""

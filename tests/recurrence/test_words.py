@@ -26,7 +26,7 @@ MUCH = (
             ),
             "Every weekday at 09:00 and 17:00, except 25 December, Europe/Paris",
         ),
-        (Spec(), "No times of its own: it is started by hand only"),
+        (Spec(), "No times of its own: it is started on request only"),
         (Spec(cron=["* * * * *"]), "Every minute, UTC"),
         (Spec(cron=["*/5 * * * *"]), "Every 5 minutes, UTC"),
         (Spec(cron=["5/15 * * * *"]), "Every 15 minutes from minute 5, UTC"),
@@ -113,3 +113,13 @@ def test_lint_says_what_will_happen() -> None:
     gap, fold = lint(Spec(cron="30 2 * * *", timezone="Europe/Berlin", gap="skip", fold="both"))
     assert "it does not run that day (gap='skip')" in str(gap)
     assert "it runs twice (fold='both')" in str(fold)
+
+
+@pytest.mark.parametrize(
+    ("after", "gap", "fold"), [("2026-07-29", "2027-03-28", "2026-10-25"), ("2050-01-01", "2050-03-27", "2050-10-30")]
+)
+def test_lint_shows_the_next_change_of_the_clocks(after: str, gap: str, fold: str) -> None:
+    spec = Spec(cron="30 2 * * *", timezone="Europe/Paris")
+    found = {advice.code: advice.message for advice in lint(spec, datetime.fromisoformat(f"{after}T00:00Z"))}
+    assert f"on {gap}" in found["gap"]
+    assert f"on {fold}" in found["fold"]

@@ -12,7 +12,7 @@ from mainspring.errors import InvalidInput
 from tests.schedules.conftest import BEGIN, at, bench_at
 
 if TYPE_CHECKING:
-    from mainspring import TickInfo
+    from mainspring import RunInfo, TickInfo
     from tests.schedules.conftest import Bench
 
 
@@ -77,6 +77,7 @@ async def test_stopping_and_starting_at_any_point_neither_repeats_nor_loses_a_ti
     """The worker is replaced every few minutes, at times that are no ticks."""
     started: list[tuple[str, str]] = []
     ticks: list[TickInfo] = []
+    runs: list[RunInfo] = []
     now = BEGIN
     while now < at("00:31"):
         async with bench_at(store_url, now) as bench:
@@ -87,8 +88,15 @@ async def test_stopping_and_starting_at_any_point_neither_repeats_nor_loses_a_ti
             await bench.world.advance_to(now)
             started += bench.starts
             ticks = await bench.ticks()
+            runs = (await bench.app.runs.list(limit=100)).runs
     begun = list(dict.fromkeys(nominal for nominal, _ in started))  # a run that was handed on begins again, by replay
-    assert begun == ["00:03", "00:06", "00:12", "00:18", "00:27"][: len(begun)]
+    with_run = [tick for tick in ticks if tick.run is not None]
+    assert (
+        begun
+        == [f"{tick.nominal:%H:%M}" for tick in with_run]
+        == ["00:03", "00:06", "00:12", "00:18", "00:27"][: len(begun)]
+    )
+    assert sorted(run.id for run in runs) == sorted(str(tick.run) for tick in with_run)
     assert [f"{tick.nominal:%H:%M}" for tick in ticks] == [f"00:{minute:02}" for minute in range(3, 31, 3)]
     assert len(begun) >= 4
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -10,8 +9,9 @@ import pytest
 
 from mainspring import App, Overlap, Policy, Settings, Spec, run
 from mainspring.testing import VirtualClock, crash
+from tests.support.samples import of
 
-STRIDE = int(os.environ.get("CRASH_STRIDE", "11"))
+STRIDE = of(1, 17)
 """1 tries every call."""
 
 
@@ -43,6 +43,7 @@ async def _outcomes(app: App) -> dict[str, list[tuple[str, str, int]]]:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_no_crash_changes_what_becomes_of_ticks(when: Literal["before", "after"]) -> None:
     expected: Any = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -12,9 +11,9 @@ from mainspring import App, Overlap, Policy, Settings, Spec, run
 from mainspring.errors import NotFound
 from mainspring.testing import crash
 from tests.schedules.conftest import BEGIN
+from tests.support.samples import of
 
 HOURLY = Spec(intervals=["1h"])
-STRIDE = int(os.environ.get("CRASH_STRIDE", "0"))
 """1 tries every call."""
 
 
@@ -54,9 +53,10 @@ def _managed(url: str) -> tuple[App, Any]:
     return app, manage
 
 
+@pytest.mark.sampled
 async def test_verbs_inside_a_run_happen_once_wherever_it_crashes(store_url: str) -> None:
     at_call = 1
-    stride = STRIDE or (5 if store_url.startswith("sqlite") else 9)
+    stride = of(1, 9 if store_url.startswith("sqlite") else 15)
     while True:
         app, manage = _managed(store_url)
 
@@ -100,6 +100,7 @@ def _steered(url: str) -> tuple[App, Any]:
     return app, steer
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_what_a_second_time_would_do_more_of_is_done_once(
     store_url: str, when: Literal["before", "after"]
@@ -116,5 +117,5 @@ async def test_what_a_second_time_would_do_more_of_is_done_once(
         assert outcome.result == [hour, hour, True, "mine", True], f"after a crash at call {at_call}"
         if not outcome.crashed:
             break
-        at_call += STRIDE or (5 if store_url.startswith("sqlite") else 11)
+        at_call += of(1, 9 if store_url.startswith("sqlite") else 15)
     assert at_call > 10

@@ -10,7 +10,7 @@ import pytest
 from mainspring import Overlap
 from mainspring.model.schedules import RunOf, Tick, TickOutcome, TickSource
 from mainspring.model.states import State
-from mainspring.schedules.policies import STOPPING, Desk, decide
+from mainspring.schedules.policies import STOPPING, Decisions, decide
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,17 +78,17 @@ def test_decisions(name: str) -> None:
     ]
     runs = [RunOf(f"r{number}", f"u{number}", State.RUNNING) for number in range(case.running)]
     stopping = [tick for tick in ticks if tick.overlap in STOPPING]
-    desk = Desk(
+    decisions = Decisions(
         runs,
         lambda _overlap: case.slots,
         buffer_limit=case.buffer_limit,
         newest=stopping[-1] if stopping else None,
         remaining=case.remaining,
     )
-    decide(desk, ticks, lambda tick: tick.overlap or SKIP)
-    assert [tick.nominal for tick in desk.starts] == case.starts
-    assert sorted(tick.nominal for tick in desk.kept) == case.keeps
-    assert {tick.nominal: tick.outcome for tick in desk.left} == case.leaves
-    assert [run.id for run in desk.cancels] == [f"r{number}" for number in range(case.cancels)]
-    assert [run.id for run in desk.terminates] == [f"r{number}" for number in range(case.terminates)]
-    assert all(tick.reason for tick in [*desk.kept, *desk.left])
+    decide(decisions, ticks, lambda tick: tick.overlap or SKIP)
+    assert [tick.nominal for tick in decisions.starts] == case.starts
+    assert sorted(tick.nominal for tick in decisions.kept) == case.keeps
+    assert {tick.nominal: tick.outcome for tick in decisions.left} == case.leaves
+    assert [run.id for run in decisions.cancels] == [f"r{number}" for number in range(case.cancels)]
+    assert [run.id for run in decisions.terminates] == [f"r{number}" for number in range(case.terminates)]
+    assert all(tick.reason for tick in [*decisions.kept, *decisions.left])

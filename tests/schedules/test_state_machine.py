@@ -1,14 +1,13 @@
 """Whatever happens to a schedule, in whatever order: every time of it gets exactly one outcome, and no policy is broken.
 
 Hypothesis plays the fleet, the clock, the runs and the people. A simple model says which times there are; the rest is checked on
-what is stored. `SCHEDULE_EXAMPLES=2000` looks for longer.
+what is stored. `SAMPLES=all` looks for longer.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import random
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -40,13 +39,13 @@ from mainspring.store.open import open_store
 from mainspring.store.schedules import TickFilter
 from mainspring.store.writes import Finish
 from tests.store.build import StoreSettings, request, worker
+from tests.support.samples import of
 
 if TYPE_CHECKING:
     from mainspring.model.schedules import RunOf, Schedule, Tick
     from mainspring.store.protocol import Store
 
 BEGIN = to_micros(datetime(2026, 3, 1, tzinfo=UTC))
-EXAMPLES = int(os.environ.get("SCHEDULE_EXAMPLES", "0"))
 OVERLAPS = st.sampled_from(list(Overlap))
 SPECS = st.sampled_from(
     [
@@ -369,18 +368,18 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.schedules.delete(self.id)
 
 
-@pytest.mark.parametrize("examples", [EXAMPLES or 40])
-def test_whatever_happens_every_time_is_accounted_for(store_url: str, examples: int) -> None:
+@pytest.mark.sampled
+def test_whatever_happens_every_time_is_accounted_for(store_url: str) -> None:
     store = open_store(store_url, StoreSettings())
     store.open()
     store.register(worker())
     ScheduleMachine.store = store
-    fewer = examples if EXAMPLES or store_url.startswith("sqlite") else examples // 8
+    examples = of(2_000, 20 if store_url.startswith("sqlite") else 4)
     try:
         run_state_machine_as_test(
             ScheduleMachine,
             settings=settings(
-                max_examples=fewer,
+                max_examples=examples,
                 stateful_step_count=30,
                 deadline=None,
                 suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -1,4 +1,4 @@
-"""A hundred fleets in which everything goes wrong that can."""
+"""Fleets in which everything goes wrong that can: twenty, or a hundred with `SAMPLES=all`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from mainspring.testing.simulation import Faults, Report, simulate
 from tests.simulation.scenario import CALLS, CANCELLED, app
+from tests.support.samples import of
 
 
 @pytest.fixture(scope="module")
@@ -13,7 +14,8 @@ def undisturbed() -> Report:
     return simulate(app, CALLS, seed=0, faults=Faults.none())
 
 
-@pytest.mark.parametrize("decade", range(10))
+@pytest.mark.sampled
+@pytest.mark.parametrize("decade", range(of(10, 2)))
 def test_no_order_of_events_and_no_fault_breaks_a_promise(undisturbed: Report, decade: int) -> None:
     # With clocks that disagree by an hour, a parent may learn of its child's timeout before its own time is over.
     expected = {run: result for run, result in undisturbed.results.items() if run != "too-slow"}

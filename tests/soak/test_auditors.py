@@ -60,7 +60,7 @@ class Forged:
             "version",
             "parent",
             "scheduled_by",
-            "stranded",
+            "blocked",
         )
         known: dict[str, Any] = dict.fromkeys(empty)
         self.runs[run_id] = Run(**(known | values | more))

@@ -30,6 +30,9 @@ class StoreSettings:
     synchronous: str = "OFF"
     schema: str = "mainspring"
     lease: float = 15.0
+    connections: int = 8
+    notify: bool = True
+    payloads: str = "none"
 
 
 def run(run_id: str = "a", **changes: Any) -> NewRun:

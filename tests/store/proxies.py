@@ -134,6 +134,34 @@ class BrokenLine(_Proxy):
                             client.sendall(data)
 
 
+class Distance(_Proxy):
+    """Passes everything on, each request after a while, and counts requests that were made together as one."""
+
+    def __init__(self, url: str, seconds: float = 0.0) -> None:
+        super().__init__(url)
+        self.seconds = seconds
+        self.requests = 0
+
+    def _serve(self, client: socket.socket) -> None:
+        server = self._connect()
+        asking = False
+        with selectors.DefaultSelector() as selector:
+            selector.register(client, selectors.EVENT_READ)
+            selector.register(server, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select():
+                    source, sink = (client, server) if key.fileobj is client else (server, client)
+                    data = source.recv(65536)
+                    if not data:
+                        server.close()
+                        return
+                    if source is client and not asking:
+                        self.requests += 1
+                        threading.Event().wait(self.seconds)
+                    asking = source is client
+                    sink.sendall(data)
+
+
 class TransactionPooler(_Proxy):
     """Lends one of a few connections for one transaction at a time, each time another one, as PgBouncer does."""
 

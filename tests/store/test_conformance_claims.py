@@ -108,11 +108,11 @@ def test_a_compatible_worker_takes_other_fingerprints_too_and_leaves_them_as_the
 
 def test_a_run_that_this_version_could_not_follow_is_not_offered_to_it_again(store: Store) -> None:
     start(store, in_hand("a", fingerprint="older"))
-    done(store, release("a", stranded='{"versions": ["v1"], "reason": "differs"}'))
+    done(store, release("a", blocked='{"versions": ["v1"], "reason": "differs"}'))
     assert claim(store, compatible=True) == []
     (taken,) = claim(store, compatible=True, version="v2")
-    assert json.loads(taken.run.stranded or "")["versions"] == ["v1"]
-    done(store, release("a", epoch=taken.run.epoch, stranded='{"versions": ["v1", "v2"], "reason": "differs"}'))
+    assert json.loads(taken.run.blocked or "")["versions"] == ["v1"]
+    done(store, release("a", epoch=taken.run.epoch, blocked='{"versions": ["v1", "v2"], "reason": "differs"}'))
     assert claim(store, compatible=True) == claim(store, compatible=True, version="v2") == []
     assert len(claim(store, compatible=True, version="v3")) == 1
 

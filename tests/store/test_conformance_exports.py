@@ -140,7 +140,7 @@ def test_a_run_that_was_being_cancelled_undoes_what_it_owes_or_is_cancelled(stor
     move(store, target, "a", "owes")
     assert (get(target).state, get(target).reason, get(target).completed) == (State.CANCELLED, "enough", LATER)
     owes = get(target, "owes")
-    assert (owes.state, owes.stopping, owes.completed) == (State.QUEUED, "enough", None)
+    assert (owes.state, owes.undo_reason, owes.completed) == (State.QUEUED, "enough", None)
 
 
 # -- one moment --------------------------------------------------------------------------------------------------------

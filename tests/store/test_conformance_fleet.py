@@ -170,7 +170,7 @@ def test_a_run_that_no_live_worker_can_continue_is_stranded_and_says_why(store: 
     start(store, run("d", fingerprint="new"))
     assert store.strand("w1", {"wf": "new"}, NOW) == 2
     assert store.strand("w1", {"wf": "new"}, NOW) == 0
-    reasons = {each: json.loads(get(store, each).stranded or "{}").get("reason", "") for each in "abcd"}
+    reasons = {each: json.loads(get(store, each).blocked or "{}").get("reason", "") for each in "abcd"}
     assert "the source of wf has changed" in reasons["a"]
     assert "v0" in reasons["a"]
     assert reasons["b"] == "no live worker knows gone"
@@ -187,7 +187,7 @@ def test_a_stranded_run_goes_on_when_a_worker_with_its_source_appears(store: Sto
     start(store, run("a", fingerprint="old"))
     assert store.strand("w1", {"wf": "new"}, NOW) == 1
     (taken,) = claim(store, functions={"wf": "old"})
-    assert taken.run.stranded is None
+    assert taken.run.blocked is None
 
 
 def test_a_version_is_remembered_from_when_it_was_first_seen(store: Store) -> None:

@@ -209,7 +209,7 @@ def test_a_rate_counts_from_the_moment_when_the_claim_had_its_locks(store: Store
     start(store, *(queued(number) for number in range(3)))
     late = NOW + 2 * SECOND
     (first,) = take(store, clock=lambda: late).claims
-    assert (first.run.started, first.run.since) == (late, late)
+    assert (first.run.started, first.run.attempt_started) == (late, late)
     claimed = take(other, "w2", now=NOW + 11 * SECOND)
     assert (ids(claimed), claimed.next_due) == ([], late + 10 * SECOND)
     assert len(ids(take(other, "w2", now=late + 10 * SECOND))) == 1
@@ -312,7 +312,7 @@ def test_the_time_limit_of_a_queued_run_counts_from_its_claim(store: Store) -> N
     make(store)
     start(store, queued(1, timeout=5 * SECOND))
     (taken,) = take(store, now=NOW + 60 * SECOND).claims
-    assert (taken.run.deadline, taken.run.since) == (NOW + 65 * SECOND, NOW + 60 * SECOND)
+    assert (taken.run.deadline, taken.run.attempt_started) == (NOW + 65 * SECOND, NOW + 60 * SECOND)
 
 
 def test_eight_who_claim_at_once_never_exceed_a_limit(store: Store, connect: OpenStore) -> None:

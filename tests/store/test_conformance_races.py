@@ -7,16 +7,20 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import TYPE_CHECKING, TypeVar
 
+import pytest
+
 from mainspring.model.states import State
 from mainspring.store.writes import Recorded, RecordStep, Verdict
 from tests.store.build import NOW, claim, finish, get, in_hand, request, rest, run, start, state, step, wait_for, write
+from tests.support.samples import of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.store.protocol import Store
 
-ROUNDS = 60
+pytestmark = pytest.mark.sampled
+ROUNDS = of(60, 20)
 A = TypeVar("A")
 B = TypeVar("B")
 

@@ -51,7 +51,7 @@ OPS: dict[str, Callable[[], Op]] = {
     "park": lambda: rest("a", park=True),
     "release": lambda: release("a"),
     "release waiting": lambda: release("a"),
-    "strand": lambda: release("a", stranded='{"version": "v1", "reason": "differs"}'),
+    "strand": lambda: release("a", blocked='{"version": "v1", "reason": "differs"}'),
     "finish": lambda: finish("a"),
     "fail": lambda: finish("a", state=State.FAILED, output=None, error="{}"),
 }

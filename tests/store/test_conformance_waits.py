@@ -188,8 +188,8 @@ def test_a_run_that_is_handed_back_is_not_the_last_in_line(store: Store) -> None
 def test_a_run_that_cannot_be_followed_says_why_and_is_not_offered_to_that_version_again(store: Store) -> None:
     start(store, in_hand("a"))
     why = {"versions": ["v1"], "reason": "position 3 differs"}
-    done(store, release("a", stranded=json.dumps(why)))
-    assert json.loads(get(store).stranded or "") == why
+    done(store, release("a", blocked=json.dumps(why)))
+    assert json.loads(get(store).blocked or "") == why
     assert claim(store, version="v1") == []
     assert store.runs(RunFilter(stranded=True)) == [get(store)]
     assert len(claim(store, version="v2")) == 1
@@ -378,7 +378,13 @@ def test_a_run_that_was_not_begun_is_handed_back_as_if_never_claimed(store: Stor
     (taken,) = claim(store)
     done(store, release("a", unbegun=taken.run.uid))
     found = get(store)
-    assert (found.state, found.owner, found.started, found.since, found.attempts) == (State.QUEUED, None, None, None, 0)
+    assert (found.state, found.owner, found.started, found.attempt_started, found.attempts) == (
+        State.QUEUED,
+        None,
+        None,
+        None,
+        0,
+    )
     assert apply(store, release("a", unbegun=taken.run.uid)) is Verdict.DONE  # the answer was lost
     (again,) = claim(store, "w2")
     assert (again.run.epoch, again.run.goes_on, again.run.attempts) == (2, False, 1)
@@ -416,4 +422,4 @@ def test_a_run_that_is_being_cancelled_is_handed_back_to_be_undone(store: Store)
     store.cancel(["a"], "no longer wanted", NOW)
     done(store, release("a"))
     found = get(store)
-    assert (found.state, found.owner, found.stopping) == (State.QUEUED, None, "no longer wanted")
+    assert (found.state, found.owner, found.undo_reason) == (State.QUEUED, None, "no longer wanted")

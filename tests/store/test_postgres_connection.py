@@ -155,9 +155,9 @@ def test_a_listener_that_was_cut_off_listens_again_and_looks_at_everything_once(
         ear.wait(lambda signal: signal.poked is None)
         for number in range(100):  # it takes a moment until it hears again; until then it looks
             start(other, run(f"r{number}"))
-            if any(signal.ready and signal.poked == frozenset() for signal in ear.heard):
+            if any(signal.started for signal in ear.heard):
                 break
-            ear.wait(lambda signal: signal.ready)
+            ear.wait(lambda signal: signal.ready or bool(signal.started))
             threading.Event().wait(0.05)
         else:
             raise AssertionError("it never heard anything again")
@@ -171,7 +171,7 @@ def test_a_process_hears_its_own_news_once(store: Store) -> None:
     ear.wait(lambda signal: bool(signal.ended))
     with closing(PostgresStore(store.url)) as other:
         start(other, run("last"))
-    ear.wait(lambda signal: signal.ready and signal is not ear.heard[0])
+    ear.wait(lambda signal: {run.id for run in signal.started} == {"last"})
     assert [signal.ended for signal in ear.heard] == [frozenset(), frozenset({"b"}), frozenset()]
 
 

@@ -29,6 +29,7 @@ from tests.store.build import (
     wait_for,
     worker,
 )
+from tests.support.samples import of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 PARENTS = 6
 CHILDREN = 4
-ROUNDS = 25
+ROUNDS = of(25, 10)
 PATIENCE = 60.0
 """Seconds until a verb that does not come back is taken for one that waits for ever: PostgreSQL cuts its own knots after one."""
 
@@ -186,6 +187,7 @@ def take_turns(stores: list[Store], verbs: list[str], families: list[Family], se
         list(pool.map(work, range(len(stores))))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 def test_no_two_verbs_wait_for_each_other(shared_postgres: PostgresServer, url: str, first: str, second: str) -> None:
     with no_knots(shared_postgres, url), closing(open_at(url)) as one, closing(open_at(url)) as two:
@@ -196,6 +198,7 @@ def test_no_two_verbs_wait_for_each_other(shared_postgres: PostgresServer, url: 
             one.terminate(each.parents, None, NOW)
 
 
+@pytest.mark.sampled
 def test_no_crowd_of_verbs_ties_a_knot(shared_postgres: PostgresServer, url: str) -> None:
     names = [
         "finish children",

@@ -52,6 +52,13 @@ class Load:
             while len(self.acknowledged) < count:  # noqa: ASYNC110  (what others do, nobody tells)
                 await asyncio.sleep(self._pause)
 
+    async def is_refused(self, within: float = 60) -> None:
+        """Wait until one more start was refused: the database is away, and that was noticed."""
+        before = self.refused
+        async with asyncio.timeout(within):
+            while self.refused == before:  # noqa: ASYNC110  (what others do, nobody tells)
+                await asyncio.sleep(self._pause)
+
     async def _run(self) -> None:
         kinds: itertools.cycle[Chain] = itertools.cycle([apps.chain, apps.chain_blocking, apps.chain, apps.family])
         for number in itertools.count():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from tests.support.fork_server import ForkServer, Job, can_run
 from tests.support.ledger import VARIABLE, Ledger
 
 if TYPE_CHECKING:
@@ -21,6 +23,12 @@ PROJECT = Path(__file__).parents[2]
 PATIENCE = 30.0
 APP = "tests.fleet.apps:app"
 _LOOK_AGAIN = 0.01
+
+
+@functools.cache
+def fork_server() -> ForkServer:
+    """The fork server of this process. It ends with it."""
+    return ForkServer(PROJECT)
 
 
 def eventually(condition: Callable[[], bool], what: str, within: float = PATIENCE) -> None:
@@ -35,23 +43,32 @@ def eventually(condition: Callable[[], bool], what: str, within: float = PATIENC
 class Process:
     """A process of the project's Python, with all that it prints in a file."""
 
-    def __init__(self, arguments: list[str], environment: dict[str, str], log: Path) -> None:
+    def __init__(self, arguments: list[str], environment: dict[str, str], log: Path, *, fresh: bool = False) -> None:
+        """`fresh`: a new interpreter, with a hash seed of its own, and not a fork of one that has imported the library."""
         self.log = log
+        whole = os.environ | {"PYTHONUNBUFFERED": "1"} | environment
+        self._poll: Callable[[], int | None]
+        if not fresh and can_run(arguments, environment):
+            log.touch()
+            server = fork_server()
+            self.pid = server.fork(Job(arguments, whole, str(PROJECT), str(log)))
+            self._poll = functools.partial(server.exit_code, self.pid)
+            return
         with log.open("ab") as out:
-            self._popen = subprocess.Popen(
+            popen = subprocess.Popen(
                 [sys.executable, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
                 cwd=PROJECT,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"} | environment,
+                env=whole,
                 start_new_session=True,  # so that what it forks can be found and ended with it
             )
-        self.pid = self._popen.pid
+        self.pid, self._poll = popen.pid, popen.poll
 
     @property
     def alive(self) -> bool:
-        return self._popen.poll() is None
+        return self._poll() is None
 
     @property
     def output(self) -> str:
@@ -68,18 +85,18 @@ class Process:
 
     def send(self, number: signal.Signals) -> None:
         if self.alive:
-            self._popen.send_signal(number)
+            os.kill(self.pid, number)
 
     def kill(self) -> None:
         """SIGKILL: no last words. Returns when it is gone."""
         self.send(signal.SIGKILL)
-        self._popen.wait(PATIENCE)
+        self.wait()
 
     def clear_away(self) -> None:
         """Kill it and whatever it has forked."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        self._popen.wait(PATIENCE)
+        self.kill()  # it may not have a group of its own yet
 
     def freeze(self) -> None:
         """SIGSTOP: it stands still and does not know it. Returns when it does stand still."""
@@ -91,10 +108,12 @@ class Process:
 
     def wait(self, within: float = PATIENCE) -> int:
         """Wait until it ends by itself; its exit code."""
-        try:
-            return self._popen.wait(within)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"process {self.pid} does not end; it says:\n{self.output}") from None
+        deadline = time.monotonic() + within
+        while (code := self._poll()) is None:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"process {self.pid} does not end; it says:\n{self.output}")
+            time.sleep(_LOOK_AGAIN)
+        return code
 
 
 class Fleet:

@@ -13,7 +13,7 @@ from mainspring.engine.engine import Engine
 from mainspring.errors import InvalidInput, NotAnswered, NotFound, Refused, StillRunning
 from mainspring.testing import crash, world
 from tests.engine import lives
-from tests.support.crashing import calls
+from tests.support.samples import calls
 
 app = App("sqlite://")
 done: Counter[str] = Counter()
@@ -194,6 +194,7 @@ def test_a_client_asks_and_blocks(store_url: str, monkeypatch: pytest.MonkeyPatc
         assert client.ask.sync("a", add, 1, timeout=20) == 2
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_crash_at_any_call_asks_and_answers_once(
     store_url: str, when: Literal["before", "after"], monkeypatch: pytest.MonkeyPatch

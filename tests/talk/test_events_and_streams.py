@@ -10,6 +10,7 @@ import pytest
 from mainspring import App, Event, Stream, run
 from mainspring.errors import NotFound
 from mainspring.testing import crash, world
+from tests.support.samples import calls
 
 app = App("sqlite://")
 progress = Event("progress", int)
@@ -113,11 +114,12 @@ async def test_def_runs_speak_too(store_url: str) -> None:
         assert [value async for value in app.read_stream("a", "s")] == [1]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_crash_at_any_call_changes_nothing_of_what_is_said(
     store_url: str, when: Literal["before", "after"]
 ) -> None:
-    for at in range(1, 200):
+    for at in calls(when):
         name = f"c{at}"
 
         async def work(name: str = name) -> Any:

@@ -15,6 +15,7 @@ from mainspring.cli.runs.page import unfinished
 from mainspring.errors import InvalidInput, NotFound, NotInRun, NotSerializable, StoreUnavailable
 from mainspring.store.writes import Send
 from mainspring.testing import crash, world
+from tests.support.samples import calls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -242,11 +243,12 @@ async def test_receiving_belongs_in_a_workflow(store_url: str) -> None:
         await run.receive("t")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_crash_at_any_call_loses_and_doubles_no_message(
     store_url: str, when: Literal["before", "after"]
 ) -> None:
-    for at in range(1, 200):
+    for at in calls(when):
         name = f"c{at}"
 
         async def work(name: str = name) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from mainspring import App, run
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.testing import crash, world
-from tests.support.crashing import calls
+from tests.support.samples import calls
 
 app = App("sqlite://")
 
@@ -87,6 +87,7 @@ async def test_a_failure_is_raised_at_once_and_the_others_go_on(store_url: str) 
         assert await one_fails() == ["failed after 10", 0, [60, 5]]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_crash_at_any_call_changes_nothing(store_url: str, when: Literal["before", "after"]) -> None:
     for at in calls(when):

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from mainspring.store.open import sqlite_path
+from tests.support.samples import of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
 
 LEDGER = "CREATE TABLE ledger (entry text NOT NULL)"
-STRIDE = int(os.environ.get("CRASH_STRIDE", "2"))
+STRIDE = of(1, 5)
 """Crashes happen at every second call in CI; 1 is every one."""
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sqlite3
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, scoped_session
 
 from mainspring.store.open import sqlite_path
 from tests.transactions.bank import is_sqlite
@@ -19,8 +21,23 @@ if TYPE_CHECKING:
 
 SQLITE = ("sqlite3", "sqlite3 by hand")
 POSTGRES = ("psycopg", "psycopg async")
-ALCHEMY = ("connection", "session", "async connection", "async session")
+ALCHEMY = (
+    "connection",
+    "session",
+    "scoped session",
+    "async connection",
+    "async session",
+    *(("sqlmodel session", "async sqlmodel session") if find_spec("sqlmodel") else ()),
+)
 KINDS = [("sqlite", kind) for kind in (*SQLITE, *ALCHEMY)] + [("postgres", kind) for kind in (*POSTGRES, *ALCHEMY)]
+
+
+def session_of(kind: str) -> Any:
+    """The class of a kind of sessions."""
+    if "sqlmodel" not in kind:
+        return AsyncSession if kind.startswith("async") else Session
+    module = "sqlmodel.ext.asyncio.session" if kind.startswith("async") else "sqlmodel"
+    return getattr(importlib.import_module(module), "AsyncSession" if kind.startswith("async") else "Session")
 
 
 class Own:
@@ -63,13 +80,16 @@ async def opened(url: str, kind: str) -> AsyncGenerator[Own]:
     elif kind.startswith("async"):
         driver = "sqlite+aiosqlite" if is_sqlite(url) else "postgresql+psycopg"
         async_engine = create_async_engine(url.replace(url.split(":", maxsplit=1)[0], driver, 1))
-        made: Any = async_engine.connect() if kind.endswith("connection") else AsyncSession(async_engine)
+        made: Any = async_engine.connect() if kind.endswith("connection") else session_of(kind)(async_engine)
         async with made as there:
-            yield Own(there, lambda statement: there.execute(text(statement)))
+            yield Own(there, lambda statement: (there.exec if "sqlmodel" in kind else there.execute)(text(statement)))
         await async_engine.dispose()
     else:
         driver = "sqlite" if is_sqlite(url) else "postgresql+psycopg"
         engine = create_engine(url.replace(url.split(":", maxsplit=1)[0], driver, 1))
-        with engine.connect() if kind == "connection" else Session(engine) as here:
-            yield Own(here, lambda statement: here.execute(text(statement)))
+        with engine.connect() if kind == "connection" else session_of(kind)(engine) as here:
+            mine: Any = here
+            registry: Any = lambda: mine  # noqa: E731
+            given: Any = scoped_session(registry) if kind.startswith("scoped") else mine
+            yield Own(given, lambda statement: here.execute(text(statement)))
         engine.dispose()

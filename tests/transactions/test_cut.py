@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import psycopg  # noqa: TC002  (what a transaction is given is found by its annotation)
@@ -10,6 +9,7 @@ import pytest
 
 from mainspring import App, Tx
 from mainspring.testing import world
+from tests.support.samples import of
 from tests.transactions import bank
 from tests.transactions.cutting import HOWS, CutLine, How
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mainspring import Handle
 
-STRIDE = int(os.environ.get("CUT_STRIDE", "4"))
+STRIDE = of(1, 9)
 """In CI every way to be cut has its turn at every fourth message, each at others; 1 cuts in every way at every message."""
 LEDGER = (
     "CREATE TABLE ledger (entry text PRIMARY KEY)",
@@ -138,6 +138,7 @@ async def _cut_everywhere(cut: CutLine, form: str, how: How, start: Start) -> li
     raise AssertionError("no transaction was left alone")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("starter", [_in_a_workflow, _as_a_run])
 async def test_a_transaction_whose_connection_is_cut_happens_once(

@@ -118,6 +118,7 @@ async def test_where_no_run_records_it_verbs_are_refused(sqlite_url: str, other:
         assert bank.entries(url) == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
     ("store_url", "other"),

@@ -106,6 +106,7 @@ async def test_where_no_run_records_it_verbs_are_refused(sqlite_url: str, other:
     assert bank.entries(other) == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.filterwarnings("ignore:.*was deleted while still open:ResourceWarning")
 async def test_a_crash_at_any_call_to_the_store_repeats_no_effect_elsewhere(
@@ -121,8 +122,8 @@ async def test_a_lost_answer_to_the_commit_is_recognised(
     shop = Shop(other)
     make, lost = PostgresPlace.atransact, [False]
 
-    async def lossy(self: PostgresPlace, work: Any, isolation: Any) -> Any:
-        found = await make(self, work, isolation)
+    async def lossy(self: PostgresPlace, work: Any, wants: Any, isolation: Any) -> Any:
+        found = await make(self, work, wants, isolation)
         if not lost[0]:
             lost[0] = True
             raise StoreUnavailable("the line broke")

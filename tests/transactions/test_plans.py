@@ -78,8 +78,8 @@ def everyday(store: Store) -> None:
     ):
         assert len(functions.page(wanted)) == 10
     keep = Keep(runs=DAY, functions=DAY, names={"plain7": 2 * DAY})
-    assert store.retention.prune(keep, NOW, 100).runs == 0
-    assert store.retention.prune(keep, NOW + DAY - (MANY - 50) * 1_000_000, 10).runs == 10
+    assert store.retention.prune(store.retention.due(keep, NOW), 100) == 0
+    assert store.retention.prune(store.retention.due(keep, NOW + DAY - (MANY - 50) * 1_000_000), 10) == 10
 
 
 def test_on_sqlite_no_statement_reads_all_runs(sqlite_url: str) -> None:

@@ -1,13 +1,12 @@
 """Users' own transactions at random, side by side, committed and rolled back in all orders: what was committed is there once, and nothing else.
 
-`JOINED_SEEDS=100` plays as many programs instead of the first three, which takes minutes.
+`SAMPLES=all` plays a hundred programs instead of the first two, which takes minutes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import sqlite3
 from typing import TYPE_CHECKING, Any
@@ -19,12 +18,13 @@ from mainspring import App, State, run
 from mainspring.errors import Conflict, StoreUnavailable
 from mainspring.store.open import sqlite_path
 from mainspring.testing import world
+from tests.support.samples import of
 from tests.transactions import bank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-SEEDS = range(int(os.environ.get("JOINED_SEEDS", "3")))
+SEEDS = range(of(100, 2))
 THREADS = 4
 TRANSACTIONS = 12
 IDS = [f"shared-{number}" for number in range(6)]
@@ -126,6 +126,7 @@ async def _audit(program: Program, handles: dict[str, Any], play: Callable[[], A
     assert {state for _, state in there} <= {State.SUCCEEDED}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("isolation", LEVELS)
 async def test_what_was_committed_is_there_once_and_nothing_else(store_url: str, isolation: str, seed: int) -> None:

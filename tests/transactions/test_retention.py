@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,9 +13,16 @@ from click.testing import CliRunner
 from mainspring import App, Settings, State, run
 from mainspring.cli.main import main
 from mainspring.errors import InvalidInput, NotFound
+from mainspring.model.clock import SystemClock
+from mainspring.operations.metrics import Metrics, as_text
+from mainspring.operations.retention import Pruning
+from mainspring.services.pruner import next_batch
+from mainspring.store.postgres.store import PostgresStore
 from mainspring.store.sql.retention import TABLES_OF_RUN
-from mainspring.store.verbs.prune import Keep
+from mainspring.store.verbs.prune import Due, Keep
 from mainspring.testing import world
+from tests.store.build import NOW, finish, in_hand, start
+from tests.store.proxies import Distance
 from tests.transactions import bank
 
 if TYPE_CHECKING:
@@ -127,15 +136,55 @@ async def test_pruning_goes_in_batches_and_says_when_there_will_be_more(store_ur
         keep = Keep(runs=DAY)
 
         def prune(at: int, limit: int) -> tuple[int, int | None]:
-            done = store.retention.prune(keep, at, limit)
-            return done.runs, done.next_due
+            due = store.retention.due(keep, at)
+            return store.retention.prune(due, limit), due.next_due
 
         assert await asyncio.to_thread(prune, now, 5) == (0, now + DAY)
         assert await asyncio.to_thread(store.retention.expired, keep, now + DAY) == {"long": 7}
         assert await asyncio.to_thread(prune, now + DAY, 5) == (5, None)
         assert await asyncio.to_thread(prune, now + DAY, 5) == (2, None)
         assert await asyncio.to_thread(prune, now + DAY, 5) == (0, None)
-        assert await asyncio.to_thread(store.retention.prune, Keep(), now + DAY, 5) is not None
+        assert await asyncio.to_thread(store.retention.due, Keep(), now + DAY) == Due()
+
+
+async def test_it_is_known_how_far_pruning_is_behind(store_url: str) -> None:
+    async with world(app, url=store_url) as w:
+        await long()
+        await eternal()
+        await w.settle()
+        store, now = store_of(app), app._runtime.clock.now()
+        assert await asyncio.to_thread(Pruning(store, _At(now)).behind) == 0
+        late = await asyncio.to_thread(Pruning(store, _At(now + 31 * DAY)).behind)
+        assert late == pytest.approx(86_400, abs=60)
+        text = as_text(await asyncio.to_thread(Metrics(store, _At(now + 31 * DAY)).families))
+        assert re.search(r"^mainspring_retention_behind_seconds 86[34]\d\d", text, re.MULTILINE)
+
+
+class _At(SystemClock):
+    """A clock that stands."""
+
+    def __init__(self, time: int) -> None:
+        super().__init__()
+        self._time = time
+
+    def now(self) -> int:
+        return self._time
+
+
+def test_a_batch_that_takes_long_makes_the_next_one_smaller_but_never_small() -> None:
+    assert [next_batch(400, took) for took in (0.2, 0.03, 0.001)] == [200, 400, 500]
+    assert next_batch(100, 60.0) == 100
+
+
+def test_a_batch_is_one_round_trip_on_postgres(postgres_url: str) -> None:
+    with Distance(postgres_url) as far, closing(PostgresStore(far.url)) as store:
+        store.open()
+        start(store, *(in_hand(f"r{number}") for number in range(300)))
+        store.apply([finish(f"r{number}") for number in range(300)], NOW)
+        due = store.retention.due(Keep(runs=0), NOW + DAY)
+        before = far.requests
+        assert store.retention.prune(due, 250) == 250
+        assert far.requests - before == 1
 
 
 async def test_an_id_can_be_used_again_once_its_run_is_forgotten(store_url: str) -> None:

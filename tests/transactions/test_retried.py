@@ -78,6 +78,10 @@ async def test_a_transaction_that_commits_after_the_exception_of_a_sibling_is_no
 ) -> None:
     shop, ledger = where
     app = shop.app
+    if ledger == url and bank.is_sqlite(url):
+        pytest.skip(
+            "SQLite has one writer: while the transaction is open, the exception of the sibling cannot be recorded"
+        )
 
     async def paying() -> str:
         return await shop.pay.aio("clock")

@@ -284,6 +284,7 @@ def blocking_posting(name: str) -> list[str]:
     return [crashing.handle(each).result.sync() for each in ids]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("colour", ["async", "def"])
 async def test_a_crash_at_any_call_to_the_store_repeats_no_effect(

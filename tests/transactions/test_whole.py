@@ -135,6 +135,7 @@ async def test_a_cancel_at_any_moment_cancels_without_effect_or_not_at_all(url: 
             assert (f"c{number}" in bank.entries(url)) is not cancelled
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_crash_at_any_call_to_the_store_makes_it_once(url: str, when: Literal["before", "after"]) -> None:
     for at in range(1, 60, bank.STRIDE):

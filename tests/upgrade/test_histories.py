@@ -22,7 +22,7 @@ from tests.upgrade.workflows import app, executed
 HISTORIES = sorted((Path(__file__).parent / "histories").glob("*.json"))
 RECORDED: dict[str, Any] = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in HISTORIES}
 MOMENTS = [(version, number) for version, recorded in RECORDED.items() for number in range(len(recorded["moments"]))]
-BOOLEANS = {"poked", "unsettled", "untold"}
+BOOLEANS = {"needs_attention", "end_unprocessed", "end_unreported"}
 
 
 def rows_to_load(moment: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

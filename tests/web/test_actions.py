@@ -332,3 +332,26 @@ async def test_a_queue_is_created(shop: Shop) -> None:
         assert (await asking.post("/api/queues/set", json={"name": "fresh", "concurrency": 3})).status_code == 404
         assert "queue fresh" in await done(asking, "/queues/set", name="fresh", create="true", concurrency="3")
         assert (await asking.get("/api/queues/fresh")).json()["queue"]["limits"]["concurrency"] == 3
+
+
+async def test_times_in_a_form_are_of_the_zone_that_it_names(shop: Shop) -> None:
+    async with shop.asking() as asking:
+        page = (await asking.get("/schedules/nightly")).text
+        assert "From (Europe/Paris)" in page
+        said = await done(asking, "/schedules/pause", id="nightly", until="2026-04-01T02:00", zone="Europe/Paris")
+        assert "nightly is paused until 2026-04-01 00:00 UTC" in said
+        asked = {"id": "nightly", "start": "2026-03-26T00:00", "end": "2026-03-26T09:00", "zone": "Europe/Paris"}
+        seen = (await asking.get("/api/schedules/backfill-preview", params=asked)).json()
+        assert seen["times"] == ["2026-03-26T09:00:00+01:00"]
+        wrong = await asking.get("/api/schedules/backfill-preview", params=asked | {"zone": "Mars/Olympus"})
+        assert (wrong.status_code, "no time zone" in wrong.text) == (400, True)
+
+
+async def test_all_of_a_policy_can_be_changed(shop: Shop) -> None:
+    async with shop.asking() as asking:
+        policy = '{"maxRunning": 2, "limit": 7, "coalesce": true}'
+        await done(asking, "/schedules/update", id="nightly", overlap="buffer_all", policy=policy, workflow="report")
+        found = (await asking.get("/api/schedules/nightly")).json()["schedule"]["policy"]
+        assert (found["overlap"], found["maxRunning"], found["limit"], found["coalesce"]) == ("buffer_all", 2, 7, True)
+        wrong = await asking.post("/api/schedules/update", json={"id": "nightly", "policy": '["x"]'})
+        assert (wrong.status_code, "JSON object" in wrong.text) == (400, True)

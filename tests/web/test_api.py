@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,11 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mainspring.web.site import ACTIONS, VIEWS
+from tests.support.samples import of
 
 if TYPE_CHECKING:
     from tests.web.conftest import Shop
 
-EXAMPLES = int(os.environ.get("API_EXAMPLES", "40"))
+EXAMPLES = of(400, 15)
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much, HealthCheck.large_base_example]
 ODD = st.one_of(
     st.none(),
@@ -67,6 +67,7 @@ async def test_answers_are_what_the_description_says(one_shop: Shop) -> None:
             msgspec.json.decode(answer.content, type=view.answer)
 
 
+@pytest.mark.sampled
 async def test_whatever_is_sent_is_answered_with_a_sentence(shop: Shop) -> None:
     """Every parameter and every field, with values that nobody expects."""
     requests: list[tuple[str, str, Any]] = []
@@ -94,6 +95,7 @@ async def test_whatever_is_sent_is_answered_with_a_sentence(shop: Shop) -> None:
                 assert answer.status_code in {200, 400, 404, 409}, (method, path, values, answer.text[:300])
 
 
+@pytest.mark.sampled
 async def test_a_reader_of_openapi_finds_nothing_wrong(shop: Shop) -> None:
     """schemathesis reads the description and makes requests of its own from it."""
     schemathesis: Any = pytest.importorskip("schemathesis")

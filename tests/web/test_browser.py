@@ -55,8 +55,10 @@ SECONDS = 120_000
 class Site:
     """A dashboard at work, and what it says as data."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, folder: Path, url: str) -> None:
         self.place = place.rstrip("/")
+        self.folder = folder
+        self.url = url
 
     def data(self, path: str) -> Any:
         return httpx.get(f"{self.place}/api{path}", timeout=PATIENCE).json()
@@ -77,43 +79,49 @@ class Site:
 
 
 @contextlib.contextmanager
-def at_work(folder: Path, *options: str) -> Generator[Site]:
-    """The shop of the examples as `mainspring dev` shows it, once it has fulfilled an order."""
-    said = folder / "said"
+def started(*command: str, folder: Path) -> Generator[str]:
+    """A command that serves the dashboard, and its address."""
+    said = folder / f"said by {command[0]}"
     with said.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "mainspring", "dev", str(PROJECT / "examples" / "shop.py"), "--port", "0", *options],
-            cwd=folder,
-            stdout=output,
-            stderr=output,
+            [sys.executable, "-m", "mainspring", *command], cwd=folder, stdout=output, stderr=output
         )
     try:
         eventually(
-            lambda: "dashboard" in said.read_text() or process.poll() is not None,
+            lambda: bool(re.search(r"http://\S+", said.read_text())) or process.poll() is not None,
             "there is a dashboard",
             within=PATIENCE,
         )
         place = re.search(r"http://\S+", said.read_text())
         assert place is not None, said.read_text()
-        made = Site(place[0])
-        made.some_run(workflow="fulfil", state="succeeded")
-        today = datetime.now(UTC)
-        begin = today - timedelta(days=40)
-        made.act("/schedules/backfill", id="nightly-report", start=begin.isoformat(), end=today.isoformat())
-        yield made
+        yield place[0].rstrip("/")
     finally:
         process.terminate()
         process.wait(PATIENCE)
 
 
+@contextlib.contextmanager
+def at_work(folder: Path, url: str) -> Generator[Site]:
+    """The shop of the examples as `mainspring dev` shows it, once it has fulfilled an order."""
+    shop = str(PROJECT / "examples" / "shop.py")
+    with started("dev", shop, "--port", "0", "--url", url, folder=folder) as place:
+        made = Site(place, folder, url)
+        made.some_run(workflow="fulfil", state="succeeded")
+        today = datetime.now(UTC)
+        begin = today - timedelta(days=40)
+        made.act("/schedules/backfill", id="nightly-report", start=begin.isoformat(), end=today.isoformat())
+        yield made
+
+
 @pytest.fixture(scope="module")
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with contextlib.ExitStack() as there:
-        options: list[str] = []
+        folder = tmp_path_factory.mktemp("shop")
+        url = f"sqlite:///{folder / 'shop.db'}"
         if request.param == "postgres":
             server: PostgresServer = request.getfixturevalue("shared_postgres")
-            options = ["--url", there.enter_context(server.database())]
-        yield there.enter_context(at_work(tmp_path_factory.mktemp("shop"), *options))
+            url = there.enter_context(server.database())
+        yield there.enter_context(at_work(folder, url))
 
 
 def on(*databases: str) -> pytest.MarkDecorator:
@@ -175,37 +183,54 @@ def paths(site: Site) -> list[str]:
     ]
 
 
-@on("sqlite")
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
-def test_every_page_fits_complains_of_nothing_and_can_be_used_by_everybody(
-    browser: Any, site: Site, theme: str, width: str, tmp_path: Path
-) -> None:
+def findings(page: Any, path: str) -> list[str]:
+    """What axe finds on a page as it is now."""
     axe: Any = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    looked_at = (theme, width) in {
-        ("light", "wide"),
-        ("dark", "phone"),
-    }  # colours and layouts are two each: all are seen
-    wide, high = WIDTHS[width]
-    context = browser.new_context(viewport={"width": wide, "height": high}, color_scheme=theme, base_url=site.place)
-    context.set_default_timeout(SECONDS)
-    page = context.new_page()
-    complaints = complaints_of(page)
+    violations = axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    return [f"{path}: {one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}" for one in violations]
+
+
+@on("sqlite")
+def test_every_page_fits_complains_of_nothing_and_can_be_used_by_everybody(page: Any, site: Site) -> None:
+    found: list[str] = []
     for path in paths(site):
         page.goto(path)
         page.wait_for_selector("h1")
-        name = path.strip("/").replace("/", "-") or "overview"
-        page.screenshot(path=tmp_path / f"{name}-{width}-{theme}.png")
-        assert page.evaluate("document.documentElement.scrollWidth") <= wide, f"{path} is wider than its window"
-        if not looked_at:
-            continue
-        found = [
-            f"{path}: {one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}"
-            for one in axe.run(page).response["violations"]
-        ]
-        assert found == []
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme)
+            for width, (wide, high) in WIDTHS.items():
+                page.set_viewport_size({"width": wide, "height": high})
+                if page.evaluate("document.documentElement.scrollWidth") > wide:
+                    found.append(f"{path} is wider than {wide}")
+                if width != "middle":
+                    found += findings(page, f"{path} {theme} {width}")
+        page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+        found += findings(page, f"{path}, all of it open")
+    assert found == []
+
+
+@on("sqlite")
+def test_signing_in_can_be_done_by_everybody(browser: Any, site: Site) -> None:
+    found: list[str] = []
+    secret = "a-long-secret-of-ours"
+    context = browser.new_context()
+    context.set_default_timeout(SECONDS)
+    page = context.new_page()
+    with started("ui", "--url", site.url, "--token", secret, "--port", "0", folder=site.folder) as place:
+        page.goto(f"{place}/sessions")
+        found += findings(page, "/login")
+        page.fill("[name=token]", secret)
+        with page.expect_navigation():
+            page.keyboard.press("Enter")
+        page.wait_for_selector("h1:has-text('Sessions')")
+        found += findings(page, "/sessions")
+        with page.expect_navigation():
+            page.click("text=Sign out")
+        page.wait_for_selector("[name=token]")
+        page.goto(f"{place}/nowhere")
+        found += findings(page, "/nowhere")
     context.close()
-    assert complaints == []
+    assert found == []
 
 
 @on("postgres")
@@ -232,7 +257,12 @@ def test_somebody_who_writes_is_not_disturbed(page: Any, site: Site) -> None:
     page.click("#action-cancel > summary")
     page.fill("#action-cancel input[name=reason]", "half a sent")
     site.act("/runs/cancel", ids=[run])
-    time.sleep(3)  # longer than the page takes to hear of it
+    other = page.context.new_page()  # which shares the stream of this one
+    other.goto(f"/runs/{run}")
+    other.wait_for_selector("#live:not([hidden])")
+    site.act("/runs/set-attributes", ids=[run], attributes='{"seen": "by both"}')
+    other.wait_for_selector("text=by both")
+    page.evaluate("fetch(location.href).then(answer => answer.text())")  # as long as a refresh takes
     assert page.input_value("#action-cancel input[name=reason]") == "half a sent"
     page.keyboard.press("Escape")
     page.wait_for_selector(".head .s-cancelled")
@@ -249,7 +279,13 @@ def do(page: Any, action: str, reason: str = "", **fields: str) -> str:
         else:
             field.fill(value)
     page.fill(f"{form} [name=reason]", reason)
-    page.click(f"{form} button:not([type=button])")
+    return confirm(page, f"{form} button:not([type=button])")
+
+
+def confirm(page: Any, button: str) -> str:
+    """Click, and read what the next page says. A click does not wait for it, and this page may have a notice, too."""
+    with page.expect_navigation():
+        page.click(button)
     said: str = page.locator("main > .notice[role=status]").inner_text()
     return said
 
@@ -276,20 +312,34 @@ def test_runs_are_acted_on_with_a_confirmation_and_a_reason(page: Any, site: Sit
 
 
 @on("sqlite", "postgres")
+def test_runs_are_rescheduled_completed_and_failed(page: Any, site: Site) -> None:
+    for run in ("by-hand-1", "by-hand-2"):
+        site.act("/runs/start", workflow="archive", input={"order": run}, after="30d", id=run)
+    page.goto("/runs/by-hand-1")
+    assert "by-hand-1" in do(page, "reschedule", "not yet", after="60d")
+    assert "in 60 d" in page.locator(".facts").first.inner_text()
+    assert "by-hand-1" in do(page, "complete", "archived on paper", result='{"shelf": 7}')
+    assert site.data("/runs/by-hand-1")["run"]["output"] == {"shelf": 7}
+    page.goto("/runs/by-hand-2")
+    assert "by-hand-2" in do(page, "fail", "lost")
+    assert site.data("/runs/by-hand-2")["run"]["state"] == "failed"
+    for run in ("by-hand-1", "by-hand-2"):
+        site.act("/runs/delete", ids=[run])
+
+
+@on("sqlite", "postgres")
 def test_many_runs_are_acted_on_at_once(page: Any, site: Site) -> None:
     site.some_run(workflow="archive", state="scheduled")
     page.goto("/runs?state=scheduled&workflow=archive&limit=3")
     page.check("[data-all]")
     count = page.locator("[name=ids]:checked").count()
     page.fill(".bulk [name=reason]", "too old")
-    page.click(".bulk button:has-text('Cancel')")
-    assert "cancelled" in page.locator("main > .notice[role=status]").inner_text()
+    assert "cancelled" in confirm(page, ".bulk button:has-text('Cancel')")
     assert count > 0
     assert "state=scheduled" in page.url
     page.goto("/runs?state=cancelled&workflow=archive&limit=3")
     page.check("[data-all]")
-    page.click(".bulk button:has-text('Resume')")
-    assert "queued again" in page.locator("main > .notice[role=status]").inner_text()
+    assert "queued again" in confirm(page, ".bulk button:has-text('Resume')")
 
 
 @on("sqlite", "postgres")
@@ -339,12 +389,16 @@ def test_a_run_is_started_by_a_form_and_again_with_its_input(page: Any, site: Si
 def test_an_order_that_waits_is_approved(page: Any, site: Site) -> None:
     run = site.waiting_for_approval()
     page.goto(f"/runs/{run}")
-    assert "Waits for the message approval" in page.locator(".wait").inner_text()
+    asked = page.locator(".wait", has_text="Answers the question discount")
+    asked.locator("[name='value:json:']").fill("10")
+    with page.expect_navigation():
+        asked.locator("button").click()
+    page.wait_for_selector("#talk ~ .table >> text=855")  # the answer comes by itself
+    assert "Waits for the message approval" in page.locator(".wait").first.inner_text()
     page.select_option("[name='value:json:approved']", "true")
     page.fill("[name='value:text:by']", "ada")
-    page.fill(".wait [name=reason]", "checked by phone")
-    page.click("text=Send approval")
-    page.wait_for_selector("main > .notice.done")
+    page.locator(".wait", has_text="approval").locator("[name=reason]").fill("checked by phone")
+    assert "sent" in confirm(page, "text=Send approval")
     eventually(lambda: site.data(f"/runs/{run}")["run"]["state"] == "succeeded", f"{run} is shipped", within=PATIENCE)
     page.goto(f"/runs/{run}")
     assert "ada" in page.locator("#talk ~ .table").inner_text()
@@ -387,8 +441,28 @@ def test_runs_that_failed_alike_are_retried_together(page: Any, site: Site) -> N
     page.goto("/errors?workflow=sync_ledger")
     page.click("summary:has-text('Retry')")
     page.fill("details[open] [name=reason]", "the password is right again")
-    page.click("details[open] form button")
-    assert "queued again" in page.locator("main > .notice[role=status]").inner_text()
+    assert "queued again" in confirm(page, "details[open] form button")
+
+
+@on("sqlite", "postgres")
+def test_a_bar_opens_to_its_details_and_to_the_operations_of_its_child(page: Any, site: Site) -> None:
+    run = site.some_run(workflow="fulfil", state="succeeded")
+    page.goto(f"/runs/{run}")
+    page.click("summary:has-text('charge')")
+    assert f"receipt of {run}" in page.locator(f"[id='op-{run}-1'] pre").inner_text()
+    page.click("summary:has-text('ship')")
+    page.click(".nested summary:has-text('print label')")
+    assert "1 step" not in page.locator(".nested").first.inner_text()
+    assert page.locator(".nested details[open] .facts").inner_text().startswith("Position")
+
+
+@on("sqlite", "postgres")
+def test_a_chart_leads_to_the_runs_behind_it(page: Any, site: Site) -> None:
+    eventually(lambda: bool(site.data("/")["pulse"]["succeeded"]), "runs were counted", within=PATIENCE)
+    page.goto("/")
+    page.locator(".chart a").last.click(force=True)
+    page.wait_for_url("**/runs?completed_after=*&completed_before=*")
+    page.wait_for_selector("tbody tr")
 
 
 @on("sqlite")
@@ -423,16 +497,15 @@ def test_backfills_and_edits_are_looked_at_before(page: Any, site: Site) -> None
     page.click("#action-backfill button[type=button]")
     page.wait_for_selector("#action-backfill .preview b")
     assert page.locator("#action-backfill .preview b").inner_text() == "3 runs"
-    page.click("#action-backfill button:not([type=button])")
-    assert "is being filled in" in page.locator("main > .notice[role=status]").inner_text()
+    assert "is being filled in" in confirm(page, "#action-backfill button:not([type=button])")
     page.click("#action-edit > summary")
+    page.wait_for_selector("#action-edit .preview >> text=Europe/Paris")
     page.fill("#action-edit [name=spec]", '{"cron": ["rubbish"]}')
     page.wait_for_selector("#action-edit .preview .problem")
     page.fill("#action-edit [name=spec]", '{"cron": ["0 5 * * mon"], "timezone": "Asia/Tokyo"}')
     page.wait_for_selector("#action-edit .preview .times")
     assert "05:00:00 JST" in page.locator("#action-edit .preview").inner_text()
-    page.click("#action-edit button:not([type=button])")
-    assert "nightly-report is now" in page.locator("main > .notice[role=status]").inner_text()
+    assert "nightly-report is now" in confirm(page, "#action-edit button:not([type=button])")
     ages = site.act("/schedules/backfill", id="stock-count", start="2026-01-01", end="2026-01-02")  # a day's work
     page.goto("/schedules/stock-count")
     panel = page.locator("[id^=action-stop-]", has=page.locator(f"input[value='{ages['result']['backfill']}']"))
@@ -483,18 +556,33 @@ def test_the_theme_is_remembered(page: Any, site: Site) -> None:
 def test_the_pictures_of_the_documentation_are_made(browser: Any, site: Site) -> None:
     folder = PROJECT / os.environ["MAINSPRING_SCREENSHOTS"]
     folder.mkdir(parents=True, exist_ok=True)
-    time.sleep(20)  # something to see
-    run = site.some_run(workflow="fulfil", state="succeeded")
-    for theme, width, name, path in (
-        ("light", "wide", "overview", "/"),
-        ("light", "wide", "run", f"/runs/{run}"),
-        ("light", "wide", "schedules", "/schedules"),
-        ("dark", "wide", "schedule", "/schedules/nightly-report"),
+    for run in [each["id"] for each in site.data("/runs?state=waiting&workflow=fulfil&limit=2")["runs"]]:
+        site.act("/runs/cancel", ids=[run], reason="the customer has changed their mind")
+    time.sleep(float(os.environ.get("MAINSPRING_SCREENSHOTS_AFTER", "20")))  # something to see
+    tried = next(
+        run["id"]
+        for run in site.data("/runs?workflow=fulfil&state=succeeded&limit=100")["runs"]
+        if any(step["attempts"] > 1 for step in site.data(f"/runs/{run['id']}")["steps"])
+    )
+    fan = site.some_run(workflow="take_inventory", state="succeeded")
+    for theme, width, name, path, opened in (
+        ("light", "wide", "overview", "/", []),
+        ("dark", "wide", "overview-dark", "/", []),
+        ("light", "wide", "run", f"/runs/{tried}", ["charge"]),
+        ("dark", "wide", "fan-out", f"/runs/{fan}", ["count_shelf: 12"]),
+        ("light", "wide", "approval", f"/runs/{site.waiting_for_approval()}", []),
+        ("light", "wide", "schedules", "/schedules", []),
+        ("dark", "wide", "schedule", "/schedules/nightly-report", []),
+        ("light", "wide", "failing", "/schedules/ledger", []),
+        ("light", "phone", "phone", f"/runs/{tried}", []),
+        ("dark", "phone", "phone-dark", "/", []),
     ):
         wide, high = WIDTHS[width]
         context = browser.new_context(viewport={"width": wide, "height": high}, color_scheme=theme, base_url=site.place)
         page = context.new_page()
         page.goto(path)
         page.wait_for_selector("#live:not([hidden])")
+        for text in opened:
+            page.click(f"summary:has-text('{text}')")
         page.screenshot(path=folder / f"{name}.png")
         context.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,6 +35,35 @@ async def test_the_overview_shows_how_the_last_hour_went(shop: Shop) -> None:
         assert (await asking.get("/api/")).json()["pulse"]["succeeded"] == 0
         assert (await asking.get("/api/?minutes=1440")).json()["pulse"]["succeeded"] == 4
         assert "<rect" in (await asking.get("/?minutes=1440")).text
+
+
+async def test_a_column_of_a_chart_leads_to_the_runs_that_ended_in_it(shop: Shop) -> None:
+    written_down(shop)
+    async with shop.asking() as asking:
+        page = (await asking.get("/")).text
+        (address,) = {
+            html.unescape(each) for each in re.findall(r'<a href="(/runs\?completed_after[^"]+before[^"]+)"', page)
+        }
+        found = (await asking.get(f"/api{address}")).json()["runs"]
+        form = (await asking.get(address)).text
+    assert {run["id"] for run in found} >= {"order-1", "order-2", "order-3"}
+    assert all(run["state"] in {"succeeded", "failed"} for run in found)
+    assert 'name="completed_after" step="1" value="2026-03-27T10:00:00"' in form
+
+
+async def test_a_queue_says_how_its_latest_runs_went(shop: Shop) -> None:
+    await shop.app.queues.set("mail", rate=None)
+    await shop.app.queues.resume("mail")
+    for number in range(3):
+        await shop.checkout.options(id=f"queued-{number}", queue="mail").start("bad" if number == 2 else "fine")
+    await shop.world.advance("1m")
+    async with shop.asking() as asking:
+        figures = (await asking.get("/api/queues/mail")).json()["figures"]
+        page = (await asking.get("/queues/mail")).text
+    assert (figures["succeeded"], figures["failed"], figures["failure_rate"]) == (3, 1, 0.25)
+    assert 0 <= figures["p50"] <= figures["p95"]
+    assert figures["late_p95"] >= 0
+    assert "The latest 4 that ended" in page
 
 
 async def test_what_is_counted_survives_while_the_database_is_away(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,17 @@ async def test_times_of_creation_begin_and_end_the_search(shop: Shop) -> None:
     assert pages < 15
 
 
+@pytest.mark.usefixtures("few")
+async def test_a_time_of_completion_begins_the_search(shop: Shop) -> None:
+    await more_runs(shop, 130)
+    begin, end = BEGIN + timedelta(minutes=10), BEGIN + timedelta(minutes=12)
+    times = {"completed_after": begin.isoformat(), "completed_before": end.isoformat()}
+    async with shop.asking() as asking:
+        _, pages = await all_of(asking, **times)
+        _, all_pages = await all_of(asking, completed_after=begin.isoformat())
+    assert pages < all_pages - 4  # nothing later than an hour after its end is looked at
+
+
 async def test_a_date_is_the_midnight_in_utc_at_which_it_begins(shop: Shop) -> None:
     async with shop.asking() as asking:
         assert (await all_of(asking, created_after="2026-03-28"))[0] == []

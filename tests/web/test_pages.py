@@ -39,7 +39,7 @@ PAGES = {
     "/functions?state=success": "No function matches",
     "/workers": "alive",
     "/queues": "30 per minute",
-    "/queues/mail": "Due later",
+    "/queues/mail": "Unfinished runs",
     "/audit": "Nobody has done anything",
 }
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 CANARY = "canary-7c1e"
 HTML = {"accept": "text/html"}
 QUERIES = {
+    "/runs/timeline": "?id=bad",
     "/runs/count": "?verb=retry&matching=state%3Dfailed",
     "/schedules/preview": '?spec={"cron":["0 9 * * *"]}&id=nightly',
     "/schedules/backfill-preview": "?id=nightly&start=2026-01-01T00:00:00Z&end=2026-01-02T00:00:00Z",

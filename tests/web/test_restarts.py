@@ -8,7 +8,7 @@ import httpx
 
 from mainspring import App, Client
 from mainspring.web import dashboard, live
-from mainspring.web.bridge import Desk
+from mainspring.web.backend import Backend
 from mainspring.web.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -27,15 +27,15 @@ async def test_an_open_page_follows_a_file_that_is_removed_put_back_and_replaced
     url, file = f"sqlite:///{tmp_path / 'shop.db'}", tmp_path / "shop.db"
     await _fill(url, "first")
     async with Client(url) as client:
-        desk = Desk(client, Redactor(None))
+        backend = Backend(client, Redactor(None))
 
         async def look() -> object:
-            return await desk.ask(lambda scene: scene.operations.runs.summaries().runs)
+            return await backend.call(lambda scene: scene.operations.runs.summaries().runs)
 
         pages: Any = dashboard(client)
         transport = httpx.ASGITransport(pages, client=("127.0.0.1", 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as asking:
-            events = aiter(live.Streams().open(desk, {"/": look}).body_iterator)
+            events = aiter(live.Streams().open(backend, {"/": look}).body_iterator)
 
             async def until(name: bytes) -> None:
                 while b"event: " + name not in bytes(await anext(events)):  # type: ignore[arg-type]
@@ -72,12 +72,12 @@ async def test_a_run_that_is_deleted_while_its_page_is_open_is_no_trouble(
     monkeypatch.setattr(live, "COST", 0)
     await _fill(store_url, "first")
     async with Client(store_url) as client:
-        desk = Desk(client, Redactor(None))
+        backend = Backend(client, Redactor(None))
 
         async def look() -> object:
-            return await desk.ask(lambda scene: scene.operations.runs.get("first"))
+            return await backend.call(lambda scene: scene.operations.runs.get("first"))
 
-        events = aiter(live.Streams().open(desk, {"/": look}).body_iterator)
+        events = aiter(live.Streams().open(backend, {"/": look}).body_iterator)
         await anext(events)
         assert b"event: fresh" in bytes(await anext(events))  # type: ignore[arg-type]
         await client.runs.delete("first")
@@ -103,15 +103,15 @@ async def test_an_open_page_says_that_the_database_is_away_and_comes_back(
     monkeypatch.setattr(live, "SHORTEST_PAUSE", 0.05)
     monkeypatch.setattr(live, "COST", 0)
     async with Client(own_postgres.create_database()) as client:
-        desk = Desk(client, Redactor(None))
+        backend = Backend(client, Redactor(None))
 
         async def look() -> object:
-            return await desk.ask(lambda scene: scene.operations.workers.list())
+            return await backend.call(lambda scene: scene.operations.workers.list())
 
         pages: Any = dashboard(client)
         transport = httpx.ASGITransport(pages, client=("127.0.0.1", 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as asking:
-            events = aiter(live.Streams().open(desk, {"/": look}).body_iterator)
+            events = aiter(live.Streams().open(backend, {"/": look}).body_iterator)
             await anext(events)
             assert b"event: fresh" in bytes(await anext(events))  # type: ignore[arg-type]
             own_postgres.stop()

@@ -24,6 +24,7 @@ PLACES = {
     "/queues/{name:path}": "mail",
 }
 QUERIES = {
+    "/runs/timeline": "?id=order-2",
     "/runs/count": "?verb=retry&matching=state%3Dfailed",
     "/schedules/preview": '?spec={"cron":["0 9 * * *"]}',
     "/schedules/backfill-preview": "?id=nightly&start=2026-01-01T00:00:00Z&end=2026-01-02T00:00:00Z",

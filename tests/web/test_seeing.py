@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
-from mainspring import App, Policy, Spec, run
+from mainspring import App, Policy, Retry, Settings, Spec, run
 from mainspring.testing import world
 from mainspring.web import dashboard
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from mainspring.testing import World
 
+log = logging.getLogger("night")
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 
@@ -24,7 +27,7 @@ class Night:
     """An app whose schedule begins to fail, with a dashboard."""
 
     def __init__(self, url: str) -> None:
-        self.app = App(url, name="night")
+        self.app = App(url, name="night", settings=Settings(keep_logs="warning"))
         self.world: World
         self.asking: httpx.AsyncClient
         app = self.app
@@ -47,7 +50,19 @@ class Night:
             handles = [await leaf.options(id=f"leaf-{number}").start(number) for number in range(count)]
             return len([await handle.result() for handle in handles[:2]])
 
-        self.fetch, self.fan = fetch, fan
+        @app.step(retry=Retry(2, first=1))
+        async def weigh(number: int) -> int:
+            log.warning("weighing %d", number)
+            if run.attempt == 1:
+                raise TimeoutError("the scale does not answer")
+            return number
+
+        @app.workflow
+        async def pack(count: int) -> int:
+            total = sum([await weigh(number) for number in range(count)])
+            return total + await leaf(1)
+
+        self.fetch, self.fan, self.pack = fetch, fan, pack
 
     async def get(self, path: str, **query: Any) -> Any:
         answer = await self.asking.get(f"/api{path}", params=query)
@@ -117,7 +132,7 @@ async def test_children_have_their_real_length_and_many_of_them_are_one_line(nig
     page = (await night.asking.get("/runs/fan")).text
     assert "leaf: 9, 1 failed, slowest 9" in page
     assert "1 failed" in page
-    assert page.count('class="lane depth-1"') >= 9
+    assert page.count('<summary class="op-row depth-1"') >= 9
     assert "leaf-8: succeeded" in page
 
 
@@ -131,3 +146,49 @@ async def test_all_operations_of_a_long_run_are_reached_by_paging(night: Night) 
     page = (await night.asking.get("/runs/fan?offset=5&limit=5")).text
     assert "6 to 10 of 11" in page
     assert (await night.asking.get("/api/runs/fan?offset=-1")).status_code == 400
+
+
+async def test_an_operation_opens_to_its_attempts_output_and_logs_beside_its_bar(night: Night) -> None:
+    await night.pack.options(id="parcel").start(1)
+    await night.world.advance("30s")
+    worker = night.app._worker
+    assert worker is not None
+    assert worker._keeper is not None
+    worker._keeper.store(night.app._runtime.connection().store)
+    page = (await night.asking.get("/runs/parcel")).text
+    (weighed,) = re.findall(r'<details class="fold" id="op-parcel-0">.*?</details>', page, re.DOTALL)
+    for words in (
+        "2 attempts",
+        "TimeoutError: the scale does not answer",
+        "succeeded",
+        "weighing 0",
+        "12:00:00.000 UTC",
+    ):
+        assert words in weighed, words
+    assert "pause before another attempt" in page
+
+
+async def test_a_child_is_unfolded_in_the_timeline_of_its_parent_and_at_its_scale(night: Night) -> None:
+    await night.pack.options(id="parcel").start(1)
+    await night.world.advance("30s")
+    page = (await night.asking.get("/runs/parcel")).text
+    address = re.search(r'hx-get="([^"]+)"', page)
+    assert address is not None
+    asked = address[1].replace("&amp;", "&")
+    nested = await night.asking.get(asked)
+    assert nested.status_code == 200
+    for words in ("Input", "&#34;number&#34;: 1", "sleep", "Output"):
+        assert words in nested.text, words
+    assert "<html" not in nested.text
+    assert float(re.findall(r'<rect x="([\d.]+)"', nested.text)[-1]) > 250  # it slept at the end of its parent
+    found = (await night.asking.get(f"/api{asked}")).json()
+    assert [step["kind"] for step in found["steps"]] == ["sleep"]
+
+
+async def test_many_operations_of_one_name_are_one_line(night: Night) -> None:
+    await night.pack.options(id="parcel").start(8)
+    await night.world.advance("30s")
+    page = (await night.asking.get("/runs/parcel")).text
+    assert "weigh: 8" in page
+    assert 'id="fold-parcel-0"' in page
+    assert 'id="op-parcel-7"' in page

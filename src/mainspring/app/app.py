@@ -28,16 +28,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from sqlalchemy import Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
     from mainspring.app.declarations.declared import DeclaredQueue, QueueArguments
     from mainspring.app.events import RunEvent
     from mainspring.app.functions.functions import Call
     from mainspring.app.worker import Worker
     from mainspring.engine.registry import Function
     from mainspring.model.clock import Clock
+    from mainspring.model.payloads import PayloadCodec
     from mainspring.model.schedules import Hook
     from mainspring.recurrence import CronItem, ParsedCronItem, Spec
     from mainspring.schedules.definition import Definition
     from mainspring.schedules.policy import Policy
+    from mainspring.store.external.engines import UsersEngine
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -53,11 +58,24 @@ def url_of(given: str | None) -> str:
     return given
 
 
+def _checked(engine: Any, url: object) -> UsersEngine:
+    """A user's engine. Whatever is wrong with it is an error at once."""
+    from mainspring.store.external.engines import UsersEngine  # noqa: PLC0415  (only where there is one)
+
+    if url is not None:
+        raise InvalidInput("App takes a URL or an engine, not both: the engine says where its database is")
+    found = UsersEngine(engine)
+    found()
+    return found
+
+
 class App(ClientApi, Scope):
     """Holds workflows and steps, and executes them while it is entered: `async with app:` or `with app:`.
 
     `url` is the database (default: `$MAINSPRING_URL`, else `sqlite:///mainspring.db`); it is connected to when first used.
-    A function that returns the URL is called at that moment.
+    A function that returns the URL is called at that moment. `engine` is a SQLAlchemy `Engine` or `AsyncEngine` instead: the app
+    connects to its database, and transactions that are given SQLAlchemy's connections or sessions are given those of the engine.
+    `payloads` encodes all values that are stored, such as `mainspring.payloads.Encryption(key)`.
     `version` names the version of the code (default: a hash of the workflows' sources). `imports` lists modules that register
     functions and must be imported before a worker starts.
     """
@@ -68,6 +86,8 @@ class App(ClientApi, Scope):
         self,
         url: str | Callable[[], str] | None = None,
         *,
+        engine: Engine | AsyncEngine | None = None,
+        payloads: PayloadCodec | None = None,
         name: str = "app",
         version: str | None = None,
         settings: Settings | None = None,
@@ -78,7 +98,14 @@ class App(ClientApi, Scope):
         self.name = name
         self.imports = tuple(imports)
         self._version = version
-        self._own_runtime = Runtime(url if callable(url) else url_of(url), settings or Settings(), clock)
+        given = None if engine is None else _checked(engine, url)
+        self._own_runtime = Runtime(
+            given or (url if callable(url) else url_of(url)),
+            settings or Settings(),
+            clock,
+            engine=given,
+            payloads=payloads,
+        )
         self._runtime.name = name
         self.schedules = AppSchedules(self)
         """The schedules in the app's database."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mainspring.app.functions.options import OptionArguments
     from mainspring.codec import CallCodec
     from mainspring.model.clock import Clock
+    from mainspring.model.payloads import PayloadCodec
 
 T = TypeVar("T")
 
@@ -69,14 +70,21 @@ class Client(ClientApi):
     the app, `checkout.handle(run_id)` gives the values themselves.
 
     `url` is the database (default: `$MAINSPRING_URL`, else `sqlite:///mainspring.db`). Close it, or use it as `with Client(url)`
-    or `async with Client(url)`.
+    or `async with Client(url)`. `payloads` is the codec that the app encodes its values with: without it they are shown as "encrypted".
     """
 
     _spelled = "client"
 
-    def __init__(self, url: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        payloads: PayloadCodec | None = None,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         where = url_of(url)
-        self._own_runtime = Runtime(where, settings or Settings(), clock, has_no_code=True)
+        self._own_runtime = Runtime(where, settings or Settings(), clock, has_no_code=True, payloads=payloads)
         self.schedules = AppSchedules(self)
         """The schedules in the app's database."""
 

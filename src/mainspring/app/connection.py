@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mainspring.app.functions.options import Duration
     from mainspring.app.settings import Settings
     from mainspring.model.clock import Clock
+    from mainspring.model.payloads import PayloadCodec
     from mainspring.model.runs import Ending
     from mainspring.store.protocol import Signal
 
@@ -74,9 +75,14 @@ class Connection:
         backstage: Backstage,
         *,
         beside: bool = False,
+        payloads: PayloadCodec | None = None,
     ) -> None:
         self.clock = clock
         self.store = backstage.store(url, settings)
+        if payloads is not None:
+            from mainspring.store.sealing.store import sealed_store  # noqa: PLC0415  (only where values are sealed)
+
+            self.store = sealed_store(self.store, payloads)
         try:
             self.store.open(migrate=settings.migrate, beside=beside)
         except SchemaError:

@@ -14,6 +14,8 @@ from mainspring.engine.replay.execution import Execution
 from mainspring.engine.runner import run_async, run_blocking
 from mainspring.errors import MainspringError, UnknownFunction
 from mainspring.model.states import State
+from mainspring.store.sealing.payloads import Payloads
+from mainspring.store.sealing.records import Opener
 from mainspring.store.verbs.export import run_of_record, step_of_record
 from mainspring.store.writes import Verdict
 
@@ -44,12 +46,13 @@ async def replay(app: App, records: Iterable[dict[str, Any]]) -> list[Agreement]
     """Compare the app's code with the runs of an export."""
     runs: dict[str, Run] = {}
     steps: dict[str, list[Step]] = {}
+    opener = _opener(app)
     for record in records:
         if record.get("table") == "runs":
-            run = run_of_record(record)
+            run = run_of_record(record) if opener is None else opener.run(run_of_record(record))
             runs[run.id] = run
         elif record.get("table") == "steps":
-            step = step_of_record(record)
+            step = step_of_record(record) if opener is None else opener.step(step_of_record(record))
             steps.setdefault(step.run, []).append(step)
     branches.install(asyncio.get_running_loop())
     found: list[Agreement] = []
@@ -61,6 +64,12 @@ async def replay(app: App, records: Iterable[dict[str, Any]]) -> list[Agreement]
     return found
 
 
+def _opener(app: App) -> Opener | None:
+    """What reads values that are exported as they are stored."""
+    codec = runtime_of(app).payloads
+    return None if codec is None else Opener(Payloads(codec))
+
+
 async def _compare(app: App, run: Run, steps: list[Step]) -> str | None:
     try:
         function = runtime_of(app).registry.get(run.workflow)
@@ -68,7 +77,7 @@ async def _compare(app: App, run: Run, steps: list[Step]) -> str | None:
         return f"there is no workflow {run.workflow!r} any more"
     engine = _engine(app)
     try:
-        run.stopping = ""  # as far as it is recorded, and no further
+        run.undo_reason = ""  # as far as it is recorded, and no further
         ex = Execution(engine, run, function, steps)
         ex.dry = True
         engine.executions[run.id] = ex

@@ -16,6 +16,7 @@ from mainspring.app.plain_json import PLAIN_JSON
 from mainspring.app.sync.portal import Portal, bridged
 from mainspring.codec import value_codec
 from mainspring.engine.registry import FOR_EVER, Registry
+from mainspring.errors import InvalidInput
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
 from mainspring.operations.retention import keep_of
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from mainspring.codec import ValueCodec
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Clock
+    from mainspring.model.payloads import PayloadCodec
+    from mainspring.store.external.engines import UsersEngine
     from mainspring.store.external.other_database import Elsewhere
     from mainspring.store.verbs.prune import Keep
 
@@ -40,9 +43,25 @@ class Runtime:
     """One app's registry, its connection, and the engine while it executes."""
 
     def __init__(
-        self, url: str | Callable[[], str], settings: Settings, clock: Clock | None, *, has_no_code: bool = False
+        self,
+        url: str | Callable[[], str],
+        settings: Settings,
+        clock: Clock | None,
+        *,
+        has_no_code: bool = False,
+        engine: UsersEngine | None = None,
+        payloads: PayloadCodec | None = None,
     ) -> None:
+        if payloads is None and settings.payloads != "none":
+            from mainspring.store.sealing.named import named_codec  # noqa: PLC0415  (only where values are sealed)
+
+            payloads = named_codec(settings.payloads)
+        if payloads is not None and not (hasattr(payloads, "encode") and hasattr(payloads, "decode")):
+            raise InvalidInput(f"payloads= takes a codec with encode and decode, not {payloads!r}")
+        self.payloads = payloads
+        """What encodes and decodes the values that are stored, if anything does."""
         self.given_url = url
+        self._given_engine = engine
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
         self.has_no_code = has_no_code
@@ -78,6 +97,11 @@ class Runtime:
         self.given_url = url
 
     @property
+    def users_engine(self) -> UsersEngine | None:
+        """The SQLAlchemy engine that was given instead of a URL, unless another database was put in its place."""
+        return self._given_engine if self.given_url is self._given_engine else None
+
+    @property
     def executing(self) -> bool:
         return self.engine is not None and bool(self.engine.executions)
 
@@ -108,7 +132,11 @@ class Runtime:
         """The connection, made now if there is none. `beside`: while the caller has a transaction of its own open there."""
         with self._connecting:
             if self._connection is None:
-                self._connection = Connection(self.url, self.settings, self.clock, self.backstage, beside=beside)
+                self._connection = Connection(
+                    self.url, self.settings, self.clock, self.backstage, beside=beside, payloads=self.payloads
+                )
+                if (engine := self.users_engine) is not None:
+                    self._connection.store.transactions.use(engine=engine)
             return self._connection
 
     @property

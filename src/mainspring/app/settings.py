@@ -73,11 +73,22 @@ class Settings:
     schema: str = _setting(
         "mainspring", "str", "PostgreSQL: the schema with the tables; two apps share a database by two schemas"
     )
+    connections: int = _setting(
+        8, "int", "PostgreSQL: the most connections that a process opens; callers wait for one beyond that", low=3
+    )
+    notify: bool = _setting(
+        "yes", "bool", "PostgreSQL: notify other processes of what was committed; off: they look for it every `poll`"
+    )
     keep_logs: str = _setting(
         "off",
         "str",
         "what is logged inside runs is kept from this level on, and shown with them",
         choices=("off", "debug", "info", "warning", "error"),
+    )
+    payloads: str = _setting(
+        "none",
+        "str",
+        "`module:name` of the codec that encodes stored values, where the code names none with `payloads=`",
     )
     migrate: bool = _setting(
         "yes", "bool", "bring the tables up to date when connecting, instead of only checking them"
@@ -115,7 +126,10 @@ class Settings:
             grace: Duration = ...,
             synchronous: str = ...,
             schema: str = ...,
+            connections: int = ...,
+            notify: bool = ...,
             keep_logs: str = ...,
+            payloads: str = ...,
             migrate: bool = ...,
             work: bool = ...,
             queues: Iterable[str] | None = ...,

@@ -151,6 +151,7 @@ class Worker:
             max_recoveries=settings.max_recoveries,
             on_lost=lambda: self._call_soon(self._lost),
             on_round=self._round,
+            on_fleet=self._claimer.turns.meet,
         )
 
     async def _begin(self) -> None:
@@ -163,7 +164,7 @@ class Worker:
         if runtime.settings.keep_logs != "off":
             self._keeper = Keeper(runtime.settings.keep_logs, self.engine.worker_id, clock)
             self._keeper.begin()
-        await self.engine.in_thread(store.watching.keep_functions, described(runtime.registry))
+        await self.engine.in_thread(store.watching.keep_functions, described(runtime.registry, runtime.keep))
         services = (self._claimer, self._attendant, self._scheduler, self._pruner, self._sweeper, self._teller)
         self._tasks = [self._loop.create_task(service.run()) for service in services]
 
@@ -272,6 +273,10 @@ class Worker:
         mine = signal.poked is None or self.engine.worker_id in signal.poked
         if signal.stops and mine:
             self.engine.halting.heed_all(signal.stops)
+        if signal.started:
+            self._call_soon(self._claimer.expect, signal.started)
+        if signal.claimed:
+            self._call_soon(self._claimer.claimed_elsewhere, signal.claimed)
         ended = signal.ended is None or bool(signal.ended)
         if ended and self._claimer.note_ends():
             self._call_soon(self._claimer.kick)

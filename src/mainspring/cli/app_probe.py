@@ -70,7 +70,7 @@ async def look(target: str) -> Found:
         try:
             out, err = await process.communicate()
         finally:
-            if process.returncode is None:  # somebody has lost patience
+            if process.returncode is None:  # the caller has cancelled
                 process.kill()
                 await process.wait()
     for line in out.decode(errors="replace").splitlines():

@@ -36,9 +36,9 @@ def carry_out(
     **details: Any,
 ) -> R:
     """Do what a command asks for. `tell` says what came of it, as JSON."""
-    said = {name: value if _plain(value) else str(value) for name, value in details.items() if value not in (None, ())}
+    shown = {name: value if _plain(value) else str(value) for name, value in details.items() if value not in (None, ())}
     who = f"{getpass.getuser()} (command)"
-    return operations.audit.carry_out(Intent(who, action, subject, reason, said), act, tell)
+    return operations.audit.carry_out(Intent(who, action, subject, reason, shown), act, tell)
 
 
 def perform(

@@ -107,7 +107,7 @@ def prune(
         if dry_run:
             note(f"{sum(found.values())} runs could be forgotten at {shown(url)}")
         else:
-            said = {
+            details = {
                 "older_than": older_than,
                 "functions_older_than": functions_older_than,
                 "names": ", ".join(names) or None,
@@ -119,7 +119,7 @@ def prune(
                 lambda: operations.pruning.prune(keep),
                 lambda count: count,
                 reason=reason,
-                **said,
+                **details,
             )
             note(f"forgot {forgotten} runs at {shown(url)}")
             if app is not None and runtime_of(app).places:

@@ -34,7 +34,7 @@ def queues() -> None:
 def list_(url: str, output: str) -> None:
     """List queues, with how many of their runs wait, are due later and are under way.
 
-    Those that runs wait for and that nobody has made are there as well.
+    Queues that runs wait for and that were not declared are listed as well.
     """
     with connect(url, Settings()) as operations:
         found = operations.queues.list()
@@ -128,7 +128,7 @@ def set_(name: str, partition: str | None, url: str, reason: str | None, **limit
     """
     with connect(url, Settings()) as operations:
         named = {key: value for key, value in limits.items() if value is not _KEEP}
-        said = {key: "none" if value is None else value for key, value in named.items()}
+        shown = {key: "none" if value is None else value for key, value in named.items()}
         queue, _ = perform(
             operations,
             QUEUE_ACTIONS["set"],
@@ -136,7 +136,7 @@ def set_(name: str, partition: str | None, url: str, reason: str | None, **limit
             lambda: operations.queues.set(name, partition, named),
             reason=reason,
             partition=partition,
-            **said,
+            **shown,
         )
     display.table(("QUEUE", "STATE", "READY", "LATER", "UNDER WAY", "LIMITS"), [_row(queue)])
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mainspring.app.app import App
     from mainspring.app.events import RunEvent
 
-_TOLD = ("run.retrying", "run.succeeded", "run.failed", "run.cancelled")
+_PRINTED = ("run.retrying", "run.succeeded", "run.failed", "run.cancelled")
 _MOST_PER_SECOND = 8
 
 
@@ -20,7 +20,7 @@ class Showing:
 
     def __init__(self) -> None:
         self._second = 0
-        self._said = 0
+        self._printed = 0
         self._left_out = 0
 
     def tell(self, event: RunEvent) -> None:
@@ -28,11 +28,11 @@ class Showing:
         if now != self._second:
             if self._left_out:
                 note(f"          … and {self._left_out} more")
-            self._second, self._said, self._left_out = now, 0, 0
-        if self._said == _MOST_PER_SECOND and event.name == "run.succeeded":
+            self._second, self._printed, self._left_out = now, 0, 0
+        if self._printed == _MOST_PER_SECOND and event.name == "run.succeeded":
             self._left_out += 1
             return
-        self._said += event.name == "run.succeeded"
+        self._printed += event.name == "run.succeeded"
         reason = f": {safe(event.reason)}" if event.reason else ""
         what = event.name.removeprefix("run.")
         note(f"{event.time.astimezone():%H:%M:%S}  {what:<9}  {safe(event.workflow)}  {safe(event.run)}{reason}")
@@ -41,5 +41,5 @@ class Showing:
 def show_runs(app: App) -> None:
     """Say what becomes of the runs that this process executes."""
     showing = Showing()
-    for event in _TOLD:
+    for event in _PRINTED:
         app.on(event, showing.tell)

@@ -33,13 +33,13 @@ PORT = 7070
 def serving_options(function: F) -> F:
     """`--host`, `--port`, `--token` and `--read-only`, for every command that serves the dashboard."""
     for option in (
-        click.option("--read-only", is_flag=True, help="Show everything, and let nobody act."),
+        click.option("--read-only", is_flag=True, help="Show everything, allow no action."),
         click.option(
             "--token",
             envvar="MAINSPRING_TOKEN",
             show_envvar=True,
             metavar="SECRET",
-            help="Let in whoever knows this. Needed for any --host but this machine's own.",
+            help="The secret that a browser has to show. Needed for any --host but this machine's own.",
         ),
         click.option(
             "--port",

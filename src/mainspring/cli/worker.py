@@ -1,4 +1,4 @@
-"""`mainspring worker`: execute the runs of an app until told to stop."""
+"""`mainspring worker`: execute the runs of an app until a signal stops it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ import mainspring
 from mainspring.app.client_api import runtime_of
 from mainspring.cli import run_events
 from mainspring.cli.commands import FAILED, Command, note
+from mainspring.cli.supervisor import Supervisor
 from mainspring.cli.target import beside, load_app
 from mainspring.cli.terminal import SafeFormatter
 from mainspring.errors import StoreFull, StoreUnavailable
@@ -42,7 +43,7 @@ _MOST_NAMED = 5
 _SAY_AFTER = 2.0
 """Seconds until a worker that is not ready says what it waits for."""
 _LEAVE_START = 3.0
-"""Seconds that a worker which is told to stop while it starts has for letting go."""
+"""Seconds that a worker has to leave when a signal comes while it starts."""
 _LEAVE = 5.0
 """Seconds beyond the grace that a worker has for leaving."""
 
@@ -60,6 +61,12 @@ _LEAVE = 5.0
 @click.option("--no-crontab", is_flag=True, help="Not even those of the file `crontab` beside the target.")
 @click.option("--queues", metavar="NAMES", help="Take runs from these queues only, separated by commas.")
 @click.option("--url", metavar="URL", help="A database instead of the app's own.")
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="So many workers, each a process of its own; one that dies is started again.",
+)
 @click.option("--once", is_flag=True, help="Work off what is due, then end.")
 @click.option("--fail-fast", is_flag=True, help="Give up if the database cannot be reached at the start.")
 @click.option(
@@ -72,6 +79,9 @@ _LEAVE = 5.0
 @click.option("--quiet", is_flag=True, help="Say nothing but what is logged.")
 @click.option("--show-runs", is_flag=True, help="Say of each run how it ended.")
 @click.option("--until-eof", is_flag=True, hidden=True, help="Stop when standard input ends: with who started this.")
+@click.option(
+    "--supervised", type=int, hidden=True, help="The number of this one of several workers; it stops with them."
+)
 def worker(
     target: str,
     concurrency: int | None,
@@ -79,6 +89,8 @@ def worker(
     crontab: Path | None,
     url: str | None,
     *,
+    processes: int | None,
+    supervised: int | None,
     once: bool,
     fail_fast: bool,
     log_level: str,
@@ -98,6 +110,7 @@ def worker(
       mainspring worker shop:app
       mainspring worker examples/quickstart.py --concurrency 50
       mainspring worker shop:app --once
+      mainspring worker shop:app --processes 4
     """
     _log_to_stderr(log_level)
     app = load_app(target)
@@ -107,13 +120,30 @@ def worker(
     runtime.settings = replace(settings, work=True, concurrency=concurrency or settings.concurrency, queues=listened)
     runtime.url = url or runtime.url
     _take_crontab(app, None if no_crontab else crontab or beside(target, "crontab"), named=crontab is not None)
+    if not quiet and supervised is None:
+        _introduce(app, target)
+    if processes is not None:
+        sys.exit(_supervise(app, processes, once=once, fail_fast=fail_fast))
     if show_runs:
         run_events.show_runs(app)
-    if not quiet:
-        _introduce(app, target)
-    say = _nothing if quiet else note
-    asyncio.run(_serve(app, once=once, fail_fast=fail_fast, until_eof=until_eof, say=say))
+    say = _nothing if quiet or supervised is not None else note
+    until_eof = until_eof or supervised is not None
+    asyncio.run(_serve(app, once=once, fail_fast=fail_fast, until_eof=until_eof, say=say, number=supervised))
     _leave_stuck_threads()
+
+
+def _supervise(app: App, processes: int, *, once: bool, fail_fast: bool) -> int:
+    """Run several workers with the options of this command."""
+    given = click.get_current_context().params
+    command = [given["target"], "--log-level", given["log_level"]]
+    for name in ("concurrency", "queues", "crontab", "url"):
+        if given[name] is not None:
+            command += [f"--{name}", str(given[name])]
+    for name in ("no_crontab", "once", "fail_fast", "show_runs", "quiet"):
+        if given[name]:
+            command.append(f"--{name.replace('_', '-')}")
+    limit = app.settings.grace + _LEAVE
+    return Supervisor(command, processes, limit=limit, once=once, fail_fast=fail_fast).run()
 
 
 def _take_crontab(app: App, file: Path | None, *, named: bool) -> None:
@@ -142,7 +172,9 @@ def _introduce(app: App, target: str) -> None:
         note(f"  {kind + 's':<10} {', '.join(names) or 'none'}")
 
 
-async def _serve(app: App, *, once: bool, fail_fast: bool, until_eof: bool, say: Callable[[str], None]) -> None:
+async def _serve(
+    app: App, *, once: bool, fail_fast: bool, until_eof: bool, say: Callable[[str], None], number: int | None
+) -> None:
     stop = Stop()
     if until_eof:
         stop.when_input_ends()
@@ -152,7 +184,10 @@ async def _serve(app: App, *, once: bool, fail_fast: bool, until_eof: bool, say:
             return
         stop.limit(app.settings.grace + _LEAVE, FAILED, lambda: runtime_of(app).stage)
         engine = runtime_of(app).engine
-        say(f"  worker     {engine.worker_id if engine is not None else '?'}")
+        me = engine.worker_id if engine is not None else "?"
+        if number is not None:
+            note(f"process {number} (pid {os.getpid()}) ready; worker {me}")
+        say(f"  worker     {me}")
         say("ready; ^C or SIGTERM stops it, a second one at once")
         if once:
             await _drain(app, stop)
@@ -163,7 +198,7 @@ async def _serve(app: App, *, once: bool, fail_fast: bool, until_eof: bool, say:
 
 
 async def _enter(app: App, stack: AsyncExitStack, stop: Stop, *, fail_fast: bool) -> bool:
-    """Enter the app, as soon as its database can be reached. False if told to stop before."""
+    """Enter the app, as soon as its database can be reached. False if a signal came before."""
     pause = _FIRST_PAUSE
     while not stop.asked.is_set():
         try:
@@ -180,15 +215,15 @@ async def _enter(app: App, stack: AsyncExitStack, stop: Stop, *, fail_fast: bool
 
 
 async def _enter_once(app: App, stack: AsyncExitStack, stop: Stop) -> bool:
-    """Enter the app, and say what that waits for if it takes long. False if told to stop before."""
+    """Enter the app, and say what that waits for if it takes long. False if a signal came before."""
     entering = asyncio.ensure_future(stack.enter_async_context(app))
     asked = asyncio.ensure_future(stop.asked.wait())
-    said: set[str] = set()
+    reported: set[str] = set()
     try:
         while not entering.done() and not stop.asked.is_set():
             await asyncio.wait((entering, asked), timeout=_SAY_AFTER, return_when=asyncio.FIRST_COMPLETED)
             if not entering.done() and not stop.asked.is_set():
-                await _say_what_it_waits_for(app, said)
+                await _say_what_it_waits_for(app, reported)
         if not entering.done():
             entering.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -200,19 +235,19 @@ async def _enter_once(app: App, stack: AsyncExitStack, stop: Stop) -> bool:
         asked.cancel()
 
 
-async def _say_what_it_waits_for(app: App, said: set[str]) -> None:
-    """Each reason once: whoever looks at a worker that does not start must not have to guess."""
+async def _say_what_it_waits_for(app: App, reported: set[str]) -> None:
+    """Each reason once, so that the output of a worker that does not start shows the cause."""
     stage = runtime_of(app).stage
     found = await asyncio.to_thread(blockers, app.url, app.settings)
     for reason in found or [""]:
         key = f"{stage} {reason.partition(',')[0]}"
-        if key not in said:
-            said.add(key)
+        if key not in reported:
+            reported.add(key)
             log.warning("not ready yet: %s%s", stage or "starting", f"; {reason}" if reason else "")
 
 
 async def _drain(app: App, stop: Stop) -> None:
-    """Wait until what is due is worked off, or until told to stop."""
+    """Wait until what is due is worked off, or until a signal comes."""
     drained, asked = asyncio.ensure_future(app.drain()), asyncio.ensure_future(stop.asked.wait())
     await asyncio.wait((drained, asked), return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
@@ -253,22 +288,22 @@ class Stop:
         self._signals: SimpleQueue[None] = SimpleQueue()  # may be put into by a handler that interrupts who knows what
         threading.Thread(target=self._watch, name="mainspring-stop", daemon=True).start()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._hear)
+            signal.signal(number, self._on_signal)
         closed = getattr(signal, "SIGHUP", None)  # its terminal is; not on Windows, and not below nohup
         if closed is not None and signal.getsignal(closed) is signal.SIG_DFL:
-            signal.signal(closed, self._hear)
+            signal.signal(closed, self._on_signal)
 
-    def limit(self, seconds: float, code: int, doing: Callable[[], str]) -> None:
+    def limit(self, seconds: float, code: int, activity: Callable[[], str]) -> None:
         """From now on, end the process with this code when it is still there so many seconds after it was asked to stop."""
-        self._limit = seconds, code, doing
+        self._limit = seconds, code, activity
 
     def _watch(self) -> None:
         self._signals.get()
         if self._limit is None:
             return
-        seconds, code, doing = self._limit
+        seconds, code, activity = self._limit
         time.sleep(seconds)
-        what = doing()
+        what = activity()
         log.warning("not stopped within %g s%s; ended, other workers take over", seconds, f", {what}" if what else "")
         _end(code)
 
@@ -283,7 +318,7 @@ class Stop:
         with contextlib.suppress(RuntimeError):  # it has stopped already
             self._loop.call_soon_threadsafe(self.asked.set)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del frame
         if self._signalled:
             if self.before_end is not None:

@@ -21,7 +21,7 @@ def workers() -> None:
 @url_option
 @output_option("table", "json", "ids")
 def list_(url: str, output: str) -> None:
-    """List workers, oldest first: where they are, what they execute, when they last showed life, and how much they have in hand.
+    """List workers, oldest first: where they are, what they execute, when they last showed life, and how many runs they own.
 
     A worker that stops in order goes from the list; one that was killed goes when another has taken over its runs.
 

@@ -122,6 +122,8 @@ class _Compiler:
     def _of_class(self, cls: Any, arguments: tuple[Any, ...]) -> Shape:
         if not isinstance(cls, type):
             _refuse(f"{cls!r} is no type whose values can be stored and read back")
+        if cls is abc.Callable:
+            _refuse("a function cannot be stored and read back")
         container = self._of_container(cast("type[Any]", cls), arguments)
         return container or scalar(cls) or self._of_parts(cast("type[Any]", cls), arguments)
 
@@ -156,8 +158,8 @@ class _Compiler:
         return self._of_recursive((cls, arguments), name, (dict,), lambda: self._record(cls, arguments, name), cls)
 
     def _record(self, cls: type[Any], arguments: tuple[Any, ...], name: str) -> Shape:
-        said = declared(cls)
-        if said is None:
+        declaration = declared(cls)
+        if declaration is None:
             _refuse(
                 f"{class_name(cls)} is no type whose values can be stored and read back; use a dataclass, a msgspec Struct, "
                 f"a pydantic model or plain data"
@@ -165,8 +167,10 @@ class _Compiler:
         hints = self._hints(cls, arguments)
         if any(isinstance(hint, dataclasses.InitVar) for hint in hints.values()):
             _refuse(f"{class_name(cls)} has an InitVar, which an instance does not keep; make it a field")
-        fields = [Field(n, key, self._field(cls, n, hints.get(n, Any)), required) for n, key, required in said.fields]
-        return Record(cls, name, tuple(fields), said.build, said.label)
+        fields = [
+            Field(n, key, self._field(cls, n, hints.get(n, Any)), required) for n, key, required in declaration.fields
+        ]
+        return Record(cls, name, tuple(fields), declaration.build, declaration.label)
 
     def _typed_dict(self, cls: Any, arguments: tuple[Any, ...], name: str) -> Shape:
         hints = self._hints(cls, arguments)

@@ -52,7 +52,7 @@ _parse = msgspec.json.Decoder().decode
 
 
 class Shown(str):
-    """What `repr()` said of an argument that could not be stored. Its own `repr` is the same, so that messages made of the
+    """The `repr()` of an argument that could not be stored. Its own `repr` is the same, so that messages made of the
     arguments read as they did.
     """
 

@@ -35,7 +35,7 @@ _NAMES = {
 
 
 def schema_of(annotation: object) -> dict[str, Any] | None:
-    """The schema of an annotation; None: it takes anything, or it cannot be said in a schema."""
+    """The schema of an annotation; None: it takes anything, or no schema can express it."""
     if annotation is Any:
         return None
     try:

@@ -124,7 +124,7 @@ class Keyed(Shape):
         if not is_object(value) or not self.required <= value.keys():
             return False
         for key, part in value.items():
-            if type(part) not in self._exact[key] and not self._plain[key](part):  # KeyError: for the slow lane
+            if type(part) not in self._exact[key] and not self._plain[key](part):  # KeyError: for the slow path
                 return False
         return True
 

@@ -182,7 +182,7 @@ class Constrained(Shape):
     def parts(self) -> tuple[Shape, ...]:
         return (self.inner,)
 
-    def plain(self, value: Any) -> bool:  # noqa: ARG002 - the slow lane knows the rules
+    def plain(self, value: Any) -> bool:  # noqa: ARG002 - the slow path knows the rules
         return False
 
     def lower(self, value: Any) -> Any:

@@ -1,6 +1,6 @@
 """What one annotation looks like as JSON: the contract that every kind of type fulfils.
 
-A shape has two lanes. The slow one, `lower` and `lift`, is the specification: it checks everything, says where a value does
+A shape has two paths. The slow one, `lower` and `lift`, is the specification: it checks everything, says where a value does
 not fit, and carries what msgspec cannot (a union of two dataclasses, a `ZoneInfo`, keys that are tuples). The fast one is
 msgspec itself. It may be taken when all of the annotation is `native` and the value is `plain`.
 """
@@ -38,7 +38,7 @@ class Shape:
     """msgspec itself reads it, and writes it when plain."""
 
     open = False
-    """Tagged values may occur although msgspec takes the annotation, so a text with a tag is for the slow lane."""
+    """Tagged values may occur although msgspec takes the annotation, so a text with a tag is for the slow path."""
 
     custom = False
     """Reading one runs code of the user, which may refuse it."""
@@ -60,7 +60,7 @@ class Shape:
         return ()
 
     def plain(self, value: Any) -> bool:
-        """Whether msgspec alone writes this value correctly. No is not an error: the slow lane decides."""
+        """Whether msgspec alone writes this value correctly. No is not an error: the slow path decides."""
         return type(value) in self.exact
 
     def lower(self, value: Any) -> Any:

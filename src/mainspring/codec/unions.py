@@ -1,4 +1,4 @@
-"""Values of several possible types: unions, and values that nothing is said about."""
+"""Values of several possible types: unions, and values without an annotation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Union(Shape):
     """
 
     def __init__(self, members: tuple[Shape, ...]) -> None:
-        self.natural = _told_apart(members)
+        self.natural = _distinguishable(members)
         self.members = members
         self.tagged = {} if self.natural else {member.name: member for member in members if not _is_bare(member)}
         self.untagged = [member for member in members if member.name not in self.tagged]
@@ -93,7 +93,7 @@ def _is_bare(shape: Shape) -> bool:
     return isinstance(shape, Choices) or (isinstance(shape, Scalar) and shape.runtime in _BARE)
 
 
-def _told_apart(members: tuple[Shape, ...]) -> bool:
+def _distinguishable(members: tuple[Shape, ...]) -> bool:
     """Whether JSON shows which member a value belongs to: by null, true, number, text, array, object, or the tag of a Struct."""
     for index, one in enumerate(members):
         for other in members[:index]:

@@ -50,15 +50,15 @@ def _write_hook(value: object) -> Any:
 
 
 def _read_hook(cls: type[Any], raw: Any) -> Any:
-    return raw if cls is object else _lanes(cls).shape.lift(raw)
+    return raw if cls is object else _paths(cls).shape.lift(raw)
 
 
 _write = msgspec.json.Encoder(enc_hook=_write_hook).encode
 _parse = msgspec.json.Decoder().decode
 
 
-class _Lanes(NamedTuple):
-    """How an annotation is written and read; without `read` only the slow lane is open."""
+class _Paths(NamedTuple):
+    """How an annotation is written and read; without `read` only the slow path is possible."""
 
     shape: Shape
     read: Callable[[str], Any] | None
@@ -70,10 +70,10 @@ class ValueCodec:
 
     __slots__ = ("_open", "_plain", "_read", "_shape", "annotation", "where")
 
-    def __init__(self, annotation: object, where: str, lanes: _Lanes) -> None:
+    def __init__(self, annotation: object, where: str, paths: _Paths) -> None:
         self.annotation = annotation
         self.where = where
-        self._shape, self._read, self._open = lanes
+        self._shape, self._read, self._open = paths
         self._plain = self._shape.plain if self._read is not None else _never
 
     def encode(self, value: object) -> str:
@@ -81,7 +81,7 @@ class ValueCodec:
         try:
             if self._plain(value):
                 return _write(value).decode()
-        except Exception:  # noqa: BLE001, S110 - the slow lane finds out what is wrong, and where
+        except Exception:  # noqa: BLE001, S110 - the slow path finds out what is wrong, and where
             pass
         return self._encode_slowly(value)
 
@@ -90,7 +90,7 @@ class ValueCodec:
         if self._read is not None and not (self._open and _QUOTED_TAG in text):
             try:
                 return self._read(text)
-            except Exception:  # noqa: BLE001, S110 - the slow lane reads more, and finds out what is wrong, and where
+            except Exception:  # noqa: BLE001, S110 - the slow path reads more, and finds out what is wrong, and where
                 pass
         return self._decode_slowly(text)
 
@@ -126,27 +126,27 @@ class ValueCodec:
 def value_codec(annotation: object, where: str) -> ValueCodec:
     """The codec of an annotation. Raises NotSerializable for one whose values cannot be stored and read back."""
     try:
-        return ValueCodec(annotation, where, _lanes(annotation))
+        return ValueCodec(annotation, where, _paths(annotation))
     except Misfit as misfit:
         raise NotSerializable(f"the annotation of {where} cannot be used: {misfit}.") from None
 
 
-def _lanes(annotation: object) -> _Lanes:
+def _paths(annotation: object) -> _Paths:
     try:
         hash(annotation)
     except TypeError:  # Annotated[int, []]
-        return _new_lanes(annotation)
-    return _kept_lanes(annotation)
+        return _new_paths(annotation)
+    return _kept_paths(annotation)
 
 
-def _new_lanes(annotation: object) -> _Lanes:
+def _new_paths(annotation: object) -> _Paths:
     shape = shape_of(annotation)
     parts = reach(shape)
     read = _reader(annotation) if all(part.native for part in parts) else None
-    return _Lanes(shape, read, any(part.open for part in parts))
+    return _Paths(shape, read, any(part.open for part in parts))
 
 
-_kept_lanes = lru_cache(maxsize=2048)(_new_lanes)
+_kept_paths = lru_cache(maxsize=2048)(_new_paths)
 
 
 def _reader(annotation: Any) -> Callable[[str], Any] | None:

@@ -114,7 +114,7 @@ class Engine:
         self.waits = Waits(self)
         self.residency = Residency(self)
         self.slots = Slots(self)
-        self.local_starts = LocalStarts(self)
+        self.local_starts: LocalStarts = LocalStarts(self)
         self.halting = Halting(self)
         self._tasks: set[asyncio.Task[None]] = set()
         self.launches = 0
@@ -147,13 +147,13 @@ class Engine:
             parent=new.parent,
             scheduled_by=new.scheduled_by,
             attributes=new.attributes,
-            stranded=None,
+            blocked=None,
             schedule=schedule,
             tick=tick,
             priority=new.priority,
             attempts=1,
             retry=new.retry,
-            since=new.created,
+            attempt_started=new.created,
         )
         self.launch(Execution(self, run, self.registry.get(run.workflow), []))
 

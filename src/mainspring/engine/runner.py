@@ -24,6 +24,7 @@ from mainspring.engine.retry import Retry, pause_of
 from mainspring.errors import Interrupted, MainspringError, NonDeterminism, NotSerializable
 from mainspring.model.runs import Ending
 from mainspring.model.states import State
+from mainspring.store.sealing.payloads import readable
 from mainspring.store.writes import Compensate, ContinueAs, Finish, Release, RetryLater, Verdict
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def _arguments(ex: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
     times = times_of(ex.run) if ex.run.generation == 0 else None
     if times is not None:
         return times, {}
-    args, kwargs = ex.function.codec.decode(ex.run.input)
+    args, kwargs = ex.function.codec.decode(readable(ex.run.input, f"the input of run {ex.id!r}"))
     if ex.function.bound is not Bound.NOT:
         args = (ex.engine.receiver(ex.function, args[0]), *args[1:])
     return args, kwargs
@@ -240,7 +241,7 @@ def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
         return (yield from _finish_unwound(ex))
     if ex.disagreement is not None:
         if ex.run.fingerprint != ex.function.fingerprint:
-            yield Commit(Release(ex.engine.worker_id, ex.id, ex.epoch, stranded=_stranding(ex)))
+            yield Commit(Release(ex.engine.worker_id, ex.id, ex.epoch, blocked=_blocked(ex)))
             return None
         error = ex.disagreement
     else:
@@ -256,9 +257,9 @@ def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
     return (yield from _finish(ex, finish))
 
 
-def _stranding(ex: Execution) -> str:
+def _blocked(ex: Execution) -> str:
     """Why the run cannot go on here, and every version that has found so: none of them is to try it again."""
-    before: list[str] = json.loads(ex.run.stranded)["versions"] if ex.run.stranded else []
+    before: list[str] = json.loads(ex.run.blocked)["versions"] if ex.run.blocked else []
     return json.dumps({"versions": [*before, ex.engine.version], "reason": str(ex.disagreement)})
 
 
@@ -351,7 +352,7 @@ def _let_go(ex: Execution, signal: Halt) -> Flow:
             return None
     elif ex.undoing is not None:
         reason = ex.undoing.args[0] if ex.undoing.args else None
-        verdict = yield Commit(Compensate(owner, ex.id, ex.epoch, stopping=reason or ""))
+        verdict = yield Commit(Compensate(owner, ex.id, ex.epoch, undo_reason=reason or ""))
     else:
         assert isinstance(signal, HandedBack)  # noqa: S101
         verdict = yield Commit(Release(owner, ex.id, ex.epoch))

@@ -21,9 +21,16 @@ _KNOWN = {
     ("_sqlite3", "Connection"): Wants.SQLITE,
     ("psycopg", "Connection"): Wants.PSYCOPG,
     ("psycopg", "AsyncConnection"): Wants.PSYCOPG_ASYNC,
+    ("aiosqlite", "Connection"): Wants.AIOSQLITE,
     ("sqlalchemy", "Connection"): Wants.SA_CONNECTION,
     ("sqlalchemy", "Session"): Wants.SA_SESSION,
+    ("sqlalchemy", "AsyncConnection"): Wants.SA_ASYNC_CONNECTION,
+    ("sqlalchemy", "AsyncSession"): Wants.SA_ASYNC_SESSION,
+    ("sqlmodel", "Session"): Wants.SQLMODEL_SESSION,
+    ("sqlmodel", "AsyncSession"): Wants.SQLMODEL_ASYNC_SESSION,
 }
+_ALONE = {"Tx": "mainspring", "Session": "sqlalchemy", "AsyncSession": "sqlalchemy"}
+"""Names that say by themselves what they are, where they are imported for type checkers only."""
 
 
 def wanted(fn: Callable[..., Any], place: int, name: str) -> Wants:
@@ -42,13 +49,12 @@ def wanted(fn: Callable[..., Any], place: int, name: str) -> Wants:
             f"the first parameter of the transaction {name!r} is annotated with {_shown(hint)}, which is none of "
             f"{', '.join(each.value for each in Wants if each is not Wants.NOTHING)}. A name that is imported for type checkers only needs its module in front"
         )
-    if inspect.iscoroutinefunction(fn) != (wants is Wants.PSYCOPG_ASYNC):
-        if wants is Wants.PSYCOPG_ASYNC:
-            raise InvalidInput(
-                f"the transaction {name!r} is given a psycopg.AsyncConnection, so it must be `async def`"
-            )
+    if wants.is_awaited and not inspect.iscoroutinefunction(fn):
+        raise InvalidInput(f"the transaction {name!r} is given a {wants.value}, so it must be `async def`")
+    if inspect.iscoroutinefunction(fn) and not wants.is_awaited:
+        awaited = ", ".join(each.value for each in Wants if each.is_awaited)
         raise InvalidInput(
-            f"the transaction {name!r} is `async def`, which works with a psycopg.AsyncConnection on PostgreSQL; "
+            f"the transaction {name!r} is `async def`, which works with one of {awaited}; "
             f"with {wants.value} write it as `def` and call it with `await {name}.aio(…)`"
         )
     return wants
@@ -59,7 +65,7 @@ def _spelled(hint: Any) -> tuple[str, str]:
     if get_origin(hint) is Annotated and any(isinstance(extra, Unresolved) for extra in get_args(hint)):
         text = next(extra for extra in get_args(hint) if isinstance(extra, Unresolved)).text
         path = text.strip("'\"").partition("[")[0].split(".")
-        package = path[0] if len(path) > 1 else {"Tx": "mainspring", "Session": "sqlalchemy"}.get(path[-1], "")
+        package = path[0] if len(path) > 1 else _ALONE.get(path[-1], "")
         return package, path[-1]
     hint = get_args(hint)[0] if get_origin(hint) is Annotated else get_origin(hint) or hint
     return getattr(hint, "__module__", "").partition(".")[0], getattr(hint, "__name__", "")

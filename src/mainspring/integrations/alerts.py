@@ -42,7 +42,7 @@ def webhook(
 ) -> None:
     """POST what goes wrong with a schedule to a URL, as JSON: ticks that were missed or late, schedules that failures paused.
 
-    Each is told once, by a run of its own, which tries again for about an hour.
+    Each is sent once, by a run of its own, which tries again for about an hour.
     """
     _check(url)
     extra = dict(headers or {})
@@ -51,10 +51,10 @@ def webhook(
         body = json.dumps(asdict(alert), default=str).encode()
         return await asyncio.to_thread(_send, url, body, {"content-type": "application/json", **extra})
 
-    told = app.step(name=name, retry=_PATIENT)(tell)
-    app.on_missed(told)
-    app.on_late(late)(told)
-    app.on_paused_by_failure(told)
+    send = app.step(name=name, retry=_PATIENT)(tell)
+    app.on_missed(send)
+    app.on_late(late)(send)
+    app.on_paused_by_failure(send)
 
 
 def check_in(

@@ -126,13 +126,13 @@ class _Tracer:
 
     @property
     def _provider(self) -> Any | None:
-        """Who takes spans; None: nobody has set OpenTelemetry up."""
+        """Who takes spans; None: OpenTelemetry is not set up."""
         current = self._given or self._api.get_tracer_provider()
         return current if isinstance(current, self._sdk.TracerProvider) else None
 
     # -- as it happens -------------------------------------------------------------------------------------------------
     def operation(self, run: Run, step: Step) -> None:
-        """An operation is over. What started a child is told by the child."""
+        """An operation is over. The child's own span shows what started it."""
         provider = self._provider
         if provider is None or step.child is not None or step.completed is None or step.started is None:
             return
@@ -180,7 +180,7 @@ class _Tracer:
 
     # -- which trace ---------------------------------------------------------------------------------------------------
     def _origin_of(self, run: Run) -> _Origin | None:
-        """The trace of a run, if that can be told without asking the database."""
+        """The trace of a run, if it is known without a query."""
         if run.parent is None:
             return self._origin(run.id, run.created, json.loads(run.attributes))
         with self._lock:

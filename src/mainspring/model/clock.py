@@ -38,12 +38,12 @@ _STEADY = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None)
 
 
 def machine_time() -> int:
-    """The machine's civil time, as somebody may have set it."""
+    """The machine's civil time, which an administrator may set."""
     return time.time_ns() // 1_000
 
 
 def steady_time() -> int:
-    """Microseconds since some moment. Nobody can set it."""
+    """Microseconds since some moment. It cannot be set."""
     return (time.monotonic_ns() if _STEADY is None else time.clock_gettime_ns(_STEADY)) // 1_000
 
 
@@ -74,7 +74,7 @@ class Clock(Protocol):
     ) -> Alarm:
         """Call `ring` on `loop` when civil time has reached `when`. To be called on the loop's own thread.
 
-        A `chore` is nothing that anybody waits for: a virtual clock does not go on for its sake alone.
+        No caller waits for a `chore`: a virtual clock does not go on for its sake alone.
         """
         ...
 

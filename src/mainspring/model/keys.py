@@ -15,7 +15,7 @@ class KeyMode(StrEnum):
     PRESERVE_RUN_AT = "preserve_run_at"
     """The same, but one that was never tried keeps its time."""
     UNSAFE_DEDUPE = "unsafe_dedupe"
-    """Nothing, whatever it is doing, even if it is too late for it to see what is asked for now."""
+    """Nothing, whatever its state, even if it is too late for it to see what is asked for now."""
     RETURN_EXISTING = "return_existing"
     """Nothing; the caller gets that run."""
     REJECT = "reject"
@@ -33,8 +33,8 @@ class Holder(Struct, frozen=True):
     due: int
     begun: bool
     attempts: int
-    latest: int | None
-    asked: str | None
+    debounce_until: int | None
+    last_request: str | None
     """The request that last shaped it, if that was not its own."""
 
 
@@ -51,7 +51,7 @@ def meet(mode: str | None, holder: Holder, request: str, now: int) -> Meeting:
     """Decide. A request that has shaped the holder already was made before, and its acknowledgement was lost."""
     if mode == KeyMode.REJECT:
         return Meeting.REFUSED
-    if holder.asked == request or mode in {KeyMode.UNSAFE_DEDUPE, KeyMode.RETURN_EXISTING}:
+    if holder.last_request == request or mode in {KeyMode.UNSAFE_DEDUPE, KeyMode.RETURN_EXISTING}:
         return Meeting.EXISTING
     if mode == KeyMode.DEBOUNCE:
         return Meeting.UPDATE if holder.state == "scheduled" and holder.due > now else Meeting.BESIDE
@@ -62,6 +62,6 @@ def due_then(mode: str | None, holder: Holder, asked: int) -> int:
     """When a holder that becomes what is asked for is due."""
     if mode == KeyMode.PRESERVE_RUN_AT and holder.attempts == 0:
         return holder.due
-    if mode == KeyMode.DEBOUNCE and holder.latest is not None:
-        return min(asked, holder.latest)
+    if mode == KeyMode.DEBOUNCE and holder.debounce_until is not None:
+        return min(asked, holder.debounce_until)
     return asked

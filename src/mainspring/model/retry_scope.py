@@ -3,7 +3,7 @@
 Positions say which branch recorded what: `t0.t1.3` is the fourth operation of the second task that the first task of the run created, and
 its line is `t0.t1.`. What a retry forgets follows from the exception that ended the attempt: the exception itself, and what its branch and
 the branches above it recorded after they had it, with the tasks that they created after that. What other branches recorded successfully
-stays: a committed transaction of a sibling is never made again.
+stays: a committed transaction of a sibling is never executed again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def forgotten_by_retry(steps: Sequence[Step], error: str | None) -> Forgetting:
 
 
 def forgotten_by_resume(steps: Sequence[Step]) -> list[Step]:
-    """What a run forgets that was stopped and goes on: what its compensations have undone has to be done again."""
+    """What a run forgets that was stopped and goes on: what its compensations have undone is executed again."""
     return list(_undone(steps).values())
 
 
@@ -95,8 +95,8 @@ def _ended_by(steps: Sequence[Step], error: str | None) -> Step | None:
         key=lambda step: step.seq or 0,
     )
     failed = [step for step in recorded if step.error is not None]
-    said = _said(error)
-    alike = [step for step in failed if said is not None and _said(step.error) == said]
+    cause = _type_and_message(error)
+    alike = [step for step in failed if cause is not None and _type_and_message(step.error) == cause]
     if alike:
         return alike[-1]
     seen = [step for step in recorded if not step.interrupted]
@@ -198,7 +198,7 @@ def _begun(step: Step) -> int:
     return step.started or 0
 
 
-def _said(error: str | None) -> tuple[str, str] | None:
+def _type_and_message(error: str | None) -> tuple[str, str] | None:
     """Type and message of a recorded exception."""
     if error is None:
         return None

@@ -10,7 +10,7 @@ from mainspring.model.states import State  # noqa: TC001  (records are also read
 
 
 class NewRun(Struct, gc=False, omit_defaults=True):
-    """A run as it is asked for. With an `owner` it begins in hand of that worker, without a claim."""
+    """A run as it is asked for. With an `owner` it begins owned by that worker, without a claim."""
 
     id: str
     uid: str
@@ -35,7 +35,7 @@ class NewRun(Struct, gc=False, omit_defaults=True):
     partition: str = ""
     key: str | None = None
     retry: str | None = None
-    latest: int | None = None
+    debounce_until: int | None = None
     key_mode: str | None = None
     """What to do about an unfinished run with the same key. Not kept."""
 
@@ -66,7 +66,7 @@ class Run(Struct, gc=False):
     parent: str | None
     scheduled_by: str | None
     attributes: str
-    stranded: str | None
+    blocked: str | None
     schedule: str | None = None
     tick: str | None = None
     queue: str | None = None
@@ -75,13 +75,13 @@ class Run(Struct, gc=False):
     key: str | None = None
     attempts: int = 0
     retry: str | None = None
-    since: int | None = None
-    latest: int | None = None
+    attempt_started: int | None = None
+    debounce_until: int | None = None
     scheduled_time: int | None = None
     forked_from: str | None = None
     forked_at: str | None = None
     generation: int = 0
-    stopping: str | None = None
+    undo_reason: str | None = None
     began_epoch: int = 1
     """The epoch in which its present attempt began; in later ones it goes on."""
 

@@ -45,7 +45,7 @@ class TickSource(StrEnum):
 
     @property
     def manual(self) -> bool:
-        """Asked for by somebody: neither a pause nor a limit holds it up."""
+        """Requested by an operator or a program: neither a pause nor a limit holds it up."""
         return self in {TickSource.TRIGGER, TickSource.BACKFILL}
 
 
@@ -104,7 +104,7 @@ class Schedule(Struct):
     resume_at: int | None = None
     note: str | None = None
     pause_note: str | None = None
-    """What was said when it was last paused or resumed."""
+    """The note of the last pause or resume."""
     remaining: int | None = None
     stopped: str | None = None
     """Why it has no effect any more: it is no longer declared."""
@@ -191,7 +191,7 @@ class Backfill(Struct):
 
 
 class Hook(Struct, frozen=True):
-    """A function of the app that is told when something happens to a schedule."""
+    """A function of the app that receives the alerts of a schedule."""
 
     app: str
     event: str

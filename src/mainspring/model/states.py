@@ -4,7 +4,7 @@ scheduled ──► queued ──► running ◄──► waiting
                 ▲            │           │
                 └────────────┴───────────┘        (handed back, taken over, or due again after parking)
 
-every state that is not an end ──► cancelled      (at once when no worker has it in hand, else by way of cancelling)
+every state that is not an end ──► cancelled      (at once when no worker owns it, else by way of cancelling)
 running, waiting, cancelling   ──► succeeded | failed
 cancelling                     ──► queued         (its worker was lost or stopped, and it has something to undo)
 """

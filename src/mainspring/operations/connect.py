@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from mainspring.errors import InvalidInput, StoreUnavailable
@@ -20,7 +20,7 @@ from mainspring.operations.runs.messages import Conversation, conversation
 from mainspring.operations.sessions import Sessions
 from mainspring.operations.versions import Versions
 from mainspring.operations.workers import Workers
-from mainspring.store.open import open_store, shown, sqlite_path
+from mainspring.store.open import StoreSettings, open_store, shown, sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -31,12 +31,19 @@ if TYPE_CHECKING:
     from mainspring.operations.scheduled_functions import ScheduledFunctions
     from mainspring.operations.schedules.actions import Schedules
     from mainspring.operations.schedules.pictures import Pictures
-    from mainspring.store.open import StoreSettings
+    from mainspring.store.diagnostics import ServerState
     from mainspring.store.protocol import Store
     from mainspring.store.verbs.oddities import Oddity
 
 __all__ = ["Operations", "connect", "missing_file", "shown", "sqlite_path"]
 _MOST_NAMED = 5
+
+
+class ConnectionSettings(StoreSettings, Protocol):
+    """The part of `Settings` that concerns a connection."""
+
+    @property
+    def payloads(self) -> str: ...
 
 
 class Operations:
@@ -116,16 +123,26 @@ class Operations:
 
         return is_large(self._store)
 
+    def server_state(self) -> ServerState | None:
+        """What the database server says of itself; None on SQLite."""
+        return self._store.server_state()
+
     def conversation(self, run: str) -> Conversation:
         """What a run was told and has said."""
         return conversation(self._store, run)
 
 
 @contextlib.contextmanager
-def connect(url: str, settings: StoreSettings) -> Generator[Operations]:
+def connect(url: str, settings: ConnectionSettings) -> Generator[Operations]:
     """Connect for the length of a block. Looking changes nothing: tables are checked, never made or migrated."""
     require_there(url)
     store = open_store(url, settings)
+    if settings.payloads != "none":
+        from mainspring.store.sealing.named import named_codec  # noqa: PLC0415  (only where values are sealed)
+        from mainspring.store.sealing.store import sealed_store  # noqa: PLC0415
+
+        codec = named_codec(settings.payloads)
+        store = store if codec is None else sealed_store(store, codec)
     try:
         store.open(migrate=False)
         clock = SystemClock()

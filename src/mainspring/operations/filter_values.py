@@ -120,3 +120,14 @@ def cursor(given: str | None) -> str | None:
     if given is not None and not _CURSOR.fullmatch(given):
         raise InvalidInput(f"after is the `next` of the page before, not {given!r}")
     return given
+
+
+def time_cursor(given: str | None) -> tuple[int, str] | None:
+    """The same where the order is by a time, then by an id."""
+    if given is None:
+        return None
+    micros, _, last = given.partition(":")
+    try:
+        return int(micros), last
+    except ValueError:
+        raise InvalidInput(f"after is the `next` of the page before, not {given!r}") from None

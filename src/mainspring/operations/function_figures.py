@@ -1,8 +1,9 @@
-"""Functions in figures: how often their runs end how, how long they take and how late they begin."""
+"""Functions and queues in figures: how often their runs end how, how long they take and how late they begin."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING
 
 from mainspring.store.verbs.duration_classes import CLASSES
@@ -10,12 +11,13 @@ from mainspring.store.verbs.duration_classes import CLASSES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from mainspring.operations.runs.lists import RunSummary
     from mainspring.store.verbs.dashboard import Amount
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionFigures:
-    """The runs of one function that have ended, in figures. Times are seconds; None: no run has ended yet."""
+    """Runs that have ended, in figures: those of a function, or the latest of a queue. Times are seconds; None: no run has ended yet."""
 
     name: str
     succeeded: int
@@ -56,6 +58,36 @@ def _figures(name: str, amounts: list[Amount]) -> FunctionFigures:
         p95=quantile(times, 0.95),
         late_p95=quantile(late, 0.95),
     )
+
+
+def figures_of_runs(name: str, runs: Iterable[RunSummary]) -> FunctionFigures:
+    """The figures of some runs that have ended, from the runs themselves."""
+    ended = {"succeeded": 0, "failed": 0, "cancelled": 0}
+    took: list[float] = []
+    late: list[float] = []
+    for run in runs:
+        ended[run.state] += 1
+        if run.started is None or run.completed is None:
+            continue
+        if run.state != "cancelled":
+            took.append((run.completed - run.started).total_seconds())
+        ready = run.due if run.due is not None and run.created < run.due <= run.started else run.created
+        late.append((run.started - ready).total_seconds())
+    judged = ended["succeeded"] + ended["failed"]
+    rate = ended["failed"] / judged if judged else None
+    return FunctionFigures(
+        name,
+        **ended,
+        failure_rate=rate,
+        p50=_nearest(took, 0.5),
+        p95=_nearest(took, 0.95),
+        late_p95=_nearest(late, 0.95),
+    )
+
+
+def _nearest(values: list[float], part: float) -> float | None:
+    """The smallest of the values that this part of them does not exceed."""
+    return sorted(values)[max(0, ceil(part * len(values)) - 1)] if values else None
 
 
 def _by_class(amounts: Iterable[Amount]) -> dict[int, int]:

@@ -23,7 +23,7 @@ from mainspring.store.migrations import EDITED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from mainspring.operations.connect import Operations
+    from mainspring.operations.connect import ConnectionSettings, Operations
     from mainspring.operations.workers import WorkerInfo
     from mainspring.store.open import StoreSettings
     from mainspring.store.protocol import SchemaReport
@@ -37,6 +37,10 @@ _FAR_OFF = 0.5
 _MOMENT = 1.0
 _MINUTE = 60
 _LONG_LAG = 60.0
+_LONG_BEHIND = 600.0
+_LONG_SNAPSHOT = 60.0
+_MANY_CONNECTIONS = 0.8
+_MANY_DEAD = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ class Finding:
     hint: str | None = None
 
 
-def examine(url: str, settings: StoreSettings, lease: float) -> Iterator[Finding]:
+def examine(url: str, settings: ConnectionSettings, lease: float) -> Iterator[Finding]:
     """Look at the machine, then at the database and what it says of runs and workers."""
     yield Finding("Python", OK, platform.python_version())
     yield _time_zones()
@@ -93,6 +97,8 @@ def _look_at(operations: Operations, report: SchemaReport, lease: float) -> Iter
         yield Finding("tables", OK, f"up to date ({report.current})")
     yield from odd
     yield from _safely("clock", lambda: [_clock(operations)])
+    yield from _safely("retention", lambda: [_retention(operations)])
+    yield from _safely("server", lambda: _server(operations))
     yield from _safely("runs", lambda: _fleet_and_runs(operations, lease))
 
 
@@ -181,8 +187,48 @@ def _lag(operations: Operations) -> Finding:
         return Finding("lag", OK, "nothing waits for a worker")
     verdict = LOOK if lag > _LONG_LAG else OK
     hint = "more workers, or a higher concurrency; perhaps a queue is full or paused" if verdict == LOOK else None
-    length = f"{lag:.1f} s" if lag < _MINUTE else f"{lag // _MINUTE:,.0f} min {lag % _MINUTE:.0f} s"
-    return Finding("lag", verdict, f"the longest wait for a worker is {length}", hint)
+    return Finding("lag", verdict, f"the longest wait for a worker is {_length(lag)}", hint)
+
+
+def _length(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < _MINUTE else f"{seconds // _MINUTE:,.0f} min {seconds % _MINUTE:.0f} s"
+
+
+def _retention(operations: Operations) -> Finding:
+    """Whether ended runs are deleted as fast as they end."""
+    behind = operations.pruning.behind()
+    if behind <= _LONG_BEHIND:
+        return Finding("retention", OK, "nothing is kept for longer than it should be")
+    found = f"falls behind: the oldest run that should be gone is {_length(behind)} overdue"
+    return Finding(
+        "retention", LOOK, found, "more workers delete more; see also snapshots here; or mainspring db prune"
+    )
+
+
+def _server(operations: Operations) -> Iterator[Finding]:
+    """What a database server runs out of: connections, and the removal of dead rows."""
+    server = operations.server_state()
+    if server is None:
+        return
+    used = f"{server.connections} of {server.allowed} used"
+    if server.connections > _MANY_CONNECTIONS * server.allowed:
+        yield Finding("connections", LOOK, used, "raise max_connections, or lower the setting `connections` of workers")
+    else:
+        yield Finding("connections", OK, used)
+    held = server.snapshot
+    if held is not None and held.seconds > _LONG_SNAPSHOT:
+        who = (
+            f"prepared transaction {held.name!r}"
+            if held.pid is None
+            else f"session {held.pid} ({held.name or 'unnamed'})"
+        )
+        end = f"ROLLBACK PREPARED '{held.name}'" if held.pid is None else f"SELECT pg_terminate_backend({held.pid})"
+        found = f"{who}, {held.state}, has one open for {_length(held.seconds)}: no row that died since can be removed"
+        yield Finding("snapshot", LOOK, found, f"claims and retention get slower until it ends: {end}")
+    for each in server.dead_rows:
+        if each.dead > max(_MANY_DEAD, each.live):
+            found = f"{each.dead:,} in {each.table}, which has {each.live:,} live ones"
+            yield Finding("dead rows", LOOK, found, f"VACUUM (VERBOSE) {each.table} says why they stay")
 
 
 def _missing_queues(operations: Operations) -> Iterator[Finding]:

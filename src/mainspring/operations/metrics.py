@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from mainspring.operations.retention import Pruning
 from mainspring.operations.workers import Workers
 from mainspring.store.verbs.duration_classes import CLASSES
 
@@ -38,7 +39,13 @@ class Metrics:
         self._clock = clock
 
     def families(self) -> list[Family]:
-        return [*self._now(), *self._queues(), *self._schedules(), *self._ended(self._store.watching.totals())]
+        return [
+            *self._now(),
+            *self._queues(),
+            *self._schedules(),
+            *self._database(),
+            *self._ended(self._store.watching.totals()),
+        ]
 
     def _now(self) -> list[Family]:
         watching, now = self._store.watching, self._clock.now()
@@ -86,6 +93,31 @@ class Metrics:
         failing = Family("mainspring_schedules_failing", "gauge", "Schedules whose last run failed.")
         failing.add(total.failing)
         return [ticks, schedules, failing]
+
+    def _database(self) -> list[Family]:
+        behind = Family(
+            "mainspring_retention_behind_seconds",
+            "gauge",
+            "For how long the oldest run that should be gone has been kept.",
+        )
+        behind.add(Pruning(self._store, self._clock).behind())
+        server = self._store.server_state()
+        if server is None:
+            return [behind]
+        used = Family("mainspring_database_connections", "gauge", "Connections to the database server, of all clients.")
+        used.add(server.connections)
+        allowed = Family("mainspring_database_connections_allowed", "gauge", "Connections that the server accepts.")
+        allowed.add(server.allowed)
+        oldest = Family(
+            "mainspring_database_oldest_snapshot_seconds",
+            "gauge",
+            "How long the oldest transaction has been open that keeps dead rows from being removed.",
+        )
+        oldest.add(server.snapshot.seconds if server.snapshot is not None else 0)
+        dead = Family("mainspring_database_dead_rows", "gauge", "Rows that vacuum has yet to remove, by table.")
+        for each in server.dead_rows:
+            dead.add(each.dead, table=each.table)
+        return [behind, used, allowed, oldest, dead]
 
     def _ended(self, totals: list[Amount]) -> list[Family]:
         ended = Family("mainspring_runs_ended", "counter", "Runs that have ended, by function and how.")

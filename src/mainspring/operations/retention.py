@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
+
+from msgspec import field
 
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import SECOND
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
     from mainspring.store.external.other_database import Elsewhere
     from mainspring.store.protocol import Store
 
-_AT_ONCE = 200
+_AT_ONCE = 500
 
 
 def keep_of(runs: float | None, functions: float | None, names: Mapping[str, int | None]) -> Keep:
@@ -42,6 +45,29 @@ def chosen(keep: Keep, *, runs: str | None, functions: str | None, names: Sequen
     return Keep(names=dict.fromkeys(names, keep.runs))
 
 
+class _KeepByName(Keep, frozen=True):
+    """What workers have said of their functions. What none has said anything of is kept."""
+
+    plain: Mapping[str, int | None] = field(default_factory=dict[str, "int | None"])
+    scheduled: Mapping[str, int | None] = field(default_factory=dict[str, "int | None"])
+
+    def of(self, name: str, *, function: bool) -> int | None:
+        return (self.scheduled if function else self.plain).get(name)
+
+
+def kept(keep: Keep, name: str) -> dict[str, int | None]:
+    """How long runs of a function are kept, for the description of it that a worker stores."""
+    return {"runs": keep.of(name, function=False), "scheduled": keep.of(name, function=True)}
+
+
+def _kept(described: Mapping[str, str]) -> Keep:
+    found = {name: json.loads(text).get("kept") or {} for name, text in described.items()}
+    return _KeepByName(
+        plain={name: each.get("runs") for name, each in found.items()},
+        scheduled={name: each.get("scheduled") for name, each in found.items()},
+    )
+
+
 class Pruning:
     """Forgetting by hand what workers forget by themselves."""
 
@@ -53,15 +79,19 @@ class Pruning:
         """How many runs of each name were kept long enough. Changes nothing."""
         return self._store.retention.expired(keep, self._clock.now())
 
+    def behind(self) -> float:
+        """For how many seconds the oldest run that should be gone has been kept too long, as the workers' settings have it."""
+        return self._store.retention.due(_kept(self._store.watching.functions()), self._clock.now()).behind / SECOND
+
     def sweep(self, places: Iterable[Elsewhere]) -> int:
         """Clear away what transactions in other databases have left there and nobody will ask for any more; how many rows."""
         return sum(place.sweep(self._store.transactions) for place in places)
 
     def prune(self, keep: Keep, on_batch: Callable[[int], None] = lambda _: None) -> int:
         """Forget them, a few at a time, so that nobody who works has to wait; how many."""
-        now = self._clock.now()
+        due = self._store.retention.due(keep, self._clock.now())
         count = 0
-        while done := self._store.retention.prune(keep, now, _AT_ONCE).runs:
+        while done := self._store.retention.prune(due, _AT_ONCE):
             count += done
             on_batch(count)
         return count

@@ -11,9 +11,11 @@ from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import to_datetime
 from mainspring.model.states import State
 from mainspring.operations.actions import Actions, Answer
-from mainspring.operations.filter_values import one_of, page_size, texts, time
+from mainspring.operations.filter_values import one_of, page_size, texts, time, time_cursor
+from mainspring.operations.paging import Page
 from mainspring.operations.runs.actions import RunActions
 from mainspring.operations.runs.bulk import Found
+from mainspring.store.sealing.payloads import shown_input
 from mainspring.store.verbs.scheduled_functions import FunctionFilter
 
 if TYPE_CHECKING:
@@ -58,6 +60,18 @@ class ScheduledFunction:
     """What went wrong, if it failed."""
 
 
+@dataclass(frozen=True, slots=True)
+class FunctionPage(Page[ScheduledFunction]):
+    """A page of scheduled functions. Hand `next` back as `after` for the page that follows; None is the last."""
+
+    functions: list[ScheduledFunction]
+    next: str | None
+
+    @property
+    def _items(self) -> list[ScheduledFunction]:
+        return self.functions
+
+
 class HasFunctions(Protocol):
     """A store, or the part of it that works inside somebody's transaction."""
 
@@ -85,9 +99,11 @@ class FunctionViews:
         state: Texts = (),
         due_before: Time = None,
         due_after: Time = None,
+        after: str | None = None,
         limit: int = 50,
-    ) -> list[ScheduledFunction]:
+    ) -> FunctionPage:
         """The functions, first due first."""
+        size = page_size(limit, "function")
         names = one_of("state", state, tuple(STATES))
         states = tuple(each for kind in names for each in STATES[kind])
         wanted = FunctionFilter(
@@ -95,9 +111,11 @@ class FunctionViews:
             states,
             time("due_after", due_after),
             time("due_before", due_before),
-            limit=page_size(limit, "function"),
+            after=time_cursor(after),
+            limit=size + 1,
         )
-        return [_info(row) for row in self._functions.page(wanted)]
+        rows = self._functions.page(wanted)
+        return FunctionPage([_info(row) for row in rows[:size]], _cursor(rows[size - 1]) if len(rows) > size else None)
 
 
 class ScheduledFunctions(FunctionViews):
@@ -133,18 +151,20 @@ class ScheduledFunctions(FunctionViews):
         names = texts("name", name)
         if name is not None and not names:
             raise InvalidInput("name=[] names no function; leave it out for all of them")
-        seen = None if place is None else (int(place.split()[0]), place.split()[1])
         wanted = FunctionFilter(
             names,
             STATES["pending"],
             due_after=time("after", after),
             due_before=time("before", before),
-            after=seen,
+            after=time_cursor(place),
             limit=_BATCH,
         )
         rows = self._functions.page(wanted)
-        more = f"{rows[-1].scheduled_time} {rows[-1].uid}" if len(rows) == _BATCH else None
-        return Found([row.id for row in rows], more)
+        return Found([row.id for row in rows], _cursor(rows[-1]) if len(rows) == _BATCH else None)
+
+
+def _cursor(row: FunctionRow) -> str:
+    return f"{row.scheduled_time}:{row.uid}"
 
 
 def _info(row: FunctionRow) -> ScheduledFunction:
@@ -156,7 +176,7 @@ def _info(row: FunctionRow) -> ScheduledFunction:
         id=row.id,
         created=to_datetime(row.created),
         name=row.workflow,
-        args=[json.loads(row.input)],
+        args=[shown_input(row.input)],
         scheduled_time=to_datetime(row.scheduled_time),
         completed_time=None if row.completed is None else to_datetime(row.completed),
         state=kind,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Frozen:
-    """A base for values: attributes are set once, through `_fill`, and by nobody after that."""
+    """A base for values: attributes are set once, through `_fill`, and are read-only after that."""
 
     __slots__ = ()
 

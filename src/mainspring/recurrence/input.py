@@ -84,7 +84,7 @@ class SpecReader:
 
 
 def read_cron(given: object) -> Cron:
-    """A Cron as it is; a string is dialect `temporal`, unless nobody could tell what is meant."""
+    """A Cron as it is; a string is dialect `temporal`, unless its meaning is ambiguous."""
     if isinstance(given, Cron):
         return given
     if isinstance(given, Mapping):

@@ -1,4 +1,4 @@
-"""The spec of a schedule: when, said in any number of ways."""
+"""The spec of a schedule: its times, given in any number of ways."""
 
 from __future__ import annotations
 

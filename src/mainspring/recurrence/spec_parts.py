@@ -38,7 +38,7 @@ def pattern_of(item: Calendar | DateRange) -> Pattern:
 def resolve_zone(
     reader: SpecReader, crons: tuple[Cron, ...], exclude: tuple[Exclusion, ...], name: str | None, data: bytes | None
 ) -> Zone | None:
-    """The zone of a spec: named by it or by its expressions, which must agree; UTC if nobody names one."""
+    """The zone of a spec: named by it or by its expressions, which must agree; UTC if none is named."""
     prefixes = {cron.timezone for cron in crons if cron.reading.cycle is None}
     named = {item.timezone for item in exclude if isinstance(item, Cron)} | prefixes
     named.discard(None)

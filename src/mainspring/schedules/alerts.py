@@ -1,7 +1,7 @@
 """Telling the app's own functions what went wrong with a schedule.
 
 An alert is a run like any other, made in the transaction in which the thing happened, under an id that names the event: so each
-is told once, whichever process noticed, and survives a crash as everything does.
+is reported once, whichever process noticed, and survives a crash as everything does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Taking the actions of a stretch of time, a few at a time.
 
-One nominal time has one run, whoever takes it first, unless a backfill says `again`:
+One nominal time has one run, whichever source takes it first, unless a backfill says `again`:
 
 - A backfill leaves out times that have a run or wait for one, and a time that the clock is about to act on.
 - The clock leaves out times that a backfill has taken: those ticks end `replaced` (see `plan.py`).

@@ -1,4 +1,4 @@
-"""What somebody asks of a schedule: pause, resume, trigger, skip, change, backfill, delete.
+"""Requests to a schedule: pause, resume, trigger, skip, change, backfill, delete.
 
 Each first brings the schedule up to now as it was, so that nothing is decided afterwards by a state that it was not in; then
 it makes its change. All of them are functions that make a plan from a situation, for the store to apply in one transaction.
@@ -127,7 +127,7 @@ class Control:
             if revision is not None and revision != planning.before.revision:
                 raise Conflict(
                     f"schedule {schedule.id!r} is at revision {planning.before.revision}, not {revision} any more: "
-                    "somebody else has changed it; describe it and decide again"
+                    "it was changed meanwhile; describe it and decide again"
                 )
             redefine(planning, changed)
             spec = planning.times.spec

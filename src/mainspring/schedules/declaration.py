@@ -14,6 +14,7 @@ from mainspring.schedules.actions import action_of
 from mainspring.schedules.definition import canonical_json
 from mainspring.schedules.due_ticks import spec_of
 from mainspring.schedules.policy import policy_of
+from mainspring.store.sealing.payloads import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _NAMES = ("spec", "workflow", "input", "action", "policy", "attributes", "note")
 _READ: dict[str, Callable[[str], Any]] = {
     "spec": spec_of,
-    "input": json.loads,
+    "input": shown,  # what is sealed is never written alike
     "action": action_of,
     "policy": policy_of,
     "attributes": json.loads,

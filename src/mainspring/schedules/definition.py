@@ -1,4 +1,4 @@
-"""A schedule as somebody defines it, checked, and the row that is stored for it."""
+"""The definition of a schedule, checked, and the row that is stored for it."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from mainspring.schedules.alerts import alerts
 from mainspring.schedules.backfill import Reach, advance
 from mainspring.schedules.due_ticks import LATE, MOST_AT_ONCE, MOST_PASSED_BY, Stretches, times_of
 from mainspring.schedules.memory import remember
-from mainspring.schedules.policies import OUT_OF_ACTIONS, STOPPING, Desk, decide
+from mainspring.schedules.policies import OUT_OF_ACTIONS, STOPPING, Decisions, decide
 from mainspring.schedules.policy import policy_of
 from mainspring.store.schedules import Plan
 from mainspring.store.writes import FAR
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from mainspring.model.schedules import Schedule
     from mainspring.store.schedules import Situation
 
-BY_REQUEST = "somebody asked for it"
+BY_REQUEST = "requested"
 
 
 def plan(situation: Situation, now: int, new_uid: Callable[[], str], extra: Tick | None = None) -> Plan:
-    """What is to become of a schedule at this time. `extra` is a tick that somebody triggers."""
+    """What is to become of a schedule at this time. `extra` is a triggered tick."""
     return Planning(situation, now, new_uid).run(extra)
 
 
@@ -62,7 +62,7 @@ class Planning:
         self.more = False
         """There is something to do at once, after this."""
         self._promised = {tick.run for tick in situation.waiting if tick.run is not None}
-        """Runs that exist already, for ticks that wait: whoever triggered one has a handle to wait with."""
+        """Runs that exist already, for ticks that wait: the caller that triggered one has a handle to wait with."""
         self.skips: set[int] = set(json.loads(self.schedule.skips)) if self.schedule.skips != "[]" else set()
         self._ripe: list[Tick] = []
         self.buffered: list[Tick] = []
@@ -279,15 +279,15 @@ class Planning:
                 tick.outcome, tick.reason, tick.acted = TickOutcome.PAUSED, why, self.now
                 self.plan.ticks.append(tick)
         newest = next((tick for tick in reversed(standing) if self._overlap(tick) in STOPPING), None)
-        desk = Desk(
+        decisions = Decisions(
             [run for run in self.situation.runs if not run.state.ended and run.id not in self._promised],
             self._slots,
             buffer_limit=self.policy.buffer_limit,
             newest=newest,
             remaining=self.schedule.remaining,
         )
-        decide(desk, standing, self._overlap)
-        self._take(desk)
+        decide(decisions, standing, self._overlap)
+        self._take(decisions)
 
     def _why_not_now(self, tick: Tick) -> str | None:
         """A buffered tick of the clock loses its place when the schedule is paused; another one looks at its own time."""
@@ -303,19 +303,19 @@ class Planning:
             return self.policy.max_running
         return None if overlap is Overlap.ALLOW_ALL else 1
 
-    def _take(self, desk: Desk) -> None:
+    def _take(self, decisions: Decisions) -> None:
         """Make what was decided part of the plan."""
         schedule, plan = self.schedule, self.plan
-        for tick in desk.starts:
+        for tick in decisions.starts:
             self._start(tick)
-        self.buffered = desk.kept
-        for tick in desk.kept:
+        self.buffered = decisions.kept
+        for tick in decisions.kept:
             if tick.outcome is not TickOutcome.BUFFERED:
                 tick.outcome = TickOutcome.BUFFERED
                 plan.ticks.append(tick)
                 if tick.source is TickSource.TRIGGER:
                     self._promise(tick)
-        for tick in desk.left:
+        for tick in decisions.left:
             tick.acted = self.now
             if tick.run is not None:
                 plan.cancels[tick.run] = f"by schedule {schedule.id}: {tick.reason}"
@@ -324,9 +324,9 @@ class Planning:
             schedule.dropped += tick.outcome is TickOutcome.DROPPED
             plan.ticks.append(tick)
         reason = f"by schedule {schedule.id}, to make room for its next run"
-        plan.cancels |= {run.id: reason for run in desk.cancels}
-        plan.terminates |= {run.id: reason for run in desk.terminates}
-        plan.settled += [run.id for run in desk.terminates]
+        plan.cancels |= {run.id: reason for run in decisions.cancels}
+        plan.terminates |= {run.id: reason for run in decisions.terminates}
+        plan.settled += [run.id for run in decisions.terminates]
 
     def _promise(self, tick: Tick) -> None:
         """Make the run of a tick that has to wait, due at no time: there is something to wait for, and to cancel."""

@@ -1,7 +1,7 @@
 """The overlap policies, one function each: what to do with a tick whose time has come.
 
-They work at a desk: it knows the runs that are unfinished and the places there are, and takes note of what is decided. Ticks
-come in the order in which they wait.
+Each writes to the `Decisions` of a schedule, which know the unfinished runs and the free slots. Ticks come in the order in which they
+wait.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ OUT_OF_ACTIONS = "it had no actions left"
 STOPPING = frozenset({Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER})
 
 
-class Desk:
-    """The places of one schedule while its ticks are decided on."""
+class Decisions:
+    """The slots of one schedule, and what was decided about its ticks."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class Desk:
         self.terminates: list[RunOf] = []
 
     def free(self, overlap: Overlap) -> bool:
-        """Whether there is a place. Runs started here count, those ended here do not."""
+        """Whether there is a free slot. Runs started here count, those ended here do not."""
         return self.in_the_way(overlap) <= 0
 
     def in_the_way(self, overlap: Overlap) -> int:
-        """How many would have to go so that there is a place: more than one after a time of another policy."""
+        """How many would have to go so that there is a free slot: more than one after a time of another policy."""
         slots = self._slots(overlap)
         return 0 if slots is None else len(self.running) - len(self.terminates) + len(self.starts) - slots + 1
 
@@ -89,66 +89,70 @@ class Desk:
         return True
 
 
-def skip(desk: Desk, tick: Tick) -> None:
-    if desk.free(Overlap.SKIP):
-        desk.start(tick)
+def skip(decisions: Decisions, tick: Tick) -> None:
+    if decisions.free(Overlap.SKIP):
+        decisions.start(tick)
     else:
-        desk.leave(tick, TickOutcome.SKIPPED_OVERLAP, f"{desk.someone()} was unfinished")
+        decisions.leave(tick, TickOutcome.SKIPPED_OVERLAP, f"{decisions.someone()} was unfinished")
 
 
-def buffer_one(desk: Desk, tick: Tick) -> None:
-    if desk.free(Overlap.BUFFER_ONE):
-        desk.start(tick)
-    elif not desk.kept:
-        desk.keep(tick)
+def buffer_one(decisions: Decisions, tick: Tick) -> None:
+    if decisions.free(Overlap.BUFFER_ONE):
+        decisions.start(tick)
+    elif not decisions.kept:
+        decisions.keep(tick)
     else:
-        desk.leave(
-            tick, TickOutcome.SKIPPED_OVERLAP, f"{desk.someone()} was unfinished, and another tick waited already"
+        decisions.leave(
+            tick, TickOutcome.SKIPPED_OVERLAP, f"{decisions.someone()} was unfinished, and another tick waited already"
         )
 
 
-def buffer_all(desk: Desk, tick: Tick) -> None:
-    limit = desk.buffer_limit
-    if desk.free(Overlap.BUFFER_ALL):
-        desk.start(tick)
-    elif limit is not None and not tick.source.manual and len(desk.kept) >= limit:
-        desk.leave(tick, TickOutcome.DROPPED, f"{desk.someone()} was unfinished, and {limit} ticks waited already")
+def buffer_all(decisions: Decisions, tick: Tick) -> None:
+    limit = decisions.buffer_limit
+    if decisions.free(Overlap.BUFFER_ALL):
+        decisions.start(tick)
+    elif limit is not None and not tick.source.manual and len(decisions.kept) >= limit:
+        decisions.leave(
+            tick, TickOutcome.DROPPED, f"{decisions.someone()} was unfinished, and {limit} ticks waited already"
+        )
     else:
-        desk.keep(tick)
+        decisions.keep(tick)
 
 
-def cancel_other(desk: Desk, tick: Tick) -> None:
-    if tick is not desk.newest:
-        desk.older.append(tick)
-    elif desk.free(Overlap.CANCEL_OTHER) or (not desk.running and desk.retract()):
-        desk.start(tick)
+def cancel_other(decisions: Decisions, tick: Tick) -> None:
+    if tick is not decisions.newest:
+        decisions.older.append(tick)
+    elif decisions.free(Overlap.CANCEL_OTHER) or (not decisions.running and decisions.retract()):
+        decisions.start(tick)
     else:
-        asked = sum(run.state is State.CANCELLING for run in desk.running)
-        others = [run for run in desk.running if run.state is not State.CANCELLING]
-        desk.cancels += others[: max(0, desk.in_the_way(Overlap.CANCEL_OTHER) - asked)]
-        desk.keep(tick)
+        asked = sum(run.state is State.CANCELLING for run in decisions.running)
+        others = [run for run in decisions.running if run.state is not State.CANCELLING]
+        decisions.cancels += others[: max(0, decisions.in_the_way(Overlap.CANCEL_OTHER) - asked)]
+        decisions.keep(tick)
 
 
-def terminate_other(desk: Desk, tick: Tick) -> None:
-    if tick is not desk.newest:
-        desk.older.append(tick)
+def terminate_other(decisions: Decisions, tick: Tick) -> None:
+    if tick is not decisions.newest:
+        decisions.older.append(tick)
         return
-    while not desk.free(Overlap.TERMINATE_OTHER):
-        if len(desk.running) > len(desk.terminates):
-            desk.terminates.append(desk.running[len(desk.terminates)])
+    while not decisions.free(Overlap.TERMINATE_OTHER):
+        if len(decisions.running) > len(decisions.terminates):
+            decisions.terminates.append(decisions.running[len(decisions.terminates)])
         else:
-            desk.retract()
-    desk.start(tick)
+            decisions.retract()
+    decisions.start(tick)
 
 
-def allow_all(desk: Desk, tick: Tick) -> None:
-    if desk.free(Overlap.ALLOW_ALL):
-        desk.start(tick)
+def allow_all(decisions: Decisions, tick: Tick) -> None:
+    if decisions.free(Overlap.ALLOW_ALL):
+        decisions.start(tick)
     else:
-        desk.leave(tick, TickOutcome.SKIPPED_OVERLAP, f"{len(desk.running) + len(desk.starts)} runs were unfinished")
+        decisions.leave(
+            tick, TickOutcome.SKIPPED_OVERLAP, f"{len(decisions.running) + len(decisions.starts)} runs were unfinished"
+        )
 
 
-POLICIES: dict[Overlap, Callable[[Desk, Tick], None]] = {
+POLICIES: dict[Overlap, Callable[[Decisions, Tick], None]] = {
     Overlap.SKIP: skip,
     Overlap.BUFFER_ONE: buffer_one,
     Overlap.BUFFER_ALL: buffer_all,
@@ -158,13 +162,13 @@ POLICIES: dict[Overlap, Callable[[Desk, Tick], None]] = {
 }
 
 
-def decide(desk: Desk, ticks: list[Tick], overlap_of: Callable[[Tick], Overlap]) -> None:
+def decide(decisions: Decisions, ticks: list[Tick], overlap_of: Callable[[Tick], Overlap]) -> None:
     """Decide on all ticks whose time has come, in their order."""
     for tick in ticks:
-        POLICIES[overlap_of(tick)](desk, tick)
-    begun = desk.newest is not None and any(tick is desk.newest for tick in desk.starts)
-    for tick in desk.older:
+        POLICIES[overlap_of(tick)](decisions, tick)
+    begun = decisions.newest is not None and any(tick is decisions.newest for tick in decisions.starts)
+    for tick in decisions.older:
         if begun:
-            desk.leave(tick, TickOutcome.REPLACED, "a later tick took its place while it waited")
+            decisions.leave(tick, TickOutcome.REPLACED, "a later tick took its place while it waited")
         else:
-            desk.keep(tick)
+            decisions.keep(tick)

@@ -34,7 +34,7 @@ class Policy:
     """What a schedule does beyond naming times.
 
     `overlap` applies once `max_running` runs of the schedule are unfinished: one, if not given, and any number under
-    `allow_all`, where it is a cap. Ticks that nobody could act on are made up for `catchup` after their time (default one
+    `allow_all`, where it is a cap. Ticks that no worker could act on are made up for `catchup` after their time (default one
     minute, at least ten seconds, None: for ever), with `coalesce` only the latest of them. `pause_on_failure` pauses after a
     run that failed or timed out, or after that many in a row. `limit` is the number of runs that the clock may start.
     """

@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING
 from mainspring.queues.fairness import FAIR
 from mainspring.services.reconciler import Stock
 from mainspring.services.service import Service
+from mainspring.services.turns import Turns
 from mainspring.store.protocol import ClaimRequest
 from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterable
 
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Clock
-    from mainspring.store.protocol import Claimed, Store
+    from mainspring.store.protocol import Claimed, ReadyRun, Store
 
 _LARGEST_BATCH = 500
+_EXPECTED = 2.0
+"""Seconds after which a run that became ready is no longer expected to be claimed here."""
+_MOST_ANNOUNCED = 20
 
 
 class Claimer(Service):
@@ -43,10 +47,38 @@ class Claimer(Service):
         self.paused = False
         self.queues: frozenset[str] | None = None
         """The queues to take from; None: all."""
+        self.turns = Turns(engine.worker_id)
+        self._expected: dict[str, tuple[float, asyncio.TimerHandle | None]] = {}
+        """Runs that became ready: when, by monotonic time, and the look for them that is due, if it was not made at once."""
 
     def kick(self) -> None:
         self._barren_until = 0.0
         super().kick()
+
+    def expect(self, started: Iterable[ReadyRun]) -> None:
+        """Runs became ready. Look for those that this worker serves, in its turn; see `Turns`."""
+        now = self.clock.monotonic()
+        self._expected = {run: found for run, found in self._expected.items() if now - found[0] < _EXPECTED}
+        for function, queue, run in started:
+            if not self._serves(function, queue) or run in self._expected:
+                continue
+            delay = self.turns.delay(run, function) if run else 0.0
+            look = self._loop.call_later(delay, self.kick) if delay else None
+            if look is None:
+                self.kick()
+            if run:
+                self._expected[run] = now, look
+
+    def claimed_elsewhere(self, runs: Iterable[str]) -> None:
+        """Another worker has claimed runs: there is no need to look for them."""
+        for run in runs:
+            _, look = self._expected.pop(run, (0.0, None))
+            if look is not None:
+                look.cancel()
+
+    def _serves(self, function: str, queue: str) -> bool:
+        known = self._engine.registry.find(function) is not None
+        return known and (not queue or self.queues is None or queue in self.queues)
 
     def kick_for_room(self) -> None:
         """A place became free. That matters only if there was more than there was room for."""
@@ -152,9 +184,17 @@ class Claimer(Service):
         with engine.slots.reserved(room, blocking=blocking):
             claimed = await self._claim(request)
         engine.take(claimed.claims)
+        await self._announce(claimed)
         if claimed.more and self._room(blocking=blocking) > 0:
             self.kick()
         return claimed
+
+    async def _announce(self, claimed: Claimed) -> None:
+        """Spare the other workers a look for runs that they were notified of, unless there are so many that they will find some."""
+        found = [claim.run.id for claim in claimed.claims if claim.run.id in self._expected]
+        self.claimed_elsewhere(found)
+        if found and len(found) <= _MOST_ANNOUNCED and not self.turns.alone:
+            await self._engine.in_store(self._store.announce, found)
 
     async def _claim(self, request: ClaimRequest) -> Claimed:
         """Claim. When the service is stopped meanwhile, what the claim still brings is taken first, to be handed back in order."""

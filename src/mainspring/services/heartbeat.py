@@ -16,7 +16,7 @@ from mainspring.errors import StoreError
 from mainspring.services.processes import is_dead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from mainspring.model.clock import Clock
     from mainspring.model.runs import Worker
@@ -64,6 +64,7 @@ class Heartbeat:
         max_recoveries: int | None,
         on_lost: Callable[[], None],
         on_round: Callable[[], None],
+        on_fleet: Callable[[Sequence[Worker]], None],
     ) -> None:
         self._store = store
         self._clock = clock
@@ -72,6 +73,7 @@ class Heartbeat:
         self._max_recoveries = max_recoveries
         self._on_lost = on_lost
         self._on_round = on_round
+        self._on_fleet = on_fleet
         self._observations = Observations(lease)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mainspring-heartbeat", daemon=True)
@@ -97,6 +99,7 @@ class Heartbeat:
             self._stopping.set()
             self._on_lost()
             return
+        self._on_fleet(fleet)
         for worker in self._observations.lapsed(fleet, self._worker, self._clock.monotonic()):
             freed = self._store.retire(worker.id, self._clock.now(), self._max_recoveries)
             log.warning("worker %s on %s is gone; %d of its runs are free to be taken", worker.id, worker.host, freed)

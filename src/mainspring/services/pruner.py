@@ -1,7 +1,8 @@
 """Forgetting what was kept long enough, a little at a time.
 
-Every worker does so; on PostgreSQL they leave to each other what is locked. A batch that takes long makes the next one smaller,
-and after each one as much time is left to others as it took.
+Every worker does so; on PostgreSQL they leave to each other what is locked. A batch whose rows take long makes the next one smaller, and
+after each one as much time is left to others as its rows took. How far away the database is does not count: a smaller batch
+needs the same round trip.
 """
 
 from __future__ import annotations
@@ -19,9 +20,16 @@ if TYPE_CHECKING:
 
 _POLL = 300.0
 _MINUTE = 60_000_000
-_MOST, _FEWEST = 500, 5
-_LONG, _SHORT = 0.05, 0.01
-"""Seconds: a batch that takes longer is too large, one that takes less could be larger."""
+_MOST, _FEWEST = 500, 100
+_LONG, _SHORT = 0.05, 0.02
+"""Seconds: a batch whose rows take longer is too large, one whose rows take less could be larger."""
+
+
+def next_batch(size: int, took: float) -> int:
+    """How many runs to delete at once, after the rows of a batch of that size took so many seconds."""
+    if took > _LONG:
+        return max(size // 2, _FEWEST)
+    return min(size * 2, _MOST) if took < _SHORT else size
 
 
 class Pruner(Service):
@@ -35,7 +43,7 @@ class Pruner(Service):
         self._store = store
         self._engine = engine
         self._keep = keep
-        self._limit = 100
+        self._limit = _FEWEST
         self._wakes: Alarm | None = None
 
     def ended(self) -> None:
@@ -51,17 +59,22 @@ class Pruner(Service):
     async def run_once(self, now: int) -> int | None:
         if self._keep.shortest is None or self.rounds == 0:
             return None
-        next_due: int | None = None
-        while self._engine.accepting:
-            asked, begun = self._limit, self.clock.monotonic()
-            pruned = await self._engine.in_thread(self._store.retention.prune, self._keep, now, asked)
-            took = self.clock.monotonic() - begun
-            self._limit = (
-                max(asked // 2, _FEWEST) if took > _LONG else min(asked * 2, _MOST) if took < _SHORT else asked
-            )
-            next_due = pruned.next_due
-            if pruned.runs < asked:
-                break
-            await asyncio.sleep(took)
+        retention, in_thread = self._store.retention, self._engine.in_thread
+        due = await in_thread(retention.due, self._keep, now)
+        if due.rules:
+            round_trip = await in_thread(retention.round_trip)
+            while self._engine.accepting:
+                asked, begun = self._limit, self.clock.monotonic()
+                pruned = await in_thread(retention.prune, due, asked)
+                took = max(0.0, self.clock.monotonic() - begun - round_trip)
+                self._limit = next_batch(asked, took)
+                if pruned < asked:
+                    break
+                self.clock.busy()  # there is more to do now
+                try:
+                    await asyncio.sleep(took)
+                finally:
+                    self.clock.idle()
+            due = await in_thread(retention.due, self._keep, now)
         # Not for each run by itself: those that end within a minute go together.
-        return None if next_due is None else max(next_due, now) + _MINUTE
+        return None if due.next_due is None else max(due.next_due, now) + _MINUTE

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 from msgspec.structs import replace
 
-from mainspring.store.protocol import Poke, Signal
+from mainspring.model.states import State
+from mainspring.store.protocol import Poke, ReadyRun, Signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mainspring.model.states import State
+    from mainspring.model.runs import NewRun
     from mainspring.store.messages import Heard
 
 LONGEST_PAYLOAD = 7_000
 """PostgreSQL refuses more than 8,000 bytes in one notification."""
+_MOST_NAMED = 20
+"""Runs that are named in one notification. Of more than that only functions and queues are, and of more of those nothing."""
 ECHO = "echo"
 """What a listener sends to itself, to find out whether notifications arrive."""
 EVERYTHING = Signal(ready=True, ended=None, poked=None, due=True, said=None)
@@ -28,7 +32,9 @@ class Changes:
     """Collected while a transaction is open; sent to other processes within it and published in this one after its commit."""
 
     ready: bool = False
-    """There are runs to claim."""
+    """There are runs to claim, of any function and queue."""
+    started: set[ReadyRun] = field(default_factory=set[ReadyRun])
+    """Runs to claim that are known."""
     due: bool = False
     """There are schedules to look at."""
     ended: set[str] = field(default_factory=set[str])
@@ -46,12 +52,20 @@ class Changes:
     @property
     def concerns_others(self) -> bool:
         """Whether other processes are notified. A message to a run needs no notification besides that of the run's owner."""
-        return self.ready or self.due or bool(self.ended) or bool(self.notified) or self._readable
+        return self.ready or bool(self.started) or self.due or bool(self.ended) or bool(self.notified) or self._readable
 
     @property
     def _readable(self) -> bool:
         """Whether something was published that a process outside runs may wait for."""
         return any(kind in {"event", "stream", "answer"} for _, kind, _ in self.published)
+
+    def start(self, runs: Iterable[NewRun]) -> None:
+        """Runs were started: those without an owner can be claimed, now or when they are due."""
+        unowned = [run for run in runs if run.owner is None]
+        if all(run.state is State.QUEUED for run in unowned):
+            self.started |= {ReadyRun(run.workflow, run.queue or "", run.id) for run in unowned}
+        else:  # every worker learns when they are due
+            self.ready = True
 
     def woke(self, owners: Iterable[str | None]) -> None:
         """Runs were woken: those without an owner can be claimed, the owners of the others are notified."""
@@ -75,6 +89,7 @@ class Changes:
 
     def add(self, other: Changes) -> None:
         self.ready = self.ready or other.ready
+        self.started |= other.started
         self.due = self.due or other.due
         self.ended |= other.ended
         self.notified |= other.notified
@@ -84,7 +99,8 @@ class Changes:
     def signal(self) -> Signal:
         """The same for this process, once it is committed."""
         return Signal(
-            ready=self.ready,
+            ready=self.ready or bool(self.started),
+            started=frozenset(self.started),
             ended=frozenset(self.ended),
             poked=frozenset(self.notified),
             stops=tuple(self.stops),
@@ -95,8 +111,7 @@ class Changes:
     def payload(self, origin: str) -> str:
         """The notification for other processes: tokens, the sender's id first. See `parse`."""
         tokens = [origin]
-        if self.ready:
-            tokens.append(READY)
+        tokens += self.ready_tokens()
         if self.due:
             tokens.append(DUE)
         if self.ended:
@@ -107,10 +122,32 @@ class Changes:
         text = " ".join(tokens)
         return text if len(text.encode()) <= LONGEST_PAYLOAD else f"{origin} {ALL}"
 
+    def ready_tokens(self) -> list[str]:
+        """The part of a notification about runs to claim."""
+        named = self.started if len(self.started) <= _MOST_NAMED else {run._replace(id="") for run in self.started}
+        tokens = [f"{READY}={','.join(quote(each, safe='') for each in run)}" for run in sorted(named)]
+        too_many = len(tokens) > _MOST_NAMED or sum(map(len, tokens)) > LONGEST_PAYLOAD // 2
+        return [READY] if self.ready or too_many else tokens
+
+
+def ready_payload(runs: Iterable[NewRun]) -> str:
+    """The same for runs that are about to be started; empty if none of them is to be claimed."""
+    changes = Changes()
+    changes.start(runs)
+    return " ".join(changes.ready_tokens())
+
+
+def claimed_payload(origin: str, runs: Iterable[str]) -> str:
+    """The notification that runs were claimed."""
+    text = " ".join([origin, *(f"{CLAIMED}{quote(run, safe='')}" for run in runs)])
+    return text if len(text) <= LONGEST_PAYLOAD else origin
+
 
 READY, DUE, SOME_ENDED, SOME_PUBLISHED, WORKER, SOME_WORKERS = "r", "s", "e", "v", "p=", "p"
 """The tokens of a notification: runs to claim, schedules to look at, runs that ended, something published, a worker whose runs need
-attention, and "any worker's may"."""
+attention, and "any worker's may". Runs to claim that are known have their function, queue and id behind a "="."""
+CLAIMED = "c="
+"""The token for a run that was claimed."""
 ALL = f"{READY} {DUE} {SOME_ENDED} {SOME_PUBLISHED} {SOME_WORKERS}"
 
 
@@ -122,8 +159,15 @@ def parse(payload: str, origin: str) -> Signal | None:
     named = frozenset(token.removeprefix(WORKER) for token in tokens if token.startswith(WORKER))
     return Signal(
         ready=READY in tokens,
+        started=frozenset(_ready_run(token) for token in tokens if token.startswith(f"{READY}=")),
+        claimed=frozenset(unquote(token.removeprefix(CLAIMED)) for token in tokens if token.startswith(CLAIMED)),
         ended=None if SOME_ENDED in tokens else frozenset(),
         poked=None if SOME_WORKERS in tokens else named,
         due=DUE in tokens,
         said=None if SOME_PUBLISHED in tokens else frozenset(),
     )
+
+
+def _ready_run(token: str) -> ReadyRun:
+    function, queue, run = token.removeprefix(f"{READY}=").split(",")
+    return ReadyRun(unquote(function), unquote(queue), unquote(run))

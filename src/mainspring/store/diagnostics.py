@@ -6,7 +6,40 @@ import sqlite3
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from msgspec import Struct
+
 from mainspring.store.open import sqlite_path
+
+
+class Snapshot(Struct, frozen=True):
+    """A transaction whose snapshot keeps dead rows from being removed."""
+
+    pid: int | None
+    """The server's process; None: a prepared transaction."""
+    name: str
+    """The name of the application, or of the prepared transaction."""
+    state: str
+    seconds: float
+    """For how long it has been open."""
+
+
+class DeadRows(Struct, frozen=True):
+    """Rows of a table that vacuum has yet to remove, as the server estimates them."""
+
+    table: str
+    live: int
+    dead: int
+
+
+class ServerState(Struct, frozen=True):
+    """What a database server says of itself."""
+
+    connections: int
+    allowed: int
+    """Connections that roles without special rights may open."""
+    snapshot: Snapshot | None
+    """The oldest one of the database, if there is any besides this very question."""
+    dead_rows: list[DeadRows]
 
 
 def facts(url: str) -> dict[str, str]:

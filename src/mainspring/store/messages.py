@@ -46,7 +46,7 @@ class Entry(Struct):
     run: str
     key: str
     value: str | None
-    said: int
+    set_at: int
     position: str | None = None
 
 
@@ -101,7 +101,7 @@ class Spoken(Struct, frozen=True):
     key: str
     number: int
     value: str | None
-    said: int
+    set_at: int
     position: str | None
 
 

@@ -20,6 +20,10 @@ class StoreSettings(Protocol):
     def schema(self) -> str: ...
     @property
     def lease(self) -> float: ...
+    @property
+    def connections(self) -> int: ...
+    @property
+    def notify(self) -> bool: ...
 
 
 def open_store(url: str, settings: StoreSettings) -> Store:
@@ -35,7 +39,13 @@ def open_store(url: str, settings: StoreSettings) -> Store:
     if scheme in {"postgresql", "postgres"}:
         from mainspring.store.postgres.store import PostgresStore  # noqa: PLC0415
 
-        return PostgresStore(url, schema=settings.schema, lease=settings.lease)
+        return PostgresStore(
+            url,
+            schema=settings.schema,
+            lease=settings.lease,
+            connections=settings.connections,
+            notify=settings.notify,
+        )
     raise InvalidInput(
         f"{url!r} is not a database URL; write sqlite:///file.db, sqlite:////absolute/file.db or postgresql://user@host/name"
     )

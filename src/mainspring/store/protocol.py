@@ -12,7 +12,7 @@ Rules for all verbs:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct, field, structs
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from mainspring.model.runs import Claim, Ending, Run, Step, Worker
     from mainspring.model.states import State
+    from mainspring.store.diagnostics import ServerState
     from mainspring.store.external.sessions import Transactions
     from mainspring.store.messages import Heard, Messages
     from mainspring.store.queues import ClaimPolicy, QueueStore
@@ -118,18 +119,32 @@ class RunFilter(Struct, frozen=True):
     started: tuple[int | None, int | None] = (None, None)
     completed: tuple[int | None, int | None] = (None, None)
     due: tuple[int | None, int | None] = (None, None)
-    few_by: Literal["", "states", "workflow", "prefix"] = ""
+    few_by: Literal["", "states", "workflow", "prefix", "completed"] = ""
     """There are few runs in these states (none of them an end), of these workflows, or with these prefixes: to find them by that is quicker
     than to go through all."""
     since: str | None = None
     """The uid of the oldest run that comes into question."""
 
 
+class ReadyRun(NamedTuple):
+    """A run that became ready to be claimed, and what a worker has to know and to serve for it."""
+
+    function: str
+    queue: str
+    """Empty: none."""
+    id: str
+    """Empty: some runs of this function and queue."""
+
+
 class Signal(Struct, frozen=True):
     """What a commit may have changed for somebody who waits."""
 
     ready: bool = False
-    """There may be runs to claim."""
+    """There may be runs to claim, of any function and queue."""
+    started: frozenset[ReadyRun] = frozenset()
+    """Runs to claim that are known."""
+    claimed: frozenset[str] = frozenset()
+    """Runs that another worker has claimed just after they became ready."""
     ended: frozenset[str] | None = frozenset()
     """Runs that ended; None: some did, unknown which."""
     poked: frozenset[str] | None = frozenset()
@@ -235,11 +250,19 @@ class Store(Protocol):
         """Call `hear`, on any thread, after each commit of this or of another process that may concern somebody."""
         ...
 
+    def announce(self, claimed: Sequence[str]) -> None:
+        """Notify other processes that runs which had become ready were claimed, so that they need not look for them."""
+        ...
+
     def blockers(self, *, everywhere: bool = False) -> list[str]:
         """The sessions and processes that this process waits for at this moment, or with `everywhere` any process of the library.
 
         In words. Needs no `open`, and waits for nothing.
         """
+        ...
+
+    def server_state(self) -> ServerState | None:
+        """What the database server says of itself; None: there is no server."""
         ...
 
     def clock_offset(self) -> int | None:

@@ -1,7 +1,7 @@
 """What a store promises about schedules. Like `protocol.py`, this is the specification.
 
 The locked row of a schedule is the mutex of everything that concerns it: a transaction that plans holds it until the plan is
-committed. The runs that a schedule started do not touch it when they end. Such a run is stored as `unsettled`, and while an ended run
+committed. The runs that a schedule started do not touch it when they end. Such a run is stored with `end_unprocessed` set, and while an ended run
 is, its schedule is due. So a plan and an end that overlap never miss each other, and a run that ends waits for no lock.
 """
 

@@ -7,9 +7,12 @@ the store's own connection, a user's blocking connection, or a user's awaited on
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import json
+import threading
 from collections.abc import Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from mainspring.model.states import State
 from mainspring.store.changes import Changes
@@ -40,7 +43,7 @@ Script = Generator[tuple["Sql", Values], Rows, T]
 """Yields statements with their values, receives rows, returns its answer."""
 
 _LIMIT_WAITING = "SELECT set_config('lock_timeout', '100ms', true)"
-_NOTIFY = "SELECT pg_notify(:channel, :payload)"
+NOTIFY = "SELECT pg_notify(:channel, :payload)"
 _OLD_SNAPSHOT = "SELECT current_setting('transaction_isolation') <> 'read committed'"
 _FREE_ATTEMPTS = 5
 """How often a transaction waits for all of the rows that it looks for, before it takes those that are free."""
@@ -209,7 +212,7 @@ class Transaction:
         if changes.published:
             yield from self._wake_subscribers()
         if origin and self.dialect.channel and changes.concerns_others:
-            yield _NOTIFY, {"channel": self.dialect.channel, "payload": changes.payload(origin)}
+            yield NOTIFY, {"channel": self.dialect.channel, "payload": changes.payload(origin)}
 
     def _wake_waiters(self, ended: set[str]) -> Script[None]:
         ids = sorted(ended)
@@ -283,3 +286,33 @@ class BlockingExecutor:
 
     def execute(self, sql: Sql, values: Values) -> Rows:
         return asyncio.run_coroutine_threadsafe(self._executor.execute(sql, values), self._loop).result()
+
+
+async def on_thread(work: Callable[..., T], *args: Any) -> T:
+    """Do something blocking for an awaited transaction, on a thread of its own.
+
+    The threads that everybody shares may all be waiting for that very transaction to end.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def answer(value: T | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(cast("T", value))
+
+    def run() -> None:
+        value, caught = None, None
+        try:
+            value = context.run(work, *args)
+        except BaseException as error:  # noqa: BLE001  (it is raised where the work is awaited)
+            caught = error
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(answer, value, caught)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=run, name="mainspring-transaction", daemon=True).start()
+    return await done

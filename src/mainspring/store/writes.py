@@ -169,7 +169,7 @@ class Release(Struct):
     owner: str
     run: str
     epoch: int
-    stranded: str | None = None
+    blocked: str | None = None
     unbegun: str | None = None
     """Its uid, if nothing of it was executed under this claim: then it is as if never claimed, and the claim's number is free again."""
 
@@ -181,9 +181,9 @@ class ContinueAs(Release):
 
 
 class Compensate(Release):
-    """Hand a run back that was stopped, and has yet to undo what it did. `stopping` is why it was."""
+    """Hand a run back that was stopped, and has yet to undo what it did. `undo_reason` is why it was."""
 
-    stopping: str = ""
+    undo_reason: str = ""
 
 
 class Finish(Struct, gc=False):

@@ -1,4 +1,4 @@
-"""A clock whose civil time moves only when the test says so, or when somebody waits and nothing else goes on.
+"""A clock whose civil time moves only when the test says so, or when a caller waits and nothing else goes on.
 
 Monotonic time stays real: leases and polls are about processes, not about the calendar.
 """
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _QUIET_ROUNDS = 50
 """How often the loop goes round without anything happening before all counts as quiet."""
+_STANDSTILL = 10.0
+"""Seconds of real time after which a wait that nothing could end is an error. The test itself may be what takes so long."""
 _ALONE_ROUNDS = 2
 """The same, on a loop of which one can tell that it has nothing else to call."""
 
@@ -68,6 +70,9 @@ class VirtualClock:
         self._reached: asyncio.Future[None] | None = None
         self._wake: asyncio.Event | None = None
         self._failure: Exception | None = None
+        self._still_since: float | None = None
+        self.on_standstill: Callable[[], None] | None = None
+        """Called when a caller has waited for long, nothing is due, and nothing is in progress."""
 
     # -- what the app asks ---------------------------------------------------------------------------------------------
     def now(self) -> int:
@@ -80,6 +85,8 @@ class VirtualClock:
         self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], *, chore: bool = False
     ) -> _VirtualAlarm:
         self._count += 1
+        if not chore:
+            self.progress()
         alarm = _VirtualAlarm(when, self._count, loop, ring, chore=chore)
         heapq.heappush(self._heap, alarm)
         self._changed()
@@ -102,7 +109,12 @@ class VirtualClock:
 
     def waiting(self, change: int) -> None:
         self._waiting += change
+        self.progress()
         self._changed()
+
+    def progress(self) -> None:
+        """Something happened, on whatever thread, that may lead to more."""
+        self._still_since = None
 
     def _changed(self) -> None:
         self._changes += 1
@@ -142,7 +154,7 @@ class VirtualClock:
         await self.advance(0)
 
     def give_up(self, error: Exception) -> None:
-        """Whoever waits for time to pass, now or later, gets this error. To be called on the loop's thread."""
+        """Every caller that waits for time to pass, now or later, gets this error. To be called on the loop's thread."""
         self._failure = error
         reached, self._reached, self._goal = self._reached, None, None
         if reached is not None and not reached.done():
@@ -184,7 +196,22 @@ class VirtualClock:
                 if reached is not None and not reached.done():
                     reached.set_result(None)
                 continue
+            await self._rest(wake)
+
+    async def _rest(self, wake: asyncio.Event) -> None:
+        """Wait for something to happen. What only looks, as polls do, is nothing that ends a caller's wait."""
+        if not self._waiting or self.on_standstill is None:
             await wake.wait()
+            return
+        self._still_since = self._still_since or time.monotonic()
+        left = self._still_since + _STANDSTILL - time.monotonic()
+        if left <= 0:
+            self.progress()
+            self.on_standstill()
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                await wake.wait()
 
     async def _quiet(self) -> bool:
         """Whether nothing is under way, after looking long enough. False: something is, wait to be woken."""
@@ -205,7 +232,7 @@ class VirtualClock:
                 return True
 
     def _limit(self) -> int:
-        """How far it may go: to where somebody wants it, or to the next thing that somebody may be waiting for."""
+        """How far it may go: to the requested time, or to the next alarm that a caller may be waiting for."""
         if self._goal is not None:
             return self._goal
         if not self._waiting:
@@ -216,7 +243,7 @@ class VirtualClock:
         return min((alarm.when for alarm in self._heap if alarm.ring and not alarm.chore), default=self._now)
 
     def _ring_next(self) -> bool:
-        """Go to the next alarm, if it is due, or if somebody waits for time to pass, and ring all of that moment."""
+        """Go to the next alarm, if it is due, or if a caller waits for time to pass, and ring all of that moment."""
         while self._heap and self._heap[0].ring is None:
             heapq.heappop(self._heap)
         if not self._heap:

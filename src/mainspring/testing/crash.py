@@ -1,8 +1,10 @@
-"""Dying at the n-th word to the database, before it is heard or after, and being succeeded by another process."""
+"""Crash the process at its n-th store call, before or after the commit, and recover in a new one."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -14,7 +16,7 @@ from mainspring.model.ids import IdMaker
 from mainspring.testing.clock import VirtualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Generator
     from datetime import datetime
 
     from mainspring.app.app import App
@@ -50,6 +52,27 @@ _NOUNS = {
 
 class _Dead(StoreUnavailable):
     """The process that asks is dead."""
+
+
+def _is_of_the_living(record: logging.LogRecord) -> bool:
+    """Whether a log line is anything else than a dead process complaining of its death."""
+    said = record.args if isinstance(record.args, tuple) else (record.args,)
+    raised = record.exc_info[1] if record.exc_info else None
+    return not any(isinstance(each, _Dead) for each in (*said, raised))
+
+
+@contextlib.contextmanager
+def _dying_quietly() -> Generator[None]:
+    """Keep out of the log what the library says when a database fails: here that is the purpose."""
+    names = ("app", "engine", "services", "store")
+    loggers = [logging.getLogger(f"mainspring.{name}") for name in names]
+    for each in loggers:
+        each.addFilter(_is_of_the_living)
+    try:
+        yield
+    finally:
+        for each in loggers:
+            each.removeFilter(_is_of_the_living)
 
 
 class DoomedStore:
@@ -92,7 +115,7 @@ class DoomedStore:
     def _die(self) -> None:
         self.died.set()
         self.on_death()
-        raise _Dead("this process has died, as it was told to")
+        raise _Dead("this process has died, as the test requested")
 
     def _refuse(self) -> None:
         if self.died.is_set():
@@ -155,13 +178,13 @@ async def crash(
 ) -> Outcome[T]:
     """Do `work` in `app` on the database at `url`, die at the `at`-th call to the store, and do it again in a second process.
 
-    `work` starts runs under ids of its own and waits for them, so that doing it again finds the same runs. In a loop over `at`
+    `work` starts runs under ids of its own and waits for them, so that repeating it finds the same runs. In a loop over `at`
     until nothing crashes, this proves that no crash changes the outcome.
     """
     from mainspring.store.sqlite.database import Database  # noqa: PLC0415
 
     runtime = runtime_of(app)
-    before = runtime.url, runtime.clock, runtime.ids, runtime.backstage
+    before = runtime.given_url, runtime.clock, runtime.ids, runtime.backstage
     clock = VirtualClock()
     keep = Database("") if url == "sqlite://" else None
     runtime.url = f"sqlite:///{keep.path}" if keep is not None else url
@@ -170,14 +193,15 @@ async def crash(
     runtime.backstage = _Backstage(stores, at, when)
     try:
         async with clock.running():
-            result = await _one_life(app, work, stores)
+            with _dying_quietly():
+                result = await _one_life(app, work, stores)
         if result is None:
             clock = VirtualClock(stores[0].time_of_death or clock.time)
             runtime.clock, runtime.ids = clock, IdMaker(clock)
             async with clock.running():
                 result = await _second_life(app, work)
     finally:
-        runtime.url, runtime.clock, runtime.ids, runtime.backstage = before
+        runtime.given_url, runtime.clock, runtime.ids, runtime.backstage = before
         if keep is not None:
             keep.close()
     return Outcome(result[0], stores[0].died.is_set(), stores[0].calls)

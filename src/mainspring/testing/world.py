@@ -12,6 +12,7 @@ from mainspring.errors import InvalidInput
 from mainspring.model.ids import IdMaker
 from mainspring.testing.chains import Chains
 from mainspring.testing.clock import VirtualClock
+from mainspring.testing.standstill import Standstill
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -104,7 +105,9 @@ async def world(
     runtime.listeners = Chains(runtime.listeners, clock)
     try:
         async with clock.running(), app:
-            yield World(app, clock)
+            standstill = Standstill(runtime.connection(), clock)
+            async with contextlib.aclosing(standstill):
+                yield World(app, clock)
     finally:
         runtime.given_url, runtime.clock, runtime.ids, runtime.listeners = before
 

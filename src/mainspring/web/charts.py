@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from markupsafe import Markup, escape
 
 from mainspring.web.formatting import OUTCOMES, count, duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from mainspring.operations.overview import Bar
     from mainspring.operations.schedules.pictures import Day
@@ -23,7 +23,11 @@ _WORST = (
 _CELL = 13
 
 
-def ended(bars: Sequence[Bar]) -> Markup:
+Link: TypeAlias = "Callable[[Bar], str]"
+"""The address of the runs that a column stands for."""
+
+
+def ended(bars: Sequence[Bar], link: Link) -> Markup:
     """Runs that ended, as stacked columns."""
     most = max([bar.succeeded + bar.failed + bar.cancelled for bar in bars] or [0])
     step = count_step(most)
@@ -35,16 +39,12 @@ def ended(bars: Sequence[Bar]) -> Markup:
                 high = max(1.5, 50 * value / step)
                 below += high
                 shapes.append(_rect(number * 10 + 1, 100 - below, 8, high, f"c-{name}"))
-        shapes.append(
-            _hover(
-                number,
-                f"{bar.start:%H:%M} UTC: {bar.succeeded} succeeded, {bar.failed} failed, {bar.cancelled} cancelled",
-            )
-        )
+        words = f"{bar.start:%H:%M} UTC: {bar.succeeded} succeeded, {bar.failed} failed, {bar.cancelled} cancelled"
+        shapes.append(_hover(number, words, link(bar) if bar.succeeded + bar.failed + bar.cancelled else None))
     return _chart(bars, shapes, "Runs that ended, over time", [count(2 * step), count(step)] if most else [])
 
 
-def line(bars: Sequence[Bar], field: str, title: str) -> Markup:
+def line(bars: Sequence[Bar], field: str, title: str, link: Link) -> Markup:
     """An average per column, as columns: a stretch without runs has none."""
     values: list[float | None] = [getattr(bar, field) for bar in bars]
     most = max([value for value in values if value is not None] or [0.0])
@@ -54,7 +54,7 @@ def line(bars: Sequence[Bar], field: str, title: str) -> Markup:
         if value is not None:
             high = max(1.5, 50 * value / step)
             shapes.append(_rect(number * 10 + 1, 100 - high, 8, high, "c-accent"))
-            shapes.append(_hover(number, f"{bar.start:%H:%M} UTC: {duration(value)}"))
+            shapes.append(_hover(number, f"{bar.start:%H:%M} UTC: {duration(value)}", link(bar)))
     return _chart(bars, shapes, title, [duration(2 * step), duration(step)] if most else [])
 
 
@@ -65,7 +65,7 @@ def _chart(bars: Sequence[Bar], shapes: list[Markup], title: str, heights: list[
     span = (bars[-1].start - bars[0].start) * len(bars) / max(1, len(bars) - 1)
     times = [f"{duration(span)} ago", f"{duration(span / 2)} ago", "now"]
     return Markup(
-        '<figure class="chart"><svg viewBox="0 0 {} 100" preserveAspectRatio="none" role="img" aria-label="{}">{}{}</svg>'
+        '<figure class="chart"><svg viewBox="0 0 {} 100" preserveAspectRatio="none" role="group" aria-label="{}">{}{}</svg>'
         '<div class="chart-y" aria-hidden="true">{}</div><div class="chart-x" aria-hidden="true">{}</div></figure>'
     ).format(
         len(bars) * 10,
@@ -152,9 +152,13 @@ def _rect(x: float, y: float, width: float, height: float, name: str) -> Markup:
     )
 
 
-def _hover(number: int, text: str) -> Markup:
-    return Markup('<rect x="{}" y="0" width="10" height="100" class="hover"><title>{}</title></rect>').format(
+def _hover(number: int, text: str, address: str | None) -> Markup:
+    """The words of a column, and the way to its runs. There are too many columns to be stepped through by keys: the legend has links."""
+    shape = Markup('<rect x="{}" y="0" width="10" height="100" class="hover"><title>{}</title></rect>').format(
         number * 10, text
+    )
+    return (
+        Markup('<a href="{}" tabindex="-1" aria-label="{}">{}</a>').format(address, text, shape) if address else shape
     )
 
 
@@ -181,7 +185,7 @@ def spans(parts: Sequence[Part], low: datetime, high: datetime, marks: Sequence[
             )
         )
     return Markup(
-        '<svg class="lane" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">{}</svg>'
+        '<svg class="bars" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">{}</svg>'
     ).format(Markup("").join(shapes))
 
 

@@ -91,6 +91,20 @@ def moment(when: datetime, zone: str | None = None) -> str:
     return f"{when:%Y-%m-%d %H:%M:%S} {when.tzname() or 'UTC'}"
 
 
+def known_zone(name: str) -> str:
+    """The zone of times in a form: that of a schedule, or UTC where the schedule carries a zone that is unknown here."""
+    try:
+        return ZoneInfo(name).key
+    except (ValueError, KeyError, OSError):
+        return "UTC"
+
+
+def exactly(when: datetime) -> str:
+    """A time in UTC with its milliseconds: operations follow each other faster than a second."""
+    utc = when.astimezone(UTC)
+    return f"{utc:%Y-%m-%d %H:%M:%S}.{utc.microsecond // 1_000:03} UTC"
+
+
 def in_form(text: str | None) -> str:
     """A time of the address, however it was written, as a field of a form takes it: in UTC, without saying so."""
     return f"{parse_instant(text, zone=UTC).astimezone(UTC):%Y-%m-%dT%H:%M:%S}" if text else ""

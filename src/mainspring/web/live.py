@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from mainspring.model.clock import Clock
-    from mainspring.web.bridge import Desk
+    from mainspring.web.backend import Backend
 
 Look: TypeAlias = "Callable[[], Awaitable[object]]"
 """Finds what a page shows."""
@@ -42,25 +42,25 @@ class Streams:
         for end in self._ends:
             end.set()
 
-    def open(self, desk: Desk, looks: Mapping[str, Look]) -> StreamingResponse:
+    def open(self, backend: Backend, looks: Mapping[str, Look]) -> StreamingResponse:
         """Answers `changed` whenever what the look of a page finds has changed, and `trouble` while it finds nothing."""
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(self._events(desk, looks), media_type="text/event-stream", headers=headers)
+        return StreamingResponse(self._events(backend, looks), media_type="text/event-stream", headers=headers)
 
-    async def _events(self, desk: Desk, looks: Mapping[str, Look]) -> AsyncIterator[bytes]:
+    async def _events(self, backend: Backend, looks: Mapping[str, Look]) -> AsyncIterator[bytes]:
         end = asyncio.Event()
         if self._stopped:
             end.set()
         self._ends.add(end)
         try:
-            async for event in _events(desk, looks, end):
+            async for event in _events(backend, looks, end):
                 yield event
         finally:
             self._ends.discard(end)
 
 
-async def _events(desk: Desk, looks: Mapping[str, Look], end: asyncio.Event) -> AsyncIterator[bytes]:
-    clock = desk.runtime.clock
+async def _events(backend: Backend, looks: Mapping[str, Look], end: asyncio.Event) -> AsyncIterator[bytes]:
+    clock = backend.runtime.clock
     begun = clock.monotonic()
     last: dict[str, str] = {}
     yield b"retry: 1000\n\n"

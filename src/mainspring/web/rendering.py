@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from datetime import timedelta
-from functools import cache
+from datetime import UTC, timedelta
+from functools import cache, partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode
@@ -21,13 +21,17 @@ from mainspring.web.forms import fields_of
 from mainspring.web.guard import USER, may_act
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from starlette.requests import Request
 
     from mainspring.model.clock import Clock
+    from mainspring.operations.overview import Bar
 
 NOTICE = "mainspring_notice"
+_PAGES_BESIDE = frozenset({"/runs/count", "/runs/timeline", "/schedules/preview", "/schedules/backfill-preview"})
+"""Pages whose addresses could be those of a run or schedule."""
 _PAGING = frozenset({"after", "limit"})
 CSRF = "mainspring_csrf"
 LONGEST_VALUE = 20_000
@@ -57,7 +61,13 @@ class Renderer:
         filters: dict[str, Any] = self._templates.filters
         filters.update(pretty=pretty, sparse=sparse, count=formatting.count, duration=formatting.duration)
         filters.update(
-            outcome=formatting.outcome, moment=formatting.moment, rate=formatting.rate, in_form=formatting.in_form
+            outcome=formatting.outcome,
+            moment=formatting.moment,
+            exactly=formatting.exactly,
+            known_zone=formatting.known_zone,
+            stamp=stamp,
+            rate=formatting.rate,
+            in_form=formatting.in_form,
         )
         known: dict[str, Any] = self._templates.globals
         known.update(charts=charts, fields_of=fields_of, limits=formatting.limits, asset_version=asset_version())
@@ -74,8 +84,10 @@ class Renderer:
             return f"{base}{path}{'?' + urlencode(pairs) if pairs else ''}"
 
         def link(kind: str, item: str) -> str:
-            """The page of a run or schedule. Browsers take dots for a way up, so an id of dots is not put into the path."""
-            if any(part in {".", ".."} for part in item.split("/")):
+            """The page of a run or schedule. An id of dots, which browsers take for a way up, or one that is the name of another page
+            is not put into the path.
+            """
+            if any(part in {".", ".."} for part in item.split("/")) or f"/{kind}/{item}" in _PAGES_BESIDE:
                 return url(f"/{kind}/", **{"name" if kind in {"queues", "workflows"} else "id": item})
             return f"{base}/{kind}/{quote(item, safe='/')}"
 
@@ -96,7 +108,7 @@ class Renderer:
 
         def ago(minutes: int) -> str:
             """The time so many minutes ago, as a query has it."""
-            return f"{now - timedelta(minutes=minutes):%Y-%m-%dT%H:%M:%SZ}"
+            return stamp(now - timedelta(minutes=minutes))
 
         response = HTMLResponse(
             self._templates.get_template(template).render(
@@ -111,6 +123,7 @@ class Renderer:
                 time=time,
                 due=due,
                 ago=ago,
+                ended_within=partial(_ended_within, url),
                 matching=_matching(request),
                 now=now,
                 user=user,
@@ -129,6 +142,17 @@ class Renderer:
         if NOTICE in request.cookies:
             response.delete_cookie(NOTICE, path=base or "/")
         return response
+
+
+def _ended_within(url: Callable[..., str], bars: Sequence[Bar]) -> Callable[[Bar], str]:
+    """The way from a column of a chart to the runs that ended in it."""
+    width = bars[1].start - bars[0].start
+    return lambda bar: url("/runs", completed_after=stamp(bar.start), completed_before=stamp(bar.start + width))
+
+
+def stamp(when: datetime) -> str:
+    """A time as a query has it."""
+    return f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _matching(request: Request) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -26,16 +27,20 @@ _ZERO = "text has a zero character in it, which no id, name or reason has"
 
 
 def read_pairs(kind: type[S], pairs: Iterable[tuple[str, str]]) -> S:
-    """An object from the pairs of a query or a form. What was left empty was not given; other names are ignored."""
+    """An object from the pairs of a query or a form. What was left empty was not given; other names are ignored.
+
+    Times without an offset are of the zone that a field `zone` names, else UTC.
+    """
     lists, moments = _fields_of(kind, list), _fields_of(kind, datetime)
     pairs = list(pairs)
+    zone = _zone(dict(pairs).get("zone")) if moments else UTC
     values: dict[str, Any] = {name: value for name, value in composed(pairs).items() if name in kind.__struct_fields__}
     for name, text in pairs:
         if name not in kind.__struct_fields__ or not text:
             continue
         if "\0" in text:
             raise InvalidInput(_ZERO)
-        value = _zoned(name, text) if name in moments else text
+        value = _zoned(name, text, zone) if name in moments else text
         if name in lists:
             values.setdefault(name, []).append(value)
         else:
@@ -139,9 +144,16 @@ def _fields_of(kind: type[msgspec.Struct], wanted: type) -> frozenset[str]:
     return frozenset(found)
 
 
-def _zoned(name: str, text: str) -> str:
-    """Browsers send times without zone and seconds, and people write dates; the forms say that they are UTC."""
+def _zone(name: str | None) -> tzinfo:
     try:
-        return parse_instant(text, name, UTC).astimezone(UTC).isoformat()
+        return ZoneInfo(name) if name else UTC
+    except (ValueError, KeyError, OSError):
+        raise InvalidInput(f"zone: there is no time zone {name!r} here") from None
+
+
+def _zoned(name: str, text: str, zone: tzinfo = UTC) -> str:
+    """Browsers send times without zone and seconds, and people write dates; the forms say of which zone they are."""
+    try:
+        return parse_instant(text, name, zone).astimezone(UTC).isoformat()
     except OverflowError:
         raise InvalidInput(f"{name} is out of range: {text}") from None

@@ -22,7 +22,7 @@ from mainspring.operations.audit import Intent
 from mainspring.operations.metrics import as_text
 from mainspring.web import openapi
 from mainspring.web.auth import SESSION, SESSION_SECONDS, Refusal, SignedIn, auth_of
-from mainspring.web.bridge import Desk
+from mainspring.web.backend import Backend
 from mainspring.web.guard import USER, Guard, log, refuse_as_json
 from mainspring.web.live import Streams
 from mainspring.web.pages import (
@@ -35,6 +35,7 @@ from mainspring.web.pages import (
     schedule_actions,
     schedules,
     sessions,
+    timeline,
     workers,
     workflows,
 )
@@ -61,7 +62,20 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 MOST_PAGES = 50
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-NOUNS = (overview, errors, runs, workflows, schedules, schedule_actions, functions, queues, workers, audit, sessions)
+NOUNS = (
+    overview,
+    errors,
+    timeline,
+    runs,
+    workflows,
+    schedules,
+    schedule_actions,
+    functions,
+    queues,
+    workers,
+    audit,
+    sessions,
+)
 VIEWS: list[View] = [view for noun in NOUNS for view in noun.pages.views]
 ACTIONS: list[Action] = [action for noun in NOUNS for action in noun.pages.actions]
 
@@ -112,11 +126,11 @@ class Dashboard:
         self._prefix = prefix
         self.trouble: str | None = None
         """Something that every page says: code that could not be loaded."""
-        self._desk = Desk(source, redactor)
+        self._backend = Backend(source, redactor)
         self._streams = Streams()
         self._auth = auth_of(auth, self._ask_sessions)
-        clock = self._desk.runtime.clock
-        self._pages = Renderer(clock, name=self._desk.runtime.name, read_only=read_only)
+        clock = self._backend.runtime.clock
+        self._pages = Renderer(clock, name=self._backend.runtime.name, read_only=read_only)
         inner = Starlette(routes=self._routes(), exception_handlers={HTTPException: self._unrouted})
         self._app = Guard(inner, auth=self._auth, clock=clock, read_only=read_only, refuse=self._refuse)
 
@@ -130,7 +144,7 @@ class Dashboard:
         await self._app(scope, receive, send)
 
     def _ask_sessions(self, question: Callable[[Sessions], R], /) -> Awaitable[R]:
-        return self._desk.ask(lambda scene: question(scene.operations.sessions))
+        return self._backend.call(lambda scene: question(scene.operations.sessions))
 
     def stop(self) -> None:
         """End what is open for long, because the server is about to stop."""
@@ -167,7 +181,7 @@ class Dashboard:
     async def _ask(self, question: Callable[[Scene], R]) -> R:
         """Ask something that a request is about. What no calendar, column or stack can hold is an error of the request's."""
         try:
-            return await self._desk.ask(question)
+            return await self._backend.call(question)
         except (OverflowError, RecursionError) as error:
             raise InvalidInput(f"a number, a time or a value is out of range: {error}") from None
 
@@ -199,7 +213,7 @@ class Dashboard:
         pages = list(dict.fromkeys(request.query_params.getlist("page")))
         if not 0 < len(pages) <= MOST_PAGES:
             return _problem_json(InvalidInput(f"name the pages, 1 to {MOST_PAGES} of them: /live?page=/runs"))
-        return self._streams.open(self._desk, {page: self._looked_at(page, request) for page in pages})
+        return self._streams.open(self._backend, {page: self._looked_at(page, request) for page in pages})
 
     def _looked_at(self, page: str, request: Request) -> Look:
         """What finds what is on a page, and what every page says. A page that says only what is wrong with its address stays so."""
@@ -291,7 +305,7 @@ class Dashboard:
         """Ready: the database answers, and its tables are as this code needs them."""
         del request
         try:
-            await self._desk.ask(lambda scene: scene.operations.workers.list())
+            await self._backend.call(lambda scene: scene.operations.workers.list())
         except MainspringError:
             return JSONResponse({"status": "the database does not answer"}, 503)
         return JSONResponse({"status": "ok"})
@@ -299,10 +313,10 @@ class Dashboard:
     async def _metrics(self, request: Request) -> Response:
         del request
         try:
-            families = await self._desk.ask(lambda scene: scene.operations.metrics.families())
+            families = await self._backend.call(lambda scene: scene.operations.metrics.families())
         except MainspringError as error:
             return _problem_json(error)
-        return Response(as_text([*families, *self._desk.own_figures()]), media_type=OPEN_METRICS)
+        return Response(as_text([*families, *self._backend.own_figures()]), media_type=OPEN_METRICS)
 
     async def _login(self, request: Request) -> Response:
         try:

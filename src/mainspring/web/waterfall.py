@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     from mainspring.operations.runs.lists import RunSummary
 
 FOLDED = 6
-"""So many children of one function in a row are one line that can be unfolded."""
+"""So many operations of one kind and name in a row are one line that can be unfolded."""
 _MOST_MARKS = 6
 _WAITS = {"sleep", "receive", "event", "stream", "answer", "question", "result", "gather", "first"}
 _CHILDREN = {"call", "start", "child", "workflow"}
+_MIXED = ("live", "live-wait", "wait", "child", "step", "transaction")
+"""The colour of a line that stands for lines of several colours: the first of these that is among them."""
 _STARTS = {"start"}
 """Operations that start a run and do not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class Row:
     """One line of the waterfall."""
 
     name: str
@@ -40,7 +42,7 @@ class Lane:
     """What it consists of: one stretch, or the attempts of a step and the pauses between them."""
     run: RunSummary | None = None
     """The child that it started, if it is there."""
-    folded: Sequence[Lane] = ()
+    folded: Sequence[Row] = ()
     """Lines that this one stands for."""
 
 
@@ -61,7 +63,7 @@ class Waterfall:
 
     low: datetime
     high: datetime
-    lanes: list[Lane]
+    rows: list[Row]
     marks: list[tuple[float, timedelta]]
     """For the axis: places in percent with the time since the beginning."""
     looks: set[str]
@@ -69,30 +71,41 @@ class Waterfall:
 
 
 def waterfall(
-    run: RunInfo, steps: list[StepInfo], now: datetime, children: Sequence[RunSummary] = (), *, first: bool = True
+    run: RunInfo,
+    steps: list[StepInfo],
+    now: datetime,
+    children: Sequence[RunSummary] = (),
+    *,
+    first: bool = True,
+    within: tuple[datetime | None, datetime | None] = (None, None),
 ) -> Waterfall:
-    """The waterfall of some operations of a run. Those that are not its first do not begin with the run."""
+    """The waterfall of some operations of a run. Those that are not its first do not begin with the run.
+
+    `within` is the span of the run that it is nested in, so that both have one scale.
+    """
     timed = [step for step in steps if step.started is not None or step.completed is not None]
     timed.sort(key=lambda step: (step.started or step.completed or now, step.position))
     begin = timed[0].started or timed[0].completed or run.created if timed else run.created
     low = run.created if first else begin
     high = max((run.completed or now) if first else low, low + timedelta(milliseconds=1))
-    lanes: list[Lane] = []
+    rows: list[Row] = []
     begun = run.started or (run.completed or now)
     if begun > low and first:
-        lanes.append(Lane("waits to begin", "queue", "", 0, low, begun, None, [Part(low, begun, "queue")]))
+        rows.append(Row("waits to begin", "queue", "", 0, low, begun, None, [Part(low, begun, "queue")]))
     there = {child.id: child for child in children}
     for step in timed:
-        lane = _lane(step, there.get(step.child or ""), now)
+        row = _row(step, there.get(step.child or ""), now)
         if step.kind == "sleep" and step.completed is None and step.due is not None:
             high = max(high, min(step.due, now + (now - low) + timedelta(seconds=1)))
-        lanes.append(lane)
-    high = max([high, *[lane.end for lane in lanes]])
-    looks = {"wait" if part.look == "live-wait" else part.look for lane in lanes for part in lane.parts}
-    return Waterfall(low, high, _folded(lanes), _marks(high - low), looks)
+        rows.append(row)
+    high = max([high, *[row.end for row in rows]])
+    looks = {"wait" if part.look == "live-wait" else part.look for row in rows for part in row.parts}
+    if within[0] is not None and within[1] is not None:
+        low, high = within[0], max(within[1], within[0] + timedelta(milliseconds=1))
+    return Waterfall(low, high, _folded(rows), _marks(high - low), looks)
 
 
-def _lane(step: StepInfo, child: RunSummary | None, now: datetime) -> Lane:
+def _row(step: StepInfo, child: RunSummary | None, now: datetime) -> Row:
     end = step.completed or now
     start = step.started or end
     parts = _parts(step, start, end)
@@ -103,35 +116,46 @@ def _lane(step: StepInfo, child: RunSummary | None, now: datetime) -> Lane:
         parts = [Part(start, min(begun, end), "queue", "waits to begin")] if begun > start else []
         look = "failed" if child.state in {"failed", "cancelled"} else "child" if child.completed else "live"
         parts.append(Part(max(begun, start), end, look, f"{child.id}: {child.state}"))
-    return Lane(step.name, step.kind, step.position, step.position.count("."), start, end, step, parts, child)
+    name = f"result of {child.workflow}" if child is not None and step.kind == "result" else step.name
+    return Row(name, step.kind, step.position, step.position.count("."), start, end, step, parts, child)
 
 
-def _folded(lanes: list[Lane]) -> list[Lane]:
-    """The same lines, with many of one kind about children of one function in a row as one."""
-    found: list[Lane] = []
-    for _, group in groupby(lanes, key=_alike):
+def _folded(rows: list[Row]) -> list[Row]:
+    """The same lines, with many of one kind and name in a row as one."""
+    found: list[Row] = []
+    for _, group in groupby(rows, key=_alike):
         members = list(group)
         if len(members) < FOLDED:
             found += members
             continue
         head = members[0]
-        start, end = min(lane.start for lane in members), max(lane.end for lane in members)
-        failed = sum(lane.run is not None and lane.run.state == "failed" for lane in members)
-        looks = {part.look for lane in members for part in lane.parts if part.look != "queue"}
-        look = next(iter(looks)) if len(looks) == 1 else "wait" if "wait" in looks else "child"
-        name = head.run.workflow if head.run is not None else head.name
-        words = f"{'results of ' if head.kind == 'result' else ''}{name}: {len(members)}" + (
-            f", {failed} failed" if failed else ""
-        )
-        title = f"{words}, slowest {duration(max(lane.end - lane.start for lane in members))}"
+        start, end = min(row.start for row in members), max(row.end for row in members)
+        failed = sum(_failed(row) for row in members)
+        looks = {part.look for row in members for part in row.parts if part.look not in {"queue", "pause"}}
+        look = next(iter(looks)) if len(looks) == 1 else next((each for each in _MIXED if each in looks), "child")
+        words = f"{_name(head)}: {len(members)}" + (f", {failed} failed" if failed else "")
+        title = f"{words}, slowest {duration(max(row.end - row.start for row in members))}"
         parts = [Part(start, end, look, title)]
-        found.append(Lane(words, head.kind, head.position, head.depth, start, end, None, parts, None, members))
+        found.append(Row(words, head.kind, head.position, head.depth, start, end, None, parts, None, members))
     return found
 
 
-def _alike(lane: Lane) -> object:
+def _failed(row: Row) -> bool:
+    if row.run is not None:
+        return row.run.state == "failed"
+    return row.step is not None and row.step.error is not None
+
+
+def _name(row: Row) -> str:
+    """What lines of one kind are about: the function, where each has a child of its own."""
+    if row.run is None or row.kind == "result":
+        return row.name
+    return row.run.workflow
+
+
+def _alike(row: Row) -> object:
     """What lines have in common that may stand in one."""
-    return id(lane) if lane.run is None else (lane.kind, lane.run.workflow, lane.depth)
+    return (row.kind, _name(row), row.depth)
 
 
 def _marks(whole: timedelta) -> list[tuple[float, timedelta]]:

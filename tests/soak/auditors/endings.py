@@ -25,7 +25,7 @@ def audit(evidence: Evidence) -> Iterator[str]:
         yield f"run {lost} was promised and is not there\n{evidence.promised[lost]}"
     for run in evidence.runs.values():
         if not run.state.ended:
-            yield f"run {run.id} of {run.workflow} is {run.state}, due {run.due}, owner {run.owner}: {run.stranded}"
+            yield f"run {run.id} of {run.workflow} is {run.state}, due {run.due}, owner {run.owner}: {run.blocked}"
         elif run.state not in _allowed(evidence, run):
             yield f"run {run.id} of {run.workflow} ended {run.state}: {run.reason} {_error(run)}\n{evidence.story(run.id)}"
 

@@ -35,8 +35,8 @@ def audit(evidence: Evidence) -> Iterator[str]:
 def _by_rows(evidence: Evidence, queue: str, name: str, limit: int, per: float) -> Iterator[str]:
     starts: defaultdict[str, list[float]] = defaultdict(list)
     for run in evidence.runs.values():
-        if run.queue == queue and run.since is not None:
-            starts[run.partition if name == "partition_rate" else ""].append(run.since / SECOND)
+        if run.queue == queue and run.attempt_started is not None:
+            starts[run.partition if name == "partition_rate" else ""].append(run.attempt_started / SECOND)
     for partition, times in starts.items():
         times.sort()
         for first, beyond in zip(times, times[limit:], strict=False):

@@ -7,7 +7,7 @@ awaited one it awaits the connection.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from mainspring.app.caller.in_step import entry_of, sign
 from mainspring.app.caller.outside import Outside, all_started, encoded, of_all, others_than, together
@@ -22,6 +22,7 @@ from mainspring.operations.runs.actions import RunActions
 from mainspring.store.external.deferred import Cancel
 from mainspring.store.external.join import nested, nested_async
 from mainspring.store.messages import Entry, Post
+from mainspring.store.transaction import on_thread
 from mainspring.store.verbs.send import send
 from mainspring.store.verbs.start import start
 from mainspring.store.verbs.stop import cancel
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 S = TypeVar("S")
+W = TypeVar("W", Start, Send)
 T = TypeVar("T")
 
 
@@ -115,6 +117,7 @@ class InTransaction:
         _refuse_other_colour(scope, call)
         executor: Any = scope.elsewhere.executor if scope.elsewhere is not None else scope.joined.executor
         mark = scope.deferred.mark() if scope.deferred is not None else None
+        session.settle()  # what was done before is not undone with it
         try:
             with nested(executor):
                 value = call.made(session)
@@ -128,13 +131,15 @@ class InTransaction:
     @ours
     async def _nested_async(self, call: TransactionCall) -> Any:
         scope = self._scope
-        session = _open(scope, call)
+        session: Any = _open(scope, call)
         _refuse_other_colour(scope, call)
         executor: Any = scope.elsewhere.executor if scope.elsewhere is not None else scope.joined.async_executor
         mark = scope.deferred.mark() if scope.deferred is not None else None
+        await session.settle_async()
         try:
             async with nested_async(executor):
                 value = await call.made(session)
+                await session.settle_async()
         except BaseException:
             if scope.deferred is not None and mark is not None:
                 scope.deferred.back_to(mark)
@@ -170,7 +175,7 @@ class InTransaction:
             return all_started(rows, [Started(created=True, workflow=row.workflow, state=row.state) for row in rows])
         ex = self._execution
         asker = ex.id if ex is not None and not scope.recorded else None
-        ops = [Start(row, asker) for row in rows]
+        ops = self._sealed([Start(row, asker) for row in rows])
         return all_started(rows, await self._join(lambda tx: start(tx, ops)))
 
     # -- waiting -------------------------------------------------------------------------------------------------------
@@ -220,7 +225,7 @@ class InTransaction:
             deferred.entries += [say for say in says if isinstance(say, Entry)]
             return
         run, owner, epoch = fence or (says[0].run, None, 0)
-        op = Send(run, says, owner, epoch)
+        (op,) = self._sealed([Send(run, says, owner, epoch)])
         _all_known((await self._join(lambda tx: send(tx, op))).unknown)
 
     # -- the store -----------------------------------------------------------------------------------------------------
@@ -229,7 +234,7 @@ class InTransaction:
         """Asks beside the transaction: what that has done is not seen."""
         del label, kind
         store = self.runtime.connection().store
-        return await self.runtime.in_thread(question, store) if self._scope.is_async else question(store)
+        return await self._beside(question, store) if self._scope.is_async else question(store)
 
     def read_inside(
         self, label: str, kind: Any, question: Callable[[Store | Inside, str | None], R]
@@ -295,7 +300,24 @@ class InTransaction:
     async def _endings(self, ids: Iterable[str]) -> dict[str, Ending | None]:
         """Which runs there are in the app's own database, for a transaction in another one."""
         endings, wanted = self.runtime.connection().store.endings, list(ids)
-        return await self.runtime.in_thread(endings, wanted) if self._scope.is_async else endings(wanted)
+        return await self._beside(endings, wanted) if self._scope.is_async else endings(wanted)
+
+    def _sealed(self, ops: list[W]) -> list[W]:
+        """Writes as they are stored."""
+        payloads = self.runtime.connection().store.transactions.payloads
+        if payloads is None:
+            return ops
+        from mainspring.store.sealing.records import Sealer  # noqa: PLC0415  (only where values are sealed)
+
+        return [cast("W", Sealer(payloads).op(op)) for op in ops]
+
+    async def _beside(self, work: Callable[..., R], *args: Any) -> R:
+        """Do something blocking on a thread, with civil time standing still meanwhile."""
+        self.runtime.clock.busy()
+        try:
+            return await on_thread(work, *args)
+        finally:
+            self.runtime.clock.idle()
 
     def _deferred(self) -> Deferred | None:
         """What a transaction in another database wants to happen here. Only for one that a run records it is certain to happen."""

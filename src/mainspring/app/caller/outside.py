@@ -24,6 +24,7 @@ from mainspring.errors import MainspringError, NotFound, NotInRun, NotSerializab
 from mainspring.operations.runs.actions import RunActions
 from mainspring.operations.runs.bulk import act_on_batch
 from mainspring.store.external.sessions import Again
+from mainspring.store.sealing.payloads import readable
 from mainspring.store.writes import Send, Start, Verdict
 
 if TYPE_CHECKING:
@@ -183,14 +184,14 @@ class Outside:
             finally:
                 scope.over = True
                 current.reset(token)
-            session.settle()
+            await session.settle_async()
             return value
 
         failed = 0
         while True:
             try:
                 if call.database is not None:
-                    return await call.database.atransact(work, call.isolation)
+                    return await call.database.atransact(work, call.wants, call.isolation)
                 return await connection.store.transactions.atransact(work, call.wants, call.isolation)
             except Again:
                 failed += 1
@@ -296,7 +297,7 @@ class Outside:
                 if found.state is None:
                     raise NotFound(f"there is no run {run_id!r}, or no longer")
                 if found.entries:
-                    return codec.decode(found.entries[0].value or "null")
+                    return codec.decode(readable(found.entries[0].value or "null", f"event {key!r} of run {run_id!r}"))
                 if found.state.ended or not await subscription.wait():
                     return None
 
@@ -312,7 +313,7 @@ class Outside:
                 for entry in found.entries:
                     if entry.value is None:
                         return
-                    yield codec.decode(entry.value)
+                    yield codec.decode(readable(entry.value, f"stream {key!r} of run {run_id!r}"))
                 offset += len(found.entries)
                 if found.entries:
                     continue
@@ -345,7 +346,7 @@ class Outside:
             raise failure
         assert found is not None  # noqa: S101
         assert found[0] is not None  # noqa: S101
-        return codec.decode(found[0].answer or "null")
+        return codec.decode(readable(found[0].answer or "null", f"the answer of run {post.run!r}"))
 
     # -- the store -----------------------------------------------------------------------------------------------------
     @ours

@@ -140,4 +140,4 @@ def _own_retry(function: Function) -> str | None:
 def _put_off(new: NewRun, debounce: Debounce, now: int) -> None:
     new.key, new.key_mode = f"debounce {new.workflow} {debounce.key}", KeyMode.DEBOUNCE
     new.due, new.state = now + micros(debounce.wait), State.SCHEDULED
-    new.latest = None if debounce.max_wait is None else now + micros(debounce.max_wait)
+    new.debounce_until = None if debounce.max_wait is None else now + micros(debounce.max_wait)

@@ -10,6 +10,7 @@ from mainspring.app.sync.dual import OverloadedVerb
 from mainspring.codec import value_codec
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.store.messages import Post
+from mainspring.store.sealing.payloads import readable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
@@ -60,7 +61,10 @@ def get_events(runtime: Runtime, run_id: str) -> Coroutine[Any, Any, dict[str, A
         if found.state is None:
             raise NotFound(f"there is no run {run_id!r}, or no longer")
         codec = value_codec(Any, "an event")
-        return {entry.key: codec.decode(entry.value or "null") for entry in found.entries}
+        return {
+            entry.key: codec.decode(readable(entry.value or "null", f"event {entry.key!r} of run {run_id!r}"))
+            for entry in found.entries
+        }
 
     return current_caller(runtime).read("get_events", dict[str, Any], all_events)
 

@@ -15,7 +15,7 @@ from mainspring.codec import size_of
 from mainspring.errors import InvalidInput, TooLarge
 from mainspring.model.clock import SECOND
 from mainspring.operations.runs.actions import RunActions
-from mainspring.operations.scheduled_functions import FunctionViews, ScheduledFunction, ScheduledFunctions
+from mainspring.operations.scheduled_functions import FunctionPage, FunctionViews, ScheduledFunction, ScheduledFunctions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -128,18 +128,22 @@ class FunctionVerbs:
     def list(
         self,
         /,
+        *,
         name: Texts = None,
         state: Texts = (),
         due_before: Moment | None = None,
         due_after: Moment | None = None,
+        after: str | None = None,
         limit: int = 50,
-    ) -> Coroutine[Any, Any, list[ScheduledFunction]]:
-        """Functions, first due first: of a name, in a state (pending, in_progress, success, failed, canceled), due in a span."""
+    ) -> Coroutine[Any, Any, FunctionPage]:
+        """A page of functions, first due first: of a name, in a state (pending, in_progress, success, failed, canceled), due in
+        a span. Hand `next` of a page back as `after` for the one that follows.
+        """
         return self._look(
             "list",
-            list[ScheduledFunction],
+            FunctionPage,
             lambda functions: functions.list(
-                name=name, state=state, due_before=due_before, due_after=due_after, limit=limit
+                name=name, state=state, due_before=due_before, due_after=due_after, after=after, limit=limit
             ),
         )
 

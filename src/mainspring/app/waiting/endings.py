@@ -12,6 +12,7 @@ from mainspring.app.functions.options import micros
 from mainspring.engine.effects import failure_of
 from mainspring.errors import MainspringError, NotFound, StillRunning, StoreError
 from mainspring.model.states import State
+from mainspring.store.sealing.payloads import readable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.model.runs import Ending
 
+    Watcher = Callable[[Ending | MainspringError | None], None]
     Found = dict[str, Ending | None]
     Asker = tuple[str, asyncio.Future[Found]]
 
@@ -41,7 +43,7 @@ class Endings:
         self._poll = poll
         self._has_workers = has_workers
         self._lock = threading.Lock()
-        self._watched: dict[str, list[Callable[[Ending | None], None]]] = {}
+        self._watched: dict[str, list[Watcher]] = {}
         self._ended: set[str] = set()
         """Those of them that have ended, as the store has notified since the last question."""
         self.resolved_here: Callable[[str], bool] = lambda _run_id: False
@@ -51,8 +53,10 @@ class Endings:
         self._started = False
         self._thread: threading.Thread | None = None
 
-    def watch(self, run_id: str, notify: Callable[[Ending | None], None]) -> None:
-        """Have `notify` called, on any thread, with the run's ending, or with None if there is no such run; until `unwatch`."""
+    def watch(self, run_id: str, notify: Watcher) -> None:
+        """Have `notify` called, on any thread, with the run's ending, with None if there is no such run, or with an error that ends
+        the wait; until `unwatch`.
+        """
         with self._lock:
             self._watched.setdefault(run_id, []).append(notify)
             if not self._started:
@@ -63,7 +67,7 @@ class Endings:
         self._thread = threading.Thread(target=self._run, name="mainspring-endings", daemon=True)
         self._thread.start()
 
-    def unwatch(self, run_id: str, notify: Callable[[Ending | None], None]) -> None:
+    def unwatch(self, run_id: str, notify: Watcher) -> None:
         with self._lock:
             watchers = self._watched.get(run_id)
             if watchers is not None and notify in watchers:
@@ -77,6 +81,20 @@ class Endings:
             watchers = self._watched.pop(run_id, [])
         for notify in watchers:
             notify(ending)
+
+    @property
+    def watched(self) -> list[str]:
+        """The runs that are waited for at this moment."""
+        with self._lock:
+            return list(self._watched)
+
+    def fail(self, error: MainspringError) -> None:
+        """Raise an error in every wait of this moment."""
+        with self._lock:
+            watchers = [notify for found in self._watched.values() for notify in found]
+            self._watched.clear()
+        for notify in watchers:
+            notify(error)
 
     def look(self, ended: frozenset[str] | None = None) -> None:
         """Something ended: ask, if it may be one of those that are watched, and only for those that are known to have."""
@@ -214,14 +232,18 @@ class Awaited:
         if self._ended.done() and not self._ended.cancelled():
             self._ended.exception()
 
-    def _notify(self, ending: Ending | None) -> None:
+    def _notify(self, ending: Ending | MainspringError | None) -> None:
         if threading.get_ident() == self._thread:
             self._resolve(ending)
         else:
             self._loop.call_soon_threadsafe(self._resolve, ending)
 
-    def _resolve(self, ending: Ending | None) -> None:
-        if not self._ended.done():
+    def _resolve(self, ending: Ending | MainspringError | None) -> None:
+        if self._ended.done():
+            return
+        if isinstance(ending, MainspringError):
+            self._ended.set_exception(ending)
+        else:
             self._ended.set_result(ending)
 
     def _give_up(self) -> None:
@@ -244,5 +266,5 @@ def value_of(run_id: str, codec: ValueCodec, ending: Ending | None) -> Any:
     if ending is None:
         raise NotFound(f"there is no run {run_id!r}, or no longer")
     if ending.output is not None and ending.state is State.SUCCEEDED:
-        return codec.decode(ending.output)
+        return codec.decode(readable(ending.output, f"the result of run {run_id!r}"))
     raise failure_of(ending)

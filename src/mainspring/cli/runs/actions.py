@@ -185,7 +185,7 @@ now.
 )
 terminate = _command(
     "terminate",
-    """Their worker is told to stop, and nothing that it does for them afterwards counts. Prints each id with the state it is in now.
+    """Their worker is notified, and nothing that it does for them afterwards counts. Prints each id with the state it is in now.
 
 \b
   mainspring runs terminate order-7 --reason "it hangs"
@@ -220,7 +220,7 @@ complete = _command(
 know what the functions return. Prints the ids of those that ended.
 
 \b
-  mainspring runs complete order-7 --result '{"parcel": 9}' --reason "sent by hand"
+  mainspring runs complete order-7 --result '{"parcel": 9}' --reason "sent by courier"
 """,
     _complete,
     [click.option("--result", metavar="JSON", default="null", help="What they are to have returned; default: null.")],
@@ -360,7 +360,7 @@ def fork(
         raise click.UsageError("--id is for one run")
     length = None if timeout is None else micros(parse_duration(timeout))
     with connect(url, Settings()) as operations:
-        said = {"step": step, "failed": failed or None, "version": version, "queue": queue, "timeout": timeout}
+        details = {"step": step, "failed": failed or None, "version": version, "queue": queue, "timeout": timeout}
 
         def act() -> list[str]:
             how: Any = {"version": version, "queue": queue, "timeout": length}
@@ -368,7 +368,7 @@ def fork(
                 return [*operations.runs.fork_failed(ids, **how).values()]
             return [operations.runs.fork(run_id, step, id=new_id, **how) for run_id in ids]
 
-        for made in carry_out(operations, "runs.fork", ids, act, lambda forks: forks, reason=reason, **said):
+        for made in carry_out(operations, "runs.fork", ids, act, lambda forks: forks, reason=reason, **details):
             data(made)
 
 

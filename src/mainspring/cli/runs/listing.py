@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import time
+from time import sleep
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,12 +19,14 @@ from mainspring.model.states import State
 from mainspring.operations.connect import connect
 from mainspring.operations.runs.actions import GROUPS
 from mainspring.operations.runs.filters import TRAITS
+from mainspring.operations.runs.info import RunPage
 from mainspring.recurrence.durations import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
+    from mainspring.operations.connect import Operations
     from mainspring.operations.runs.actions import Figures
     from mainspring.operations.runs.filters import RunFilters
     from mainspring.operations.runs.info import RunInfo
@@ -50,7 +52,7 @@ for command in (*actions.COMMANDS, *records.COMMANDS):
 @url_option
 @filter_options(TRAITS)
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many.")
-@click.option("--after", metavar="CURSOR", help="Go on after a page that said so.")
+@click.option("--after", metavar="CURSOR", help="Go on where a page ended: the cursor it printed.")
 @click.option("--long", "is_long", is_flag=True, help="More columns: queue, schedule, version, parent and attributes.")
 @output_option("table", "json", "jsonl", "ids")
 def list_(url: str, limit: int, after: str | None, output: str, *, is_long: bool, **filters: Any) -> None:
@@ -62,7 +64,7 @@ def list_(url: str, limit: int, after: str | None, output: str, *, is_long: bool
       mainspring runs list --id-prefix order- -o ids | mainspring runs cancel -
     """
     with connect(url, Settings()) as operations:
-        page = operations.runs.list(after=after, limit=limit, **filters_of(TRAITS, filters, operations.clock))
+        page = _page(operations, after, limit, filters_of(TRAITS, filters, operations.clock))
         now = to_datetime(operations.clock.now())
     if output == "json":
         display.as_json(page)
@@ -79,6 +81,15 @@ def list_(url: str, limit: int, after: str | None, output: str, *, is_long: bool
         note("no runs")
     if page.next:
         note(f"there are more: --after {page.next}")
+
+
+def _page(operations: Operations, after: str | None, limit: int, filters: RunFilters) -> RunPage:
+    """As many runs as are asked for: where one look does not go through all of history, the next one goes on."""
+    found = operations.runs.list(after=after, limit=limit, **filters)
+    while found.further and len(found.runs) < limit:
+        more = operations.runs.list(after=found.next, limit=limit - len(found.runs), **filters)
+        found = RunPage([*found.runs, *more.runs], more.next, more.further)
+    return found
 
 
 def _row(run: RunInfo, now: datetime) -> tuple[str, ...]:
@@ -104,6 +115,8 @@ def _long_row(run: RunInfo, now: datetime) -> tuple[str, ...]:
 def watch(ctx: click.Context, /, run_ids: tuple[str, ...], url: str, every: float, output: str, **filters: Any) -> None:
     """Print each run that changes its state, as it happens: those of these ids until all have ended, others until ^C.
 
+    Runs that match filters are printed from their next change on.
+
     An ID of - reads ids from stdin. Exit code 0 if all of these ids have succeeded, 1 if one has not, 4 if one does not exist.
 
     \b
@@ -117,31 +130,32 @@ def watch(ctx: click.Context, /, run_ids: tuple[str, ...], url: str, every: floa
             raise click.UsageError("give ids or filters, not both")
         for run_id in named:
             operations.runs.get(run_id)
-        seen: dict[str, str] = {}
-        found: list[RunSummary] = []
         asked: RunFilters = {"ids": named} if run_ids else chosen
+        found: list[RunSummary] = [] if run_ids else operations.runs.summaries(limit=_MOST_WATCHED, **asked).runs
+        seen: dict[str, str] = {run.id: run.state for run in found}
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 found = operations.runs.summaries(limit=_MOST_WATCHED, **asked).runs
                 for run in reversed(found):
                     if seen.get(run.id) != run.state:
                         seen[run.id] = run.state
-                        _show_change(run, to_datetime(operations.clock.now()), output)
+                        _show_change(run, output)
                 if run_ids and all(run.state.ended for run in found):
                     break
-                time.sleep(every)
+                sleep(every)
     if run_ids and any(run.state is not State.SUCCEEDED for run in found):
         ctx.exit(FAILED)
 
 
-def _show_change(run: RunSummary, now: datetime, output: str) -> None:
+def _show_change(run: RunSummary, output: str) -> None:
     if output == "jsonl":
         display.as_jsonl([run])
     elif output == "ids":
         data(run.id)
     else:
         why = run.message or run.reason
-        line = f"{now:%H:%M:%S}  {display.coloured(run.state)}  {safe(run.workflow)}  {safe(run.id)}"
+        when = run.completed or run.started or run.created
+        line = f"{when:%H:%M:%S}  {display.coloured(run.state)}  {safe(run.workflow)}  {safe(run.id)}"
         echo(line + (f": {safe(why)}" if why else ""))
 
 

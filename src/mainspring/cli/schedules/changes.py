@@ -267,8 +267,8 @@ def backfill(
         else:
             begin, last = past(start, "--start", operations.clock), past(end, "--end", operations.clock)
             act = partial(verbs.backfill, schedule, begin, last, overlap=overlap, again=again)
-            said = {"start": begin, "end": last, "overlap": overlap, "again": again}
-            found = [_perform(operations, "backfill", schedule, act, reason=reason, **said)]
+            details = {"start": begin, "end": last, "overlap": overlap, "again": again}
+            found = [_perform(operations, "backfill", schedule, act, reason=reason, **details)]
     if output == "json":
         display.as_json(found)
     elif output == "ids":
@@ -318,7 +318,7 @@ def delete(schedules: tuple[str, ...], url: str, reason: str | None, *, yes: boo
     ids = ids_from(schedules)
     if not yes:
         if "-" in schedules:
-            raise click.UsageError("with ids from stdin there is nobody to ask; add --yes")
+            raise click.UsageError("ids come from stdin, so there is no prompt; add --yes")
         click.confirm(f"delete {', '.join(ids)} with all ticks?", abort=True, err=True)
     with connect(url, Settings()) as operations:
         for schedule in ids:
@@ -330,10 +330,10 @@ CHANGES = (create, update, reset, apply, pause, resume, trigger, backfill, skip,
 
 
 def _perform(
-    operations: Operations, verb: str, schedule: str, act: Callable[[], R], *, reason: str | None, **said: Any
+    operations: Operations, verb: str, schedule: str, act: Callable[[], R], *, reason: str | None, **details: Any
 ) -> R:
     """Do it, and record who did it and why."""
-    return perform(operations, SCHEDULE_ACTIONS[verb], schedule, act, reason=reason, **said)[0]
+    return perform(operations, SCHEDULE_ACTIONS[verb], schedule, act, reason=reason, **details)[0]
 
 
 def _stretch(text: str, operations: Operations) -> Any:

@@ -39,7 +39,7 @@ for change in CHANGES:
 @url_option
 @filter_options(SCHEDULE_FILTERS)
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many.")
-@click.option("--after", metavar="ID", help="Go on after a page that said so.")
+@click.option("--after", metavar="ID", help="Go on where a page ended: the cursor it printed.")
 @output_option("table", "json", "jsonl", "ids")
 def list_(url: str, limit: int, after: str | None, output: str, **filters: Any) -> None:
     """List schedules by id.
@@ -145,7 +145,7 @@ def show(schedule: str, url: str, output: str) -> None:
     help="Only with this outcome. Repeatable.",
 )
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many.")
-@click.option("--after", metavar="CURSOR", help="Go on after a page that said so.")
+@click.option("--after", metavar="CURSOR", help="Go on where a page ended: the cursor it printed.")
 @output_option("table", "json", "ids")
 def ticks(
     schedule: str,

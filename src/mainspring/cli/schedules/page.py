@@ -38,9 +38,9 @@ def row(schedule: ScheduleInfo, now: datetime) -> tuple[str, ...]:
 
 
 def _notes(schedule: ScheduleInfo) -> str:
-    said = [schedule.note, schedule.pause_note if schedule.paused else None]
+    notes = [schedule.note, schedule.pause_note if schedule.paused else None]
     return "; ".join(
-        dict.fromkeys([each for each in said if each] + (["differs from the code"] if schedule.differs else []))
+        dict.fromkeys([each for each in notes if each] + (["differs from the code"] if schedule.differs else []))
     )
 
 
@@ -107,7 +107,10 @@ def _facts(schedule: ScheduleDescription, now: datetime) -> Iterator[tuple[str, 
     yield "created", at(schedule.created, now)
     if schedule.updated != schedule.created:
         yield "updated", at(schedule.updated, now)
-    yield "declared by", f"version {schedule.declared_by}" if schedule.declared_by else "nobody: made at run time"
+    yield (
+        "declared by",
+        f"version {schedule.declared_by}" if schedule.declared_by else "no version: created at run time",
+    )
     yield "revision", str(schedule.revision)
     yield from _progress(schedule)
 

@@ -89,7 +89,7 @@ def preview(expression: str | None, spec_file: str | None, output: str, **given:
         return
     for line in preview_lines(shown):
         echo(line)
-    for advice in lint(spec):
+    for advice in lint(spec, shown.after):
         echo(f"warning: {safe_lines(advice.message)}", err=True)
 
 
@@ -130,7 +130,7 @@ def preview_json(shown: Preview) -> dict[str, Any]:
             for when in shown.times
         ],
         "transitions": [_effect_json(effect) for effect in shown.effects],
-        "warnings": [{"code": advice.code, "message": advice.message} for advice in lint(shown.spec)],
+        "warnings": [{"code": advice.code, "message": advice.message} for advice in lint(shown.spec, shown.after)],
         "spec": shown.spec.to_dict(),
     }
 

@@ -249,7 +249,7 @@ def _make_elsewhere(ex: Execution, effect: Transact, database: Elsewhere) -> Non
 
     def there(session: ElsewhereSession) -> Outcome:
         scope = _scope_elsewhere(ex, effect, session)
-        return Outcome(_called(ex, effect, scope, session), scope.wishes.encode())
+        return _sealed_outcome(ex, _called(ex, effect, scope, session), scope.wishes.encode())
 
     found = database.once(way, there, effect.call.wants)
     _record_elsewhere(ex, effect, found)
@@ -262,9 +262,9 @@ async def _make_elsewhere_async(ex: Execution, effect: Transact, database: Elsew
 
     async def there(session: AwaitedSession) -> Outcome:
         scope = _scope_elsewhere(ex, effect, session)
-        return Outcome(await _awaited(ex, effect, scope, session), scope.wishes.encode())
+        return _sealed_outcome(ex, await _awaited(ex, effect, scope, session), scope.wishes.encode())
 
-    found = await database.aonce(way, there)
+    found = await database.aonce(way, there, effect.call.wants)
     await ex.engine.in_thread(_record_elsewhere, ex, effect, found)
     database.recorded(way.key)
 
@@ -286,13 +286,28 @@ def _scope_elsewhere(ex: Execution, effect: Transact, session: ElsewhereSession 
 
 def _record_elsewhere(ex: Execution, effect: Transact, found: Outcome) -> None:
     """Record here what was committed there, with what it wants to happen here."""
+    payloads = ex.engine.store.transactions.payloads
+    output, deferred = found.output, found.deferred
+    if payloads is not None:
+        what = f"the outcome of {effect.record.name!r} of run {ex.id}"
+        output, deferred = payloads.open(output, what), payloads.open(deferred, what)
 
     def here(session: Session) -> None:
-        write, now = _record(ex, effect, found.output)
-        session.joined.run(Deferred.decode(found.deferred).carry_out, now)
+        write, now = _record(ex, effect, output)
+        wishes = Deferred.decode(deferred)
+        session.joined.run((wishes if payloads is None else wishes.sealed(payloads)).carry_out, now)
         _note(ex, effect, session.record(write, now))
 
     ex.engine.store.transactions.transact(here)
+
+
+def _sealed_outcome(ex: Execution, output: str, deferred: str) -> Outcome:
+    """What is kept in the other database."""
+    payloads = ex.engine.store.transactions.payloads
+    if payloads is None:
+        return Outcome(output, deferred)
+    what = f"the outcome of a transaction of run {ex.id}"
+    return Outcome(payloads.seal(output, what), payloads.seal(deferred, what))
 
 
 def _note(ex: Execution, effect: Transact, state: State | None) -> None:
@@ -323,7 +338,7 @@ async def _awaited(ex: Execution, effect: Transact, scope: TransactionScope, ses
     """Await the function inside the open transaction; its result as it is stored."""
     with _Inside(ex, effect, scope):
         value = await effect.call.made(session)
-    session.settle()
+    await session.settle_async()
     return _encoded(ex, effect, value)
 
 
@@ -338,6 +353,12 @@ def _encoded(ex: Execution, effect: Transact, value: Any) -> str:
 
 
 def _record(ex: Execution, effect: Transact, text: str) -> tuple[RecordStep, int]:
+    write, now = _written(ex, effect, text)
+    payloads = ex.engine.store.transactions.payloads
+    return (write, now) if payloads is None else (payloads.sealed_step(write), now)
+
+
+def _written(ex: Execution, effect: Transact, text: str) -> tuple[RecordStep, int]:
     record = effect.record
     record.output = text
     record.completed = now = ex.engine.clock.now()

@@ -141,7 +141,7 @@ class Execution:
         """Operations that are recorded as begun, and that this replay has not come to yet. They are in the journal, too."""
         self.delivery = Delivery(engine.loop, *_recorded(steps)) if steps else Delivery(engine.loop)
         self._seqs = itertools.count(self.delivery.recorded)
-        begun = run.since if run.attempts > 1 and run.since is not None else run.started
+        begun = run.attempt_started if run.attempts > 1 and run.attempt_started is not None else run.started
         self.last_time = begun if begun is not None else run.created
         self.failed_at: int | None = None
         """When the exception came that its code had last."""
@@ -206,7 +206,7 @@ class Execution:
         """It has entered a scope, so there may be something to undo when it is stopped."""
         self.scopes = 0
         """Scopes that it is in."""
-        self.undoing: Stopped | None = Stopped(run.stopping or None) if run.stopping is not None else None
+        self.undoing: Stopped | None = Stopped(run.undo_reason or None) if run.undo_reason is not None else None
         """It was stopped, and is executed only to undo what it did."""
         self.unwound = False
         """An operation was stopped for that."""

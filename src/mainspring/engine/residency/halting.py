@@ -153,7 +153,7 @@ class Halting:
                 engine.launch(again)
                 return
         with suppress(StoreError):  # the connection is closed: when this worker leaves, the run is freed to be undone
-            await engine.committer.commit(Compensate(engine.worker_id, ex.id, ex.epoch, stopping=reason or ""))
+            await engine.committer.commit(Compensate(engine.worker_id, ex.id, ex.epoch, undo_reason=reason or ""))
 
     def press_on_later(self, ex: Execution) -> None:
         """See to it that a run which is executed as far as it is recorded comes to an end."""

@@ -138,7 +138,7 @@ class DurableAgent(WrapperAgent[AgentDepsT, OutputDataT]):
         await self._app.send(run_id, self.approvals, Approval(call, args=args))
 
     async def deny(self, run_id: str, call: str, message: str | None = None) -> None:
-        """Deny a tool call of a run; the model is told the message."""
+        """Deny a tool call of a run; the model receives the message."""
         await self._app.send(run_id, self.approvals, Approval(call, approved=False, message=message))
 
     async def answer(self, run_id: str, call: str, value: Any) -> None:

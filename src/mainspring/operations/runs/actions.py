@@ -20,6 +20,7 @@ from mainspring.operations.actions import Action, Answer, Role, summary_of
 from mainspring.operations.filter_values import text, texts
 from mainspring.operations.runs.bulk import act_on
 from mainspring.operations.runs.filters import run_filter
+from mainspring.operations.runs.lists import within_times
 from mainspring.store.verbs.export import FORMAT
 from mainspring.store.verbs.fork import Fork
 
@@ -352,7 +353,7 @@ class RunActions:
         span = None if bucket is None else int(bucket.total_seconds() * SECOND)
         if span is not None and span < SECOND:
             raise InvalidInput(f"a span of time is at least a second, not {bucket}")
-        found = self._management.aggregate(run_filter(filters or {}), by, span)
+        found = self._management.aggregate(within_times(run_filter(filters or {})), by, span)
         return [_figures(row, by, spans=span is not None) for row in found]
 
 

@@ -16,11 +16,12 @@ from mainspring.operations.paging import Page
 from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, RunActions, RunAnswer
 from mainspring.operations.runs.bulk import meant
 from mainspring.operations.runs.filters import RunFilters, run_filter
-from mainspring.operations.runs.lists import SummaryPage, quickly, summaries
+from mainspring.operations.runs.lists import SummaryPage, search, summaries
 from mainspring.operations.runs.state import appearance, moment, shown
 from mainspring.operations.scheduled_functions import ScheduledFunctions
 from mainspring.store.bad_rows import read, readable
 from mainspring.store.schedules import ScheduleFilter
+from mainspring.store.sealing.payloads import HIDDEN, is_sealed
 
 if TYPE_CHECKING:
     import builtins
@@ -129,14 +130,28 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class RunPage(Page[RunInfo]):
-    """A page of runs. Hand `next` back for the page after it; None is the last."""
+    """A page of runs. Hand `next` back for the page after it; None is the last.
+
+    `further`: no index helps with these filters, so only some of the runs were looked at, and the next page goes on from there; this one
+    may be short, or empty.
+    """
 
     runs: list[RunInfo]
     next: str | None
+    further: bool = False
 
     @property
     def _items(self) -> list[RunInfo]:
         return self.runs
+
+
+@dataclass(frozen=True, slots=True)
+class StepPage:
+    """Some operations of a run, how many there are, and those that wait for a message or a question."""
+
+    steps: list[StepInfo]
+    count: int
+    waiting: list[StepInfo]
 
 
 _MOST_KNOWN = 200
@@ -162,19 +177,25 @@ class Runs(RunActions):
         return read("runs", run_id, lambda: run_info(run))
 
     def steps(self, run_id: str) -> list[StepInfo]:
+        return self.steps_page(run_id).steps
+
+    def steps_page(self, run_id: str, offset: int = 0, limit: int | None = None) -> StepPage:
+        """Some operations of a run. Of a long history only those are read in full."""
         found = self._store.steps(run_id)
         if not found:
             self.get(run_id)
-        shown = [step for step in found if step.kind != "mark"]
-        return readable("steps", shown, step_info, lambda step: f"{step.run}/{step.position}")
+        every = [step for step in found if step.kind != "mark"]
+        asked = every[offset : None if limit is None else offset + limit]
+        return StepPage(_infos(asked), len(every), _infos([step for step in every if _takes_a_message(step)]))
 
     def list(self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]) -> RunPage:
-        """A page of runs, newest first. Runs that come or change meanwhile do not shift the pages that follow."""
+        """A page of runs, newest first. Runs that come or change meanwhile do not shift the pages that follow.
+
+        It takes the same short time however long the history is: see `RunPage.further`.
+        """
         wanted = run_filter(filters, before=after, limit=page_size(limit, "run") + 1)
-        page = self._store.runs(quickly(self._store.watching, wanted))
-        more = len(page) > limit
-        page = page[:limit]
-        return RunPage(readable("runs", page, run_info, lambda run: run.id), page[-1].uid if more else None)
+        page, following, further = search(self._store.watching, wanted, self._store.runs)
+        return RunPage(readable("runs", page, run_info, lambda run: run.id), following, further)
 
     def summaries(self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]) -> SummaryPage:
         """A page of runs without their values, newest first. It takes the same short time however long the history is."""
@@ -182,7 +203,11 @@ class Runs(RunActions):
 
     def logs(self, run_id: str, limit: int = 1_000) -> Lines:
         """The last lines that were logged inside a run, if they are kept (setting keep_logs)."""
-        return [LogLine(to_datetime(at), *rest) for _, at, *rest in self._store.management.logs(run_id, limit)]
+        lines = self._store.management.logs(run_id, limit)
+        return [
+            LogLine(to_datetime(at), level, logger, HIDDEN if is_sealed(message) else message, *rest)
+            for _, at, level, logger, message, *rest in lines
+        ]
 
     def live(self) -> dict[str, int]:
         """How many runs are in each state that is not an end, each counted up to a limit. It takes a short time."""
@@ -228,8 +253,13 @@ def run_info(run: Run) -> RunInfo:
     )
 
 
+def _infos(steps: list[Step]) -> list[StepInfo]:
+    return readable("steps", steps, step_info, lambda step: f"{step.run}/{step.position}")
+
+
 def step_info(step: Step) -> StepInfo:
     trail: list[dict[str, Any]] = [] if step.trail is None else json.loads(step.trail)
+    trail = [{**each, "error": HIDDEN} if isinstance(each["error"], dict) else each for each in trail]
     return shown(
         StepInfo,
         step,

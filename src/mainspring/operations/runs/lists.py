@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003  (pages are described by their annotations)
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -23,12 +23,18 @@ if TYPE_CHECKING:
     from mainspring.store.verbs.run_lists import ListedRun
 
 _FEW_VALUES = 10
+_R = TypeVar("_R", bound="_Uid")
 WITHIN = 20_000
 """Where no index helps, one page looks at so many runs, and the next one goes on from there."""
 MOST_BY_PREFIX = 10 * MOST
 """Ids that begin alike are looked up by their index up to so many. They may be the oldest of all: a search from the newest would miss them."""
 _APART = 3_600 * SECOND
 """Clocks of a fleet do not differ by more: ids and times of creation are made by different ones."""
+
+
+class _Uid(Protocol):
+    @property
+    def uid(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +75,24 @@ class SummaryPage:
 
 def summaries(watching: Dashboard, wanted: RunFilter) -> SummaryPage:
     """The page that a filter asks for, which has room for one more than the page shall have."""
+    found, after, further = search(watching, wanted, watching.glances.page)
+    return SummaryPage(readable("runs", found, _summary, lambda each: each.id), after, further)
+
+
+def search(
+    watching: Dashboard, wanted: RunFilter, page: Callable[[RunFilter], list[_R]]
+) -> tuple[list[_R], str | None, bool]:
+    """The runs of a page, one less than the filter has room for; where the next one begins; whether that is so because this one looked at as many
+    runs as one page may.
+    """
     limit = wanted.limit - 1
-    wanted = quickly(watching, _within_times(wanted))
+    wanted = quickly(watching, within_times(wanted))
     floor = watching.glances.floor(wanted.before, WITHIN) if _is_search(wanted) else None
     further = floor is not None and (wanted.since is None or floor > wanted.since)
-    found = watching.glances.page(replace(wanted, since=floor) if further else wanted)
-    listed = readable("runs", found[:limit], _summary, lambda each: each.id)
+    found = page(replace(wanted, since=floor) if further else wanted)
     if len(found) > limit:
-        return SummaryPage(listed, found[limit - 1].uid)
-    return SummaryPage(listed, floor if further else None, further)
+        return found[:limit], found[limit - 1].uid, False
+    return found, floor if further else None, further
 
 
 def quickly(watching: Dashboard, wanted: RunFilter) -> RunFilter:
@@ -88,6 +103,8 @@ def quickly(watching: Dashboard, wanted: RunFilter) -> RunFilter:
             return replace(wanted, few_by="states")
     if wanted.workflow and _are_few(watching, wanted.workflow):
         return replace(wanted, few_by="workflow")
+    if wanted.completed != (None, None) and watching.glances.completed(wanted.completed, MOST) < MOST:
+        return replace(wanted, few_by="completed")
     if wanted.id_prefix and _few(watching.glances.with_prefix, wanted.id_prefix, MOST_BY_PREFIX):
         return replace(wanted, few_by="prefix")
     return wanted
@@ -111,13 +128,14 @@ def _is_search(wanted: RunFilter) -> bool:
     return wanted != RunFilter(before=wanted.before, since=wanted.since, limit=wanted.limit)
 
 
-def _within_times(wanted: RunFilter) -> RunFilter:
-    """Uids sort by creation: with times of creation, the search begins and ends near them."""
-    first, last = wanted.created
+def within_times(wanted: RunFilter) -> RunFilter:
+    """Uids sort by creation: the search begins and ends near the times that a filter has. No run ends before it is created."""
+    first = wanted.created[0]
     if first is not None:
         wanted = replace(wanted, since=id_at(first - _APART))
-    if last is not None:
-        end = id_at(last + _APART)
+    ends = [end for _, end in (wanted.created, wanted.started, wanted.completed) if end is not None]
+    if ends:
+        end = id_at(min(ends) + _APART)
         wanted = replace(wanted, before=end if wanted.before is None else min(wanted.before, end))
     return wanted
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003  (pages are described by their annotations)
 from typing import TYPE_CHECKING, Any
 
 from mainspring.model.clock import to_datetime
+from mainspring.store.sealing.payloads import shown
 
 if TYPE_CHECKING:
     from mainspring.store.messages import Message, Spoken
@@ -67,16 +67,16 @@ def _message(message: Message) -> MessageInfo:
         message.number,
         message.kind,
         message.topic,
-        json.loads(message.body),
+        shown(message.body),
         message.sender,
         to_datetime(message.sent),
         None if message.received is None else to_datetime(message.received),
-        None if message.answer is None else json.loads(message.answer),
-        None if message.error is None else json.loads(message.error),
+        None if message.answer is None else shown(message.answer),
+        None if message.error is None else shown(message.error),
         None if message.answered is None else to_datetime(message.answered),
     )
 
 
 def _said(spoken: Spoken) -> SaidInfo:
-    value = None if spoken.value is None else json.loads(spoken.value)
-    return SaidInfo(spoken.key, spoken.number, value, spoken.value is None, to_datetime(spoken.said))
+    value = None if spoken.value is None else shown(spoken.value)
+    return SaidInfo(spoken.key, spoken.number, value, spoken.value is None, to_datetime(spoken.set_at))

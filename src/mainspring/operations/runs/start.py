@@ -19,6 +19,7 @@ from mainspring.model.runs import NewRun
 from mainspring.model.states import State
 from mainspring.operations.actions import Actions, Answer
 from mainspring.operations.filter_values import text
+from mainspring.operations.retention import kept
 from mainspring.operations.runs.actions import not_found
 from mainspring.operations.runs.info import step_info
 from mainspring.store.bad_rows import readable
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from mainspring.model.ids import IdMaker
     from mainspring.operations.runs.info import StepInfo
     from mainspring.store.protocol import Store
+    from mainspring.store.verbs.prune import Keep
     from mainspring.store.writes import Op
 
 START_ACTIONS = Actions("runs")
@@ -58,7 +60,7 @@ class FunctionInfo:
     """Whether a live worker has it. If not, a run waits until one comes."""
 
 
-def described(registry: Registry) -> dict[str, str]:
+def described(registry: Registry, keep: Keep) -> dict[str, str]:
     """What a worker says of its functions, by name, as JSON."""
     from mainspring.engine.registry import Bound  # noqa: PLC0415  (who only looks needs no engine)
     from mainspring.engine.retry import stored  # noqa: PLC0415
@@ -75,6 +77,7 @@ def described(registry: Registry) -> dict[str, str]:
             "queue": each.queue,
             "timeout": each.timeout if workflow else None,
             "retry": stored(each.retry, of_function=True) if workflow and each.retry.attempts > 1 else None,
+            "kept": kept(keep, each.name),
         }
         found[each.name] = json.dumps(said)
     return found

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, get_args, get_
 
 from mainspring.model.clock import to_datetime
 from mainspring.model.states import State
+from mainspring.store.sealing.payloads import shown as as_shown
+from mainspring.store.sealing.payloads import shown_input
 from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
@@ -35,11 +37,11 @@ class Appearance(NamedTuple):
 
 
 def appearance(run: Run | ListedRun) -> Appearance:
-    stopping = run.stopping is not None and not run.state.ended
+    stopping = run.undo_reason is not None and not run.state.ended
     return Appearance(
         State.CANCELLING if stopping else run.state,
-        run.stopping or None if stopping else run.reason,
-        json.loads(run.stranded)["reason"] if run.stranded and run.state is State.QUEUED else None,
+        run.undo_reason or None if stopping else run.reason,
+        json.loads(run.blocked)["reason"] if run.blocked and run.state is State.QUEUED else None,
     )
 
 
@@ -64,8 +66,10 @@ def _readers(kind: Any) -> dict[str, Callable[[Any], Any]]:
 def _reader(name: str, hint: Any) -> Callable[[Any], Any]:
     if datetime in {hint, *get_args(hint)}:
         return moment
+    if name == "input":
+        return shown_input
     return _value if name in _JSON else lambda value: value
 
 
 def _value(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
+    return None if text is None else as_shown(text)

@@ -16,6 +16,7 @@ from mainspring.operations.paging import Page
 from mainspring.schedules.actions import action_of
 from mainspring.schedules.declaration import differing
 from mainspring.schedules.due_ticks import Times, spec_of
+from mainspring.store.sealing.payloads import shown, shown_input
 
 if TYPE_CHECKING:
     from mainspring.model.schedules import Backfill, Schedule, Tick
@@ -204,7 +205,7 @@ def schedule_values(schedule: Schedule, now: int) -> dict[str, Any]:
         "action": {
             "id": action.id,
             "kind": action.kind,
-            "input": json.loads(schedule.input),
+            "input": shown_input(schedule.input),
             "timeout": None if action.timeout is None else action.timeout / 1_000_000,
             "attributes": action.attributes,
             "version": action.version,
@@ -236,8 +237,8 @@ def schedule_values(schedule: Schedule, now: int) -> dict[str, Any]:
         "skipped": schedule.skipped,
         "dropped": schedule.dropped,
         "failures": schedule.failures,
-        "last_result": None if schedule.last_result is None else json.loads(schedule.last_result),
-        "last_failure": None if schedule.last_failure is None else json.loads(schedule.last_failure),
+        "last_result": None if schedule.last_result is None else shown(schedule.last_result),
+        "last_failure": None if schedule.last_failure is None else shown(schedule.last_failure),
     }
 
 

@@ -12,7 +12,7 @@ from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import to_datetime, to_micros
 from mainspring.model.ids import storable
 from mainspring.model.schedules import UNLISTED, TickOutcome, is_crontab_entry
-from mainspring.operations.filter_values import one_of, page_size
+from mainspring.operations.filter_values import one_of, page_size, time_cursor
 from mainspring.operations.schedules.audit import Auditor
 from mainspring.operations.schedules.filters import ScheduleFilters, schedule_filter
 from mainspring.operations.schedules.info import (
@@ -177,7 +177,7 @@ class ScheduleViews:
                 since=None if since is None else to_micros(since),
                 until=None if until is None else to_micros(until),
                 outcomes=outcomes,
-                before=_cursor(after),
+                before=time_cursor(after),
                 limit=limit + 1,
             )
         )
@@ -203,13 +203,3 @@ def wanted_id(schedule: object) -> str:
 
 def missing(schedule: str) -> NotFound:
     return NotFound(f"there is no schedule {schedule!r}, or no longer")
-
-
-def _cursor(after: str | None) -> tuple[int, str] | None:
-    if after is None:
-        return None
-    nominal, _, request = after.partition(":")
-    try:
-        return int(nominal), request
-    except ValueError:
-        raise InvalidInput(f"{after!r} is not where a page of ticks goes on") from None

@@ -133,7 +133,7 @@ class Grammar:
         if dash:
             last = self.value(field, last_text, None if column is None else column + len(first_text) + 1, item)
             if last == 0 and self.short_names and field is WEEKDAY and not last_text.isdigit():
-                last = 7  # a week that is said in names ends on Sunday
+                last = 7  # a week named by days ends on Sunday
         else:
             last = field.high if slash else first
         if first is None or last is None:

@@ -26,7 +26,7 @@ _UNITS = (("week", 604_800), ("day", 86_400), ("hour", 3_600), ("minute", 60), (
 def describe(spec: Spec) -> str:
     """For example: `Every weekday at 09:00 and 17:00, except 25 December, Europe/Paris`."""
     if spec.is_empty:
-        return "No times of its own: it is started by hand only"
+        return "No times of its own: it is started on request only"
     clauses = [_commented(calendar_phrase(calendar.values), calendar.comment) for calendar in spec.calendars]
     for cron in spec.cron:
         phrases = [calendar_phrase(calendar.values) for calendar in cron.calendars()]
@@ -91,16 +91,16 @@ def _exclusion(item: Exclusion) -> str:
 def _transitions(spec: Spec) -> list[str]:
     if not spec.zone.instants:
         return []
-    said: list[str] = []
+    clauses: list[str] = []
     if spec.gap == "skip":
-        said.append("not at times that the clocks jump over")
+        clauses.append("not at times that the clocks jump over")
     elif spec.gap == "shift":
-        said.append("moved on with the clocks where they jump")
+        clauses.append("moved on with the clocks where they jump")
     if spec.fold == "both":
-        said.append("twice where the clocks repeat a time")
+        clauses.append("twice where the clocks repeat a time")
     elif spec.fold == "second":
-        said.append("the second time where the clocks repeat a time")
-    return said
+        clauses.append("the second time where the clocks repeat a time")
+    return clauses
 
 
 def _commented(text: str, comment: str) -> str:

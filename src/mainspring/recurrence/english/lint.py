@@ -13,6 +13,7 @@ from mainspring.recurrence.search.patterns import ALL_HOURS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from mainspring.recurrence.cron.dialects.reading import Values
     from mainspring.recurrence.spec import Spec
@@ -35,15 +36,15 @@ class Advice:
         return f"{self.code}: {self.message}"
 
 
-def lint(spec: Spec) -> list[Advice]:
-    """Warnings about a spec; an empty list if there is nothing to say."""
+def lint(spec: Spec, after: datetime | None = None) -> list[Advice]:
+    """Warnings about a spec; an empty list if there is nothing to say. Examples are the first ones `after` a time, if it is given."""
     if spec.is_empty:
         return []
     calendars = list(dict.fromkeys(spec.named()))
     found = list(_rarity(spec))
     found += [advice for values in calendars for advice in _short_months(values)]
     if not any(advice.code == "never" for advice in found):
-        found += _transitions(spec)
+        found += _transitions(spec, after)
         found += [advice for values in calendars for advice in _uneven(values)]
         found += _stampede(spec, calendars)
     return list(dict.fromkeys(found))
@@ -62,21 +63,23 @@ def _rarity(spec: Spec) -> Iterator[Advice]:
         yield Advice("rare", f"it matches less than once a year: up to {longest // DAY:,} days lie between two times")
 
 
-def _transitions(spec: Spec) -> Iterator[Advice]:
+def _transitions(spec: Spec, after: datetime | None) -> Iterator[Advice]:
     """Times that a change of the clocks hits, in the rules that the zone will keep."""
-    until = min(_RULES_OF, _RULES_OF if spec.end is None else floor_second(spec.end))
-    since = max(until - _DECADE, until - _DECADE if spec.start is None else ceil_second(spec.start))
+    last = _RULES_OF if after is None else max(_RULES_OF, ceil_second(after) + _DECADE)
+    until = min(last, last if spec.end is None else floor_second(spec.end))
+    begin = until - _DECADE if after is None else ceil_second(after)
+    since = max(begin, begin if spec.start is None else ceil_second(spec.start))
     patterns = [values.pattern() for values in spec.named() if values.hour.mask != ALL_HOURS]
-    said: set[str] = set()
+    reported: set[str] = set()
     zone = spec.zone
-    for at, before, after in zip(zone.instants, zone.offsets, zone.offsets[1:], strict=False):
-        code = "gap" if after > before else "fold"
-        if not since <= at <= until or code in said:
+    for at, old, new in zip(zone.instants, zone.offsets, zone.offsets[1:], strict=False):
+        code = "gap" if new > old else "fold"
+        if not since <= at <= until or code in reported:
             continue
-        begin, end = at + min(before, after), at + max(before, after)
-        hit = min((pattern.at_or_after(begin) for pattern in patterns), default=end)
+        first, end = at + min(old, new), at + max(old, new)
+        hit = min((pattern.at_or_after(first) for pattern in patterns), default=end)
         if hit < end:
-            said.add(code)
+            reported.add(code)
             yield Advice(code, _transition_words(spec, code, hit))
 
 
@@ -138,4 +141,4 @@ def _stampede(spec: Spec, calendars: list[Values]) -> Iterator[Advice]:
     on_the_hour = [values for values in calendars if values.minute.mask == 1 and values.second.mask == 1]
     hourly = [cycle for cycle in spec.cycles() if cycle.every % 3_600 == 0 and cycle.phase % 3_600 == 0]
     if on_the_hour or hourly:
-        yield Advice("top-of-hour", "it runs when everybody's schedules run; choose another minute, or give it jitter")
+        yield Advice("top-of-hour", "most schedules run at this minute; choose another minute, or give it jitter")

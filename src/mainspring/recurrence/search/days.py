@@ -157,7 +157,7 @@ class DaySet:
         self._by_shape: dict[tuple[bool, int], int] = {}
         self._live = -1
         self.masks = [-1 if years >> index & 1 else 0 for index in range(YEARS)]
-        """One bit per day of each year; -1 for a year that nobody has asked for yet. Read them through `mask`."""
+        """One bit per day of each year; -1 for a year that was not computed yet. Read them through `mask`."""
 
     @classmethod
     def of_ranges(cls, ranges: Iterable[tuple[int, int]]) -> DaySet:

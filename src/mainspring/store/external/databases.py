@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from mainspring.errors import InTransaction, InvalidInput, StoreUnavailable
 from mainspring.store.external import sqlalchemy
+from mainspring.store.external.engines import UsersEngine, require_open
 from mainspring.store.external.placeholders import for_psycopg, for_sqlite
-from mainspring.store.external.sessions import Again, Tx, Wants
+from mainspring.store.external.sessions import Tx, Wants
 from mainspring.store.sql.dialect import PlainDialect
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _BUSY_SECONDS = 60
-_ROLLED_BACK = {"40001", "40P01"}  # serialization failure, deadlock
 
 
 class ElsewhereSession(Protocol):
@@ -42,7 +42,7 @@ class AwaitedSession(Protocol):
     executor: AsyncExecutor
 
     def give(self, wants: Wants) -> Any: ...
-    def settle(self) -> None: ...
+    async def settle_async(self) -> None: ...
 
 
 class Place(Protocol):
@@ -72,7 +72,7 @@ class _SqliteSession:
             return Tx(lambda statement, values: self._db.execute(for_sqlite(statement), values))
         if wants is Wants.SQLITE:
             return self._db
-        if self._wrapped is not None and wants in {Wants.SA_CONNECTION, Wants.SA_SESSION}:
+        if self._wrapped is not None and wants.of_sqlalchemy:
             return self._wrapped.give(wants)
         raise InTransaction(
             f"a transaction on a SQLite file has no {wants.value}; annotate its first parameter with Tx"
@@ -95,7 +95,7 @@ class SqlitePlace:
         if wants in {Wants.PSYCOPG, Wants.PSYCOPG_ASYNC}:
             raise InvalidInput(f"the database of this transaction is a SQLite file, which has no {wants.value}")
         with self._connected() as connection:
-            wrapped = sqlalchemy.wrap("sqlite://", connection) if wants.name.startswith("SA") else None
+            wrapped = sqlalchemy.wrap("sqlite://", connection) if wants.of_sqlalchemy else None
             try:
                 connection.begin()
                 answer = work(_SqliteSession(connection, wrapped))
@@ -138,7 +138,7 @@ class _AlchemySession:
         self.executor: Executor = sqlalchemy.AlchemyExecutor(connection, PlainDialect())
 
     def give(self, wants: Wants) -> Any:
-        if wants in {Wants.SA_CONNECTION, Wants.SA_SESSION}:
+        if wants.of_sqlalchemy:
             return self._wrapped.give(wants)
         if wants is Wants.TX:
             return Tx(self._execute)
@@ -159,59 +159,19 @@ class _AlchemySession:
     def settle(self) -> None:
         self._wrapped.settle()
         if self._db.dialect.name == "sqlite":
-            _require_open(self._db)
+            require_open(self._db)
 
 
 class AlchemyPlace:
     """Whatever database a SQLAlchemy engine is for."""
 
     def __init__(self, engine: Any) -> None:
-        self._engine = engine
+        self._engine = UsersEngine(engine)
 
     def transact(self, work: Callable[[ElsewhereSession], T], wants: Wants, isolation: str | None) -> T:
         del wants
-        from sqlalchemy.exc import DBAPIError  # noqa: PLC0415
-
-        try:
-            options = {} if isolation is None else {"isolation_level": isolation.upper()}
-            with self._engine.connect().execution_options(**options) as connection, connection.begin():
-                _begin(connection)
-                return work(_AlchemySession(connection))
-        except DBAPIError as error:
-            state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
-            if state in _ROLLED_BACK:
-                raise Again(str(error)) from error
-            if error.connection_invalidated or _is_busy(error.orig):
-                raise StoreUnavailable(f"the database {self._engine.url} cannot be used now: {error}") from error
-            raise
+        with self._engine.begun(isolation) as connection:
+            return work(_AlchemySession(connection))
 
     def close(self) -> None:
         """The engine is the user's."""
-
-
-def _begin(connection: Any) -> None:
-    """See that one transaction is open on an engine's connection.
-
-    Python's driver of SQLite begins with the first INSERT, UPDATE or DELETE: a SAVEPOINT before that would be a transaction of its
-    own, and RELEASE its commit. Where an engine asks its driver for AUTOCOMMIT, every statement would be one.
-    """
-    raw = connection.connection.dbapi_connection
-    if connection.dialect.name == "sqlite":
-        from sqlalchemy import event  # noqa: PLC0415
-
-        if not getattr(raw, "in_transaction", True):
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-        event.listen(connection, "before_cursor_execute", _require_open)
-    elif getattr(raw, "autocommit", None) is True:
-        raise InvalidInput(
-            f"the engine of {connection.engine.url} was made with AUTOCOMMIT, so each statement would commit by itself; "
-            "give one without it, for example engine.execution_options(isolation_level='READ COMMITTED')"
-        )
-
-
-def _require_open(connection: Any, *_: object) -> None:
-    """`InTransaction` if SQLite has rolled back what was begun: its driver would begin another transaction, or none."""
-    if not getattr(connection.connection.dbapi_connection, "in_transaction", True):
-        from mainspring.store.sqlite.borrowed import rolled_back  # noqa: PLC0415  (only the driver in use is loaded)
-
-        raise rolled_back(None)

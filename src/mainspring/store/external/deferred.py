@@ -6,7 +6,7 @@ Nothing of it is lost: it is committed with the user's rows, and carried out tog
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 from msgspec import Struct, field
@@ -20,6 +20,7 @@ from mainspring.store.writes import Send, Start
 
 if TYPE_CHECKING:
     from mainspring.store.messages import Say
+    from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.transaction import Script, Transaction
 
 log = logging.getLogger("mainspring.store")
@@ -46,6 +47,18 @@ class Deferred(Struct):
     @classmethod
     def decode(cls, text: str) -> Deferred:
         return msgspec.json.decode(text, type=cls)
+
+    def sealed(self, payloads: Payloads) -> Deferred:
+        """The same with its values sealed, as they are stored here."""
+        from mainspring.store.sealing.records import Sealer  # noqa: PLC0415  (only where values are sealed)
+
+        sealer = Sealer(payloads)
+        return Deferred(
+            [sealer.new_run(run) for run in self.starts],
+            [cast("Post", sealer.say(post)) for post in self.posts],
+            [cast("Entry", sealer.say(entry)) for entry in self.entries],
+            self.cancels,
+        )
 
     def mark(self) -> tuple[int, int, int, int]:
         """How far it has come, to be handed to `back_to`."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mainspring.errors import InTransaction
 from mainspring.store.changes import Changes
 from mainspring.store.external.sessions import Wants
-from mainspring.store.transaction import BlockingExecutor, Transaction, run_script, run_script_async
+from mainspring.store.transaction import BlockingExecutor, Transaction, on_thread, run_script, run_script_async
 from mainspring.store.verbs import stop
 from mainspring.store.verbs.manage import Management
 from mainspring.store.verbs.queues import Queues
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 
     from mainspring.model.states import State
+    from mainspring.store.external.sqlalchemy import Wrapped
     from mainspring.store.queues import QueueStore
     from mainspring.store.schedules import ScheduleStore
+    from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.sql.dialect import Dialect, Sql
     from mainspring.store.sql.run_filters import Filters
     from mainspring.store.transaction import AsyncExecutor, Executor, Read, Rows, Script, Transactor
@@ -70,8 +72,10 @@ class Joined:
         executor: Executor | None = None,
         async_executor: AsyncExecutor | None = None,
         check: Callable[[], Script[None]] | None = None,
+        payloads: Payloads | None = None,
     ) -> None:
         self.dialect = dialect
+        self._payloads = payloads
         self.changes = Changes()
         """What was changed so far, to be published when the transaction has committed."""
         self.started: list[str] = []
@@ -127,17 +131,22 @@ class Joined:
         """The same on a connection that is awaited."""
         await self.check_async()
         executor = BlockingExecutor(self.async_executor, asyncio.get_running_loop())
-        return await asyncio.to_thread(work, self._inside(executor))
+        return await on_thread(work, self._inside(executor))
 
     def _inside(self, executor: Executor) -> Inside:
         transactor = _JoinedTransactor(self, executor)
-        return Inside(
+        inside = Inside(
             Schedules(transactor),
             Functions(transactor.read),
             Management(transactor, self._filters),
             Queues(transactor),
             transactor,
         )
+        if self._payloads is None:
+            return inside
+        from mainspring.store.sealing.store import sealed_inside  # noqa: PLC0415  (only where values are sealed)
+
+        return sealed_inside(inside, self._payloads)
 
     # -- connections ---------------------------------------------------------------------------------------------------
     @property
@@ -173,7 +182,7 @@ class JoinedSession:
         joined.check()
         self.joined = joined
 
-    def give(self, wants: Wants) -> None:
+    def give(self, wants: Wants) -> Any:
         if wants is not Wants.NOTHING:
             raise InTransaction(
                 f"a transaction that wants a {wants.value} is called inside one on a connection of yours (within=); "
@@ -183,8 +192,28 @@ class JoinedSession:
     def settle(self) -> None:
         """The owner of the connection has sent everything."""
 
+    async def settle_async(self) -> None:
+        """So it has here."""
+
     def record(self, write: RecordStep, now: int) -> State | None:
         return self.joined.run(lambda tx: record_outcome(tx, write, self.joined.started), now)
+
+
+class EngineSession(JoinedSession):
+    """A transaction on a connection of the user's own SQLAlchemy engine, of which functions are given connections and sessions."""
+
+    def __init__(self, joined: Joined, wrapped: Wrapped) -> None:
+        super().__init__(joined)
+        self._wrapped = wrapped
+
+    def give(self, wants: Wants) -> Any:
+        return self._wrapped.give(wants)
+
+    def settle(self) -> None:
+        self._wrapped.settle()
+
+    async def settle_async(self) -> None:
+        await self._wrapped.settle_async()
 
 
 class _JoinedTransactor:

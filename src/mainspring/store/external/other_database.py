@@ -80,9 +80,9 @@ class Elsewhere:
         """A transaction that nobody records."""
         return self._at().transact(work, wants, isolation)
 
-    async def atransact(self, work: Callable[[AwaitedSession], Awaitable[T]], isolation: str | None) -> T:
+    async def atransact(self, work: Callable[[AwaitedSession], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
         """The same on the running loop."""
-        return await self._awaiting().atransact(work, isolation)
+        return await self._awaiting().atransact(work, wants, isolation)
 
     def once(self, way: Way, work: Callable[[ElsewhereSession], Outcome], wants: Wants) -> Outcome:
         """Make a transaction whose outcome is committed with it; or take over the outcome if it was made before."""
@@ -100,7 +100,7 @@ class Elsewhere:
         with self._forgetting() as done:
             return self._at().transact(within, wants, way.isolation)
 
-    async def aonce(self, way: Way, work: Callable[[AwaitedSession], Awaitable[Outcome]]) -> Outcome:
+    async def aonce(self, way: Way, work: Callable[[AwaitedSession], Awaitable[Outcome]], wants: Wants) -> Outcome:
         """The same on the running loop."""
         if not self._ready:
             await asyncio.to_thread(self._make_ready)
@@ -115,7 +115,7 @@ class Elsewhere:
             return outcome
 
         with self._forgetting() as done:
-            return await self._awaiting().atransact(within, way.isolation)
+            return await self._awaiting().atransact(within, wants, way.isolation)
 
     def find(self, way: Way) -> Outcome | None:
         """What a transaction came to whose answer was lost; None: it was not made, and will not be.

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from mainspring.model.states import State
+    from mainspring.store.external.engines import UsersEngine
     from mainspring.store.external.join import Joined
+    from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.writes import RecordStep
 
     Within = Callable[[], AbstractContextManager[Any]]
@@ -53,9 +55,24 @@ class Wants(Enum):
     SQLITE = "sqlite3.Connection"
     PSYCOPG = "psycopg.Connection"
     PSYCOPG_ASYNC = "psycopg.AsyncConnection"
+    AIOSQLITE = "aiosqlite.Connection"
     SA_CONNECTION = "sqlalchemy.Connection"
     SA_SESSION = "sqlalchemy.orm.Session"
+    SA_ASYNC_CONNECTION = "sqlalchemy.ext.asyncio.AsyncConnection"
+    SA_ASYNC_SESSION = "sqlalchemy.ext.asyncio.AsyncSession"
+    SQLMODEL_SESSION = "sqlmodel.Session"
+    SQLMODEL_ASYNC_SESSION = "sqlmodel.ext.asyncio.session.AsyncSession"
     NOTHING = "connection of its own, opened by within="
+
+    @property
+    def of_sqlalchemy(self) -> bool:
+        """Whether it is a connection or session of SQLAlchemy's, or of SQLModel's."""
+        return self.value.startswith("sql") and self is not Wants.SQLITE
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the function that is given it is `async def`."""
+        return "Async" in self.value or self is Wants.AIOSQLITE
 
 
 class Again(Exception):
@@ -129,6 +146,10 @@ class Session(Protocol):
         """Send what is still held back, as an ORM does, and see that the function has left the transaction open."""
         ...
 
+    async def settle_async(self) -> None:
+        """The same on a connection that is awaited."""
+        ...
+
     def record(self, write: RecordStep, now: int) -> State | None:
         """Record the outcome of the transaction, as the last thing in it, blocking; see `mainspring.store.verbs.record.record_outcome`.
 
@@ -139,6 +160,15 @@ class Session(Protocol):
 
 class Transactions(Protocol):
     """A database in which transactions can be made."""
+
+    engine: UsersEngine | None
+    """The user's own SQLAlchemy engine: functions that want SQLAlchemy's connections or sessions are given those of it."""
+    payloads: Payloads | None
+    """What seals the values that are written in transactions, if anything does."""
+
+    def use(self, *, engine: UsersEngine | None = None, payloads: Payloads | None = None) -> None:
+        """Set these two, before the first transaction."""
+        ...
 
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
         """Do `work` in a transaction, blocking."""

@@ -5,11 +5,13 @@ SQLAlchemy is imported only where somebody uses it.
 
 from __future__ import annotations
 
+import importlib
+import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from mainspring.errors import InvalidInput, MissingExtra
-from mainspring.store.external.sessions import Wants
+from mainspring.errors import InTransaction, InvalidInput, MissingExtra, StoreUnavailable
+from mainspring.store.external.sessions import Again, Wants
 from mainspring.store.sql.dialect import PlainDialect
 
 if TYPE_CHECKING:
@@ -21,31 +23,70 @@ if TYPE_CHECKING:
     Native = Callable[[Any], AsyncExecutor | None]
 
 
+_EXTRA = "pip install 'mainspring[sqlalchemy]'"
+_JSON = {114, 3802}
+"""The types json and jsonb of PostgreSQL."""
+_SQLITE_BUSY = 5
+"""As in `sqlite3`, which is not loaded for this alone."""
+_ENGINE_ERRORS = {"40001", "40P01"}  # serialization failure, deadlock
+
+
 class Wrapped:
-    """Wraps one of our connections as a SQLAlchemy connection, for the length of a transaction."""
+    """A SQLAlchemy connection for the length of a transaction, and the sessions on it that functions are given."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self._session: Any = None
+        self._sessions: list[Any] = []
 
     def give(self, wants: Wants) -> Any:
-        if wants is Wants.SA_CONNECTION:
+        """What a function wants, made when it is first asked for. `InTransaction` where that is of the other colour."""
+        if not wants.of_sqlalchemy or wants.is_awaited is not self._is_async:
+            raise InTransaction(
+                f"a transaction that wants a {wants.value} is called inside one that has none; "
+                f"annotate the first parameter of the outer one with {wants.value} too"
+            )
+        if wants in {Wants.SA_CONNECTION, Wants.SA_ASYNC_CONNECTION}:
             return self._connection
-        if self._session is None:
-            from sqlalchemy.orm import Session  # noqa: PLC0415
+        kind = _session_class(wants)
+        for session in self._sessions:
+            if isinstance(session, kind):
+                return session
+        made = kind(bind=self._connection)
+        _follow(getattr(made, "sync_session", made))
+        self._sessions.append(made)
+        return made
 
-            self._session = Session(bind=self._connection)
-            _follow(self._session)
-        return self._session
+    @property
+    def _is_async(self) -> bool:
+        return hasattr(self._connection, "sync_connection")
 
     def settle(self) -> None:
-        if self._session is not None:
-            self._session.flush()
+        """Send what sessions hold back."""
+        for session in self._sessions:
+            session.flush()
+
+    async def settle_async(self) -> None:
+        """The same where they are awaited."""
+        for session in self._sessions:
+            await session.flush()
 
     def close(self) -> None:
-        if self._session is not None:
-            self._session.close()
+        for session in self._sessions:
+            session.close()
         self._connection.close()
+
+    async def close_async(self) -> None:
+        for session in self._sessions:
+            await session.close()
+        await self._connection.close()
+
+
+def _session_class(wants: Wants) -> Any:
+    path, _, name = wants.value.rpartition(".")
+    try:
+        return getattr(importlib.import_module(path), name)
+    except ImportError as error:
+        raise MissingExtra(f"this transaction wants a {wants.value}, and {path} cannot be imported: {error}") from error
 
 
 def wrap(url: str, raw: Any) -> Wrapped:
@@ -54,11 +95,46 @@ def wrap(url: str, raw: Any) -> Wrapped:
         from sqlalchemy import create_engine  # noqa: PLC0415
         from sqlalchemy.pool import StaticPool  # noqa: PLC0415
     except ImportError as error:
-        raise MissingExtra("this transaction wants SQLAlchemy: pip install 'mainspring[sqlalchemy]'") from error
+        raise MissingExtra(f"this transaction wants SQLAlchemy: {_EXTRA}") from error
     engine = create_engine(url, creator=lambda: raw, poolclass=StaticPool)
     connection = engine.connect()
     connection.begin()
     return Wrapped(connection)
+
+
+async def wrap_async(url: str, raw: Any) -> Wrapped:
+    """The same of a connection that is awaited."""
+    require_greenlet()
+    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
+    from sqlalchemy.pool import StaticPool  # noqa: PLC0415
+
+    async def given(*_: object, **__: object) -> Any:
+        return raw
+
+    connection = await create_async_engine(url, async_creator=given, poolclass=StaticPool).connect()
+    await connection.begin()
+    return Wrapped(connection)
+
+
+def require_greenlet() -> None:
+    """`MissingExtra` where SQLAlchemy, or what its asynchronous connections need, is not installed."""
+    for needed in ("sqlalchemy", "greenlet"):
+        try:
+            importlib.import_module(needed)
+        except ImportError as error:
+            raise MissingExtra(f"asynchronous connections of SQLAlchemy need {needed}: {_EXTRA}") from error
+
+
+def judged(error: Any, where: str) -> Exception:
+    """What a database error of SQLAlchemy's means: rolled back for others, out of reach, or itself."""
+    state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+    if state in _ENGINE_ERRORS:
+        return Again(str(error))
+    busy = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF == _SQLITE_BUSY
+    if error.connection_invalidated or busy:
+        return StoreUnavailable(f"the database {where} cannot be used now: {error}")
+    found: Exception = error
+    return found
 
 
 class AlchemyExecutor:
@@ -93,9 +169,7 @@ class AlchemyAsyncExecutor:
         return _rows(await self._db.execute(_text(self._dialect.spelled(sql)), self._dialect.values(values)))
 
     async def _begun(self) -> Any:
-        from sqlalchemy.ext.asyncio import AsyncSession  # noqa: PLC0415
-
-        db: Any = await self._given.connection() if isinstance(self._given, AsyncSession) else self._given
+        db = await _connection_of(self._given)
         if not db.in_transaction():
             await db.begin()
         self._executor = self._native((await db.get_raw_connection()).driver_connection)
@@ -122,7 +196,17 @@ def _text(text: str) -> Any:
 
 
 def _rows(result: Any) -> Rows:
-    return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
+    if not result.returns_rows:
+        return []
+    parsed = [place for place, column in enumerate(result.cursor.description) if column[1] in _JSON]
+    rows = [tuple(row) for row in result.fetchall()]
+    return [_with_text(row, parsed) for row in rows] if parsed else rows
+
+
+def _with_text(row: tuple[Any, ...], places: list[int]) -> tuple[Any, ...]:
+    """A row in which JSON is text, as in our own connections. Drivers other than psycopg 3 read it."""
+    texts = {place: json.dumps(row[place], ensure_ascii=False) for place in places if row[place] is not None}
+    return tuple(texts.get(place, value) for place, value in enumerate(row))
 
 
 def _none(raw: Any) -> None:
@@ -134,11 +218,12 @@ def unwrap(given: Any, dialect: Dialect, native: Native = _none) -> tuple[Any, E
 
     `native` is for `AlchemyAsyncExecutor`. A connection that is not SQLAlchemy's comes back as it is.
     """
-    if not type(given).__module__.startswith("sqlalchemy.") and "sqlalchemy" not in sys.modules:
+    if "sqlalchemy" not in sys.modules:
         return given, None, None
     from sqlalchemy import Connection  # noqa: PLC0415
-    from sqlalchemy.orm import Session  # noqa: PLC0415
+    from sqlalchemy.orm import Session, scoped_session  # noqa: PLC0415
 
+    given = given() if isinstance(given, scoped_session) else given
     if isinstance(given, Session):
         _follow(given)
         given = given.connection()
@@ -146,13 +231,28 @@ def unwrap(given: Any, dialect: Dialect, native: Native = _none) -> tuple[Any, E
         if not given.in_transaction():
             given.begin()
         return given.connection.dbapi_connection, AlchemyExecutor(given, dialect), None
-    if type(given).__module__.startswith("sqlalchemy.ext.asyncio"):
+    if _is_awaited(given):
+        require_greenlet()
         if hasattr(given, "sync_session"):
             _follow(given.sync_session)
         return None, None, AlchemyAsyncExecutor(given, dialect, native)
     if type(given).__module__.startswith("sqlalchemy."):
         raise InvalidInput(f"a SQLAlchemy Connection or Session can be joined, not {type(given).__name__}")
     return given, None, None
+
+
+def _is_awaited(given: Any) -> bool:
+    """Whether it is an asynchronous connection or session of SQLAlchemy's, or of a class made from one."""
+    if "sqlalchemy.ext.asyncio" not in sys.modules:
+        return False
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session  # noqa: PLC0415
+
+    return isinstance(given, (AsyncConnection, AsyncSession, async_scoped_session))
+
+
+async def _connection_of(given: Any) -> Any:
+    """The connection behind an asynchronous session, or the connection itself."""
+    return given if hasattr(given, "sync_connection") else await given.connection()
 
 
 def has_begun(given: Any) -> bool:
@@ -163,8 +263,7 @@ def has_begun(given: Any) -> bool:
 
 async def has_begun_async(given: Any) -> bool:
     """The same for every connection."""
-    if not type(given).__module__.startswith("sqlalchemy.ext.asyncio"):
+    if not _is_awaited(given):
         return has_begun(given)
-    db = await given.connection() if hasattr(given, "sync_session") else given
-    raw = (await db.get_raw_connection()).driver_connection
+    raw = (await (await _connection_of(given)).get_raw_connection()).driver_connection
     return bool(getattr(raw, "in_transaction", False))

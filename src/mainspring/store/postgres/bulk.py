@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mainspring.store.changes import ready_payload
 from mainspring.store.postgres import bulk_statements as text
 from mainspring.store.postgres.bulk_statements import RELEASE_AND_TELL, REST, REST_AND_TELL, release_row, rest_row
 from mainspring.store.postgres.bulk_talk import Talk, watched_by, write_row
@@ -90,19 +91,19 @@ class Bulk:
 
     # -- starts --------------------------------------------------------------------------------------------------------
     def _starts(self, ops: list[Start]) -> None:
-        ready = any(op.run.owner is None for op in ops)
+        ready = ready_payload(op.run for op in ops)
 
         def later(rows: list[Row]) -> None:
             made = {row[0] for row in rows}
             for op in ops:
                 if op.run.uid in made:
                     self._answers[id(op)] = Started(created=True, workflow=op.run.workflow, state=op.run.state)
-                    self._changes.ready = self._changes.ready or op.run.owner is None
+            self._changes.start(op.run for op in ops if op.run.uid in made)
 
         values: dict[str, Value] = {"ops": to_json([op.run for op in ops])} if len(ops) > 1 else {}
         if len(ops) == 1:
             values |= zip(NEW_RUN_COLUMNS, run_values(ops[0].run), strict=True)
-        self._add(text.start(lone=len(ops) == 1, tell=ready), values, later)
+        self._add(text.start(lone=len(ops) == 1, tell=bool(ready)), values, later, payload=ready)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def _writes(self, ops: list[RecordStep]) -> None:
@@ -117,14 +118,15 @@ class Bulk:
             values["starts"] = to_json(
                 [dict(zip(NEW_RUN_COLUMNS, run_values(run), strict=True), n=number) for number, run in runs]
             )
+        ready = ready_payload(run for _, run in runs)
         statement = text.write(
             lone=len(ops) == 1,
             starts=bool(runs),
             mood=any(op.mood is not None for op in ops),
             watch=any(watched_by(op) is not None for op in ops),
-            tell=any(run.owner is None for _, run in runs),
+            tell=bool(ready),
         )
-        self._add(statement, values, lambda rows: self._written(ops, rows))
+        self._add(statement, values, lambda rows: self._written(ops, rows), payload=ready)
 
     def _written(self, ops: list[RecordStep], rows: list[Row]) -> None:
         """Rows with a number are writes that were made; those without are runs that were watched."""
@@ -141,7 +143,7 @@ class Bulk:
                 answer.missing = watch not in watched
                 answer.ending = watched.get(watch)
             self._answers[id(op)] = answer
-            self._changes.ready = self._changes.ready or any(run.owner is None for run in op.starts)
+            self._changes.start(op.starts)
 
     def _voids(self, ops: list[DiscardOutcome]) -> None:
         rows = [

@@ -2,7 +2,7 @@
 
 All rows of a batch travel as one JSON parameter: psycopg takes longer to write arrays column by column than PostgreSQL takes
 for all the rest. A lone row travels as it is. Each statement takes what is clean and leaves the rest alone: a write whose run
-is fenced, locked, stopping or already has that outcome is not among the rows that come back, and has changed nothing.
+is fenced, locked, being cancelled or already has that outcome is not among the rows that come back, and has changed nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REST = f"""
   UPDATE runs r SET state = 'waiting', due = least(a.no_later_than, {next_wake("r")}),
     owner = CASE WHEN a.park THEN NULL ELSE r.owner END
   FROM json_to_recordset(:ops::json) AS a (n integer, run text, no_later_than bigint, park boolean)
-  WHERE r.id = a.run AND NOT r.poked AND {has_wait("r")} AND NOT {awaited_end("r")}
+  WHERE r.id = a.run AND NOT r.needs_attention AND {has_wait("r")} AND NOT {awaited_end("r")}
     AND NOT (a.park AND ({heard("r")} OR least(a.no_later_than, {next_wake("r")}) <= :now))
   RETURNING a.n
 """
@@ -37,14 +37,14 @@ REST_AND_TELL = f"{REST}, {NOTIFY}"
 UNBEGUN = "(a.unbegun IS NOT NULL AND r.epoch = r.began_epoch)"
 """Whether a run that is handed back has not begun its present attempt: its next claim begins it."""
 RELEASE = f"""
-  UPDATE runs r SET owner = NULL, poked = false, stranded = a.stranded::json,
-    state = CASE WHEN a.stranded IS NULL AND {stays_waiting("r")} THEN 'waiting' ELSE 'queued' END,
-    due = least(r.due, CASE WHEN a.stranded IS NULL AND {stays_waiting("r")} THEN {next_wake("r")} ELSE :now END),
-    stopping = CASE WHEN r.state = 'cancelling' THEN coalesce(r.reason, '') ELSE r.stopping END,
+  UPDATE runs r SET owner = NULL, needs_attention = false, blocked = a.blocked::json,
+    state = CASE WHEN a.blocked IS NULL AND {stays_waiting("r")} THEN 'waiting' ELSE 'queued' END,
+    due = least(r.due, CASE WHEN a.blocked IS NULL AND {stays_waiting("r")} THEN {next_wake("r")} ELSE :now END),
+    undo_reason = CASE WHEN r.state = 'cancelling' THEN coalesce(r.reason, '') ELSE r.undo_reason END,
     attempts = CASE WHEN {UNBEGUN} THEN greatest(r.attempts - 1, 0) ELSE r.attempts END,
     started = CASE WHEN {UNBEGUN} AND r.attempts <= 1 THEN NULL ELSE r.started END,
-    since = CASE WHEN {UNBEGUN} THEN NULL ELSE r.since END
-  FROM json_to_recordset(:ops::json) AS a (n integer, run text, unbegun text, stranded text)
+    attempt_started = CASE WHEN {UNBEGUN} THEN NULL ELSE r.attempt_started END
+  FROM json_to_recordset(:ops::json) AS a (n integer, run text, unbegun text, blocked text)
   WHERE r.id = a.run AND (a.unbegun IS NULL OR r.uid = a.unbegun) AND (r.state <> 'cancelling' OR {undoable("r")})
   RETURNING a.n
 """
@@ -92,7 +92,7 @@ _ASKED_FOR = {
     if name in NEW_RUN_COLUMNS
 }
 _BEGUN, _ONCE = "CASE WHEN a.owner IS NOT NULL THEN a.created END", "(a.owner IS NOT NULL)::integer"
-_IN_HAND = {"started": _BEGUN, "since": _BEGUN, "epoch": _ONCE, "attempts": _ONCE}
+_IN_HAND = {"started": _BEGUN, "attempt_started": _BEGUN, "epoch": _ONCE, "attempts": _ONCE}
 
 
 def _new_run(column: str) -> str:
@@ -205,7 +205,7 @@ VOID = f"""
 
 
 _END = """state = a.state, reason = coalesce(a.reason, r.reason), output = a.output::json, error = a.error::json,
-    completed = a.completed, owner = NULL, poked = false, stranded = NULL"""
+    completed = a.completed, owner = NULL, needs_attention = false, blocked = NULL"""
 
 
 def _follows(run: str, after: str) -> str:
@@ -240,7 +240,7 @@ FINISH = f"""
 
 WOKEN = """woken AS (
     UPDATE runs r SET
-      poked = w.owner IS NOT NULL,
+      needs_attention = w.owner IS NOT NULL,
       state = CASE WHEN w.owner IS NULL THEN 'queued' ELSE r.state END,
       due   = CASE WHEN w.owner IS NULL THEN :now ELSE r.due END
     FROM waiting w
@@ -280,4 +280,4 @@ def rest_row(number: int, op: Suspend) -> dict[str, Any]:
 
 def release_row(number: int, op: Release) -> dict[str, Any]:
     """A row of what `RELEASE` is given."""
-    return {"n": number, "run": op.run, "unbegun": op.unbegun, "stranded": op.stranded}
+    return {"n": number, "run": op.run, "unbegun": op.unbegun, "blocked": op.blocked}

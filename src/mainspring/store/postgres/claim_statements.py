@@ -26,8 +26,8 @@ _FITTING = f"""(:compatible OR fingerprint = '' OR fingerprint = (SELECT :functi
         OR (SELECT :functions::jsonb) ->> workflow LIKE 'patched-%')
       AND (version IS NULL OR version = :version OR fingerprint <> '')
       AND CASE WHEN workflow = ANY(:methods::text[]) THEN coalesce({POSTGRES_INSTANCE} = ANY(:instances::text[]), true) ELSE true END
-      AND (stranded IS NULL OR (json_typeof(stranded -> 'versions') = 'array'
-        AND NOT jsonb_exists(stranded::jsonb -> 'versions', :version)))
+      AND (blocked IS NULL OR (json_typeof(blocked -> 'versions') = 'array'
+        AND NOT jsonb_exists(blocked::jsonb -> 'versions', :version)))
 """
 """The functions are read once for a statement, because they are a subquery; as a mere parameter once for each run."""
 _CLAIMABLE = f"workflow = ANY(:names) AND {_FITTING}"
@@ -38,14 +38,14 @@ _FITS = f"""(
 _PARTITIONS = text.partitions(f"{_FITS.format(partition='found.name')} IS NOT NULL")
 _UNPARTITIONED = _FITS.format(partition="''")
 _TAKEN = f"""
-  UPDATE runs r SET state = 'running', owner = :worker, epoch = epoch + 1, poked = false,
+  UPDATE runs r SET state = 'running', owner = :worker, epoch = epoch + 1, needs_attention = false,
     kind = coalesce((SELECT :kinds::jsonb) ->> r.workflow, kind),
-    stranded = CASE WHEN json_array_length(stranded -> 'versions') > 0 THEN stranded END,
-    started = coalesce(started, greatest(created, :now)), since = coalesce(since, :now),
-    attempts = CASE WHEN since IS NULL THEN attempts + 1 ELSE greatest(attempts, 1) END, began_epoch = CASE WHEN since IS NULL THEN epoch + 1 ELSE began_epoch END,
+    blocked = CASE WHEN json_array_length(blocked -> 'versions') > 0 THEN blocked END,
+    started = coalesce(started, greatest(created, :now)), attempt_started = coalesce(attempt_started, :now),
+    attempts = CASE WHEN attempt_started IS NULL THEN attempts + 1 ELSE greatest(attempts, 1) END, began_epoch = CASE WHEN attempt_started IS NULL THEN epoch + 1 ELSE began_epoch END,
     version = coalesce(version, :version),
     fingerprint = CASE WHEN fingerprint = '' THEN (SELECT :functions::jsonb) ->> r.workflow ELSE fingerprint END,
-    deadline = CASE WHEN since IS NULL AND timeout IS NOT NULL THEN least(deadline, :now + timeout) ELSE deadline END,
+    deadline = CASE WHEN attempt_started IS NULL AND timeout IS NOT NULL THEN least(deadline, :now + timeout) ELSE deadline END,
     retry = coalesce(retry, (SELECT q.retry FROM queues q WHERE q.name = r.queue))
   WHERE r.id = ANY(ARRAY(SELECT id FROM chosen))
   RETURNING {{also}}{", ".join(f"r.{column}" for column in RUN_COLUMNS)}
@@ -78,11 +78,11 @@ LOOK = f"""
 STEPS_OF = f"""
   SELECT {", ".join(STEP_COLUMNS)} FROM steps WHERE run = ANY(:runs) ORDER BY run, seq IS NULL, seq, position
 """
-NOTIFIED = "SELECT id FROM runs WHERE owner = :worker AND poked"
+NOTIFIED = "SELECT id FROM runs WHERE owner = :worker AND needs_attention"
 TAKE_NOTIFICATIONS = f"""
   WITH mine AS MATERIALIZED (
-    SELECT id FROM runs WHERE owner = :worker AND poked ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
-  UPDATE runs SET poked = false, owner = CASE WHEN state IN {ENDED} THEN NULL ELSE owner END
+    SELECT id FROM runs WHERE owner = :worker AND needs_attention ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
+  UPDATE runs SET needs_attention = false, owner = CASE WHEN state IN {ENDED} THEN NULL ELSE owner END
   FROM mine WHERE runs.id = mine.id
   RETURNING runs.id, epoch, state, reason
 """
@@ -125,7 +125,7 @@ IN_ORDER = Statements(_TAKE, _MORE, text.WAITING, _PARTITIONS, _UNPARTITIONED, _
 # without locks; what is then locked and taken are so many of each, those that other claims have locked left out. No EXISTS: PostgreSQL
 # makes a join of it, for which it reads everything; nor LIMIT 1 without an order: it takes its chances with reading from the beginning.
 _PLAIN = "state = 'queued' AND queue IS NULL"
-_WAITS_BY_NAME = "state = 'queued' AND coalesce(since, 0) = 0"
+_WAITS_BY_NAME = "state = 'queued' AND coalesce(attempt_started, 0) = 0"
 """As in all stores, but said so that no other index seems to do: PostgreSQL would take the one without names, and look at all."""
 _ORDER = "queue, partition, priority, due, uid"
 """The queue is the same for all of them; unless it is named, PostgreSQL sorts."""

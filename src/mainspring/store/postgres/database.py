@@ -1,11 +1,10 @@
-"""Connections to PostgreSQL: opened when first needed, kept, thrown away when broken; and what its errors mean here."""
+"""Connections to PostgreSQL: opened when first needed, closed when idle or broken; and what its errors mean here."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import socket
-import threading
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -15,6 +14,7 @@ from psycopg.types.string import TextLoader
 
 from mainspring.errors import InvalidInput, SchemaError, StoreError, StoreFull, StoreUnavailable
 from mainspring.store.postgres.libpq import Wire
+from mainspring.store.postgres.slots import DEFAULT, LIBRARY, Slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -105,9 +105,13 @@ class Database:
 
     The server ends a transaction that stands still for half of the `lease` (seconds): its process is frozen or gone, and others
     wait for the rows that it has locked.
+
+    `connections` is the largest number that this process opens, one that listens and those of users' transactions included.
     """
 
-    def __init__(self, url: str, *, prepare: bool | None = None, lease: float = 15.0) -> None:
+    def __init__(
+        self, url: str, *, prepare: bool | None = None, lease: float = 15.0, connections: int = DEFAULT
+    ) -> None:
         self.on_loss: Callable[[], None] = lambda: None
         """Called when a connection broke: what was being done may have been done, and nobody was told."""
         self.where = describe(url)
@@ -121,10 +125,7 @@ class Database:
         )
         self._idle_limit = round(max(lease / 2, _SHORTEST_IDLE) * 1_000)
         self._prepare = prepare
-        self._lock = threading.Lock()
-        self._idle: list[Connection] = []
-        self._process = os.getpid()
-        self._closed = False
+        self.slots = Slots(self.where, connections)
 
     @property
     def conninfo(self) -> str:
@@ -211,43 +212,30 @@ class Database:
         connection.execute(b"SET default_transaction_isolation = 'read committed'")
 
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        self.slots.close()
 
     def _take(self) -> Connection:
-        with self._lock:
-            if self._closed:
-                raise StoreUnavailable(f"the database {self.where} is closed")
-            if self._process != os.getpid():
-                # The parent of this process goes on using these: not even closing them is ours.
-                _ABANDONED.extend(self._idle)
-                self._idle = []
-                self._process = os.getpid()
-            # One that the server closed meanwhile, as it does when it is restarted, must not be found out by who uses it next.
-            while self._idle:
-                connection = self._idle.pop()
-                if not connection.wire.stale():
-                    return connection
+        connection: Connection | None = self.slots.take(LIBRARY)
+        # One that the server closed meanwhile, as it does when it is restarted, must not be found out by who uses it next.
+        if connection is not None and not connection.wire.stale():
+            return connection
+        try:
+            if connection is not None:
                 connection.close()
-        return self.connect()
+            return self.connect()
+        except BaseException:
+            self.slots.give_back(LIBRARY, None)
+            raise
 
     def _give_back(self, connection: Connection) -> None:
         usable = connection.pgconn.status == psycopg.pq.ConnStatus.OK
         idle = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-        with self._lock:
-            if usable and idle and not self._closed:
-                self._idle.append(connection)
-                return
-            # Where one connection broke, those that were idle are broken as well, more often than not.
-            stale: list[Connection] = []
-            if not usable:
-                stale, self._idle = self._idle, []
-        for each in (connection, *stale):
-            each.close()
+        if not (usable and idle):
+            connection.close()
+        self.slots.give_back(LIBRARY, connection if usable and idle else None)
         if not usable:
+            # Where one connection broke, those that were idle are broken as well, more often than not.
+            self.slots.close_idle(LIBRARY)
             self.on_loss()
 
 
@@ -255,6 +243,3 @@ def roll_back(connection: Connection) -> None:
     """End a transaction that an exception left open."""
     if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
         connection.execute(b"ROLLBACK")
-
-
-_ABANDONED: list[Connection] = []

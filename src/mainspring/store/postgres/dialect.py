@@ -41,31 +41,36 @@ class Statement:
 class Dialect:
     """The statements of one store, each made on first use and kept: for psycopg by a call, for the wire by `raw`.
 
-    See `mainspring.store.sql.dialect.Dialect`.
+    See `mainspring.store.sql.dialect.Dialect`. With `notify=False` no statement notifies anybody: transactions that do wait for each other
+    when they commit, in all databases of a server.
     """
 
     locks = True
 
-    def __init__(self, schema: str) -> None:
+    def __init__(self, schema: str, *, notify: bool = True) -> None:
         if not schema or "\0" in schema or len(schema.encode()) > _LONGEST_SCHEMA:
             raise InvalidSettings(
                 f"schema: {schema!r} cannot be the name of a schema; it has 1 to {_LONGEST_SCHEMA} bytes"
             )
         self.name = schema
         self.schema = sql.Identifier(schema).as_string(None)
-        self.channel = f"mainspring:{schema}"
+        self.channel = f"mainspring:{schema}" if notify else ""
         self._made: dict[Sql, bytes] = {}
         self._raw: dict[Sql, Statement] = {}
 
     def __call__(self, text: Sql) -> bytes:
         made = self._made.get(text)
         if made is None:
-            bare = _PARAMETER.sub(r"%(\1)s", _postgres(text).replace("%", "%%"))
+            bare = _PARAMETER.sub(r"%(\1)s", self._text(text).replace("%", "%%"))
             made = self._made[text] = _qualified(bare, self.schema.replace("%", "%%")).encode()
         return made
 
     def spelled(self, text: Sql) -> str:
         return _qualified(_postgres(text), self.schema)
+
+    def _text(self, text: Sql) -> str:
+        made = _postgres(text)
+        return made if self.channel else made.replace("pg_notify(", "textcat(")  # takes the same and does nothing
 
     def values(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         return values
@@ -74,7 +79,7 @@ class Dialect:
         made = self._raw.get(text)
         if made is None:
             order: dict[str, int] = {}
-            bare = _PARAMETER.sub(lambda found: f"${order.setdefault(found[1], len(order) + 1)}", _postgres(text))
+            bare = _PARAMETER.sub(lambda found: f"${order.setdefault(found[1], len(order) + 1)}", self._text(text))
             made = self._raw[text] = Statement(_qualified(bare, self.schema).encode(), tuple(order))
         return made
 

@@ -17,6 +17,7 @@ from psycopg import sql
 from mainspring.errors import StoreError
 from mainspring.model.clock import SystemClock
 from mainspring.store import changes
+from mainspring.store.postgres import slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +58,8 @@ class Listener:
         os.close(self._wake_up)
 
     def _work(self) -> None:
+        while not self._sql.channel and not self._closing.wait(slots.IDLE_SECONDS):
+            self._db.slots.trim()
         while not self._closing.is_set():
             polls = 1
             try:
@@ -71,6 +74,7 @@ class Listener:
             # Whether the database is gone or only this connection is deaf: somebody has to look until it hears again.
             for _ in range(polls):
                 if not self._closing.wait(_POLL_SECONDS):
+                    self._db.slots.trim()
                     self._hear(changes.EVERYTHING)
 
     def _complain(self, why: object) -> None:
@@ -111,10 +115,11 @@ class Listener:
         self._hear(changes.EVERYTHING)  # what was told before this connection could hear
         pinged = self._clock.monotonic()
         while not self._closing.is_set():
-            for payload in told.next(_PING_SECONDS):
+            for payload in told.next(min(_PING_SECONDS, slots.IDLE_SECONDS)):
                 signal = changes.parse(payload, self._origin)
                 if signal is not None:
                     self._hear(signal)
+            self._db.slots.trim()
             if self._clock.monotonic() - pinged > _PING_SECONDS:
                 connection.execute(b"SELECT 1")
                 pinged = self._clock.monotonic()

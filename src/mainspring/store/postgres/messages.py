@@ -40,11 +40,11 @@ def _posts(only: str = "") -> str:
 
 def _entries(table: str, only: str = "") -> str:
     return f"""
-  INSERT INTO {table} (run, key, number, value, said, position)
+  INSERT INTO {table} (run, key, number, value, set_at, position)
   SELECT p.run, p.key, coalesce((SELECT max(e.number) FROM {table} e WHERE e.run = p.run AND e.key = p.key), -1)
-    + row_number() OVER (PARTITION BY p.run, p.key ORDER BY p.n), p.value::json, p.said, p.position
+    + row_number() OVER (PARTITION BY p.run, p.key ORDER BY p.n), p.value::json, p.set_at, p.position
   FROM json_to_recordset(:says::json)
-    AS p (op integer, n integer, run text, key text, value text, said bigint, position text) {only}
+    AS p (op integer, n integer, run text, key text, value text, set_at bigint, position text) {only}
   ON CONFLICT DO NOTHING RETURNING run
 """
 
@@ -133,7 +133,7 @@ def _entry(number: int, say: Entry, op: int) -> dict[str, Any]:
         "run": say.run,
         "key": say.key,
         "value": say.value,
-        "said": say.said,
+        "set_at": say.set_at,
         "position": say.position,
     }
 

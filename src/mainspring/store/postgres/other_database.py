@@ -46,8 +46,8 @@ class _Awaited:
     def give(self, wants: Wants) -> Any:
         return self._session.give(wants)
 
-    def settle(self) -> None:
-        self._session.settle()
+    async def settle_async(self) -> None:
+        await self._session.settle_async()
 
 
 class PostgresPlace:
@@ -59,8 +59,8 @@ class PostgresPlace:
     def transact(self, work: Callable[[ElsewhereSession], T], wants: Wants, isolation: str | None) -> T:
         return self._transactions.transact(lambda session: work(_Session(session)), wants, isolation)
 
-    async def atransact(self, work: Callable[[AwaitedSession], Awaitable[T]], isolation: str | None) -> T:
-        return await self._transactions.atransact(lambda session: work(_Awaited(session)), isolation=isolation)
+    async def atransact(self, work: Callable[[AwaitedSession], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
+        return await self._transactions.atransact(lambda session: work(_Awaited(session)), wants, isolation)
 
     def close(self) -> None:
         self._transactions.close()

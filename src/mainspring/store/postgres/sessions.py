@@ -140,7 +140,7 @@ class PostgresSession:
             return Tx(self._execute)
         if wants is (Wants.PSYCOPG if isinstance(self._db, psycopg.Connection) else Wants.PSYCOPG_ASYNC):
             return self._db
-        if self._wrapped is not None and wants in {Wants.SA_CONNECTION, Wants.SA_SESSION}:
+        if self._wrapped is not None and wants.of_sqlalchemy:
             return self._wrapped.give(wants)
         raise InTransaction(
             f"a transaction that wants a {wants.value} is called inside one that has none; "
@@ -150,6 +150,11 @@ class PostgresSession:
     def settle(self) -> None:
         if self._wrapped is not None:
             self._wrapped.settle()
+        self._require_open()
+
+    async def settle_async(self) -> None:
+        if self._wrapped is not None:
+            await self._wrapped.settle_async()
         self._require_open()
 
     def record(self, write: RecordStep, now: int) -> State | None:
@@ -162,6 +167,12 @@ class PostgresSession:
         self._over = True
         if self._wrapped is not None and not self._db.closed:
             self._wrapped.close()
+
+    async def end_async(self) -> None:
+        """The same on a connection that is awaited."""
+        self._over = True
+        if self._wrapped is not None and not self._db.closed:
+            await self._wrapped.close_async()
 
     def _require_open(self) -> None:
         status = self._db.pgconn.transaction_status

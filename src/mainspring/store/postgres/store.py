@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
 from mainspring.store import migrations
-from mainspring.store.changes import LOST, Changes
-from mainspring.store.postgres import blockers
+from mainspring.store.changes import LOST, Changes, claimed_payload
+from mainspring.store.postgres import blockers, server
 from mainspring.store.postgres import schema as tables
 from mainspring.store.postgres.batch import Applier
 from mainspring.store.postgres.claims import Claims
@@ -16,15 +16,19 @@ from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.postgres.executor import PostgresTransactor
 from mainspring.store.postgres.listener import Listener
+from mainspring.store.postgres.slots import DEFAULT
 from mainspring.store.postgres.transactions import PostgresTransactions
 from mainspring.store.sql.run_filters import POSTGRES_FILTERS
 from mainspring.store.sql_store import SqlStore
+from mainspring.store.transaction import NOTIFY
+from mainspring.store.verbs.prune import Retention
 from mainspring.store.verbs.tick_lists import POSTGRES_EACH, POSTGRES_SPANS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mainspring.model.runs import Worker
+    from mainspring.store.diagnostics import ServerState
     from mainspring.store.protocol import Claimed, ClaimRequest, Poke, SchemaReport, Signal
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.verbs.oddities import Oddity
@@ -42,17 +46,25 @@ class PostgresStore(SqlStore):
     """A store in one schema of a PostgreSQL database. See `mainspring.store.protocol.Store` for what each verb promises."""
 
     def __init__(
-        self, url: str, *, schema: str = "mainspring", prepare: bool | None = None, lease: float = 15.0
+        self,
+        url: str,
+        *,
+        schema: str = "mainspring",
+        prepare: bool | None = None,
+        lease: float = 15.0,
+        connections: int = DEFAULT,
+        notify: bool = True,
     ) -> None:
         self.url = url
         self.at_once = None
-        self._sql = Dialect(schema)
-        self._db = Database(url, prepare=prepare, lease=lease)
+        self._sql = Dialect(schema, notify=notify)
+        self._db = Database(url, prepare=prepare, lease=lease, connections=connections)
         origin = IdMaker(SystemClock()).new()[-10:]
         self._origin = origin
         transactor = PostgresTransactor(self._db, self._sql, origin, self._publish)
         super().__init__(transactor, POSTGRES_FILTERS, POSTGRES_SPANS, POSTGRES_EACH, quick=self._read_prepared)
         self._applier = Applier(self._db, self._sql, origin)
+        self.retention = Retention(transactor, in_one_statement=True)
         self._claims = Claims(self._db, self._sql)
         self.transactions = PostgresTransactions(self._db, self._sql, origin, self._signal)
         self._listener: Listener | None = None
@@ -68,7 +80,6 @@ class PostgresStore(SqlStore):
     def close(self) -> None:
         if self._listener is not None:
             self._listener.close()
-        self.transactions.close()
         self._db.close()
 
     def listen(self, hear: Callable[[Signal], None]) -> None:
@@ -76,8 +87,15 @@ class PostgresStore(SqlStore):
         self._db.on_loss = lambda: hear(LOST)
         self._listener = Listener(self._db, self._sql, self._origin, hear)
 
+    def announce(self, claimed: Sequence[str]) -> None:
+        if self._sql.channel:
+            self._transactor.execute(NOTIFY, channel=self._sql.channel, payload=claimed_payload(self._origin, claimed))
+
     def blockers(self, *, everywhere: bool = False) -> list[str]:
         return blockers.blockers(self._db, everywhere=everywhere)
+
+    def server_state(self) -> ServerState:
+        return server.state(self._transactor, self._sql.name)
 
     def clock_offset(self) -> int:
         """The midpoint between asking and hearing, of the quickest look. What is within its error counts as the same clock."""

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import threading
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -16,21 +13,26 @@ from psycopg.rows import tuple_row
 
 from mainspring.errors import InvalidInput, StoreUnavailable
 from mainspring.store.external import sqlalchemy
-from mainspring.store.external.join import Joined, JoinedSession
+from mainspring.store.external.join import EngineSession, Joined, JoinedSession
 from mainspring.store.external.sessions import NOT_OPEN, Again, Wants, named
+from mainspring.store.external.sqlalchemy import Wrapped
 from mainspring.store.postgres.executor import UsersAsyncExecutor, UsersExecutor
 from mainspring.store.postgres.libpq import Wire
 from mainspring.store.postgres.same_database import Identity
 from mainspring.store.postgres.sessions import LEVELS, RESET, ROLLED_BACK, Async, Lent, PostgresSession, Sync, TxSession
+from mainspring.store.postgres.slots import USERS
 from mainspring.store.sql.run_filters import POSTGRES_FILTERS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+    from contextlib import AbstractContextManager
 
+    from mainspring.store.external.engines import UsersEngine
     from mainspring.store.external.sessions import Session, Within
     from mainspring.store.postgres.database import Database
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.protocol import Signal
+    from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.transaction import AsyncExecutor, Executor, Rows, Script, Transaction, Values
 
@@ -49,22 +51,26 @@ EVERYBODY = "-"
 class PostgresTransactions:
     """See `mainspring.store.external.sessions.Transactions`."""
 
+    engine: UsersEngine | None = None
+    payloads: Payloads | None = None
+
     def __init__(self, database: Database, dialect: Dialect, origin: str, tell: Callable[[Signal], None]) -> None:
         self._db = database
         self._sql = dialect
         self._origin = origin
         self._tell = tell
-        self._lock = threading.Lock()
-        self._idle: list[Lent] = []
-        self._idle_async: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Async]] = WeakKeyDictionary()
-        self._process = os.getpid()
-        self._closed = False
         self._identity = Identity(database, dialect)
         self._store_id: str | None = None
         self.notify = True
 
+    def use(self, *, engine: UsersEngine | None = None, payloads: Payloads | None = None) -> None:
+        self.engine, self.payloads = engine or self.engine, payloads or self.payloads
+
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
-        _refuse_sqlite(wants)
+        if wants is not Wants.TX:
+            _refuse_sqlite(wants)
+            if self.engine is not None and self.engine.serves(wants):
+                return self._transact_on(self.engine.begun(isolation), work, on_engine=True)
         with self._lent(fresh=wants is not Wants.TX) as connection:
             session = self._session(connection, wants)
             try:
@@ -75,44 +81,65 @@ class PostgresTransactions:
                 session.end()
         joined = session.joined_if_any
         if joined is not None:
-            if joined.hidden:
-                self._wake_hidden(joined)
-            self._publish(joined)
+            self._committed(joined)
         return answer
 
     def transact_within(self, within: Within, work: Callable[[Session], T]) -> T:
-        with within() as connection:
+        return self._transact_on(within(), work, on_engine=False)
+
+    def _transact_on(self, opened: AbstractContextManager[Any], work: Callable[[Session], T], *, on_engine: bool) -> T:
+        """Do `work` in a transaction that is opened on a connection of the user's."""
+        with opened as connection:
             joined = self._join(connection, self._origin)
-            answer = work(JoinedSession(joined))
+            answer = work(EngineSession(joined, Wrapped(connection)) if on_engine else JoinedSession(joined))
+        self._committed(joined)
+        return answer
+
+    def _committed(self, joined: Joined) -> None:
         if joined.hidden:
             self._wake_hidden(joined)
         self._publish(joined)
-        return answer
 
     def _session(self, connection: Lent, wants: Wants) -> PostgresSession:
         if wants is Wants.TX:
             return TxSession(connection, self._own, self._sql)
         connection.wire.sure, connection.dirty = False, True
-        wrapped = sqlalchemy.wrap("postgresql+psycopg://", connection) if wants.name.startswith("SA") else None
+        wrapped = sqlalchemy.wrap("postgresql+psycopg://", connection) if wants.of_sqlalchemy else None
         return PostgresSession(connection, lambda: self._own(UsersExecutor(connection, self._sql)), wrapped)
 
     async def atransact(
         self, work: Callable[[Session], Awaitable[T]], wants: Wants = Wants.PSYCOPG_ASYNC, isolation: str | None = None
     ) -> T:
         _refuse_sqlite(wants)
+        if self.engine is not None and self.engine.serves(wants):
+            async with self.engine.begun_async(isolation) as connection:
+                joined = self._join(connection, self._origin)
+                await joined.check_async()
+                answer = await work(EngineSession(joined, Wrapped(connection)))
+        else:
+            answer, joined = await self._awaited(work, wants, isolation)
+        if joined.hidden:
+            await asyncio.to_thread(self._wake_hidden, joined)
+        self._publish(joined)
+        return answer
+
+    async def _awaited(
+        self, work: Callable[[Session], Awaitable[T]], wants: Wants, isolation: str | None
+    ) -> tuple[T, Joined]:
+        """Do `work` in a transaction on a connection of our own, which is awaited."""
         async with self._lent_async() as connection:
             joined = self._joined(self._origin, async_executor=UsersAsyncExecutor(connection, self._sql))
-            session = PostgresSession(connection, lambda: joined)
+            wrapped = await sqlalchemy.wrap_async("postgresql+psycopg://", connection) if wants.of_sqlalchemy else None
+            session = PostgresSession(connection, lambda: joined, wrapped)
             try:
                 await connection.set_isolation_level(LEVELS[isolation] if isolation else None)
                 async with connection.transaction():
                     answer = await work(session)
             except BaseException as error:
                 raise self._judged(error, session, closed=connection.closed) from error
-        if joined.hidden:
-            await asyncio.to_thread(self._wake_hidden, joined)
-        self._publish(joined)
-        return answer
+            finally:
+                await session.end_async()
+        return answer, joined
 
     def store_id(self) -> str:
         if self._store_id is None:
@@ -142,15 +169,7 @@ class PostgresTransactions:
         return UsersAsyncExecutor(raw, self._sql) if _is(raw, psycopg.AsyncConnection) else None
 
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-            others = [connection for each in self._idle_async.values() for connection in each]
-            self._idle_async.clear()
-        for connection in idle:
-            connection.close()
-        for other in others:  # its loop may be gone, and saying goodbye does not need it
-            other.pgconn.finish()
+        self._db.close()
 
     # -- in and out ----------------------------------------------------------------------------------------------------
     def _joined(
@@ -168,6 +187,7 @@ class PostgresTransactions:
             executor=executor,
             async_executor=async_executor,
             check=check,
+            payloads=self.payloads,
         )
 
     def _own(self, executor: Executor) -> Joined:
@@ -207,30 +227,22 @@ class PostgresTransactions:
     @contextlib.contextmanager
     def _lent(self, *, fresh: bool) -> Generator[Lent]:
         """A connection for a function. One that is given the connection itself needs a `fresh` one; for a `Tx`, BEGIN sees to that."""
-        with self._lock:
-            if self._process != os.getpid():
-                _ABANDONED.extend(self._idle)
-                self._idle, self._process = [], os.getpid()
-            connection = self._idle.pop() if self._idle else None
-        # One that the server closed meanwhile, as it does when it is restarted, must not be found out by the function.
-        if connection is not None and (
-            connection.closed or connection.wire.stale() or (fresh and not connection.fresh and not _reset(connection))
-        ):
-            connection.close()
-            connection = None
-        if connection is None:
-            connection = self._connect()
+        slots = self._db.slots
+        connection: Lent | None = slots.take(USERS)
+        kept = False
         try:
-            yield connection
+            # One that the server closed meanwhile, as it does when it is restarted, must not be found out by the function.
+            if connection is None or not _ready(connection, fresh=fresh):
+                connection = self._connect()
+            try:
+                yield connection
+            finally:
+                connection.row_factory, connection.cursor_factory = tuple_row, psycopg.Cursor
+                kept = _usable(connection) and (not connection.dirty or _reset(connection))
         finally:
-            connection.row_factory, connection.cursor_factory = tuple_row, psycopg.Cursor
-            usable = _usable(connection) and (not connection.dirty or _reset(connection))
-            with self._lock:
-                usable = usable and not self._closed
-                if usable:
-                    self._idle.append(connection)
-            if not usable:
+            if connection is not None and not kept:
                 connection.close()
+            slots.give_back(USERS, connection if kept else None)
 
     def _connect(self) -> Lent:
         threshold = 5 if self._db.prepares else None
@@ -243,27 +255,30 @@ class PostgresTransactions:
 
     @contextlib.asynccontextmanager
     async def _lent_async(self) -> AsyncGenerator[Async]:
-        idle = self._idle_async.setdefault(asyncio.get_running_loop(), [])
-        connection = idle.pop() if idle else None
-        if connection is None or connection.closed:
-            threshold = 5 if self._db.prepares else None
-            try:
-                connection = await psycopg.AsyncConnection.connect(
-                    self._db.conninfo, autocommit=True, prepare_threshold=threshold
-                )
-            except psycopg.Error as error:
-                raise StoreUnavailable(f"the database {self._db.where} cannot be used now: {error}") from error
+        slots, loop = self._db.slots, asyncio.get_running_loop()
+        connection: Async | None = await slots.take_async(loop)
+        kept = False
         try:
-            yield connection
+            if connection is None or connection.closed:
+                connection = await self._connect_async()
+            try:
+                yield connection
+            finally:
+                connection.row_factory, connection.cursor_factory = tuple_row, psycopg.AsyncCursor
+                kept = _usable(connection) and await _reset_async(connection)
         finally:
-            connection.row_factory, connection.cursor_factory = tuple_row, psycopg.AsyncCursor
-            if _usable(connection) and not self._closed and await _reset_async(connection):
-                idle.append(connection)
-            else:
+            slots.give_back(loop, connection if kept else None)
+            if connection is not None and not kept:
                 await connection.close()
 
-
-_ABANDONED: list[Lent] = []
+    async def _connect_async(self) -> Async:
+        threshold = 5 if self._db.prepares else None
+        try:
+            return await psycopg.AsyncConnection.connect(
+                self._db.conninfo, autocommit=True, prepare_threshold=threshold
+            )
+        except psycopg.Error as error:
+            raise StoreUnavailable(f"the database {self._db.where} cannot be used now: {error}") from error
 
 
 class _JoinedExecutor(UsersExecutor):
@@ -290,6 +305,16 @@ def _require_transaction(connection: Sync | Async) -> None:
 def _is(connection: object, kind: Any) -> bool:
     """An isinstance that leaves the type of what it looks at alone."""
     return isinstance(connection, kind)
+
+
+def _ready(connection: Lent, *, fresh: bool) -> bool:
+    """Whether an idle connection can be given to a function; closed if not."""
+    ready = not connection.closed and not connection.wire.stale()
+    if ready and fresh and not connection.fresh:
+        ready = _reset(connection)
+    if not ready:
+        connection.close()
+    return ready
 
 
 def _usable(connection: Sync | Async) -> bool:
@@ -320,5 +345,8 @@ async def _reset_async(connection: Async) -> bool:
 
 
 def _refuse_sqlite(wants: Wants) -> None:
-    if wants is Wants.SQLITE:
-        raise InvalidInput("a transaction here is on PostgreSQL, which has no sqlite3.Connection; annotate it with Tx")
+    if wants in {Wants.SQLITE, Wants.AIOSQLITE}:
+        raise InvalidInput(
+            f"a transaction here is on PostgreSQL, which has no {wants.value}; annotate its first parameter with "
+            f"{'psycopg.AsyncConnection' if wants.is_awaited else 'Tx'}"
+        )

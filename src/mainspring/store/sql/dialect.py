@@ -38,10 +38,10 @@ TABLES = (
     *("streams", "logs", "queues", "queue_partitions", "queue_starts", "actions", "activity", "meta"),
 )
 
-_JSON = {"input", "output", "error", "trail", "stranded", "retry", "tick"}
+_JSON = {"input", "output", "error", "trail", "blocked", "retry", "tick"}
 _NUMBERS = {
     *("due", "seq", "attempts", "created", "started", "completed", "timeout", "deadline", "scheduled_time", "epoch"),
-    *("recoveries", "priority", "since", "latest", "generation", "began_epoch"),
+    *("recoveries", "priority", "attempt_started", "debounce_until", "generation", "began_epoch"),
 }
 
 
@@ -110,7 +110,7 @@ def column_type(column: str) -> str:
     """The type of a column of runs or steps on PostgreSQL."""
     if column in _NUMBERS:
         return "bigint"
-    if column == "unsettled":
+    if column == "end_unprocessed":
         return "boolean"
     return "json" if column in _JSON else "jsonb" if column == "attributes" else "text"
 

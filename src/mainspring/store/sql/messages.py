@@ -41,9 +41,9 @@ POST = """
 """
 PUBLISH = {
     table: f"""
-  INSERT INTO {table} (run, key, number, value, said, position)
+  INSERT INTO {table} (run, key, number, value, set_at, position)
   SELECT :run::text, :key::text, coalesce((SELECT max(number) + 1 FROM {table} WHERE run = :run AND key = :key), 0), :value::json,
-    :said::bigint, :position::text
+    :set_at::bigint, :position::text
   WHERE true ON CONFLICT DO NOTHING
 """
     for table in ("events", "streams")

@@ -60,11 +60,11 @@ LOCK_QUEUE = PerDatabase(  # an advisory lock; a writer on SQLite is alone
 )
 
 # -- runs in queues ------------------------------------------------------------------------------------------------------
-WAITS = "state = 'queued' AND queue IS NOT NULL AND since IS NULL"
+WAITS = "state = 'queued' AND queue IS NOT NULL AND attempt_started IS NULL"
 """A run that wants to begin: exactly the condition of the index `runs_queue`."""
-RESUMES = "state = 'queued' AND queue IS NOT NULL AND since IS NOT NULL"
+RESUMES = "state = 'queued' AND queue IS NOT NULL AND attempt_started IS NOT NULL"
 """A run that has begun and wants to go on: it has its slot, so that no limit of the fleet applies."""
-PLACED = "queue IS NOT NULL AND since IS NOT NULL AND state IN ('queued', 'running', 'waiting', 'cancelling')"
+PLACED = "queue IS NOT NULL AND attempt_started IS NOT NULL AND state IN ('queued', 'running', 'waiting', 'cancelling')"
 
 _NAMES = f"""
   WITH RECURSIVE names (name) AS (
@@ -113,7 +113,7 @@ CLAMP_STARTS = "UPDATE queue_starts SET at = :now WHERE queue = :queue AND at > 
 """Starts that are ahead count as made now: else the queue would stand still until that time comes, or be over its rate at once."""
 SWEEP_STARTS = "DELETE FROM queue_starts WHERE queue = :queue AND at <= :before"
 COUNTS = " UNION ALL ".join(
-    f"SELECT queue, partition, state, since IS NOT NULL, count(*) FROM runs WHERE {condition} GROUP BY 1, 2, 3, 4"
+    f"SELECT queue, partition, state, attempt_started IS NOT NULL, count(*) FROM runs WHERE {condition} GROUP BY 1, 2, 3, 4"
     for condition in (
         WAITS,
         PLACED,

@@ -18,11 +18,11 @@ STEP_COLUMNS = Step.__struct_fields__
 NEW_RUN_COLUMNS = (
     *(name for name in NewRun.__struct_fields__ if name != "key_mode"),
     "started",
-    "since",
+    "attempt_started",
     "epoch",
     "attempts",
 )
-SCHEDULED_RUN_COLUMNS = (*NEW_RUN_COLUMNS, "schedule", "tick", "unsettled")
+SCHEDULED_RUN_COLUMNS = (*NEW_RUN_COLUMNS, "schedule", "tick", "end_unprocessed")
 """A run that a schedule starts: the schedule, what the run gets to know of its tick, and that its end is yet to be processed."""
 WORKER_COLUMNS = (
     "id",
@@ -66,7 +66,7 @@ def run_values(run: NewRun) -> tuple[Any, ...]:
         run.partition,
         run.key,
         run.retry,
-        run.latest,
+        run.debounce_until,
         begun,
         begun,
         once,

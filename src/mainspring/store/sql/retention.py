@@ -13,27 +13,34 @@ _ENDED = {
 }
 
 
-def _ended(alias: str, *, function: bool) -> str:
+def ended_runs(alias: str, *, function: bool) -> str:
     """The runs, or the scheduled functions, that have ended: exactly what one index is about."""
     return " AND ".join(f"{alias}.{term}" for term in _ENDED[function])
 
 
 def _names(*, function: bool) -> str:
+    """The names of runs, or of functions, that have ended: from name to name through the index, however many runs each has."""
     return f"""
-  SELECT {str(function).lower()}, name, oldest FROM (
     WITH RECURSIVE names (name) AS (
-      SELECT min(f.workflow) FROM runs f WHERE {_ended("f", function=function)}
+      SELECT min(f.workflow) FROM runs f WHERE {ended_runs("f", function=function)}
       UNION ALL
-      SELECT (SELECT min(n.workflow) FROM runs n WHERE n.workflow > names.name AND {_ended("n", function=function)})
-      FROM names WHERE name IS NOT NULL)
-    SELECT name, (SELECT min(o.completed) FROM runs o WHERE o.workflow = names.name AND {_ended("o", function=function)}) AS oldest
+      SELECT (SELECT min(n.workflow) FROM runs n WHERE n.workflow > names.name AND {ended_runs("n", function=function)})
+      FROM names WHERE name IS NOT NULL)"""
+
+
+ENDED_NAMES = {function: f"{_names(function=function)} SELECT name FROM names" for function in (False, True)}
+
+
+def _oldest(*, function: bool) -> str:
+    return f"""
+  SELECT {str(function).lower()}, name, oldest FROM ({_names(function=function)}
+    SELECT name, (SELECT min(o.completed) FROM runs o WHERE o.workflow = names.name AND {ended_runs("o", function=function)}) AS oldest
     FROM names WHERE name IS NOT NULL) AS found
 """
 
 
-OLDEST_ENDS = f"{_names(function=False)} UNION ALL {_names(function=True)}"
-"""The names of runs and of functions that have ended, each with its oldest end: from name to name through the index, however many runs
-each has."""
+OLDEST_ENDS = f"{_oldest(function=False)} UNION ALL {_oldest(function=True)}"
+"""The names of runs and of functions that have ended, each with its oldest end."""
 
 _UNNEEDED = """
   NOT EXISTS (SELECT 1 FROM runs p WHERE p.id = r.parent AND p.completed IS NULL)
@@ -49,7 +56,7 @@ def _old_on_postgres(*, function: bool) -> str:
     return f"""
   FROM json_to_recordset(:rules::json) AS k (name text, before bigint, function boolean) CROSS JOIN LATERAL (
     SELECT r.id FROM runs r WHERE r.workflow = k.name AND r.completed <= k.before
-      AND {_ended("r", function=function)} AND NOT r.unsettled AND {_UNNEEDED}
+      AND {ended_runs("r", function=function)} AND NOT r.end_unprocessed AND {_UNNEEDED}
     ORDER BY r.completed LIMIT :limit) old
   WHERE k.function = {str(function).lower()}
 """
@@ -61,7 +68,7 @@ def _old_on_sqlite(*, function: bool) -> str:
   FROM json_each(:rules) k CROSS JOIN runs r
   WHERE json_extract(k.value, '$.function') = {str(function).lower()}
     AND r.workflow = json_extract(k.value, '$.name') AND r.completed <= json_extract(k.value, '$.before')
-    AND {_ended("r", function=function)} AND NOT r.unsettled AND {_UNNEEDED}
+    AND {ended_runs("r", function=function)} AND NOT r.end_unprocessed AND {_UNNEEDED}
 """
 
 

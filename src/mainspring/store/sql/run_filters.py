@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.model.states import State
 from mainspring.store.sql.queues import RESUMES, WAITS
 from mainspring.store.sql.records import RUN_COLUMNS
+from mainspring.store.sql.retention import ENDED_NAMES, ended_runs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 _TEXTS = ("workflow", "kind", "parent", "queue", "key", "schedule", "version", "forked_from")
 _SPANS = ("created", "started", "completed", "due")
-_STRANDED = "(stranded IS NOT NULL AND state = 'queued')"
+_STRANDED = "(blocked IS NOT NULL AND state = 'queued')"
 """In hand it goes on after all; which versions could not follow it is remembered until it has ended or is handed back."""
 
 _OWNED = "owner IS NOT NULL"
@@ -122,7 +123,24 @@ def _places(wanted: RunFilter) -> list[str]:
     if wanted.few_by == "workflow":
         names = [f":workflow{number}" for number in range(len(wanted.workflow))]
         return [place.format(name=name) for name in names for place in _OF_WORKFLOW]
+    if wanted.few_by == "completed":
+        return _completed(wanted.completed, {})
     return [_begins("id", number) for number in range(len(wanted.id_prefix))]
+
+
+def completed_in(span: tuple[int | None, int | None]) -> tuple[str, dict[str, Any]]:
+    """The statement and its parameters for the uids of runs that ended in a span of time."""
+    values: dict[str, Any] = {}
+    return " UNION ALL ".join(f"SELECT uid FROM runs WHERE {place}" for place in _completed(span, values)), values
+
+
+def _completed(span: tuple[int | None, int | None], values: dict[str, Any]) -> list[str]:
+    """Runs that ended are indexed by name and end: the names one by one, and of each those of that time."""
+    between = " AND ".join(_between("completed", span, values))
+    return [
+        f"{ended_runs('runs', function=function)} AND workflow IN ({ENDED_NAMES[function]}) AND {between}"
+        for function in (False, True)
+    ]
 
 
 def _begins(column: str, number: int) -> str:

@@ -59,7 +59,7 @@ def has_news(run: str) -> str:
 
 def stays_waiting(run: str) -> str:
     """A condition: a run that loses its owner goes on waiting, because it is recorded so and an open step can wake it."""
-    return f"{run}.state = 'waiting' AND NOT {run}.poked AND NOT {has_news(run)} AND {has_wait(run)}"
+    return f"{run}.state = 'waiting' AND NOT {run}.needs_attention AND NOT {has_news(run)} AND {has_wait(run)}"
 
 
 # -- reading -------------------------------------------------------------------------------------------------------------
@@ -78,8 +78,8 @@ COUNT_BY_STATE = """
     SELECT state, count(*) AS found FROM runs WHERE owner IS NOT NULL GROUP BY state
     UNION ALL SELECT state, count(*) FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') GROUP BY state
     UNION ALL SELECT 'queued', count(*) FROM runs WHERE state = 'queued' AND queue IS NULL
-    UNION ALL SELECT 'queued', count(*) FROM runs WHERE state = 'queued' AND queue IS NOT NULL AND since IS NULL
-    UNION ALL SELECT 'queued', count(*) FROM runs WHERE state = 'queued' AND queue IS NOT NULL AND since IS NOT NULL
+    UNION ALL SELECT 'queued', count(*) FROM runs WHERE state = 'queued' AND queue IS NOT NULL AND attempt_started IS NULL
+    UNION ALL SELECT 'queued', count(*) FROM runs WHERE state = 'queued' AND queue IS NOT NULL AND attempt_started IS NOT NULL
   ) AS parts GROUP BY state HAVING sum(found) > 0
 """
 """What is alive, each part by an index of its own: what has ended is not looked at."""
@@ -126,11 +126,11 @@ DISCARD_STARTED = "DELETE FROM runs WHERE uid = ANY(:uids)"
 """For runs that the present transaction has inserted, and does not start after all."""
 STARTED_RUNS = "SELECT id, uid, workflow, state FROM runs WHERE id = ANY(:ids)"
 CANCEL_STARTED = """
-  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, untold = true
+  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, end_unreported = true
   WHERE id = ANY(:ids) AND state IN ('scheduled', 'queued', 'running')
 """
 KEY_HOLDER = f"""
-  SELECT id, workflow, state, due, since, attempts, latest, asked FROM runs WHERE key = :key AND state IN ({_LIVE})
+  SELECT id, workflow, state, due, attempt_started, attempts, debounce_until, last_request FROM runs WHERE key = :key AND state IN ({_LIVE})
   FOR NO KEY UPDATE"""
 REQUESTED_COLUMNS = (
     *("workflow", "kind", "input", "state", "due", "timeout", "deadline", "version", "attributes"),
@@ -138,7 +138,7 @@ REQUESTED_COLUMNS = (
 )
 REPLACE_REQUEST = f"""
   UPDATE runs SET {", ".join(f"{column} = {typed(column)}" for column in REQUESTED_COLUMNS)},
-    attempts = 0, error = NULL, reason = NULL, stranded = NULL, fingerprint = '', asked = :asked
+    attempts = 0, error = NULL, reason = NULL, blocked = NULL, fingerprint = '', last_request = :last_request
   WHERE id = :id
 """
 DROP_KEY = f"UPDATE runs SET key = NULL, retry = coalesce({typed('retry')}, retry) WHERE id = :id"
@@ -153,7 +153,7 @@ SET_WAITING = f"""
 SUSPEND = f"""
   UPDATE runs AS r SET state = 'waiting', due = least(:no_later_than::bigint, {next_wake("r")}),
     owner = CASE WHEN :park THEN NULL ELSE r.owner END
-  WHERE id = :run AND NOT r.poked AND {has_wait("r")} AND NOT {awaited_end("r")}
+  WHERE id = :run AND NOT r.needs_attention AND {has_wait("r")} AND NOT {awaited_end("r")}
     AND NOT (:park AND ({heard("r")} OR least(:no_later_than::bigint, {next_wake("r")}) <= :now))
   RETURNING id
 """
@@ -162,22 +162,22 @@ suspended that has something to receive, or whose time has come."""
 _UNBEGUN = "(:unbegun::text IS NOT NULL AND r.epoch = r.began_epoch)"
 """A run that is handed back has not begun its present attempt: its next claim begins it."""
 RELEASE = f"""
-  UPDATE runs AS r SET owner = NULL, poked = false, stranded = :stranded::json,
-    state = CASE WHEN :stranded::text IS NULL AND {stays_waiting("r")} THEN 'waiting' ELSE 'queued' END,
-    due = least(r.due, CASE WHEN :stranded::text IS NULL AND {stays_waiting("r")} THEN {next_wake("r")} ELSE :now END),
-    stopping = CASE WHEN r.state = 'cancelling' THEN coalesce(r.reason, '') ELSE r.stopping END,
+  UPDATE runs AS r SET owner = NULL, needs_attention = false, blocked = :blocked::json,
+    state = CASE WHEN :blocked::text IS NULL AND {stays_waiting("r")} THEN 'waiting' ELSE 'queued' END,
+    due = least(r.due, CASE WHEN :blocked::text IS NULL AND {stays_waiting("r")} THEN {next_wake("r")} ELSE :now END),
+    undo_reason = CASE WHEN r.state = 'cancelling' THEN coalesce(r.reason, '') ELSE r.undo_reason END,
     attempts = CASE WHEN {_UNBEGUN} THEN greatest(r.attempts - 1, 0) ELSE r.attempts END,
     started = CASE WHEN {_UNBEGUN} AND r.attempts <= 1 THEN NULL ELSE r.started END,
-    since = CASE WHEN {_UNBEGUN} THEN NULL ELSE r.since END
+    attempt_started = CASE WHEN {_UNBEGUN} THEN NULL ELSE r.attempt_started END
   WHERE id = :run AND (:unbegun::text IS NULL OR r.uid = :unbegun) AND (r.state <> 'cancelling' OR {undoable("r")})
   RETURNING id
 """
 RETRY_LATER = """
-  UPDATE runs SET state = :state, due = :due, error = :error::json, since = NULL, owner = NULL, poked = false, stranded = NULL
+  UPDATE runs SET state = :state, due = :due, error = :error::json, attempt_started = NULL, owner = NULL, needs_attention = false, blocked = NULL
   WHERE id = :id
 """
 COMPENSATE = """
-  UPDATE runs SET owner = NULL, poked = false, state = 'queued', due = :now, stopping = :stopping WHERE id = :run
+  UPDATE runs SET owner = NULL, needs_attention = false, state = 'queued', due = :now, undo_reason = :undo_reason WHERE id = :run
 """
 _OVER = "(position IS NOT NULL OR answered IS NOT NULL)"
 """The condition of the index `messages_over`, word for word: SQLite compares the text. Bare keys of older messages are not in it."""
@@ -194,7 +194,7 @@ def _continue_as(messages: str) -> tuple[str, ...]:
     """
     return (
         """
-  UPDATE runs SET owner = NULL, poked = false, stranded = NULL, state = 'queued', due = :now, input = :input::json,
+  UPDATE runs SET owner = NULL, needs_attention = false, blocked = NULL, state = 'queued', due = :now, input = :input::json,
     generation = generation + 1, began_epoch = epoch + 1, recoveries = 0, version = NULL, fingerprint = ''
   WHERE id = :run
 """,
@@ -234,12 +234,12 @@ LONG_AGO = 3_600_000_000
 """How long an answer is kept for a run that has begun anew, in microseconds."""
 FINISH = """
   UPDATE runs SET state = :state, reason = coalesce(:reason, reason), output = :output::json, error = :error::json,
-    completed = :completed, owner = NULL, poked = false, stranded = NULL
+    completed = :completed, owner = NULL, needs_attention = false, blocked = NULL
   WHERE id = :run
 """
 WAKE = """
   UPDATE runs SET
-    poked = owner IS NOT NULL,
+    needs_attention = owner IS NOT NULL,
     state = CASE WHEN owner IS NULL THEN 'queued' ELSE state END,
     due   = CASE WHEN owner IS NULL THEN :now ELSE due END
   WHERE id = ANY(:ids)
@@ -250,54 +250,54 @@ WAKE = """
 
 # -- stopping, after rows are locked ---------------------------------------------------------------------------------------
 CANCEL_OWNED = """
-  UPDATE runs SET state = 'cancelling', reason = :reason, poked = true
+  UPDATE runs SET state = 'cancelling', reason = :reason, needs_attention = true
   WHERE id = ANY(:ids) AND owner IS NOT NULL AND kind = 'workflow' AND state IN ('running', 'waiting')
   RETURNING id, owner, epoch
 """
 CANCEL_TO_COMPENSATE = f"""
-  UPDATE runs AS r SET state = 'queued', reason = :reason, stopping = coalesce(:reason, ''), due = :now
-  WHERE id = ANY(:ids) AND owner IS NULL AND state IN ('queued', 'waiting') AND stopping IS NULL AND {undoable("r")}
+  UPDATE runs AS r SET state = 'queued', reason = :reason, undo_reason = coalesce(:reason, ''), due = :now
+  WHERE id = ANY(:ids) AND owner IS NULL AND state IN ('queued', 'waiting') AND undo_reason IS NULL AND {undoable("r")}
   RETURNING id
 """
 CANCEL_UNOWNED = """
-  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, poked = false, untold = true
+  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, needs_attention = false, end_unreported = true
   WHERE id = ANY(:ids) AND state IN ('scheduled', 'queued', 'running', 'waiting')
-    AND stopping IS NULL AND (owner IS NULL OR kind <> 'workflow')
+    AND undo_reason IS NULL AND (owner IS NULL OR kind <> 'workflow')
   RETURNING id
 """
 TERMINATE = """
-  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, epoch = epoch + 1, untold = true, poked = owner IS NOT NULL
+  UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, epoch = epoch + 1, end_unreported = true, needs_attention = owner IS NOT NULL
   WHERE id = ANY(:ids) AND state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling')
   RETURNING id, owner, epoch
 """
-_OVERDUE = "deadline <= :now AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') AND stopping IS NULL"
+_OVERDUE = "deadline <= :now AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') AND undo_reason IS NULL"
 FIND_OVERDUE = f"SELECT id FROM runs WHERE {_OVERDUE}"
 EXPIRE_TO_COMPENSATE = f"""
-  UPDATE runs AS r SET state = 'queued', reason = 'timeout', stopping = 'timeout', due = :now
+  UPDATE runs AS r SET state = 'queued', reason = 'timeout', undo_reason = 'timeout', due = :now
   WHERE id = ANY(:ids) AND {_OVERDUE} AND {undoable("r")}
   RETURNING id
 """
 EXPIRE = f"""
-  UPDATE runs SET state = 'cancelled', reason = 'timeout', completed = :now, untold = true
+  UPDATE runs SET state = 'cancelled', reason = 'timeout', completed = :now, end_unreported = true
   WHERE id = ANY(:ids) AND {_OVERDUE} RETURNING id
 """
 FIND_OWNED = "SELECT id FROM runs WHERE owner = :worker"
 _EXHAUSTED = "r.state = 'running' AND r.recoveries >= :most"
 _CANCELLED = f"r.state = 'cancelling' AND NOT {undoable('r')}"
 RETIRE = f"""
-  UPDATE runs AS r SET owner = NULL, poked = false,
+  UPDATE runs AS r SET owner = NULL, needs_attention = false,
     state = CASE state
       WHEN 'running' THEN CASE WHEN recoveries >= :most THEN 'failed' ELSE 'queued' END
       WHEN 'waiting' THEN CASE WHEN {stays_waiting("r")} THEN 'waiting' ELSE 'queued' END
       WHEN 'cancelling' THEN CASE WHEN {undoable("r")} THEN 'queued' ELSE 'cancelled' END ELSE state END,
-    stopping = CASE WHEN state = 'cancelling' AND {undoable("r")} THEN coalesce(reason, '') ELSE stopping END,
+    undo_reason = CASE WHEN state = 'cancelling' AND {undoable("r")} THEN coalesce(reason, '') ELSE undo_reason END,
     due = CASE WHEN state = 'running' THEN least(due, :now)
                WHEN state = 'waiting' THEN least(due, CASE WHEN {stays_waiting("r")} THEN {next_wake("r")} ELSE :now END)
                ELSE due END,
     reason = CASE WHEN {_EXHAUSTED} THEN 'recovery exhausted' ELSE reason END,
     error = CASE WHEN {_EXHAUSTED} THEN :exhausted::json ELSE error END,
     completed = CASE WHEN ({_CANCELLED}) OR ({_EXHAUSTED}) THEN :now ELSE completed END,
-    untold = ({_CANCELLED}) OR ({_EXHAUSTED}),
+    end_unreported = ({_CANCELLED}) OR ({_EXHAUSTED}),
     recoveries = CASE WHEN state = 'running' THEN recoveries + 1 ELSE recoveries END
   WHERE owner = :worker AND id = ANY(:ids) RETURNING id, state
 """
@@ -317,13 +317,13 @@ def by_instance(statement: Callable[[str], str]) -> PerDatabase:
 _SQLITE_SAME_SOURCE = """SELECT 1 FROM workers, json_each(CASE WHEN json_valid(workers.functions) THEN workers.functions END) f
       WHERE f.key = workflow AND (f.value = fingerprint OR f.value LIKE 'patched-%')"""
 _SQLITE_STRAND = f"""
-  UPDATE runs SET stranded = json_object('versions', json_array(), 'reason',
+  UPDATE runs SET blocked = json_object('versions', json_array(), 'reason',
     CASE WHEN EXISTS ({_SQLITE_SAME_SOURCE}) THEN 'no live worker has the instance ' || {SQLITE_INSTANCE} || ' that ' || workflow || ' needs'
       WHEN workflow IN (SELECT value FROM json_each(:names))
       THEN 'the source of ' || workflow || ' has changed since this run began under version ' || coalesce(version, '?')
            || '; no live worker has that source'
       ELSE 'no live worker knows ' || workflow END)
-  WHERE state = 'queued' AND stranded IS NULL AND fingerprint <> ''
+  WHERE state = 'queued' AND blocked IS NULL AND fingerprint <> ''
     AND NOT EXISTS ({_SQLITE_SAME_SOURCE} AND (
       NOT EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(workers.instances) THEN workers.instances END) m WHERE m.key = workflow)
       OR EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(workers.instances) THEN workers.instances END) m, json_each(m.value) i
@@ -335,12 +335,12 @@ _POSTGRES_SAME_SOURCE = """SELECT 1 FROM workers w
 _POSTGRES_STRAND = f"""
   WITH lost AS MATERIALIZED (
     SELECT id FROM runs r
-    WHERE state = 'queued' AND stranded IS NULL AND fingerprint <> ''
+    WHERE state = 'queued' AND blocked IS NULL AND fingerprint <> ''
       AND NOT EXISTS ({_POSTGRES_SAME_SOURCE}
         AND CASE WHEN w.instances -> r.workflow IS NOT NULL
                  THEN jsonb_exists(w.instances -> r.workflow, {POSTGRES_INSTANCE}) ELSE true END)
     ORDER BY id FOR NO KEY UPDATE OF r SKIP LOCKED)
-  UPDATE runs r SET stranded = json_build_object('versions', json_build_array(), 'reason',
+  UPDATE runs r SET blocked = json_build_object('versions', json_build_array(), 'reason',
     CASE WHEN EXISTS ({_POSTGRES_SAME_SOURCE}) THEN 'no live worker has the instance ' || {POSTGRES_INSTANCE} || ' that ' || workflow || ' needs'
       WHEN workflow = ANY(:names)
       THEN 'the source of ' || workflow || ' has changed since this run began under version ' || coalesce(version, '?')

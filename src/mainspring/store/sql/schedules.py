@@ -66,10 +66,11 @@ def _by_index(text: str) -> PerDatabase:
     statistics, holds the whole history of a schedule.
     """
     hinted = text.replace(
-        "FROM runs WHERE unsettled AND schedule", "FROM runs INDEXED BY runs_unsettled WHERE unsettled AND schedule"
+        "FROM runs WHERE end_unprocessed AND schedule",
+        "FROM runs INDEXED BY runs_end_unprocessed WHERE end_unprocessed AND schedule",
     )
     hinted = hinted.replace("FROM ticks WHERE outcome IN", "FROM ticks INDEXED BY ticks_waiting WHERE outcome IN")
-    return PerDatabase(text, for_sqlite(hinted.replace("unsettled AND", "unsettled = 1 AND")))
+    return PerDatabase(text, for_sqlite(hinted.replace("end_unprocessed AND", "end_unprocessed = 1 AND")))
 
 
 # -- reading -------------------------------------------------------------------------------------------------------------
@@ -183,13 +184,13 @@ def ticks_page(wanted: TickFilter) -> tuple[Sql, dict[str, Any]]:
 _DUE = f"""
   SELECT n.due, n.later, n.ended, f.id, f.workflow FROM (
     SELECT (SELECT min(due) FROM schedules) AS due, (SELECT min(due) FROM schedules WHERE due > :now) AS later,
-      EXISTS (SELECT 1 FROM runs WHERE unsettled AND state IN {ENDED}) AS ended) n
+      EXISTS (SELECT 1 FROM runs WHERE end_unprocessed AND state IN {ENDED}) AS ended) n
   LEFT JOIN (
     SELECT found.id, min(found.workflow) AS workflow, min(found.at) AS at FROM (
       SELECT * FROM (
         SELECT id, workflow, due AS at FROM schedules WHERE due <= :now AND id <> ALL(:passed) ORDER BY due LIMIT :limit) a
       UNION ALL SELECT * FROM (
-        SELECT schedule, workflow, completed FROM runs WHERE unsettled AND state IN {ENDED} AND schedule <> ALL(:passed)
+        SELECT schedule, workflow, completed FROM runs WHERE end_unprocessed AND state IN {ENDED} AND schedule <> ALL(:passed)
         ORDER BY completed LIMIT :limit) b) found
     GROUP BY found.id ORDER BY min(found.at), found.id LIMIT :limit) f ON true
   ORDER BY f.at, f.id
@@ -203,7 +204,7 @@ LOCK = f"{LOOK} FOR NO KEY UPDATE"
 LOCK_FREE = f"{LOCK} SKIP LOCKED"
 PRESENT = _by_index("""
   SELECT s.id,
-    EXISTS (SELECT 1 FROM runs WHERE unsettled AND schedule = s.id),
+    EXISTS (SELECT 1 FROM runs WHERE end_unprocessed AND schedule = s.id),
     EXISTS (SELECT 1 FROM ticks WHERE outcome IN ('pending', 'buffered') AND schedule = s.id),
     EXISTS (SELECT 1 FROM backfills b WHERE b.completed IS NULL AND b.schedule = s.id),
     EXISTS (SELECT 1 FROM backfills b WHERE b.schedule = s.id AND b.until > s.cursor),
@@ -216,7 +217,7 @@ _REQUEST = PerDatabase("tick ->> 'request'", "CASE WHEN json_valid(tick) THEN js
 _RUNS = f"""
   SELECT id, uid, state, reason, completed, CASE WHEN state IN {ENDED} THEN output END,
     CASE WHEN state IN {ENDED} THEN error END, coalesce({{request}}, ''), schedule
-  FROM runs WHERE unsettled AND schedule = ANY(:ids) ORDER BY uid
+  FROM runs WHERE end_unprocessed AND schedule = ANY(:ids) ORDER BY uid
 """
 UNSETTLED_RUNS = PerDatabase(
     _by_index(_RUNS.format(request=_REQUEST.postgres)).postgres, _by_index(_RUNS.format(request=_REQUEST.sqlite)).sqlite
@@ -260,14 +261,14 @@ WRITE_BACKFILLS = insert(
     """ON CONFLICT (id) DO UPDATE SET cursor = excluded.cursor, completed = excluded.completed,
     stopped = excluded.stopped, started = excluded.started, skipped = excluded.skipped""",
 )
-OF_SCHEDULE = "UPDATE runs SET schedule = :schedule, tick = :tick::json, unsettled = true WHERE id = :id"
+OF_SCHEDULE = "UPDATE runs SET schedule = :schedule, tick = :tick::json, end_unprocessed = true WHERE id = :id"
 RELEASE_PROMISED = (
     "UPDATE runs SET state = 'queued', due = :due, tick = :tick::json WHERE id = :id AND state = 'scheduled'"
 )
-SETTLE = "UPDATE runs SET unsettled = false WHERE id = ANY(:ids)"
+SETTLE = "UPDATE runs SET end_unprocessed = false WHERE id = ANY(:ids)"
 SETTLE_STRAYS = _by_index("""
-  UPDATE runs SET unsettled = false WHERE id IN (
-    SELECT id FROM runs WHERE unsettled AND schedule = ANY(:ids)
+  UPDATE runs SET end_unprocessed = false WHERE id IN (
+    SELECT id FROM runs WHERE end_unprocessed AND schedule = ANY(:ids)
       AND NOT EXISTS (SELECT 1 FROM schedules s WHERE s.id = runs.schedule))
 """)
 """The end of a run whose schedule was deleted is never processed."""

@@ -88,7 +88,7 @@ _SUSPEND = Bulk(
     owner = CASE WHEN v.column2 THEN NULL ELSE owner END
   FROM (VALUES {{rows}}) v
   WHERE id = v.column3 AND owner = v.column4 AND epoch = v.column5
-    AND state IN ('running', 'waiting') AND poked = 0 AND {has_wait("runs")} AND NOT {awaited_end("runs")}
+    AND state IN ('running', 'waiting') AND needs_attention = 0 AND {has_wait("runs")} AND NOT {awaited_end("runs")}
     AND NOT (v.column2 AND ({heard("runs")} OR min(v.column1, {next_wake("runs")}) <= v.column6))
 """,
     6,
@@ -103,7 +103,7 @@ _DISCARD = prefixed(
 _FINISH = Bulk(
     """
   UPDATE runs SET state = v.column4, reason = coalesce(v.column5, reason), output = v.column6, error = v.column7,
-    completed = v.column8, owner = NULL, poked = 0, stranded = NULL, unsettled = unsettled AND NOT v.column9
+    completed = v.column8, owner = NULL, needs_attention = 0, blocked = NULL, end_unprocessed = end_unprocessed AND NOT v.column9
   FROM (VALUES {rows}) v
   WHERE id = v.column1 AND owner = v.column2 AND epoch = v.column3
     AND (state IN ('running', 'waiting') OR (state = 'cancelling' AND v.column4 = 'cancelled'))
@@ -116,12 +116,12 @@ _NOTE_SUCCESS = prefixed(
   UPDATE schedules SET failures = 0, last_result = :output, last_failure = NULL
   WHERE id = :schedule
     AND EXISTS (SELECT 1 FROM runs
-      WHERE id = :run AND owner = :owner AND epoch = :epoch AND unsettled = 1 AND state IN ('running', 'waiting'))
+      WHERE id = :run AND owner = :owner AND epoch = :epoch AND end_unprocessed = 1 AND state IN ('running', 'waiting'))
     AND NOT EXISTS (SELECT 1 FROM ticks INDEXED BY ticks_waiting
       WHERE outcome IN ('pending', 'buffered') AND schedule = :schedule)
     AND NOT EXISTS (SELECT 1 FROM backfills WHERE completed IS NULL AND schedule = :schedule)
-    AND NOT EXISTS (SELECT 1 FROM runs INDEXED BY runs_unsettled
-      WHERE unsettled = 1 AND schedule = :schedule AND state IN {ENDED})
+    AND NOT EXISTS (SELECT 1 FROM runs INDEXED BY runs_end_unprocessed
+      WHERE end_unprocessed = 1 AND schedule = :schedule AND state IN {ENDED})
 """
 )
 _WAITER_FOR_ONE = prefixed("SELECT 1 FROM steps WHERE completed IS NULL AND child = ? LIMIT 1")

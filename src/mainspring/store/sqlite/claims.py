@@ -39,8 +39,8 @@ _CLAIMABLE = f"""
     AND (version IS NULL OR version = :version OR fingerprint <> '')
     AND CASE WHEN workflow IN (SELECT key FROM json_each(:instances)) THEN coalesce({SQLITE_INSTANCE} IN (
       SELECT i.value FROM json_each(:instances) m, json_each(m.value) i), 1) ELSE 1 END
-    AND CASE WHEN stranded IS NULL THEN 1 WHEN NOT json_valid(stranded) THEN 0
-      ELSE NOT EXISTS (SELECT 1 FROM json_each(stranded, '$.versions') v WHERE v.value = :version) END
+    AND CASE WHEN blocked IS NULL THEN 1 WHEN NOT json_valid(blocked) THEN 0
+      ELSE NOT EXISTS (SELECT 1 FROM json_each(blocked, '$.versions') v WHERE v.value = :version) END
 """
 _READY = f"""{_KNOWN}
   SELECT id FROM runs WHERE state = 'queued' AND queue IS NULL AND {_CLAIMABLE} ORDER BY priority, due, uid LIMIT :limit
@@ -73,14 +73,14 @@ _PARTITIONS = text.partitions(f"{_FITS.format(partition='found.name')} IS NOT NU
 )
 _UNPARTITIONED = f"{_KNOWN} SELECT {_FITS.format(partition=chr(39) * 2)}"
 _TAKE = f"""{_KNOWN}, kinds (name, kind) AS MATERIALIZED (SELECT key, value FROM json_each(:kinds))
-  UPDATE runs SET state = 'running', owner = :worker, epoch = epoch + 1, poked = 0,
+  UPDATE runs SET state = 'running', owner = :worker, epoch = epoch + 1, needs_attention = 0,
     kind = coalesce((SELECT kinds.kind FROM kinds WHERE name = workflow), kind),
-    stranded = CASE WHEN json_array_length(stranded, '$.versions') > 0 THEN stranded END,
-    started = coalesce(started, max(created, :now)), since = coalesce(since, :now),
-    attempts = CASE WHEN since IS NULL THEN attempts + 1 ELSE max(attempts, 1) END, began_epoch = CASE WHEN since IS NULL THEN epoch + 1 ELSE began_epoch END,
+    blocked = CASE WHEN json_array_length(blocked, '$.versions') > 0 THEN blocked END,
+    started = coalesce(started, max(created, :now)), attempt_started = coalesce(attempt_started, :now),
+    attempts = CASE WHEN attempt_started IS NULL THEN attempts + 1 ELSE max(attempts, 1) END, began_epoch = CASE WHEN attempt_started IS NULL THEN epoch + 1 ELSE began_epoch END,
     version = coalesce(version, :version),
     fingerprint = CASE WHEN fingerprint = '' THEN (SELECT print FROM known WHERE name = workflow) ELSE fingerprint END,
-    deadline = CASE WHEN since IS NULL AND timeout IS NOT NULL THEN min(coalesce(deadline, :now + timeout), :now + timeout)
+    deadline = CASE WHEN attempt_started IS NULL AND timeout IS NOT NULL THEN min(coalesce(deadline, :now + timeout), :now + timeout)
                     ELSE deadline END,
     retry = coalesce(retry, (SELECT q.retry FROM queues q WHERE q.name = runs.queue))
   WHERE id IN (SELECT value FROM json_each(:ids))

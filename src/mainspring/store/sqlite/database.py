@@ -7,6 +7,7 @@ SQLite's own busy handler sleeps and tries again, which is unfair and slow once 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sqlite3
 import tempfile
@@ -21,11 +22,16 @@ from mainspring.store.sqlite import turns
 from mainspring.store.sqlite.borrowed import BorrowedConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
+T = TypeVar("T")
 C = TypeVar("C", bound=sqlite3.Connection)
 
+log = logging.getLogger("mainspring.store")
+
 _BUSY_SECONDS = 30.0
+_SILENT_SECONDS = 2.0
+"""How long a write waits for SQLite's lock before the log says so."""
 _LEAST_BUSY_SECONDS = 5.0
 _UNAVAILABLE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 
@@ -169,7 +175,7 @@ class Database:
         """A write transaction: committed at the end of the block, rolled back by an exception."""
         with translated(self.path), self._turn:
             connection = self._open_writer()
-            connection.execute("BEGIN IMMEDIATE")
+            self.patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
             try:
                 yield connection
                 connection.execute("COMMIT")
@@ -178,9 +184,21 @@ class Database:
                     connection.execute("ROLLBACK")
                 raise
 
+    def patiently(self, begin: Callable[[], T]) -> T:
+        """Execute a statement that takes SQLite's lock for the writer. A long wait is logged, with who holds the lock."""
+        try:
+            return begin()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or self._patience > _SILENT_SECONDS:
+                raise
+        others = "; ".join(map(str, turns.holders(self.path))) or "another connection writes to it"
+        log.warning("the database %s is locked, waiting for up to %d s: %s", self.path, _BUSY_SECONDS, others)
+        self._be_patient(_BUSY_SECONDS - _SILENT_SECONDS)
+        return begin()
+
     @contextlib.contextmanager
     def write_alone(self) -> Generator[sqlite3.Connection]:
-        """A connection for one statement that writes: it is a transaction by itself, which spares two statements."""
+        """A connection for one statement that writes, `patiently`: it is a transaction by itself, which spares two statements."""
         with translated(self.path), self._turn:
             yield self._open_writer()
 
@@ -223,6 +241,12 @@ class Database:
         """One more connection that can write, to be given to somebody within a turn. Closed with the rest."""
         self._open_writer()
         return self._connect(BorrowedConnection)
+
+    def discard(self, connection: sqlite3.Connection) -> None:
+        """Close such a connection for good."""
+        if connection in self._all:
+            self._all.remove(connection)
+        connection.close()
 
     @contextlib.contextmanager
     def read(self) -> Generator[sqlite3.Connection]:
@@ -315,7 +339,7 @@ class Database:
         if self._turns is not None:
             try:
                 if self._turns.take():
-                    self._be_patient(_BUSY_SECONDS)
+                    self._be_patient(_SILENT_SECONDS)
                 else:
                     self._be_patient(max(_BUSY_SECONDS - self._lease, _LEAST_BUSY_SECONDS))
                 self._require_same_file()

@@ -95,7 +95,7 @@ class SqliteTransactor:
 
     def execute(self, sql: Sql, **values: Any) -> Rows:
         with self._db.write_alone() as connection:
-            return SqliteExecutor(connection).execute(sql, values)
+            return self._db.patiently(lambda: SqliteExecutor(connection).execute(sql, values))
 
     def execute_many(self, *work: tuple[str, Sequence[Mapping[str, Any]]]) -> None:
         with self._db.write() as connection:

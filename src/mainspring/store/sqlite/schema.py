@@ -35,7 +35,7 @@ _RENEW = (
     "something else has changed it: restore a backup, or change it back; `mainspring db sql` prints how it should be"
 )
 _JSON = {
-    "runs": ("id", ("input", "output", "error", "attributes", "tick", "stranded", "retry")),
+    "runs": ("id", ("input", "output", "error", "attributes", "tick", "blocked", "retry")),
     "steps": ("run", ("output", "error", "trail")),
 }
 _QUESTIONS = [

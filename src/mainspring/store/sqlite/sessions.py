@@ -6,17 +6,20 @@ own to play with is given another one, because what it does to that must not sta
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
-from mainspring.errors import InTransaction, InvalidInput
+from mainspring.errors import InTransaction, InvalidInput, MissingExtra
 from mainspring.model.states import State
 from mainspring.store.external import sqlalchemy
-from mainspring.store.external.join import Joined, JoinedSession
+from mainspring.store.external.join import EngineSession, Joined, JoinedSession
 from mainspring.store.external.placeholders import for_sqlite
 from mainspring.store.external.sessions import NOT_OPEN, OVER, Tx, Wants, named
+from mainspring.store.external.sqlalchemy import Wrapped
 from mainspring.store.sql.dialect import prefixed
 from mainspring.store.sql.records import STEP_COLUMNS, step_values
 from mainspring.store.sql.run_filters import SQLITE_FILTERS
@@ -24,16 +27,18 @@ from mainspring.store.sqlite.borrowed import BorrowedConnection, close_all, roll
 from mainspring.store.sqlite.database import translated
 from mainspring.store.sqlite.dialect import DIALECT
 from mainspring.store.sqlite.executor import UsersAsyncExecutor, UsersExecutor
-from mainspring.store.transaction import run_script
+from mainspring.store.transaction import on_thread, run_script
 from mainspring.store.verbs.record import record_outcome
 from mainspring.store.writes import RecordStep
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+    from contextlib import AbstractContextManager
 
+    from mainspring.store.external.engines import UsersEngine
     from mainspring.store.external.sessions import Cursor, Session, Within
-    from mainspring.store.external.sqlalchemy import Wrapped
     from mainspring.store.protocol import Signal
+    from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.sqlite.database import Database
     from mainspring.store.transaction import Rows, Script, Values
@@ -55,7 +60,10 @@ constraint refuses it. Its values are those of the step, and the owner."""
 class SqliteSession:
     """An open transaction on one connection: on the one that everything is written with, or on one that is lent."""
 
-    def __init__(self, connection: sqlite3.Connection, wrapped: Wrapped | None = None) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, wrapped: Wrapped | None = None, payloads: Payloads | None = None
+    ) -> None:
+        self._payloads = payloads
         self._db = connection
         self._wrapped = wrapped
         self._over = False
@@ -67,7 +75,7 @@ class SqliteSession:
     def joined(self) -> Joined:
         """Made when first asked for: most transactions are left alone."""
         if self._joined is None:
-            self._joined = Joined(DIALECT, SQLITE_FILTERS, executor=_OpenExecutor(self))
+            self._joined = Joined(DIALECT, SQLITE_FILTERS, executor=_OpenExecutor(self), payloads=self._payloads)
         return self._joined
 
     @property
@@ -81,7 +89,7 @@ class SqliteSession:
             return Tx(self._execute)
         if wants is Wants.SQLITE and isinstance(self._db, BorrowedConnection):
             return self._db
-        if self._wrapped is not None and wants in {Wants.SA_CONNECTION, Wants.SA_SESSION}:
+        if self._wrapped is not None and wants.of_sqlalchemy:
             return self._wrapped.give(wants)
         raise InTransaction(
             f"a transaction that wants a {wants.value} is called inside one that has none; "
@@ -96,6 +104,10 @@ class SqliteSession:
         if self._wrapped is not None:
             self._wrapped.settle()
         self.require_open()
+
+    async def settle_async(self) -> None:
+        """This one blocks."""
+        self.settle()
 
     def require_open(self) -> None:
         """`InTransaction` if SQLite has rolled the transaction back: what comes now would commit by itself."""
@@ -149,24 +161,74 @@ class SqliteSession:
         return found
 
 
+class AwaitedSession:
+    """An open transaction on a connection that is awaited. See `mainspring.store.external.sessions.Session`."""
+
+    def __init__(
+        self, raw: Any, connection: BorrowedConnection, wrapped: Wrapped | None, payloads: Payloads | None
+    ) -> None:
+        self._raw = raw
+        self._db = connection
+        self._wrapped = wrapped
+        self.joined = Joined(DIALECT, SQLITE_FILTERS, async_executor=UsersAsyncExecutor(raw), payloads=payloads)
+
+    def give(self, wants: Wants) -> Any:
+        if wants is Wants.AIOSQLITE:
+            return self._raw
+        if self._wrapped is not None:
+            return self._wrapped.give(wants)
+        raise InTransaction(
+            f"a transaction that wants a {wants.value} is called inside one that has none; "
+            f"annotate the first parameter of the outer one with {wants.value} too"
+        )
+
+    def settle(self) -> None:
+        raise AssertionError("awaited")
+
+    async def settle_async(self) -> None:
+        if self._wrapped is not None:
+            await self._wrapped.settle_async()
+        self._db.require_open()
+
+    def record(self, write: RecordStep, now: int) -> State | None:
+        del write, now
+        raise AssertionError("awaited")
+
+    async def close(self) -> None:
+        """Close what functions were given. Whatever fails then is over."""
+        if self._wrapped is not None:
+            with contextlib.suppress(Exception):
+                await self._wrapped.close_async()
+        await self._raw.close()
+
+
 class SqliteTransactions:
     """See `mainspring.store.external.sessions.Transactions`."""
+
+    engine: UsersEngine | None = None
+    payloads: Payloads | None = None
 
     def __init__(self, database: Database, tell: Callable[[Signal], None]) -> None:
         self._db = database
         self._tell = tell
         self._lent: list[BorrowedConnection] = []
         self._store_id: str | None = None
+        self._awaiting: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+    def use(self, *, engine: UsersEngine | None = None, payloads: Payloads | None = None) -> None:
+        self.engine, self.payloads = engine or self.engine, payloads or self.payloads
 
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
         del isolation  # one writer at a time: always serializable
         database, own = self._db, wants is Wants.TX
         if not own:
             _refuse_psycopg(wants)
+            if self.engine is not None and self.engine.serves(wants):
+                return self._transact_on(self.engine.begun(None), work, on_engine=True)
         database.lend_turn()
         try:
             connection = database.writer() if own else self._lend()
-            session = SqliteSession(connection, None if own else _wrapped(connection, wants))
+            session = SqliteSession(connection, None if own else _wrapped(connection, wants), self.payloads)
             try:
                 self._begin(connection)
                 answer = work(session)
@@ -189,11 +251,15 @@ class SqliteTransactions:
         return answer
 
     def transact_within(self, within: Within, work: Callable[[Session], T]) -> T:
+        return self._transact_on(within(), work, on_engine=False)
+
+    def _transact_on(self, opened: AbstractContextManager[Any], work: Callable[[Session], T], *, on_engine: bool) -> T:
+        """Do `work` in a transaction that is opened on a connection of the user's."""
         self._db.lend_turn()
         try:
-            with within() as connection:
+            with opened as connection:
                 joined = self.join(connection)
-                answer = work(JoinedSession(joined))
+                answer = work(EngineSession(joined, Wrapped(connection)) if on_engine else JoinedSession(joined))
         finally:
             self._db.take_back_turn()
         if joined.changes:
@@ -211,7 +277,7 @@ class SqliteTransactions:
             if isinstance(connection, BorrowedConnection):
                 connection.begin()
             else:
-                connection.execute("BEGIN IMMEDIATE")
+                self._db.patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         with translated(self._db.path):
@@ -221,13 +287,68 @@ class SqliteTransactions:
                 connection.execute("COMMIT")
 
     async def atransact(
-        self, work: Callable[[Session], Awaitable[T]], wants: Wants = Wants.PSYCOPG_ASYNC, isolation: str | None = None
+        self, work: Callable[[Session], Awaitable[T]], wants: Wants = Wants.AIOSQLITE, isolation: str | None = None
     ) -> T:
-        del self, work, wants, isolation
-        raise InvalidInput(
-            "an `async def` transaction on a SQLite file would hold up every other writer while it awaits; "
-            "write it as `def` and call it with `await ….aio(…)`"
-        )
+        del isolation  # one writer at a time: always serializable
+        _refuse_psycopg(wants)
+        async with self._turn_async():
+            if self.engine is not None and self.engine.serves(wants):
+                async with self.engine.begun_async(None) as connection:
+                    joined = self.join(connection)
+                    await joined.check_async()
+                    answer = await work(EngineSession(joined, Wrapped(connection)))
+            else:
+                answer, joined = await self._awaited(work, wants)
+        if joined.changes:
+            self._tell(joined.changes.signal())
+        return answer
+
+    async def _awaited(self, work: Callable[[Session], Awaitable[T]], wants: Wants) -> tuple[T, Joined]:
+        """Do `work` in a transaction on a connection of our own, which is awaited through aiosqlite."""
+        connection = await on_thread(self._another)
+        try:
+            raw = await _aiosqlite(connection)
+            wrapped = await sqlalchemy.wrap_async("sqlite+aiosqlite://", raw) if wants.of_sqlalchemy else None
+            session = AwaitedSession(raw, connection, wrapped, self.payloads)
+            try:
+                await _whole(on_thread(self._begin, connection))
+                answer = await work(session)
+                connection.stop_reading()
+                await _whole(on_thread(self._commit, connection))
+            except BaseException as error:
+                connection.stop_reading()
+                await _whole(on_thread(_roll_back, connection))
+                _explain(error)
+                raise
+            finally:
+                await _whole(session.close())
+        finally:
+            self._db.discard(connection)
+        return answer, session.joined
+
+    def _another(self) -> BorrowedConnection:
+        with translated(self._db.path):
+            return self._db.another()
+
+    @contextlib.asynccontextmanager
+    async def _turn_async(self) -> AsyncGenerator[None]:
+        """A turn at writing, waited for on a thread. Those of one loop wait for each other first: one thread waits for all of them."""
+        async with self._awaiting.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            taking = asyncio.ensure_future(on_thread(self._db.take_turn))
+            try:
+                await asyncio.shield(taking)
+            except asyncio.CancelledError:
+                taking.add_done_callback(self._unwanted)
+                raise
+            try:
+                yield
+            finally:
+                self._db.end_turn()
+
+    def _unwanted(self, taking: asyncio.Future[None]) -> None:
+        """A turn has come that is not waited for any more."""
+        if not taking.cancelled() and taking.exception() is None:
+            self._db.end_turn()
 
     def store_id(self) -> str:
         if self._store_id is None:
@@ -238,7 +359,12 @@ class SqliteTransactions:
         raw, executor, async_executor = sqlalchemy.unwrap(connection, DIALECT, native=_native)
         if raw is None:
             return Joined(
-                DIALECT, SQLITE_FILTERS, executor=executor, async_executor=async_executor, check=self._check_file
+                DIALECT,
+                SQLITE_FILTERS,
+                executor=executor,
+                async_executor=async_executor,
+                check=self._check_file,
+                payloads=self.payloads,
             )
         if not isinstance(raw, sqlite3.Connection):
             raise InvalidInput(
@@ -247,7 +373,7 @@ class SqliteTransactions:
         run_script(self._check_file(), UsersExecutor(raw))
         joined = _JoinedExecutor(raw)
         joined.begin()
-        return Joined(DIALECT, SQLITE_FILTERS, executor=joined)
+        return Joined(DIALECT, SQLITE_FILTERS, executor=joined, payloads=self.payloads)
 
     def _check_file(self) -> Script[None]:
         files = {name: file for _, name, file in (yield "PRAGMA database_list", {})}
@@ -291,6 +417,29 @@ def _roll_back(connection: sqlite3.Connection) -> None:
         connection.execute("ROLLBACK")
 
 
+async def _aiosqlite(connection: BorrowedConnection) -> Any:
+    """A connection as aiosqlite's, which works with it on a thread of its own."""
+    try:
+        import aiosqlite  # noqa: PLC0415  (only where it is used)
+    except ImportError as error:
+        raise MissingExtra(
+            "an `async def` transaction on SQLite needs aiosqlite: pip install 'mainspring[sqlalchemy]'"
+        ) from error
+    return await aiosqlite.Connection(lambda: connection, iter_chunk_size=64)
+
+
+async def _whole(work: Coroutine[Any, Any, T]) -> T:
+    """Await something that must not be left in the middle; being cancelled has its effect afterwards."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+        raise
+
+
 def _refuse_psycopg(wants: Wants) -> None:
     if wants in {Wants.PSYCOPG, Wants.PSYCOPG_ASYNC}:
         raise InvalidInput(
@@ -299,7 +448,7 @@ def _refuse_psycopg(wants: Wants) -> None:
 
 
 def _wrapped(connection: sqlite3.Connection, wants: Wants) -> Wrapped | None:
-    return sqlalchemy.wrap("sqlite://", connection) if wants.name.startswith("SA") else None
+    return sqlalchemy.wrap("sqlite://", connection) if wants.of_sqlalchemy else None
 
 
 def _native(raw: Any) -> UsersAsyncExecutor | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import SchemaError, StoreError, StoreUnavailable
@@ -43,11 +44,11 @@ _BESIDE = (
 )
 
 
-_NOTIFIED = prefixed("SELECT id, epoch, state, reason FROM runs WHERE owner = :worker AND poked = 1")
+_NOTIFIED = prefixed("SELECT id, epoch, state, reason FROM runs WHERE owner = :worker AND needs_attention = 1")
 _TAKE_NOTE = prefixed(
     """
-  UPDATE runs SET poked = 0, owner = CASE WHEN state IN ('succeeded', 'failed', 'cancelled') THEN NULL ELSE owner END
-  WHERE owner = :worker AND poked = 1
+  UPDATE runs SET needs_attention = 0, owner = CASE WHEN state IN ('succeeded', 'failed', 'cancelled') THEN NULL ELSE owner END
+  WHERE owner = :worker AND needs_attention = 1
 """
 )
 
@@ -127,9 +128,15 @@ class SqliteStore(SqlStore):
                 hear(EVERYTHING)
             seen = version
 
+    def announce(self, claimed: Sequence[str]) -> None:
+        """Nothing: other processes look when the file has changed, whatever it was."""
+
     def blockers(self, *, everywhere: bool = False) -> list[str]:
         del everywhere  # who writes, writes alone
         return [str(holder) for holder in turns.holders(self._db.path)]
+
+    def server_state(self) -> None:
+        return None
 
     def clock_offset(self) -> None:
         return None
@@ -152,9 +159,9 @@ class SqliteStore(SqlStore):
     # -- the committer's -----------------------------------------------------------------------------------------------
     def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
         try:
-            if len(ops) == 1 and is_checkpoint(ops[0]):
+            if len(ops) == 1 and is_checkpoint(op := ops[0]):
                 with self._db.write_alone() as connection:
-                    if record_alone(connection, ops[0]):
+                    if self._db.patiently(partial(record_alone, connection, op)):
                         return [Recorded()]
             with self._db.write() as connection:
                 batch = Batch(connection, now)

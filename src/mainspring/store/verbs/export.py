@@ -39,7 +39,7 @@ _ORDER = {
     "streams": "key, number",
     "logs": "number",
 }
-_JSON = {"input", "output", "error", "attributes", "stranded", "tick", "trail", "body", "answer", "value", "retry"}
+_JSON = {"input", "output", "error", "attributes", "blocked", "tick", "trail", "body", "answer", "value", "retry"}
 _SELECT = {
     table: f"SELECT {', '.join(columns)} FROM {table} WHERE {'id' if table == 'runs' else 'run'} = :run"
     + (f" ORDER BY {_ORDER[table]}" if table in _ORDER else "")
@@ -59,9 +59,9 @@ _WAKE = f"""
 """
 _STOP = f"""
   UPDATE runs SET state = CASE WHEN {undoable("runs")} THEN 'queued' ELSE 'cancelled' END,
-    stopping = CASE WHEN {undoable("runs")} THEN coalesce(reason, '') END,
+    undo_reason = CASE WHEN {undoable("runs")} THEN coalesce(reason, '') END,
     completed = CASE WHEN {undoable("runs")} THEN NULL ELSE CAST(:now AS bigint) END,
-    untold = NOT {undoable("runs")}
+    end_unreported = NOT {undoable("runs")}
   WHERE id = :run AND state = 'cancelling'
 """
 

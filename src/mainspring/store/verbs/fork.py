@@ -30,8 +30,8 @@ _COPY_STEP = f"""
 """
 _COPY_SAID = tuple(
     f"""
-  INSERT INTO {table} (run, key, number, value, said, position)
-  SELECT CAST(:new AS text), key, number, value, said, position FROM {table} WHERE run = :id AND position = :position
+  INSERT INTO {table} (run, key, number, value, set_at, position)
+  SELECT CAST(:new AS text), key, number, value, set_at, position FROM {table} WHERE run = :id AND position = :position
 """
     for table in ("events", "streams")
 )

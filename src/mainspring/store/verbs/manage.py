@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 _LIVE = ", ".join(f"'{state}'" for state in sorted(LIVE))
 _LIVE_BY_VERSION = f"""
-  SELECT version, CASE WHEN state = 'queued' THEN CAST(stranded AS text) END, count(*) FROM runs
+  SELECT version, CASE WHEN state = 'queued' THEN CAST(blocked AS text) END, count(*) FROM runs
   WHERE version IS NOT NULL AND state IN ({_LIVE}) GROUP BY 1, 2 ORDER BY 1, 2
 """
 _PATCHES = f"""
@@ -43,15 +43,15 @@ _PATCHES = f"""
       AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.run = r.id AND s.kind = 'patch' AND s.name = taken.name))
   FROM taken ORDER BY name, workflow
 """
-_OLDEST_READY = "SELECT min(due) FROM runs WHERE state = 'queued' AND stranded IS NULL"
+_OLDEST_READY = "SELECT min(due) FROM runs WHERE state = 'queued' AND blocked IS NULL"
 _LOG = f"""
   INSERT INTO logs ({", ".join(LOG_COLUMNS)}) VALUES ({", ".join(f":{column}" for column in LOG_COLUMNS)})
 """
 _LOGS = f"SELECT {', '.join(LOG_COLUMNS)} FROM logs WHERE run = :run ORDER BY number DESC LIMIT :limit"
-_FORCE = "UPDATE runs SET fingerprint = '', stranded = NULL, version = :version WHERE id = :id"
+_FORCE = "UPDATE runs SET fingerprint = '', blocked = NULL, version = :version WHERE id = :id"
 _END = """
-  UPDATE runs SET state = :state, reason = :reason, output = :output::json, error = :error::json, completed = :now, poked = false,
-    stranded = NULL, untold = true
+  UPDATE runs SET state = :state, reason = :reason, output = :output::json, error = :error::json, completed = :now, needs_attention = false,
+    blocked = NULL, end_unreported = true
   WHERE id = :id
 """
 _MARK = "UPDATE runs SET reason = :reason WHERE id = :id"
@@ -59,7 +59,7 @@ _MOVE = "UPDATE runs SET state = :state, due = :due, priority = :priority, attem
 _SET_ATTRIBUTES = "UPDATE runs SET attributes = :attributes WHERE id = :id"
 _NO_DEADLINE = "UPDATE runs SET deadline = NULL WHERE id = :id"
 """Its time counts from when it begins."""
-_END_UNPROCESSED = "SELECT id FROM runs WHERE id = :id AND unsettled"
+_END_UNPROCESSED = "SELECT id FROM runs WHERE id = :id AND end_unprocessed"
 _AWAITED = """
   SELECT w.id FROM steps s JOIN runs w ON w.id = s.run WHERE s.child = :id AND s.completed IS NULL AND w.completed IS NULL
 """
@@ -160,7 +160,7 @@ class Management:
         """Let stranded runs be continued by any source, or by that of a version. False: it is not stranded."""
 
         def act(tx: Transaction, run: Run) -> Script[bool]:
-            if run.stranded is None or run.state is not State.QUEUED:
+            if run.blocked is None or run.state is not State.QUEUED:
                 return False
             yield from tx.execute(_FORCE, id=run.id, version=version)
             tx.changes.ready = True
@@ -272,7 +272,7 @@ def _reschedule(tx: Transaction, run: Run, move: Move) -> Script[bool]:
         yield from revive.retry(tx, run)
         yield from tx.execute(_NO_DEADLINE, id=run.id)
         run.state, run.due, run.attempts = State.QUEUED, tx.now, 0
-    elif run.state not in {State.SCHEDULED, State.QUEUED} or run.since is not None or run.owner is not None:
+    elif run.state not in {State.SCHEDULED, State.QUEUED} or run.attempt_started is not None or run.owner is not None:
         return False
     due = run.due if move.due is None else move.due
     values = {

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
+from mainspring.model.clock import SystemClock
 from mainspring.store.sql.retention import COUNT_OLD, FIND_OLD, OLDEST_ENDS, PRUNE, TABLES_OF_RUN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mainspring.store.transaction import Script, Transaction, Transactor
+
+_CLOCK = SystemClock()
 
 
 class Keep(Struct, frozen=True):
@@ -39,50 +42,62 @@ class Keep(Struct, frozen=True):
         )
 
 
-class Pruned(Struct, frozen=True):
-    """What pruning came to. `next_due` is when the next run will have been kept long enough, if any will."""
+class Due(Struct, frozen=True):
+    """Runs that were kept long enough."""
 
-    runs: int
-    next_due: int | None
+    rules: str = ""
+    """Their names and until when they ended, as JSON; empty: there are none."""
+    next_due: int | None = None
+    """When the first run of the other names will have been kept long enough."""
+    behind: int = 0
+    """How long ago, in microseconds, the oldest of them should have been deleted."""
 
 
 class Retention:
-    """The verbs, in transactions of a `Transactor`."""
+    """The verbs, in transactions of a `Transactor`; with `in_one_statement`, a batch is one round trip."""
 
-    def __init__(self, transactor: Transactor) -> None:
+    def __init__(self, transactor: Transactor, *, in_one_statement: bool = False) -> None:
         self._transactor = transactor
+        self._in_one_statement = in_one_statement
 
-    def prune(self, keep: Keep, now: int, limit: int) -> Pruned:
-        """Delete at most `limit` runs, in one short transaction. Runs that another transaction has locked are left for another time."""
-        rules, next_due = self._rules(keep, now)
-        if not rules:
-            return Pruned(0, next_due)
-        return Pruned(self._transactor.change(lambda tx: _prune(tx, rules, limit), now), next_due)
+    def due(self, keep: Keep, now: int) -> Due:
+        """Which runs are to be deleted. Changes nothing."""
+        due: list[dict[str, Any]] = []
+        later: list[int] = []
+        behind = 0
+        for function, name, oldest in self._transactor.read(OLDEST_ENDS):
+            length = keep.of(name, function=bool(function))
+            if length is not None and oldest <= now - length:
+                due.append({"name": name, "before": now - length, "function": bool(function)})
+                behind = max(behind, now - length - oldest)
+            elif length is not None:
+                later.append(oldest + length)
+        return Due(json.dumps(due) if due else "", min(later, default=None), behind)
+
+    def prune(self, due: Due, limit: int) -> int:
+        """Delete at most `limit` of these runs, in one short transaction. Runs that another transaction has locked are left for another time."""
+        if not due.rules:
+            return 0
+        if self._in_one_statement:
+            return len(self._transactor.execute(PRUNE, rules=due.rules, limit=limit))
+        return self._transactor.change(lambda tx: _prune(tx, due.rules, limit))
+
+    def round_trip(self) -> float:
+        """Seconds that it takes to ask the database anything at all."""
+        begun = _CLOCK.monotonic()
+        self._transactor.read("SELECT 1")
+        return _CLOCK.monotonic() - begun
 
     def expired(self, keep: Keep, now: int) -> dict[str, int]:
         """How many runs of each name would be deleted. Changes nothing."""
-        rules, _ = self._rules(keep, now)
+        rules = self.due(keep, now).rules
         found: dict[str, int] = {}
         for name, count in self._transactor.read(COUNT_OLD, rules=rules, limit=None) if rules else ():
             found[name] = found.get(name, 0) + count
         return found
 
-    def _rules(self, keep: Keep, now: int) -> tuple[str, int | None]:
-        """Which names have runs to delete that ended when, as JSON; and when the next of the others will be to delete."""
-        due: list[dict[str, Any]] = []
-        later: list[int] = []
-        for function, name, oldest in self._transactor.read(OLDEST_ENDS):
-            length = keep.of(name, function=bool(function))
-            if length is not None and oldest <= now - length:
-                due.append({"name": name, "before": now - length, "function": bool(function)})
-            elif length is not None:
-                later.append(oldest + length)
-        return json.dumps(due) if due else "", min(later, default=None)
-
 
 def _prune(tx: Transaction, rules: str, limit: int) -> Script[int]:
-    if tx.dialect.locks:
-        return len((yield from tx.execute(PRUNE, rules=rules, limit=limit)))
     ids = [row[0] for row in (yield from tx.execute(FIND_OLD, rules=rules, limit=limit))]
     for table in TABLES_OF_RUN:
         yield from tx.execute(f"DELETE FROM {table} WHERE run = ANY(:ids)", ids=ids)

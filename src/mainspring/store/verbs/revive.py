@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 _EXHAUSTED = "recovery exhausted"
 
 _REVIVE = """
-  UPDATE runs SET state = :state, reason = NULL, output = NULL, error = NULL, completed = NULL, owner = NULL, poked = false,
-    due = :due, since = NULL, attempts = 0, recoveries = 0, stranded = NULL, stopping = NULL, unsettled = (schedule IS NOT NULL),
-    untold = false, deadline = CASE WHEN deadline IS NULL THEN CAST(:now AS bigint) + timeout ELSE (
+  UPDATE runs SET state = :state, reason = NULL, output = NULL, error = NULL, completed = NULL, owner = NULL, needs_attention = false,
+    due = :due, attempt_started = NULL, attempts = 0, recoveries = 0, blocked = NULL, undo_reason = NULL, end_unprocessed = (schedule IS NOT NULL),
+    end_unreported = false, deadline = CASE WHEN deadline IS NULL THEN CAST(:now AS bigint) + timeout ELSE (
       SELECT min(d) FROM (
         SELECT CAST(:now AS bigint) + runs.timeout AS d
         UNION ALL SELECT p.deadline FROM runs p WHERE p.id = runs.parent AND p.completed IS NULL) AS limits) END

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from mainspring.model.states import State
 from mainspring.store.bad_rows import readable_page
 from mainspring.store.sql.records import RUN_COLUMNS, to_run
+from mainspring.store.sql.run_filters import completed_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,8 +47,8 @@ class ListedRun(Struct, frozen=True):
     version: str | None
     parent: str | None
     forked_from: str | None
-    stranded: str | None
-    stopping: str | None
+    blocked: str | None
+    undo_reason: str | None
 
 
 class RunLists:
@@ -77,6 +78,12 @@ class RunLists:
         """How many runs of a workflow have ended, counted up to a number."""
         statements = (_ENDED, _ENDED_FUNCTIONS)
         return sum(self._rows(statement, workflow=workflow, most=most)[0][0] for statement in statements)
+
+    def completed(self, span: tuple[int | None, int | None], most: int) -> int:
+        """How many runs ended in a span of time, counted up to a number."""
+        statement, values = completed_in(span)
+        found: int = self._rows(f"SELECT count(*) FROM ({statement} LIMIT :most) x", most=most, **values)[0][0]
+        return found
 
     def with_prefix(self, prefix: str, most: int) -> int:
         """How many ids begin like this, counted up to a number."""

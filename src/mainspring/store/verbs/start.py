@@ -62,7 +62,8 @@ def start(tx: Transaction, ops: Sequence[Start]) -> Script[list[Started]]:
     cancelled = {op.run.uid for op in ops if op.run.uid in made and op.asker in stopped}
     if cancelled:
         yield from cancel_started(tx, [op.run.id for op in ops if op.run.uid in cancelled])
-    tx.changes.ready = tx.changes.ready or bool(met) or any(_claimable(op, made, there, cancelled) for op in ops)
+    tx.changes.ready = tx.changes.ready or bool(met)
+    tx.changes.start(op.run for op in ops if _claimable(op, made, there, cancelled))
     return [met.get(op.run.uid) or _started(op, made, there, cancelled) for op in ops]
 
 
@@ -131,8 +132,10 @@ def _meet_holder(tx: Transaction, run: NewRun) -> Script[Started | None]:
         if locked:
             raise Blocked([locked[0][0]])
         return None
-    holder_id, workflow, state, due, since, attempts, latest, asked = rows[0]
-    holder = Holder(holder_id, workflow, state, due, since is not None, attempts, latest, asked)
+    holder_id, workflow, state, due, attempt_started, attempts, debounce_until, last_request = rows[0]
+    holder = Holder(
+        holder_id, workflow, state, due, attempt_started is not None, attempts, debounce_until, last_request
+    )
     meeting = meet(run.key_mode, holder, run.uid, tx.now)
     if meeting is Meeting.BESIDE:
         once = None if run.key_mode == KeyMode.DEBOUNCE else _ONCE
@@ -149,7 +152,7 @@ def _replace_request(tx: Transaction, run: NewRun, holder: Holder) -> Script[int
     """Give the holder of a key what is asked for now; when it is due. What it recorded in failed attempts belongs to the old request."""
     due = due_then(run.key_mode, holder, run.due)
     values = {column: getattr(run, column) for column in REQUESTED_COLUMNS}
-    values |= {"id": holder.id, "asked": run.uid, "due": due, "state": str(_state(due, tx.now))}
+    values |= {"id": holder.id, "last_request": run.uid, "due": due, "state": str(_state(due, tx.now))}
     yield from tx.execute(REPLACE_REQUEST, **values)
     if holder.attempts:
         yield from tx.execute(_FORGET, id=holder.id)

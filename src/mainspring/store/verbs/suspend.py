@@ -40,7 +40,7 @@ def release(tx: Transaction, op: Release) -> Script[Verdict]:
     verdict = fence(row, op.owner, op.epoch)
     if verdict is Verdict.FENCED:
         return _released(tx, row, op.epoch)
-    values = {"run": op.run, "stranded": op.stranded, "unbegun": op.unbegun, "now": tx.now}
+    values = {"run": op.run, "blocked": op.blocked, "unbegun": op.unbegun, "now": tx.now}
     if not (yield from tx.execute(RELEASE, **values)):
         return verdict
     tx.changes.ready = True
@@ -80,7 +80,7 @@ def compensate(tx: Transaction, op: Compensate) -> Script[Verdict]:
     """Release a run that was stopped and has yet to make its compensations."""
     verdict = yield from _may_restart(tx, op, stopping=True)
     if verdict is None:
-        yield from tx.execute(COMPENSATE, run=op.run, now=tx.now, stopping=op.stopping)
+        yield from tx.execute(COMPENSATE, run=op.run, now=tx.now, undo_reason=op.undo_reason)
     return verdict or Verdict.DONE
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 200
 _FLEET = "SELECT functions, instances, id FROM workers"
-_WAITS = "state = 'queued' AND fingerprint = '' AND stranded IS NULL AND due <= :now"
+_WAITS = "state = 'queued' AND fingerprint = '' AND blocked IS NULL AND due <= :now"
 _NAMES = f"SELECT DISTINCT workflow FROM runs WHERE {_WAITS}"
 _UNMARKED = f"SELECT id FROM runs WHERE {_WAITS} AND workflow = :workflow LIMIT :limit"
 _INSTANCES = by_instance(
@@ -37,14 +37,14 @@ _UNMARKED_OF = by_instance(
 _MARKED = by_instance(
     lambda instance: (
         f"""
-  SELECT id, workflow, stranded, {instance} FROM runs WHERE stranded IS NOT NULL AND state = 'queued' AND fingerprint = ''
+  SELECT id, workflow, blocked, {instance} FROM runs WHERE blocked IS NOT NULL AND state = 'queued' AND fingerprint = ''
 """
     )
 )
-_MARK = "UPDATE runs SET stranded = :mark WHERE id = :id AND state = 'queued' AND stranded IS NULL RETURNING id"
-_UNMARK = "UPDATE runs SET stranded = NULL WHERE id = :id AND state = 'queued' RETURNING id"
+_MARK = "UPDATE runs SET blocked = :mark WHERE id = :id AND state = 'queued' AND blocked IS NULL RETURNING id"
+_UNMARK = "UPDATE runs SET blocked = NULL WHERE id = :id AND state = 'queued' RETURNING id"
 _FAIL = """
-  UPDATE runs SET state = 'failed', reason = :reason, error = :error, completed = :now, stranded = NULL, untold = true
+  UPDATE runs SET state = 'failed', reason = :reason, error = :error, completed = :now, blocked = NULL, end_unreported = true
   WHERE id = :id AND state = 'queued' RETURNING id
 """
 

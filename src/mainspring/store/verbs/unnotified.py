@@ -17,21 +17,21 @@ from mainspring.store.verbs.duration_classes import CLASSES
 if TYPE_CHECKING:
     from mainspring.store.transaction import Script, Transaction, Transactor
 
-_ANY = "SELECT 1 FROM runs WHERE untold LIMIT 1"
+_ANY = "SELECT 1 FROM runs WHERE end_unreported LIMIT 1"
 _TAKE = """
-  UPDATE runs SET untold = false
-  WHERE untold AND id IN (SELECT id FROM runs WHERE untold ORDER BY completed LIMIT :limit)
+  UPDATE runs SET end_unreported = false
+  WHERE end_unreported AND id IN (SELECT id FROM runs WHERE end_unreported ORDER BY completed LIMIT :limit)
   RETURNING id, workflow, state, reason, attempts, queue, started, completed
 """
 _TOOK = "completed - coalesce(started, completed)"
 _CLASS = " ".join(f"WHEN {_TOOK} <= {round(longest * SECOND)} THEN {number}" for number, longest in enumerate(CLASSES))
 UNTOLD_MINUTES = f"""
   SELECT 'duration', completed / :width * :width, state, count(*), CAST(sum({_TOOK}) AS bigint) FROM runs
-  WHERE untold AND completed >= :since GROUP BY 2, 3
+  WHERE end_unreported AND completed >= :since GROUP BY 2, 3
 """
 UNTOLD_TOTALS = f"""
   SELECT workflow, 'duration', state, CASE {_CLASS} ELSE {len(CLASSES)} END, count(*), CAST(sum({_TOOK}) AS bigint) FROM runs
-  WHERE untold GROUP BY 1, 3, 4
+  WHERE end_unreported GROUP BY 1, 3, 4
 """
 
 

@@ -82,7 +82,7 @@ class Auditor:
             raise Broken(f"run {run.id} waits for nothing that is recorded: nothing will wake it")
 
     def check_engine(self, engine: Engine) -> None:
-        """Compare what the runs of a worker are doing with its counters, and with the database."""
+        """Compare the runs of a worker with its counters, and with the database."""
         waiting = sum(ex.phase in STORED_AS_WAITING for ex in engine.executions.values())
         if engine.residency.waiting != waiting:
             raise Broken(f"{engine.worker_id} counts {engine.residency.waiting} waiting runs and has {waiting}")

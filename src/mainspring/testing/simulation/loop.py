@@ -68,14 +68,14 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             if not future.done():
                 future.set_exception(StoreUnavailable("the process is dead"))
 
-        self._stage.add(getattr(func, "process", None), lambda: _settle(future, func, args), fail)
+        self._stage.add(getattr(func, "process", None), lambda: _resolve(future, func, args), fail)
         return future
 
 
-def _settle(future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def _resolve(future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]) -> None:
     try:
         value = func(*args)
-    except Exception as error:  # noqa: BLE001  (it goes to whoever waits)
+    except Exception as error:  # noqa: BLE001  (it goes to the waiter)
         if not future.done():
             future.set_exception(error)
     else:

@@ -45,7 +45,7 @@ _EPOCH = 1_767_225_600 * SECOND  # 2026-01-01
 
 
 class SimulatedClock:
-    """Both clocks of a process. Civil time is the stage's, plus what somebody set it wrong by."""
+    """Both clocks of a process. Civil time is the stage's, plus the error that it was set to."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -127,8 +127,8 @@ class FaultyStore:
     def close(self) -> None:
         pass
 
-    def listen(self, hear: Callable[[Signal], None]) -> None:
-        self._process.hear = hear
+    def listen(self, notify: Callable[[Signal], None]) -> None:
+        self._process.on_signal = notify
 
 
 class _Committer:
@@ -294,7 +294,7 @@ class Process:
         self.stop = asyncio.Event()
         """Set when it is to leave in an orderly way."""
         self.clock = SimulatedClock(stage)
-        self.hear: Callable[[Signal], None] = lambda _: None
+        self.on_signal: Callable[[Signal], None] = lambda _: None
         self.app = App("sqlite://", settings=settings, version="simulated")
         runtime = runtime_of(self.app)
         runtime.clock = self.clock
@@ -304,7 +304,7 @@ class Process:
             runtime.registry.add(function)
 
     def say(self, verb: str, word: Callable[[], Any]) -> Any:
-        """One word to the database, if the process lives to say it and to hear the answer."""
+        """One call to the store, if the process lives to make it and to receive the answer."""
         stage = self.stage
         if not self.alive:
             raise StoreUnavailable(f"{self.name} is dead")

@@ -131,19 +131,19 @@ class _World:
         return twin
 
     def _telling(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        async def told(*args: Any, **kwargs: Any) -> Any:
+        async def recorded(*args: Any, **kwargs: Any) -> Any:
             where = place()
             if where is not None and where.step_name is not None:
                 self.auditor.executing(where.execution.id, where.last_position(), where.execution.epoch)
             return await fn(*args, **kwargs)
 
-        told.__signature__ = inspect.signature(fn)  # type: ignore[attr-defined]
-        return told
+        recorded.__signature__ = inspect.signature(fn)  # type: ignore[attr-defined]
+        return recorded
 
     def _broadcast(self, signal: Signal) -> None:
         for process in self._stage.processes:
             if process.alive and not self._stage.happens("lost_signal"):
-                self._stage.loop.call_later(self._stage.chance.uniform(0, 0.05), process.hear, signal)
+                self._stage.loop.call_later(self._stage.chance.uniform(0, 0.05), process.on_signal, signal)
 
     # -- the play ------------------------------------------------------------------------------------------------------
     async def play(self) -> None:
@@ -243,7 +243,7 @@ def _message(error: str | None) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Generator[None]:
-    """What goes wrong is meant to; saying so hundreds of times helps nobody."""
+    """What goes wrong is meant to; hundreds of log lines about it would hide the rest."""
     logger = logging.getLogger("mainspring")
     before = logger.disabled, logger.level
     logger.setLevel(logging.CRITICAL + 1)

@@ -43,9 +43,8 @@ class OfName(Body):
 def functions(scene: Scene, query: FunctionQuery) -> FunctionList:
     """Functions that were scheduled with run_after and run_at, first due first."""
     states = query.state or ["pending", "in_progress"]
-    found = scene.operations.functions.list(name=query.name, state=states, limit=query.limit + 1)
-    shown = [scene.redactor.function(each) for each in found[: query.limit]]
-    return FunctionList(shown, len(found) > query.limit)
+    found = scene.operations.functions.list(name=query.name, state=states, limit=query.limit)
+    return FunctionList([scene.redactor.function(each) for each in found], found.next is not None)
 
 
 @pages.action(FUNCTION_ACTIONS["cancel_all"], lambda body: [body.name] if body.name else [], "/functions/cancel")

@@ -13,6 +13,7 @@ from mainspring.web.views import Pages, Scene
 
 pages = Pages()
 _SHOWN = 6
+_COMING = 8
 _MOST_FAILED = 500
 
 
@@ -38,5 +39,5 @@ def overview(scene: Scene, query: Span) -> Overview:
     return Overview(
         operations.watch.pulse(minutes=query.minutes),
         grouped(scene, 24, most=_MOST_FAILED).groups[:_SHOWN],
-        operations.watch.coming(_SHOWN),
+        operations.watch.coming(_COMING),
     )

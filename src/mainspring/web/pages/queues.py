@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from mainspring.model.clock import to_datetime
-from mainspring.model.states import LIVE
+from mainspring.model.states import LIVE, State
+from mainspring.operations.function_figures import FunctionFigures, figures_of_runs
 from mainspring.operations.queues import QUEUE_ACTIONS, QueueInfo, QueueLimits, Rate
 from mainspring.operations.runs.lists import RunSummary
 from mainspring.web.views import Body, Done, NoQuery, Pages, Reason, Scene, done
@@ -75,6 +76,8 @@ class QueueAnswer(Struct):
     partitions: list[Share]
     more: bool
     """There are more partitions than are shown."""
+    figures: FunctionFigures
+    """How the latest runs of it went that have ended."""
 
 
 class OneQueue(Body):
@@ -103,6 +106,8 @@ class Setting(OneQueue):
 
 _MOST_PARTITIONS = 200
 _MOST_RUNS = 20
+_MOST_ENDED = 200
+_ENDED = tuple(state for state in State if state.ended)
 
 
 @pages.view("/queues", "queues.html")
@@ -128,11 +133,13 @@ def queue(scene: Scene, query: QueueName) -> QueueAnswer:
         for name, each in list(found.partitions.items())[:_MOST_PARTITIONS]
     ]
     runs = scene.operations.runs.summaries(queue=query.name, state=tuple(LIVE), limit=_MOST_RUNS).runs
+    ended = scene.operations.runs.summaries(queue=query.name, state=_ENDED, limit=_MOST_ENDED).runs
     return QueueAnswer(
         _row(found, scene.operations.watch.queue_ages()),
         [scene.redactor.summary(run) for run in runs],
         shares,
         len(found.partitions) > len(shares),
+        figures_of_runs(query.name, ended),
     )
 
 

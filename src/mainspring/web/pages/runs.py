@@ -23,13 +23,11 @@ from mainspring.recurrence.durations import parse_duration
 from mainspring.store.verbs.dashboard import MOST
 from mainspring.store.verbs.manage import Move
 from mainspring.web.formatting import WHERE_REPLAY_AGREES
+from mainspring.web.pages.timeline import MOST_CHILDREN, MOST_STEPS, Limit, Offset, timeline_of
 from mainspring.web.requests import read_pairs, read_value
 from mainspring.web.views import After, Body, Done, Id, Moment, Pages, PageSize, Reason, Scene, done, query_of
 
 pages = Pages()
-MOST_CHILDREN = 50
-MOST_STEPS = 300
-MOST_LINES = 300
 Text = Annotated[str, Meta(max_length=600)]
 Matching = Annotated[
     str, Meta(max_length=4_000, description="The query of a page of runs, such as state=failed&workflow=checkout.")
@@ -56,8 +54,8 @@ class RunId(Struct):
     """Which run, and which of its operations: so many from a number on."""
 
     id: Id
-    offset: Annotated[int, Meta(ge=0, le=10_000_000)] = 0
-    limit: Annotated[int, Meta(ge=1, le=1_000)] = MOST_STEPS
+    offset: Offset = 0
+    limit: Limit = MOST_STEPS
 
 
 class RunAnswer(Struct):
@@ -193,37 +191,22 @@ def count(scene: Scene, query: CountQuery) -> Counted:
 
 @pages.view("/runs/{id:path}", "run.html")
 def run(scene: Scene, query: RunId) -> RunAnswer:
-    """One run: its steps, what it was told and has said, its children."""
+    """One run: its operations, its messages and events, its children."""
     operations = scene.operations
     found = operations.runs.get(query.id)
-    children = operations.runs.summaries(parent=query.id, limit=MOST_CHILDREN).runs
     forks = operations.runs.summaries(forked_from=query.id, limit=MOST_CHILDREN).runs
-    every = operations.runs.steps(query.id)
-    recorded = every[query.offset : query.offset + query.limit]
-    started = [step.child for step in recorded if step.child is not None]
-    ids = {child.id for child in children}
-    missing = [child for child in dict.fromkeys(started) if child not in ids]
-    if missing:
-        children += operations.runs.summaries(ids=missing, limit=len(missing)).runs
-    later = query.offset + query.limit
-    steps = [scene.redactor.step(step, found) for step in recorded]
-    waits = [
-        shown
-        for step in every
-        if not found.state.ended and step.awaited
-        if (shown := scene.redactor.step(step, found)).name == step.name  # to a hidden name nothing can be sent
-    ]
+    shown = timeline_of(scene, query.id, query.offset, query.limit)
     return RunAnswer(
-        scene.redactor.run(found),
-        steps,
-        query.offset,
-        len(every),
-        later if later < len(every) else None,
-        [scene.redactor.summary(child) for child in children],
+        shown.run,
+        shown.steps,
+        shown.offset,
+        shown.operations,
+        shown.next,
+        shown.children,
         [scene.redactor.summary(fork) for fork in forks],
-        waits,
+        shown.waits,
         scene.redactor.conversation(operations.conversation(query.id), found),
-        [scene.redactor.line(line, found) for line in operations.runs.logs(query.id, MOST_LINES)],
+        shown.logs,
         [WHERE_REPLAY_AGREES, f"mainspring versions force {shlex.quote(found.id)}"] if found.stranded else [],
     )
 

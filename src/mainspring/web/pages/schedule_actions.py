@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -10,10 +10,16 @@ from mainspring.app.declarations.schedules_json import changes_of, definition_of
 from mainspring.errors import InvalidInput
 from mainspring.operations.schedules.actions import SCHEDULE_ACTIONS
 from mainspring.web.pages.schedules import CronText, SpecText, ZoneText, spec_of_form
+from mainspring.web.requests import read_value
 from mainspring.web.views import Body, Done, Id, Moment, Pages, Reason, Scene, done
 
 pages = Pages()
 OverlapName = Literal["skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other", "allow_all"]
+
+
+PolicyText = Annotated[
+    str, Meta(max_length=10_000, description="More of the policy, as JSON: maxRunning, coalesce, limit, bufferLimit.")
+]
 
 
 class OneSchedule(Body):
@@ -68,6 +74,7 @@ class Described(OneSchedule, kw_only=True):
     overlap: OverlapName | None = None
     catchup: Annotated[str, Meta(max_length=100, description="How late a tick may be, such as 10m.")] | None = None
     pause_on_failure: bool | None = None
+    policy: PolicyText | None = None
     note: Annotated[str, Meta(max_length=10000)] | UnsetType | None = UNSET
 
     def parts(self) -> dict[str, Any]:
@@ -75,7 +82,16 @@ class Described(OneSchedule, kw_only=True):
         found: dict[str, Any] = {}
         if self.spec or self.cron:
             found["spec"] = spec_of_form(self.spec, self.cron, self.timezone).to_dict()
-        policy = {"overlap": self.overlap, "catchup": self.catchup, "pauseOnFailure": self.pause_on_failure}
+        policy: dict[str, Any] = {
+            "overlap": self.overlap,
+            "catchup": self.catchup,
+            "pauseOnFailure": self.pause_on_failure,
+        }
+        if self.policy:
+            given = read_value(self.policy, "the policy")
+            if not isinstance(given, dict):
+                raise InvalidInput('the policy is a JSON object, such as {"maxRunning": 2}')
+            policy |= cast("dict[str, Any]", given)
         if named := {name: value for name, value in policy.items() if value is not None}:
             found["policy"] = named
         if self.workflow is not None:

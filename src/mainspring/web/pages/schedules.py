@@ -69,6 +69,8 @@ class ScheduleAnswer(Struct):
     backfills: list[BackfillInfo]
     warnings: list[str]
     """What may not be meant as it is written."""
+    known: list[str]
+    """Functions that a schedule can start."""
 
 
 class SpecQuery(Struct):
@@ -129,7 +131,7 @@ def preview_spec(scene: Scene, query: SpecQuery) -> SpecPreview:
     if query.id is not None:
         before = scene.operations.schedules.describe(query.id).upcoming
         gone = [when for when in before if not spec.matches(when)]
-    return SpecPreview(spec.describe(), spec.timezone, times, gone, [str(warning) for warning in lint(spec)])
+    return SpecPreview(spec.describe(), spec.timezone, times, gone, [warning.message for warning in lint(spec, now)])
 
 
 @pages.view("/schedules/backfill-preview", "backfill_preview.html")
@@ -171,7 +173,8 @@ def schedule(scene: Scene, query: TickQuery) -> ScheduleAnswer:
         page.next,
         operations.pictures.year(query.id),
         operations.schedules.backfills(query.id)[:5],
-        [str(warning) for warning in lint(spec)],
+        [warning.message for warning in lint(spec, to_datetime(scene.now))],
+        operations.runs.known()["workflow"],
     )
 
 

@@ -63,6 +63,12 @@
         const twin = fresh.querySelector(`#${CSS.escape(one.id)}`);
         if (twin) twin.open = one.open;
       }
+      for (const one of old.querySelectorAll("[data-nested]")) { /* what was unfolded stays until it has come anew */
+        const twin = fresh.querySelector(`#${CSS.escape(one.id)}`);
+        if (!twin) continue;
+        if (one.querySelector(":scope > [data-over]")) twin.removeAttribute("hx-get");
+        twin.replaceChildren(...one.childNodes);
+      }
       const notice = old.querySelector(":scope > .notice[role=status]");
       const focus = document.activeElement, id = focus && focus.id, link = focus && focus.getAttribute && focus.getAttribute("href");
       const sideways = [...old.querySelectorAll(".table, .scroll")].map(one => one.scrollLeft);

@@ -9,50 +9,50 @@
 
 -- Everything that executes is a run: one row, from the moment it is requested.
 CREATE TABLE runs (
-  id             text COLLATE "C" NOT NULL PRIMARY KEY, -- given by the caller, or equal to uid
-  uid            text COLLATE "C" NOT NULL,             -- sorts by creation; never used twice, even when an id is
-  workflow       text COLLATE "C" NOT NULL,             -- name of the function
-  kind           text NOT NULL,                         -- what the function is
-  state          text NOT NULL,                         -- see CHECK; the ended ones are succeeded, failed and cancelled
-  reason         text,                                  -- why it was cancelled or failed, in words
-  due            bigint NOT NULL,                       -- earliest start; of a waiting run: when it is to be woken; 2^62: never
-  created        bigint NOT NULL,                       -- when it was requested
-  started        bigint,                                -- first claim
-  completed      bigint,                                -- when it ended
-  timeout        bigint,                                -- microseconds that it may take from the first claim
-  deadline       bigint,                                -- when its timeout or that of its parent ends it, whichever is sooner
-  owner          text COLLATE "C",                      -- the worker that executes it
-  epoch          bigint NOT NULL DEFAULT 0,             -- number of claims: the fencing token
-  began_epoch    bigint NOT NULL DEFAULT 1,             -- the epoch in which its present attempt began; in later ones the attempt goes on
-  poked          boolean NOT NULL DEFAULT false,        -- something happened to it that its owner has not read yet
-  recoveries     bigint NOT NULL DEFAULT 0,             -- how often its worker was lost
-  attempts       bigint NOT NULL DEFAULT 0,             -- attempts that were made, with the one under way
-  version        text,                                  -- version of the app that began it
-  fingerprint    text NOT NULL DEFAULT '',              -- hash of its function's name and source when it began
-  parent         text COLLATE "C",                      -- the run it is a child of: cancelled and timed out with it
-  scheduled_by   text COLLATE "C",                      -- the run that requested it without being its parent
-  scheduled_time bigint,                                -- when it was to run, by run_after or run_at; NULL for other runs
-  schedule       text COLLATE "C",                      -- the schedule that started it
-  unsettled      boolean NOT NULL DEFAULT false,        -- its schedule has not processed its end yet
-  untold         boolean NOT NULL DEFAULT false,        -- it ended without an owner, and its end is yet to be reported to app.on
-  queue          text COLLATE "C",                      -- NULL: in no queue, any worker with room claims it
-  partition      text COLLATE "C" NOT NULL DEFAULT '',  -- share of a queue with limits and turns of its own; empty: none
-  priority       bigint NOT NULL DEFAULT 0,             -- smaller first
-  key            text COLLATE "C",                      -- at most one unfinished run has it
-  since          bigint,                                -- first claim of this attempt: from then on it counts in its queue's concurrency
-  latest         bigint,                                -- debounced: further calls delay it until then at most
-  asked          text COLLATE "C",                      -- uid of the request that last changed it, if that was not its own
-  forked_from    text COLLATE "C",                      -- the run it was forked from
-  forked_at      text COLLATE "C",                      -- position of the first operation that was not copied; NULL: from the beginning
-  generation     bigint NOT NULL DEFAULT 0,             -- how often it began again with continue_as
-  stopping       text,                                  -- why it was stopped, while it has undo functions yet to run
-  attributes     jsonb NOT NULL DEFAULT '{}',           -- JSON object, to find runs by [searched with @>]
-  stranded       json,                                  -- JSON object: reason, why it cannot continue, and versions, those that tried [as written]
-  retry          json,                                  -- JSON object: how often and how soon it is retried [as written]
-  tick           json,                                  -- JSON object: the tick that started it, and what the schedule knew then [as written]
-  input          json NOT NULL,                         -- JSON object of the arguments by name [as written]
-  output         json,                                  -- JSON of the result [as written]
-  error          json,                                  -- JSON object that describes the exception [as written]
+  id              text COLLATE "C" NOT NULL PRIMARY KEY, -- given by the caller, or equal to uid
+  uid             text COLLATE "C" NOT NULL,             -- sorts by creation; never used twice, even when an id is
+  workflow        text COLLATE "C" NOT NULL,             -- name of the function
+  kind            text NOT NULL,                         -- what the function is
+  state           text NOT NULL,                         -- see CHECK; the ended ones are succeeded, failed and cancelled
+  reason          text,                                  -- why it was cancelled or failed, in words
+  due             bigint NOT NULL,                       -- earliest start; of a waiting run: when it is to be woken; 2^62: never
+  created         bigint NOT NULL,                       -- when it was requested
+  started         bigint,                                -- first claim
+  completed       bigint,                                -- when it ended
+  timeout         bigint,                                -- microseconds that it may take from the first claim
+  deadline        bigint,                                -- when its timeout or that of its parent ends it, whichever is sooner
+  owner           text COLLATE "C",                      -- the worker that executes it
+  epoch           bigint NOT NULL DEFAULT 0,             -- number of claims: the fencing token
+  began_epoch     bigint NOT NULL DEFAULT 1,             -- the epoch in which its present attempt began; in later ones the attempt goes on
+  needs_attention boolean NOT NULL DEFAULT false,        -- something happened to it that its owner has not read yet
+  recoveries      bigint NOT NULL DEFAULT 0,             -- how often its worker was lost
+  attempts        bigint NOT NULL DEFAULT 0,             -- attempts that were made, with the one under way
+  version         text,                                  -- version of the app that began it
+  fingerprint     text NOT NULL DEFAULT '',              -- hash of its function's name and source when it began
+  parent          text COLLATE "C",                      -- the run it is a child of: cancelled and timed out with it
+  scheduled_by    text COLLATE "C",                      -- the run that requested it without being its parent
+  scheduled_time  bigint,                                -- when it was to run, by run_after or run_at; NULL for other runs
+  schedule        text COLLATE "C",                      -- the schedule that started it
+  end_unprocessed boolean NOT NULL DEFAULT false,        -- its schedule has not processed its end yet
+  end_unreported  boolean NOT NULL DEFAULT false,        -- it ended without an owner, and its end is yet to be reported to app.on
+  queue           text COLLATE "C",                      -- NULL: in no queue, any worker with room claims it
+  partition       text COLLATE "C" NOT NULL DEFAULT '',  -- share of a queue with limits and turns of its own; empty: none
+  priority        bigint NOT NULL DEFAULT 0,             -- smaller first
+  key             text COLLATE "C",                      -- at most one unfinished run has it
+  attempt_started bigint,                                -- first claim of this attempt: from then on it counts in its queue's concurrency
+  debounce_until  bigint,                                -- debounced: further calls delay it until then at most
+  last_request    text COLLATE "C",                      -- uid of the request that last changed it, if that was not its own
+  forked_from     text COLLATE "C",                      -- the run it was forked from
+  forked_at       text COLLATE "C",                      -- position of the first operation that was not copied; NULL: from the beginning
+  generation      bigint NOT NULL DEFAULT 0,             -- how often it began again with continue_as
+  undo_reason     text,                                  -- why it was stopped, while it has undo functions yet to run
+  attributes      jsonb NOT NULL DEFAULT '{}',           -- JSON object, to find runs by [searched with @>]
+  blocked         json,                                  -- JSON object: reason, why it cannot continue, and versions, those that tried [as written]
+  retry           json,                                  -- JSON object: how often and how soon it is retried [as written]
+  tick            json,                                  -- JSON object: the tick that started it, and what the schedule knew then [as written]
+  input           json NOT NULL,                         -- JSON object of the arguments by name [as written]
+  output          json,                                  -- JSON of the result [as written]
+  error           json,                                  -- JSON object that describes the exception [as written]
   CONSTRAINT runs_kind_check CHECK (kind IN ('workflow', 'step', 'transaction')),
   CONSTRAINT runs_state_check CHECK (state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling', 'succeeded',
     'failed', 'cancelled'))
@@ -63,12 +63,12 @@ CREATE UNIQUE INDEX runs_uid ON runs (uid);
 CREATE INDEX runs_ready ON runs (priority, due, uid) WHERE state = 'queued' AND queue IS NULL;
 -- claim: ready runs of a queue, partition by partition
 CREATE INDEX runs_queue ON runs (queue, partition, priority, due, uid)
-  WHERE state = 'queued' AND queue IS NOT NULL AND since IS NULL;
+  WHERE state = 'queued' AND queue IS NOT NULL AND attempt_started IS NULL;
 -- claim: ready runs that count in their queue already and go on
-CREATE INDEX runs_resumed ON runs (due, uid) WHERE state = 'queued' AND queue IS NOT NULL AND since IS NOT NULL;
+CREATE INDEX runs_resumed ON runs (due, uid) WHERE state = 'queued' AND queue IS NOT NULL AND attempt_started IS NOT NULL;
 -- claim: how many runs of a queue and partition count in its concurrency
 CREATE INDEX runs_placed ON runs (queue, partition)
-  WHERE queue IS NOT NULL AND since IS NOT NULL AND state IN ('queued', 'running', 'waiting', 'cancelling');
+  WHERE queue IS NOT NULL AND attempt_started IS NOT NULL AND state IN ('queued', 'running', 'waiting', 'cancelling');
 -- claim by a worker that knows only some functions: ready runs of those, without reading the others
 CREATE INDEX runs_name ON runs (workflow, queue, partition, priority, due, uid) WHERE state = 'queued';
 -- claim: runs whose time has come, and when the next one is due
@@ -79,7 +79,7 @@ CREATE UNIQUE INDEX runs_key ON runs (key)
 -- runs of a worker: its lease, its end, its load; owners without a worker
 CREATE INDEX runs_owner ON runs (owner) WHERE owner IS NOT NULL;
 -- runs that their owner has to look at
-CREATE INDEX runs_poked ON runs (owner) WHERE poked;
+CREATE INDEX runs_needs_attention ON runs (owner) WHERE needs_attention;
 -- expire: runs without an owner whose deadline has passed
 CREATE INDEX runs_deadline ON runs (deadline)
   WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting');
@@ -88,19 +88,19 @@ CREATE INDEX runs_parent ON runs (parent) WHERE parent IS NOT NULL;
 -- a worker starts: ready runs that other source began, which no live worker can continue
 CREATE INDEX runs_begun ON runs (workflow, fingerprint) WHERE state = 'queued' AND fingerprint <> '';
 -- a pass of the scheduler: runs of a schedule whose end it has not processed, oldest first
-CREATE INDEX runs_unsettled ON runs (schedule, uid) WHERE unsettled;
+CREATE INDEX runs_end_unprocessed ON runs (schedule, uid) WHERE end_unprocessed;
 -- a pass of the scheduler: schedules with an end to process
-CREATE INDEX runs_to_settle ON runs (completed) WHERE unsettled AND state IN ('succeeded', 'failed', 'cancelled');
+CREATE INDEX runs_to_process ON runs (completed) WHERE end_unprocessed AND state IN ('succeeded', 'failed', 'cancelled');
 -- ends to report, oldest first
-CREATE INDEX runs_untold ON runs (completed) WHERE untold;
+CREATE INDEX runs_end_unreported ON runs (completed) WHERE end_unreported;
 -- list: runs that failed or were cancelled, latest first
 CREATE INDEX runs_failed ON runs (uid) WHERE state IN ('failed', 'cancelled');
 -- list: runs of a schedule, latest first
 CREATE INDEX runs_of_schedule ON runs (schedule, uid) WHERE schedule IS NOT NULL;
 -- list: forks of a run
 CREATE INDEX runs_forked ON runs (forked_from) WHERE forked_from IS NOT NULL;
--- list: stranded runs, latest first
-CREATE INDEX runs_stranded ON runs (uid) WHERE stranded IS NOT NULL;
+-- list: blocked runs, latest first
+CREATE INDEX runs_blocked ON runs (uid) WHERE blocked IS NOT NULL;
 -- list: runs by their attributes
 CREATE INDEX runs_attributes ON runs USING gin (attributes jsonb_path_ops) WHERE attributes <> '{}';
 -- list: scheduled functions that have not ended, by time
@@ -189,7 +189,7 @@ CREATE TABLE events (
   run      text COLLATE "C" NOT NULL, -- id of the run that set it
   key      text COLLATE "C" NOT NULL, -- name of the event
   number   bigint NOT NULL,           -- from 0
-  said     bigint NOT NULL,           -- when it was set
+  set_at   bigint NOT NULL,           -- when it was set
   position text COLLATE "C",          -- the operation that set it
   value    json,                      -- JSON of the value [as written]
   PRIMARY KEY (run, key, number)
@@ -200,7 +200,7 @@ CREATE TABLE streams (
   run      text COLLATE "C" NOT NULL, -- id of the run that wrote it
   key      text COLLATE "C" NOT NULL, -- name of the stream
   number   bigint NOT NULL,           -- the offset, from 0
-  said     bigint NOT NULL,           -- when it was written
+  set_at   bigint NOT NULL,           -- when it was written
   position text COLLATE "C",          -- the operation that wrote it
   value    json,                      -- JSON of the value; NULL: the stream is closed [as written]
   PRIMARY KEY (run, key, number)
@@ -429,7 +429,7 @@ CREATE VIEW runs_view AS SELECT
   owner,
   epoch,
   began_epoch,
-  poked,
+  needs_attention,
   recoveries,
   attempts,
   version,
@@ -438,21 +438,21 @@ CREATE VIEW runs_view AS SELECT
   scheduled_by,
   to_timestamp(scheduled_time / 1e6) AS scheduled_time,
   schedule,
-  unsettled,
-  untold,
+  end_unprocessed,
+  end_unreported,
   queue,
   partition,
   priority,
   key,
-  to_timestamp(since / 1e6) AS since,
-  to_timestamp(latest / 1e6) AS latest,
-  asked,
+  to_timestamp(attempt_started / 1e6) AS attempt_started,
+  to_timestamp(debounce_until / 1e6) AS debounce_until,
+  last_request,
   forked_from,
   forked_at,
   generation,
-  stopping,
+  undo_reason,
   attributes,
-  stranded,
+  blocked,
   retry,
   tick,
   input,
@@ -497,7 +497,7 @@ CREATE VIEW events_view AS SELECT
   run,
   key,
   number,
-  to_timestamp(said / 1e6) AS said,
+  to_timestamp(set_at / 1e6) AS set_at,
   position,
   value
 FROM events;
@@ -506,7 +506,7 @@ CREATE VIEW streams_view AS SELECT
   run,
   key,
   number,
-  to_timestamp(said / 1e6) AS said,
+  to_timestamp(set_at / 1e6) AS set_at,
   position,
   value
 FROM streams;

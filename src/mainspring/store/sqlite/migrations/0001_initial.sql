@@ -9,50 +9,50 @@
 
 -- Everything that executes is a run: one row, from the moment it is requested.
 CREATE TABLE mainspring_runs (
-  id             TEXT NOT NULL PRIMARY KEY,  -- given by the caller, or equal to uid
-  uid            TEXT NOT NULL,              -- sorts by creation; never used twice, even when an id is
-  workflow       TEXT NOT NULL,              -- name of the function
-  kind           TEXT NOT NULL,              -- what the function is
-  state          TEXT NOT NULL,              -- see CHECK; the ended ones are succeeded, failed and cancelled
-  reason         TEXT,                       -- why it was cancelled or failed, in words
-  due            INTEGER NOT NULL,           -- earliest start; of a waiting run: when it is to be woken; 2^62: never
-  created        INTEGER NOT NULL,           -- when it was requested
-  started        INTEGER,                    -- first claim
-  completed      INTEGER,                    -- when it ended
-  timeout        INTEGER,                    -- microseconds that it may take from the first claim
-  deadline       INTEGER,                    -- when its timeout or that of its parent ends it, whichever is sooner
-  owner          TEXT,                       -- the worker that executes it
-  epoch          INTEGER NOT NULL DEFAULT 0, -- number of claims: the fencing token
-  began_epoch    INTEGER NOT NULL DEFAULT 1, -- the epoch in which its present attempt began; in later ones the attempt goes on
-  poked          INTEGER NOT NULL DEFAULT 0, -- something happened to it that its owner has not read yet
-  recoveries     INTEGER NOT NULL DEFAULT 0, -- how often its worker was lost
-  attempts       INTEGER NOT NULL DEFAULT 0, -- attempts that were made, with the one under way
-  version        TEXT,                       -- version of the app that began it
-  fingerprint    TEXT NOT NULL DEFAULT '',   -- hash of its function's name and source when it began
-  parent         TEXT,                       -- the run it is a child of: cancelled and timed out with it
-  scheduled_by   TEXT,                       -- the run that requested it without being its parent
-  scheduled_time INTEGER,                    -- when it was to run, by run_after or run_at; NULL for other runs
-  schedule       TEXT,                       -- the schedule that started it
-  unsettled      INTEGER NOT NULL DEFAULT 0, -- its schedule has not processed its end yet
-  untold         INTEGER NOT NULL DEFAULT 0, -- it ended without an owner, and its end is yet to be reported to app.on
-  queue          TEXT,                       -- NULL: in no queue, any worker with room claims it
-  partition      TEXT NOT NULL DEFAULT '',   -- share of a queue with limits and turns of its own; empty: none
-  priority       INTEGER NOT NULL DEFAULT 0, -- smaller first
-  key            TEXT,                       -- at most one unfinished run has it
-  since          INTEGER,                    -- first claim of this attempt: from then on it counts in its queue's concurrency
-  latest         INTEGER,                    -- debounced: further calls delay it until then at most
-  asked          TEXT,                       -- uid of the request that last changed it, if that was not its own
-  forked_from    TEXT,                       -- the run it was forked from
-  forked_at      TEXT,                       -- position of the first operation that was not copied; NULL: from the beginning
-  generation     INTEGER NOT NULL DEFAULT 0, -- how often it began again with continue_as
-  stopping       TEXT,                       -- why it was stopped, while it has undo functions yet to run
-  attributes     TEXT NOT NULL DEFAULT '{}', -- JSON object, to find runs by
-  stranded       TEXT,                       -- JSON object: reason, why it cannot continue, and versions, those that tried
-  retry          TEXT,                       -- JSON object: how often and how soon it is retried
-  tick           TEXT,                       -- JSON object: the tick that started it, and what the schedule knew then
-  input          TEXT NOT NULL,              -- JSON object of the arguments by name
-  output         TEXT,                       -- JSON of the result
-  error          TEXT,                       -- JSON object that describes the exception
+  id              TEXT NOT NULL PRIMARY KEY,  -- given by the caller, or equal to uid
+  uid             TEXT NOT NULL,              -- sorts by creation; never used twice, even when an id is
+  workflow        TEXT NOT NULL,              -- name of the function
+  kind            TEXT NOT NULL,              -- what the function is
+  state           TEXT NOT NULL,              -- see CHECK; the ended ones are succeeded, failed and cancelled
+  reason          TEXT,                       -- why it was cancelled or failed, in words
+  due             INTEGER NOT NULL,           -- earliest start; of a waiting run: when it is to be woken; 2^62: never
+  created         INTEGER NOT NULL,           -- when it was requested
+  started         INTEGER,                    -- first claim
+  completed       INTEGER,                    -- when it ended
+  timeout         INTEGER,                    -- microseconds that it may take from the first claim
+  deadline        INTEGER,                    -- when its timeout or that of its parent ends it, whichever is sooner
+  owner           TEXT,                       -- the worker that executes it
+  epoch           INTEGER NOT NULL DEFAULT 0, -- number of claims: the fencing token
+  began_epoch     INTEGER NOT NULL DEFAULT 1, -- the epoch in which its present attempt began; in later ones the attempt goes on
+  needs_attention INTEGER NOT NULL DEFAULT 0, -- something happened to it that its owner has not read yet
+  recoveries      INTEGER NOT NULL DEFAULT 0, -- how often its worker was lost
+  attempts        INTEGER NOT NULL DEFAULT 0, -- attempts that were made, with the one under way
+  version         TEXT,                       -- version of the app that began it
+  fingerprint     TEXT NOT NULL DEFAULT '',   -- hash of its function's name and source when it began
+  parent          TEXT,                       -- the run it is a child of: cancelled and timed out with it
+  scheduled_by    TEXT,                       -- the run that requested it without being its parent
+  scheduled_time  INTEGER,                    -- when it was to run, by run_after or run_at; NULL for other runs
+  schedule        TEXT,                       -- the schedule that started it
+  end_unprocessed INTEGER NOT NULL DEFAULT 0, -- its schedule has not processed its end yet
+  end_unreported  INTEGER NOT NULL DEFAULT 0, -- it ended without an owner, and its end is yet to be reported to app.on
+  queue           TEXT,                       -- NULL: in no queue, any worker with room claims it
+  partition       TEXT NOT NULL DEFAULT '',   -- share of a queue with limits and turns of its own; empty: none
+  priority        INTEGER NOT NULL DEFAULT 0, -- smaller first
+  key             TEXT,                       -- at most one unfinished run has it
+  attempt_started INTEGER,                    -- first claim of this attempt: from then on it counts in its queue's concurrency
+  debounce_until  INTEGER,                    -- debounced: further calls delay it until then at most
+  last_request    TEXT,                       -- uid of the request that last changed it, if that was not its own
+  forked_from     TEXT,                       -- the run it was forked from
+  forked_at       TEXT,                       -- position of the first operation that was not copied; NULL: from the beginning
+  generation      INTEGER NOT NULL DEFAULT 0, -- how often it began again with continue_as
+  undo_reason     TEXT,                       -- why it was stopped, while it has undo functions yet to run
+  attributes      TEXT NOT NULL DEFAULT '{}', -- JSON object, to find runs by
+  blocked         TEXT,                       -- JSON object: reason, why it cannot continue, and versions, those that tried
+  retry           TEXT,                       -- JSON object: how often and how soon it is retried
+  tick            TEXT,                       -- JSON object: the tick that started it, and what the schedule knew then
+  input           TEXT NOT NULL,              -- JSON object of the arguments by name
+  output          TEXT,                       -- JSON of the result
+  error           TEXT,                       -- JSON object that describes the exception
   CONSTRAINT runs_kind_check CHECK (kind = 'workflow' OR kind = 'step' OR kind = 'transaction'),
   CONSTRAINT runs_state_check CHECK (state = 'running' OR state = 'queued' OR state = 'waiting' OR
     state = 'succeeded' OR state = 'scheduled' OR state = 'failed' OR state = 'cancelled' OR state = 'cancelling')
@@ -63,12 +63,12 @@ CREATE UNIQUE INDEX mainspring_runs_uid ON mainspring_runs (uid);
 CREATE INDEX mainspring_runs_ready ON mainspring_runs (priority, due, uid) WHERE state = 'queued' AND queue IS NULL;
 -- claim: ready runs of a queue, partition by partition
 CREATE INDEX mainspring_runs_queue ON mainspring_runs (queue, partition, priority, due, uid)
-  WHERE state = 'queued' AND queue IS NOT NULL AND since IS NULL;
+  WHERE state = 'queued' AND queue IS NOT NULL AND attempt_started IS NULL;
 -- claim: ready runs that count in their queue already and go on
-CREATE INDEX mainspring_runs_resumed ON mainspring_runs (due, uid) WHERE state = 'queued' AND queue IS NOT NULL AND since IS NOT NULL;
+CREATE INDEX mainspring_runs_resumed ON mainspring_runs (due, uid) WHERE state = 'queued' AND queue IS NOT NULL AND attempt_started IS NOT NULL;
 -- claim: how many runs of a queue and partition count in its concurrency
 CREATE INDEX mainspring_runs_placed ON mainspring_runs (queue, partition)
-  WHERE queue IS NOT NULL AND since IS NOT NULL AND state IN ('queued', 'running', 'waiting', 'cancelling');
+  WHERE queue IS NOT NULL AND attempt_started IS NOT NULL AND state IN ('queued', 'running', 'waiting', 'cancelling');
 -- claim by a worker that knows only some functions: ready runs of those, without reading the others
 CREATE INDEX mainspring_runs_name ON mainspring_runs (workflow, queue, partition, priority, due, uid) WHERE state = 'queued';
 -- claim: runs whose time has come, and when the next one is due
@@ -79,7 +79,7 @@ CREATE UNIQUE INDEX mainspring_runs_key ON mainspring_runs (key)
 -- runs of a worker: its lease, its end, its load; owners without a worker
 CREATE INDEX mainspring_runs_owner ON mainspring_runs (owner) WHERE owner IS NOT NULL;
 -- runs that their owner has to look at
-CREATE INDEX mainspring_runs_poked ON mainspring_runs (owner) WHERE poked = 1;
+CREATE INDEX mainspring_runs_needs_attention ON mainspring_runs (owner) WHERE needs_attention = 1;
 -- expire: runs without an owner whose deadline has passed
 CREATE INDEX mainspring_runs_deadline ON mainspring_runs (deadline)
   WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting');
@@ -88,19 +88,19 @@ CREATE INDEX mainspring_runs_parent ON mainspring_runs (parent) WHERE parent IS 
 -- a worker starts: ready runs that other source began, which no live worker can continue
 CREATE INDEX mainspring_runs_begun ON mainspring_runs (workflow, fingerprint) WHERE state = 'queued' AND fingerprint <> '';
 -- a pass of the scheduler: runs of a schedule whose end it has not processed, oldest first
-CREATE INDEX mainspring_runs_unsettled ON mainspring_runs (schedule, uid) WHERE unsettled = 1;
+CREATE INDEX mainspring_runs_end_unprocessed ON mainspring_runs (schedule, uid) WHERE end_unprocessed = 1;
 -- a pass of the scheduler: schedules with an end to process
-CREATE INDEX mainspring_runs_to_settle ON mainspring_runs (completed) WHERE unsettled = 1 AND state IN ('succeeded', 'failed', 'cancelled');
+CREATE INDEX mainspring_runs_to_process ON mainspring_runs (completed) WHERE end_unprocessed = 1 AND state IN ('succeeded', 'failed', 'cancelled');
 -- ends to report, oldest first
-CREATE INDEX mainspring_runs_untold ON mainspring_runs (completed) WHERE untold;
+CREATE INDEX mainspring_runs_end_unreported ON mainspring_runs (completed) WHERE end_unreported;
 -- list: runs that failed or were cancelled, latest first
 CREATE INDEX mainspring_runs_failed ON mainspring_runs (uid) WHERE state IN ('failed', 'cancelled');
 -- list: runs of a schedule, latest first
 CREATE INDEX mainspring_runs_of_schedule ON mainspring_runs (schedule, uid) WHERE schedule IS NOT NULL;
 -- list: forks of a run
 CREATE INDEX mainspring_runs_forked ON mainspring_runs (forked_from) WHERE forked_from IS NOT NULL;
--- list: stranded runs, latest first
-CREATE INDEX mainspring_runs_stranded ON mainspring_runs (uid) WHERE stranded IS NOT NULL;
+-- list: blocked runs, latest first
+CREATE INDEX mainspring_runs_blocked ON mainspring_runs (uid) WHERE blocked IS NOT NULL;
 -- list: scheduled functions that have not ended, by time
 CREATE INDEX mainspring_runs_functions_live ON mainspring_runs (scheduled_time, uid) WHERE scheduled_time IS NOT NULL AND completed IS NULL;
 -- list: the same of one function
@@ -188,7 +188,7 @@ CREATE TABLE mainspring_events (
   run      TEXT NOT NULL,    -- id of the run that set it
   key      TEXT NOT NULL,    -- name of the event
   number   INTEGER NOT NULL, -- from 0
-  said     INTEGER NOT NULL, -- when it was set
+  set_at   INTEGER NOT NULL, -- when it was set
   position TEXT,             -- the operation that set it
   value    TEXT,             -- JSON of the value
   PRIMARY KEY (run, key, number)
@@ -199,7 +199,7 @@ CREATE TABLE mainspring_streams (
   run      TEXT NOT NULL,    -- id of the run that wrote it
   key      TEXT NOT NULL,    -- name of the stream
   number   INTEGER NOT NULL, -- the offset, from 0
-  said     INTEGER NOT NULL, -- when it was written
+  set_at   INTEGER NOT NULL, -- when it was written
   position TEXT,             -- the operation that wrote it
   value    TEXT,             -- JSON of the value; NULL: the stream is closed
   PRIMARY KEY (run, key, number)

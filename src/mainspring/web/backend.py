@@ -1,4 +1,4 @@
-"""Between the pages and the database: what they ask is asked on a thread, by way of the operations."""
+"""Operations for the pages of a dashboard, each on a thread, because they block."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class Desk:
-    """Asks in the name of the pages of one dashboard."""
+class Backend:
+    """Calls operations for the pages of one dashboard."""
 
     def __init__(self, source: App | Client, redactor: Redactor) -> None:
         self.runtime = runtime_of(source)
@@ -32,28 +32,28 @@ class Desk:
         self._committer: Committer | None = None
         self._leaving = threading.Lock()
 
-    async def ask(self, question: Callable[[Scene], R]) -> R:
-        """Ask something that blocks. The connection is made when the first question comes.
+    async def call(self, question: Callable[[Scene], R]) -> R:
+        """Call something that blocks. The first call connects to the database.
 
-        A file that was replaced is opened anew, unless this process is a worker: that one has runs of the old one in its hand.
+        A file that was replaced is opened again, unless this process is a worker, which owns runs of the old file.
         """
         connection = await self.runtime.connected()
         try:
-            return await self._ask(connection, question)
+            return await self._call(connection, question)
         except StoreReplaced:
             if self.runtime.engine is not None or missing_file(self.runtime.url) is not None:
                 raise
             await self.runtime.in_thread(self._leave, connection)
-            return await self._ask(await self.runtime.connected(), question)
+            return await self._call(await self.runtime.connected(), question)
 
-    async def _ask(self, connection: Connection, question: Callable[[Scene], R]) -> R:
+    async def _call(self, connection: Connection, question: Callable[[Scene], R]) -> R:
         self._committer = connection.committer
         runtime = self.runtime
         scene = Scene(Operations(connection.store, runtime.clock, runtime.ids), self._redactor)
         return await runtime.in_thread(question, scene)
 
     def _leave(self, connection: Connection) -> None:
-        """Disconnect, if nobody else has done so and connected anew."""
+        """Disconnect, unless another thread has done so and connected again."""
         with self._leaving:
             if self.runtime.connection() is connection:
                 self.runtime.disconnect()

@@ -1,0 +1,34 @@
+"""Several codecs, one after the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainspring.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from mainspring.model.payloads import PayloadCodec
+
+
+class Chain:
+    """Several codecs as one: `Chain(Compression(), Encryption(key), Offload(100_000, store))` compresses first.
+
+    What was encoded before a codec was added to the chain stays readable, since those of this package recognise what is their own.
+    """
+
+    def __init__(self, *codecs: PayloadCodec) -> None:
+        if not codecs or not all(hasattr(codec, "encode") and hasattr(codec, "decode") for codec in codecs):
+            raise InvalidInput(f"Chain takes codecs with encode and decode, not {codecs!r}")
+        self._codecs = codecs
+
+    def encode(self, data: bytes) -> bytes:
+        """Encode with each codec, first to last."""
+        for codec in self._codecs:
+            data = codec.encode(data)
+        return data
+
+    def decode(self, data: bytes) -> bytes:
+        """Decode with each codec, last to first."""
+        for codec in reversed(self._codecs):
+            data = codec.decode(data)
+        return data

@@ -1,0 +1,56 @@
+"""Whose turn it is to claim a run that has just become ready, so that an idle fleet does not look for it all at once.
+
+Every worker computes the same order from the run's id and the workers that know its function. The first looks at once, each other one a moment
+later than the one before it, unless it hears by then that the run was claimed.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mainspring.model.runs import Worker
+
+STEP = 0.025
+"""Seconds between the looks of two workers: enough for a claim and the notification of it."""
+LONGEST = 1.0
+
+
+class Turns:
+    """The order of the workers, by run."""
+
+    def __init__(self, me: str) -> None:
+        self._me = me
+        self._functions: dict[str, tuple[str, frozenset[str]]] = {}
+        self._others: tuple[tuple[str, frozenset[str]], ...] = ()
+
+    def meet(self, fleet: Iterable[Worker]) -> None:
+        """Take note of the workers that are there. From any thread."""
+        known = {
+            worker.id: self._functions.get(worker.id)
+            if self._functions.get(worker.id, ("",))[0] == worker.functions
+            else (worker.functions, frozenset[str](json.loads(worker.functions)))
+            for worker in fleet
+            if worker.id != self._me
+        }
+        self._functions = {worker: found for worker, found in known.items() if found is not None}
+        self._others = tuple((worker, names) for worker, (_, names) in self._functions.items())
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is no other worker."""
+        return not self._others
+
+    def delay(self, run: str, function: str) -> float:
+        """Seconds until this worker looks for a run."""
+        mine = _lot(run, self._me)
+        before = sum(1 for worker, names in self._others if function in names and _lot(run, worker) < mine)
+        return min(before * STEP, LONGEST)
+
+
+def _lot(run: str, worker: str) -> bytes:
+    return blake2b(f"{run} {worker}".encode(), digest_size=8).digest()

@@ -1,0 +1,245 @@
+"""A limit on the connections of one process to a database, shared by the library's own and those of users' transactions.
+
+A slot is the permission to have one connection open, in use or idle. Users' transactions may use all slots but the reserved ones: a
+transaction that holds a connection while the library needs another never waits for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import deque
+from concurrent.futures import CancelledError, Future
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from mainspring.errors import StoreUnavailable
+from mainspring.model.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    import psycopg
+
+    AnyConnection: TypeAlias = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+
+DEFAULT = 8
+FEWEST = 3
+"""One that listens, one for the library, one for a user's transaction."""
+IDLE_SECONDS = 10.0
+"""How long a connection is kept that nothing used. The library's last one is kept for good."""
+WAIT_SECONDS = 30.0
+"""How long to wait for a connection before that is an error."""
+MOMENT = 0.02
+"""How long the library waits for one of its own connections before it opens another: a poll and a heartbeat that meet share one."""
+LIBRARY = "library"
+"""The kind of the library's own connections. Users' kinds are `USERS`, or the event loop that awaits them."""
+USERS = "users"
+
+_CLOCK = SystemClock()
+_ABANDONED: list[object] = []
+"""Connections of the parent of this process, which goes on using them: not even closing them is ours."""
+
+
+class _Waiter:
+    """A request for a connection, answered with an idle one, or with None: open one."""
+
+    __slots__ = ("future", "kind", "may_open")
+
+    def __init__(self, kind: Hashable, *, may_open: bool) -> None:
+        self.kind = kind
+        self.may_open = may_open
+        self.future: Future[Any] = Future()
+
+
+class Slots:
+    """Hands out permissions to open connections, and those that are idle. For any thread."""
+
+    def __init__(self, where: str, connections: int = DEFAULT) -> None:
+        self._where = where
+        self._connections = max(connections, FEWEST)
+        self._most = self._connections - 1
+        """Beside the one that listens."""
+        self._reserved = max(1, self._connections // 4)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self._process = os.getpid()
+        self._open = 0
+        self._used_by_users = 0
+        self._library = 0
+        self._idle: dict[Hashable, list[tuple[float, AnyConnection]]] = {}
+        self._waiting: deque[_Waiter] = deque()
+
+    # -- taking --------------------------------------------------------------------------------------------------------
+    def take(self, kind: Hashable) -> Any:
+        """An idle connection, or None for the permission to open one. Blocks; `StoreUnavailable` after `WAIT_SECONDS`."""
+        asked = self._ask(kind, may_open=kind is not LIBRARY)
+        if not isinstance(asked, _Waiter):
+            return asked
+        if not asked.may_open:
+            try:
+                return asked.future.result(MOMENT)
+            except TimeoutError:
+                self._let_open(asked)
+        try:
+            return asked.future.result(WAIT_SECONDS)
+        except TimeoutError:
+            return self._give_up(asked)
+
+    async def take_async(self, loop: asyncio.AbstractEventLoop) -> Any:
+        """The same for a user's transaction that is awaited on `loop`."""
+        asked = self._ask(loop, may_open=True)
+        if not isinstance(asked, _Waiter):
+            return asked
+        try:
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(asked.future)), WAIT_SECONDS)
+        except TimeoutError:
+            return self._give_up(asked)
+        except BaseException:
+            self._withdraw(asked)
+            raise
+
+    def _ask(self, kind: Hashable, *, may_open: bool) -> _Waiter | AnyConnection | None:
+        """What there is, at once; or a place among those who wait."""
+        with self._lock:
+            if self._process != os.getpid():
+                _ABANDONED.append(self._idle)
+                self._forget()
+            if self._closed:
+                raise StoreUnavailable(f"the database {self._where} is closed")
+            may_open = may_open or self._library == 0
+            granted, connection = (False, None) if self._waiting else self._grant(kind, may_open=may_open)
+            if granted:
+                return connection
+            waiter = _Waiter(kind, may_open=may_open)
+            self._waiting.append(waiter)
+            self._serve()
+        return waiter
+
+    def _let_open(self, waiter: _Waiter) -> None:
+        with self._lock:
+            waiter.may_open = True
+            self._serve()
+
+    def _give_up(self, waiter: _Waiter) -> Any:
+        """The error for one who has waited too long; or what came at the last moment."""
+        with self._lock:
+            if waiter.future.done():
+                return waiter.future.result()
+            self._waiting.remove(waiter)
+            users, own = self._used_by_users, self._open - sum(map(len, self._idle.values())) - self._used_by_users
+        raise StoreUnavailable(
+            f"no connection to {self._where} became free within {WAIT_SECONDS:g} s: {users} are used by transactions of functions and "
+            f"{own} by Mainspring itself, {self._connections} are allowed; raise the setting `connections`, or keep transactions short"
+        )
+
+    def _withdraw(self, waiter: _Waiter) -> None:
+        """The caller was cancelled: what it was given meanwhile goes back."""
+        with self._lock:
+            if not waiter.future.done():
+                self._waiting.remove(waiter)
+                return
+        try:
+            connection = waiter.future.result()
+        except (StoreUnavailable, CancelledError):
+            return
+        self.give_back(waiter.kind, connection)
+
+    def _serve(self) -> None:
+        """Answer those who wait, the library's own first. With the lock held."""
+        if not self._waiting:
+            return
+        for waiter in sorted(self._waiting, key=lambda each: each.kind is not LIBRARY):
+            granted, connection = self._grant(waiter.kind, may_open=waiter.may_open)
+            if granted:
+                self._waiting.remove(waiter)
+                waiter.future.set_result(connection)
+
+    def _grant(self, kind: Hashable, *, may_open: bool) -> tuple[bool, AnyConnection | None]:
+        users = kind is not LIBRARY
+        if users and self._used_by_users >= self._most - self._reserved:
+            return False, None
+        idle = self._idle.get(kind)
+        connection: AnyConnection | None = None
+        if idle:
+            connection = idle.pop()[1]
+        elif not may_open or not self._room():
+            return False, None
+        else:
+            self._open += 1
+            self._library += not users
+        self._used_by_users += users
+        return True, connection
+
+    def _room(self) -> bool:
+        """Whether one more may be opened, if need be in the place of an idle one of another kind."""
+        if self._open < self._most:
+            return True
+        for kind, idle in self._idle.items():
+            if idle:
+                self._close(kind, idle.pop(0)[1])
+                return True
+        return False
+
+    # -- giving back ---------------------------------------------------------------------------------------------------
+    def give_back(self, kind: Hashable, connection: AnyConnection | None) -> bool:
+        """Return a connection; None for one that was closed or could not be opened. False: it is of no use here and was closed."""
+        with self._lock:
+            if self._process != os.getpid():
+                return False
+            self._used_by_users -= kind is not LIBRARY
+            kept = connection is not None and not self._closed
+            if connection is not None and kept:
+                self._idle.setdefault(kind, []).append((_CLOCK.monotonic(), connection))
+            else:
+                self._open -= 1
+                self._library -= kind is LIBRARY
+            self._serve()
+            self._trim()
+        if connection is not None and not kept:
+            connection.pgconn.finish()
+        return kept
+
+    def trim(self) -> None:
+        """Close connections that were idle for a while."""
+        with self._lock:
+            if self._process == os.getpid():
+                self._trim()
+
+    def _trim(self) -> None:
+        before = _CLOCK.monotonic() - IDLE_SECONDS
+        for kind, idle in list(self._idle.items()):
+            kept = 1 if kind is LIBRARY and self._library == len(idle) else 0
+            while len(idle) > kept and idle[0][0] <= before:
+                self._close(kind, idle.pop(0)[1])
+            if not idle and kind is not LIBRARY:
+                del self._idle[kind]
+
+    def close_idle(self, kind: Hashable) -> None:
+        """Close all idle connections of a kind."""
+        with self._lock:
+            if self._process == os.getpid():
+                for _, connection in self._idle.pop(kind, []):
+                    self._close(kind, connection)
+                self._serve()
+
+    def close(self) -> None:
+        """Close what is idle. Who waits gets an error, and what is in use is closed when it is given back."""
+        with self._lock:
+            self._closed = True
+            if self._process != os.getpid():
+                return
+            for kind, idle in self._idle.items():
+                while idle:
+                    self._close(kind, idle.pop()[1])
+            while self._waiting:
+                error = StoreUnavailable(f"the database {self._where} is closed")
+                self._waiting.popleft().future.set_exception(error)
+
+    def _close(self, kind: Hashable, connection: AnyConnection) -> None:
+        self._open -= 1
+        self._library -= kind is LIBRARY
+        connection.pgconn.finish()  # an awaited one's loop may be gone, and a goodbye does not need it

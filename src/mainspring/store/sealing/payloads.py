@@ -1,0 +1,162 @@
+"""From the JSON of a value to what is stored of it, and back, by the user's codec.
+
+A sealed value is JSON as well: `{"$payload":"base64"}`. A sealed exception keeps the name of its class, and says "encrypted" for its
+message. What is stored in the clear, because it is older than the codec, is read as it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mainspring.errors import PayloadError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.model.payloads import PayloadCodec
+    from mainspring.store.writes import RecordStep
+
+KEY = "$payload"
+HIDDEN = "encrypted"
+_SEALED = f'{{"{KEY}":'
+_TICK_VALUES = ("last_result", "last_failure")
+_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def is_sealed(text: str) -> bool:
+    """Whether a stored text is a sealed value."""
+    return text.startswith(_SEALED)
+
+
+def shown(text: str) -> Any:
+    """A stored value as people see it who have no codec: what is sealed is "encrypted"."""
+    value = json.loads(text)
+    if isinstance(value, dict) and KEY in value:
+        rest = {name: part for name, part in value.items() if name != KEY}  # pyright: ignore[reportUnknownVariableType]
+        return rest or HIDDEN  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+def shown_input(text: str) -> dict[str, Any]:
+    """The arguments of a call in the same way; they are an object at all times."""
+    return {HIDDEN: True} if is_sealed(text) else json.loads(text)
+
+
+def readable(text: str, what: str) -> str:
+    """The text, unless it is sealed: then this process has no codec, or not the right one."""
+    if is_sealed(text):
+        raise PayloadError(
+            f"{what} is encrypted, and cannot be read here; give App or Client the codec that it was stored with: payloads=…"
+        )
+    return text
+
+
+class Payloads:
+    """Seals and opens texts with a codec."""
+
+    def __init__(self, codec: PayloadCodec) -> None:
+        self._codec = codec
+
+    # -- values --------------------------------------------------------------------------------------------------------
+    def seal(self, text: str, what: str) -> str:
+        """What is stored of a value. `PayloadError` if the codec fails; `what` names the value in its message."""
+        return text if is_sealed(text) else f'{_SEALED}"{self._encoded(text, what)}"}}'
+
+    def open(self, text: str, what: str) -> str:
+        """The value again. `PayloadError` if the codec fails."""
+        return self._decoded(json.loads(text)[KEY], what) if is_sealed(text) else text
+
+    def _encoded(self, text: str, what: str) -> str:
+        try:
+            return base64.b64encode(self._codec.encode(text.encode())).decode()
+        except Exception as error:
+            raise PayloadError(f"{what} cannot be encoded: {_told(error)}") from error
+
+    def _decoded(self, encoded: str, what: str) -> str:
+        try:
+            return self._codec.decode(base64.b64decode(encoded)).decode()
+        except Exception as error:
+            raise PayloadError(f"{what} cannot be decoded: {_told(error)}") from error
+
+    def sealed_step(self, write: RecordStep) -> RecordStep:
+        """A write of a transaction with its values sealed."""
+        from mainspring.store.sealing.records import Sealer  # noqa: PLC0415  (which is made of this)
+
+        sealed = Sealer(self).op(write)
+        assert isinstance(sealed, type(write))  # noqa: S101
+        return sealed
+
+    # -- exceptions ----------------------------------------------------------------------------------------------------
+    def seal_error(self, text: str, what: str) -> str:
+        """What is stored of an exception. Where the codec fails, that it did."""
+        record = json.loads(text)
+        if KEY in record:
+            return text
+        found: dict[str, Any] = {"type": record.get("type", ""), "message": HIDDEN}
+        try:
+            found[KEY] = self._encoded(text, f"the exception of {what}")
+        except PayloadError as error:
+            message = f"{error}; it was {found['type']}"
+            found = {"type": "mainspring.errors:PayloadError", "message": message, "args": [message]}
+        return json.dumps(found, ensure_ascii=False)
+
+    def open_error(self, text: str, what: str) -> str:
+        """The exception again."""
+        record = json.loads(text)
+        return self._decoded(record[KEY], f"the exception of {what}") if KEY in record else text
+
+    # -- parts of records ----------------------------------------------------------------------------------------------
+    def seal_trail(self, text: str, what: str) -> str:
+        """The attempts of a step, with what went wrong sealed."""
+        return self._each_attempt(text, lambda error: json.loads(self.seal(json.dumps(error), what)))
+
+    def open_trail(self, text: str, what: str) -> str:
+        return self._each_attempt(text, lambda error: json.loads(self.open(msgspec.json.encode(error).decode(), what)))
+
+    @staticmethod
+    def _each_attempt(text: str, change: Callable[[Any], Any]) -> str:
+        attempts: list[dict[str, Any]] = json.loads(text)
+        changed = [
+            {**each, "error": change(each["error"])} if each.get("error") is not None else each for each in attempts
+        ]
+        return json.dumps(changed, ensure_ascii=False)
+
+    def seal_tick(self, text: str, what: str) -> str:
+        """What a run knows of its tick, with what its schedule remembers sealed."""
+        return self._each_memory(text, what, self.seal, self.seal_error)
+
+    def open_tick(self, text: str, what: str) -> str:
+        return self._each_memory(text, what, self.open, self.open_error)
+
+    @staticmethod
+    def _each_memory(text: str, what: str, value: Callable[[str, str], str], error: Callable[[str, str], str]) -> str:
+        if not any(f'"{name}"' in text for name in _TICK_VALUES):
+            return text
+        parts = _parts(text)
+        for name, change in zip(_TICK_VALUES, (value, error), strict=True):
+            if name in parts:
+                parts[name] = msgspec.Raw(change(bytes(parts[name]).decode(), what).encode())
+        return msgspec.json.encode(parts).decode()
+
+    def seal_declared(self, text: str, what: str) -> str:
+        """The declaration of a schedule, with its arguments sealed."""
+        return self._with_input(text, what, self.seal)
+
+    def open_declared(self, text: str, what: str) -> str:
+        return self._with_input(text, what, self.open)
+
+    @staticmethod
+    def _with_input(text: str, what: str, change: Callable[[str, str], str]) -> str:
+        declared: dict[str, Any] = json.loads(text)
+        if isinstance(declared.get("input"), str):
+            declared["input"] = change(declared["input"], what)
+        return json.dumps(declared)
+
+
+def _told(error: Exception) -> str:
+    """What a codec raised. Its message may quote the value, unless it is one of the library's own."""
+    return str(error) if isinstance(error, PayloadError) else type(error).__name__

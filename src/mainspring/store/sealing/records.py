@@ -1,0 +1,259 @@
+"""The records of a store with their values sealed, or opened.
+
+What is read for many runs at once is opened as far as it can be: a value whose codec fails stays sealed, and is shown as such.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec.structs import replace
+
+from mainspring.errors import PayloadError
+from mainspring.store.messages import Entry, Post
+from mainspring.store.writes import ContinueAs, Finish, RecordAndSend, RecordStep, RetryLater, Send, Start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.model.runs import Claim, Ending, NewRun, Run, Step
+    from mainspring.model.schedules import RunOf, Schedule
+    from mainspring.store.messages import Message, Reading, Say, Spoken
+    from mainspring.store.schedules import Beginning, Plan, Situation
+    from mainspring.store.sealing.payloads import Payloads
+    from mainspring.store.verbs.scheduled_functions import FunctionRow
+    from mainspring.store.writes import Op
+
+R = TypeVar("R")
+
+VALUES = frozenset({"step", "transaction", "call", "result", "receive", "event", "stream", "question", "answer"})
+"""Operations whose outcome is a value of the user's. Those of the others are the library's own, and read by its statements."""
+_WORDS = {"interrupted"}
+"""Reasons of failed runs that say nothing of the exception."""
+
+
+class Sealer:
+    """Seals records on their way into the store. `PayloadError` if the codec fails."""
+
+    def __init__(self, payloads: Payloads) -> None:
+        self._payloads = payloads
+
+    def op(self, op: Op) -> Op:
+        """A write of the committer's, or of a transaction."""
+        changed: dict[str, Any] = {}
+        match op:
+            case RecordStep():
+                changed["step"] = self.step(op.step)
+                if op.starts:
+                    changed["starts"] = [self.new_run(run) for run in op.starts]
+                if isinstance(op, RecordAndSend):
+                    changed["says"] = [self.say(say) for say in op.says]
+            case Start():
+                changed["run"] = self.new_run(op.run)
+            case Send():
+                changed["says"] = [self.say(say) for say in op.says]
+            case Finish():
+                changed = self._ended(op)
+            case RetryLater():
+                changed["error"] = self._payloads.seal_error(op.error, f"run {op.run}")
+            case ContinueAs():
+                changed["input"] = self._payloads.seal(op.input, f"the input of run {op.run}")
+            case _:
+                pass
+        return replace(op, **changed) if changed else op
+
+    def _ended(self, op: Finish) -> dict[str, Any]:
+        changed: dict[str, Any] = {}
+        if op.output is not None:
+            changed["output"] = self._payloads.seal(op.output, f"the result of run {op.run}")
+        if op.error is not None:
+            changed["error"] = self._payloads.seal_error(op.error, f"run {op.run}")
+            if op.reason is not None and op.reason not in _WORDS:
+                changed["reason"] = op.reason.partition(":")[0]
+        return changed
+
+    def step(self, step: Step) -> Step:
+        changed: dict[str, Any] = {}
+        if step.output is not None and step.completed is not None and step.kind in VALUES:
+            changed["output"] = self._payloads.seal(step.output, _of_step(step))
+        if step.error is not None:
+            changed["error"] = self._payloads.seal_error(step.error, _of_step(step))
+        if step.trail is not None:
+            changed["trail"] = self._payloads.seal_trail(step.trail, _of_step(step))
+        return replace(step, **changed) if changed else step
+
+    def new_run(self, run: NewRun) -> NewRun:
+        return replace(run, input=self._payloads.seal(run.input, f"the input of run {run.id}"))
+
+    def say(self, say: Say) -> Say:
+        what = f"what is said to or by run {say.run}"
+        if isinstance(say, Post):
+            return replace(say, body=self._payloads.seal(say.body, what))
+        if isinstance(say, Entry):
+            return say if say.value is None else replace(say, value=self._payloads.seal(say.value, what))
+        return replace(
+            say,
+            answer=None if say.answer is None else self._payloads.seal(say.answer, what),
+            error=None if say.error is None else self._payloads.seal_error(say.error, f"run {say.run}"),
+        )
+
+    def schedule(self, schedule: Schedule) -> Schedule:
+        payloads, what = self._payloads, f"schedule {schedule.id}"
+        return replace(
+            schedule,
+            input=payloads.seal(schedule.input, f"the input of {what}"),
+            last_result=None if schedule.last_result is None else payloads.seal(schedule.last_result, what),
+            last_failure=None if schedule.last_failure is None else payloads.seal_error(schedule.last_failure, what),
+            declared=None if schedule.declared is None else payloads.seal_declared(schedule.declared, what),
+        )
+
+    def beginning(self, begin: Beginning) -> Beginning:
+        tick = self._payloads.seal_tick(begin.tick, f"the tick of run {begin.run.id}")
+        return replace(begin, run=self.new_run(begin.run), tick=tick)
+
+    def plan(self, plan: Plan) -> Plan:
+        return replace(
+            plan,
+            schedule=self.schedule(plan.schedule),
+            starts=[self.beginning(each) for each in plan.starts],
+            releases=[self.beginning(each) for each in plan.releases],
+            alerts=[self.new_run(each) for each in plan.alerts],
+        )
+
+
+class Opener:
+    """Opens records on their way out of the store."""
+
+    def __init__(self, payloads: Payloads) -> None:
+        self._payloads = payloads
+
+    # -- all or nothing ------------------------------------------------------------------------------------------------
+    def claim(self, claim: Claim) -> Claim:
+        """A run that is to be executed. `PayloadError` if any of it cannot be read."""
+        return replace(
+            claim, run=self._run(claim.run, _exactly), steps=[self._step(each, _exactly) for each in claim.steps]
+        )
+
+    def message(self, message: Message | None) -> Message | None:
+        """A message that is to be received. `PayloadError` if it cannot be read."""
+        return None if message is None else self._message(message, _exactly)
+
+    def value(self, reading: Reading) -> Reading:
+        """Values that are asked for. `PayloadError` if one cannot be read."""
+        return replace(reading, entries=[self._spoken(each, _exactly) for each in reading.entries])
+
+    # -- as far as it can be -------------------------------------------------------------------------------------------
+    def run(self, run: Run) -> Run:
+        return self._run(run, _kept)
+
+    def step(self, step: Step) -> Step:
+        return self._step(step, _kept)
+
+    def ending(self, ending: Ending) -> Ending:
+        what = f"run {ending.id}"
+        error = _kept(self._payloads.open_error, ending.error, what)
+        return replace(
+            ending,
+            output=_kept(self._payloads.open, ending.output, f"the result of {what}"),
+            error=error,
+            reason=_in_full(ending.reason, ending.error, error),
+        )
+
+    def any_message(self, message: Message) -> Message:
+        return self._message(message, _kept)
+
+    def spoken(self, spoken: Spoken) -> Spoken:
+        return self._spoken(spoken, _kept)
+
+    def function(self, row: FunctionRow) -> FunctionRow:
+        what = f"run {row.id}"
+        return replace(
+            row,
+            input=_kept(self._payloads.open, row.input, f"the input of {what}") or row.input,
+            error=_kept(self._payloads.open_error, row.error, what),
+        )
+
+    def schedule(self, schedule: Schedule) -> Schedule:
+        payloads, what = self._payloads, f"schedule {schedule.id}"
+        return replace(
+            schedule,
+            input=_kept(payloads.open, schedule.input, f"the input of {what}") or schedule.input,
+            last_result=_kept(payloads.open, schedule.last_result, what),
+            last_failure=_kept(payloads.open_error, schedule.last_failure, what),
+            declared=_kept(payloads.open_declared, schedule.declared, what),
+        )
+
+    def situation(self, situation: Situation) -> Situation:
+        runs = [self._run_of(each) for each in situation.runs]
+        return replace(situation, schedule=self.schedule(situation.schedule), runs=runs)
+
+    def _run_of(self, run: RunOf) -> RunOf:
+        what = f"run {run.id}"
+        return replace(
+            run,
+            output=_kept(self._payloads.open, run.output, what),
+            error=_kept(self._payloads.open_error, run.error, what),
+        )
+
+    # -- either --------------------------------------------------------------------------------------------------------
+    def _run(self, run: Run, how: Callable[[Callable[[str, str], str], R, str], R]) -> Run:
+        payloads, what = self._payloads, f"run {run.id}"
+        error: Any = how(payloads.open_error, run.error, what)  # type: ignore[arg-type]
+        opened: dict[str, Any] = {
+            "input": how(payloads.open, run.input, f"the input of {what}"),  # type: ignore[arg-type]
+            "output": how(payloads.open, run.output, f"the result of {what}"),  # type: ignore[arg-type]
+            "error": error,
+            "tick": how(payloads.open_tick, run.tick, f"the tick of {what}"),  # type: ignore[arg-type]
+            "reason": _in_full(run.reason, run.error, error),
+        }
+        return replace(run, **opened)
+
+    def _step(self, step: Step, how: Any) -> Step:
+        payloads, what = self._payloads, _of_step(step)
+        opened: dict[str, Any] = {}
+        if step.output is not None and step.kind in VALUES:
+            opened["output"] = how(payloads.open, step.output, what)
+        if step.error is not None:
+            opened["error"] = how(payloads.open_error, step.error, what)
+        if step.trail is not None:
+            opened["trail"] = how(payloads.open_trail, step.trail, what)
+        return replace(step, **opened) if opened else step
+
+    def _message(self, message: Message, how: Any) -> Message:
+        payloads, what = self._payloads, f"message {message.number} of run {message.run}"
+        return replace(
+            message,
+            body=how(payloads.open, message.body, what),
+            answer=how(payloads.open, message.answer, f"the answer to {what}"),
+            error=how(payloads.open_error, message.error, what),
+        )
+
+    def _spoken(self, spoken: Spoken, how: Any) -> Spoken:
+        return replace(spoken, value=how(self._payloads.open, spoken.value, f"{spoken.key!r} of run {spoken.run}"))
+
+
+def _exactly(change: Callable[[str, str], str], text: str | None, what: str) -> str | None:
+    return None if text is None else change(text, what)
+
+
+def _kept(change: Callable[[str, str], str], text: str | None, what: str) -> str | None:
+    if text is None:
+        return None
+    try:
+        return change(text, what)
+    except PayloadError:
+        return text
+
+
+def _in_full(reason: str | None, sealed: str | None, opened: Any) -> str | None:
+    """The reason of a failed run as it would be in the clear: with the message of the exception."""
+    if reason is None or sealed is None or opened is None or sealed == opened or reason in _WORDS:
+        return reason
+    import json  # noqa: PLC0415
+
+    message = json.loads(opened).get("message", "")
+    return f"{reason}: {message}"[:500] if not reason.endswith(message) else reason
+
+
+def _of_step(step: Step) -> str:
+    return f"{step.kind} {step.name!r} of run {step.run}"
