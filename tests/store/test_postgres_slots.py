@@ -130,6 +130,19 @@ async def test_an_awaited_transaction_that_is_cancelled_while_it_waits_leaves_it
     assert await asyncio.gather(*holding, patient) == ["done"] * 3
 
 
+def test_calls_of_the_library_share_a_connection_unless_they_meet_all_the_time(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "MOMENT", 60.0)
+    with closing(PostgresStore(postgres_url)) as store, ThreadPoolExecutor(2) as pool:
+        store.open()
+        list(pool.map(lambda _: store.counts(), range(4)))
+        assert opened(postgres_url) == 1
+        sleep = lambda _: store._transactor.execute("SELECT pg_sleep(0.002)")  # noqa: E731
+        list(pool.map(sleep, range(100)))
+        assert opened(postgres_url) == 2
+
+
 def test_idle_connections_of_one_kind_make_room_for_another(store: PostgresStore, postgres_url: str) -> None:
     meet = threading.Barrier(2)
     with ThreadPoolExecutor(2) as pool:

@@ -32,6 +32,8 @@ WAIT_SECONDS = 30.0
 """How long to wait for a connection before that is an error."""
 MOMENT = 0.02
 """How long the library waits for one of its own connections before it opens another: a poll and a heartbeat that meet share one."""
+_BUSY = 10
+"""After so many waits within a second it opens another at once: what always meets does not share."""
 LIBRARY = "library"
 """The kind of the library's own connections. Users' kinds are `USERS`, or the event loop that awaits them."""
 USERS = "users"
@@ -72,6 +74,7 @@ class Slots:
         self._library = 0
         self._idle: dict[Hashable, list[tuple[float, AnyConnection]]] = {}
         self._waiting: deque[_Waiter] = deque()
+        self._waits: deque[float] = deque(maxlen=_BUSY)
 
     # -- taking --------------------------------------------------------------------------------------------------------
     def take(self, kind: Hashable) -> Any:
@@ -114,10 +117,15 @@ class Slots:
             granted, connection = (False, None) if self._waiting else self._grant(kind, may_open=may_open)
             if granted:
                 return connection
-            waiter = _Waiter(kind, may_open=may_open)
+            waiter = _Waiter(kind, may_open=may_open or self._is_busy())
             self._waiting.append(waiter)
             self._serve()
         return waiter
+
+    def _is_busy(self) -> bool:
+        """Whether the library has waited for its own connections all the time lately."""
+        self._waits.append(_CLOCK.monotonic())
+        return len(self._waits) == _BUSY and self._waits[-1] - self._waits[0] < 1.0
 
     def _let_open(self, waiter: _Waiter) -> None:
         with self._lock:
