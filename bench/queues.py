@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bench.harness import Target
+    from mainspring import AsyncFn
     from mainspring.store.protocol import Store
 
 NOW = 1_790_000_000_000_000
@@ -51,6 +52,10 @@ def queues(target: Target) -> Iterator[Figure]:
     """Jobs through a queue with a limit, and what a claim costs when few and when many wait."""
     done, enqueued = jobs_per_second(target.fresh(), JOBS)
     yield Figure("mainspring", "jobs through a queue", target.kind, done, "/s", f"{JOBS:,}, one worker")
+    batched = batched_jobs_per_second(target.fresh(), JOBS)
+    yield Figure(
+        "mainspring", "jobs of a batch function", target.kind, batched, "/s", f"{JOBS:,}, batch=100, one worker"
+    )
     yield Figure("mainspring", "jobs enqueued", target.kind, enqueued, "/s", "by start_many")
     for what, waiting, over in (("few", FEW, 0), ("many", MANY, MANY)):
         took, plain = claim_milliseconds(target.fresh(), waiting, over)
@@ -71,18 +76,31 @@ def jobs_per_second(url: str, jobs: int) -> tuple[float, float]:
     async def job(number: int) -> int:
         return number
 
-    async def measure() -> tuple[float, float]:
-        async with app:
-            app.pause()
-            began = time.perf_counter()
-            await app.start_many(job.bind(number) for number in range(jobs))
-            enqueued = time.perf_counter() - began
-            began = time.perf_counter()
-            app.resume()
-            await app.drain()
-            return jobs / (time.perf_counter() - began), jobs / enqueued
+    return asyncio.run(_measure(app, job, jobs))
 
-    return asyncio.run(measure())
+
+def batched_jobs_per_second(url: str, jobs: int) -> float:
+    """The same for a batch function: a hundred jobs to a call."""
+    app = App(url, settings=Settings(synchronous="NORMAL"))
+    app.queue("q", concurrency=100_000)
+
+    @app.step(batch=100)
+    async def job(numbers: list[int]) -> list[int]:
+        return numbers
+
+    return asyncio.run(_measure(app, job.options(queue="q"), jobs))[0]
+
+
+async def _measure(app: App, job: AsyncFn[[int], int], jobs: int) -> tuple[float, float]:
+    async with app:
+        app.pause()
+        began = time.perf_counter()
+        await app.start_many(job.bind(number) for number in range(jobs))
+        enqueued = time.perf_counter() - began
+        began = time.perf_counter()
+        app.resume()
+        await app.drain()
+        return jobs / (time.perf_counter() - began), jobs / enqueued
 
 
 def claim_milliseconds(url: str, waiting: int, over: int) -> tuple[float, float]:

@@ -46,7 +46,7 @@ PAGES = {
     "overview": "/",
     "overview, a week": "/?minutes=10080",
     "runs": "/runs",
-    "runs, far back": "/runs?after=past-500000",
+    "runs, far back": "/runs?after=1h0000000000000010500000",
     "failed runs": "/runs?state=failed",
     "running runs": "/runs?state=running",
     "scheduled runs": "/runs?state=scheduled",

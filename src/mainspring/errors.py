@@ -19,6 +19,7 @@
   x Refused                              the run that was asked does not accept the question
   x NotAnswered                          the run that was asked ended without an answer
   x StepTimedOut (TimeoutError)          an attempt of a step took longer than its timeout
+  x BatchMismatch                        a batch function did not return an outcome for each input
   x Interrupted                          an at-most-once function was cut off in the middle
   x NonDeterminism                       a replay that does not agree with the record
   x WrongColour (RuntimeError)           a blocking call on an event loop, or the reverse
@@ -164,6 +165,10 @@ class NotAnswered(MainspringError):
 
 class StepTimedOut(MainspringError, TimeoutError):
     """An attempt of a step took longer than the step's timeout."""
+
+
+class BatchMismatch(MainspringError):
+    """A batch function returned something else than a list with one outcome for each of its inputs: none of them has one."""
 
 
 class Interrupted(MainspringError):

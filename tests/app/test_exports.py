@@ -136,6 +136,7 @@ PROMISED = {
 ON_OBJECTS = {
     App: {
         "ask",
+        "bind",
         "close",
         "crontab",
         "drain",
@@ -151,6 +152,7 @@ ON_OBJECTS = {
         "on_late",
         "on_missed",
         "on_paused_by_failure",
+        "options",
         "pause",
         "queue",
         "queues",
@@ -165,6 +167,7 @@ ON_OBJECTS = {
         "scheduled_functions",
         "send",
         "send_many",
+        "start",
         "settings",
         "start_many",
         "step",

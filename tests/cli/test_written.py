@@ -35,8 +35,8 @@ CHANGES = {
     ),
     "schedules": ("create", "update", "reset", "apply", "pause", "resume", "trigger", "backfill", "skip", "delete"),
     "queues": ("set", "pause", "resume", "delete"),
-    "versions": ("force",),
-    "db": ("prune",),
+    "versions": ("force", "set-newest"),
+    "db": ("prune", "empty"),
 }
 
 

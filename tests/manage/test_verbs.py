@@ -22,6 +22,7 @@ from mainspring.operations.runs.filters import TRAITS, RunTraits
 from mainspring.operations.scheduled_functions import FUNCTION_ACTIONS
 from mainspring.operations.schedules.actions import SCHEDULE_ACTIONS
 from mainspring.operations.schedules.filters import SCHEDULE_FILTERS, ScheduleFilters
+from mainspring.operations.versions import VERSION_ACTIONS
 from mainspring.testing import world
 from mainspring.web.site import ACTIONS, VIEWS
 
@@ -33,6 +34,7 @@ TABLES: dict[str, tuple[dict[str, Any], type]] = {
     "schedules": (SCHEDULE_ACTIONS, AppSchedules),
     "queues": (QUEUE_ACTIONS, QueueVerbs),
     "scheduled_functions": (FUNCTION_ACTIONS, FunctionVerbs),
+    "versions": (VERSION_ACTIONS, VersionVerbs),
 }
 EVERY = [(noun, action) for noun, (table, _) in TABLES.items() for action in table.values()]
 ELSEWHERE = {

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from mainspring import App, Client, Debounce, Policy, Question, Retry, Settings, Spec, Tx, run
+from mainspring.operations.audit import Audit, Intent
 from mainspring.payloads import Encryption
 from mainspring.recurrence import Interval
 from mainspring.store.open import sqlite_path
@@ -150,6 +151,10 @@ async def test_no_table_shows_a_value(store_url: str, tmp_path: Path) -> None:
         assert CANARY in found.last_failure["message"]
         assert found.differs == []
         assert CANARY in str(await app.runs.steps("main"))
+        audit = Audit(app._runtime.connection().store, app._runtime.clock, app._runtime.ids)
+        audit.carry_out(Intent("ada", "send", ["main"], None, {"message": CANARY}), lambda: CANARY, str)
+        (deed,) = audit.list().deeds
+        assert (deed.details, deed.outcome) == ({"message": CANARY}, CANARY)
     for text in (dump(store_url), dump(other)):
         assert CANARY not in text
     with Client(store_url) as client:  # without the codec: everything is shown, nothing fails

@@ -97,6 +97,16 @@ async def test_a_client_without_the_codec_says_what_it_cannot_read(store_url: st
         assert await app.handle("plain").result() == "abab"
 
 
+async def test_a_worker_without_the_codec_says_what_it_cannot_read(store_url: str) -> None:
+    app, twice, _, _ = shop(store_url, Encryption(KEY))
+    await twice.options(id="one").start("ab")
+    app.close()
+    forgetful, _, _, _ = shop(store_url, None)
+    async with forgetful:
+        with pytest.raises(PayloadError, match=r"input of 'twice' is encrypted.*payloads="):
+            await forgetful.handle("one").result(timeout=20)
+
+
 async def test_a_run_that_cannot_be_decoded_fails_alone_and_says_why(store_url: str) -> None:
     codec = Faulty()
     app, twice, _, _ = shop(store_url, codec)

@@ -77,8 +77,8 @@ async def test_pages_and_commands_show_values_to_those_with_the_codec(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(store_url)
-    with Client(store_url) as anybody:
-        shown = await pages(anybody)
+    with Client(store_url) as outsider:
+        shown = await pages(outsider)
     assert [path for path, text in shown.items() if CANARY in text or "$payload" in text] == []
     assert "encrypted" in shown["/runs/one"]
     with Client(store_url, payloads=Encryption(KEY)) as trusted:

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from mainspring.errors import InvalidCron
-from mainspring.recurrence import Cron, Dialect
+from mainspring.recurrence import Cron, Dialect, Spec
 from mainspring.recurrence.cron.ambiguous import other_readings
 
 ALL = {
@@ -318,3 +318,17 @@ def test_six_fields_with_seconds_first_are_compared_with_dialects_that_have_seco
     text: str, others: list[str]
 ) -> None:
     assert other_readings(text, "dbos") == others
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("@every 1.5h", "@every 90m"), ("@every 0.5h/2.5m", "@every 30m/150s"), ("@every 1.5m10s", "@every 100s")],
+)
+def test_the_interval_of_every_may_have_decimal_fractions(written: str, meant: str) -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    assert Spec(cron=[written]).upcoming(start, 5) == Spec(cron=[meant]).upcoming(start, 5)
+
+
+def test_an_interval_that_is_no_whole_number_of_seconds_is_refused() -> None:
+    with pytest.raises(InvalidCron, match="whole"):
+        Cron("@every 1.0001s", "temporal")

@@ -363,3 +363,8 @@ def test_values_cannot_be_changed() -> None:
     ):
         with pytest.raises(AttributeError, match="cannot be changed"):
             setattr(value, name, "x")
+
+
+def test_a_calendar_field_that_is_an_empty_text_counts_as_not_given() -> None:
+    given = {"calendars": [{"month": "", "dayOfWeek": "", "hour": "9"}]}
+    assert Spec.from_dict(given) == Spec(calendars=[Calendar(hour=9)])

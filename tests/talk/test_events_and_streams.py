@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from mainspring import App, Event, Stream, run
-from mainspring.errors import NotFound
+from mainspring.errors import NotFound, StillRunning
 from mainspring.testing import crash, world
 from tests.support.samples import calls
 
@@ -150,3 +150,47 @@ async def test_every_verb_calls_the_name_of_an_event_or_stream_key(store_url: st
         await telling.options(id="telling")()
         assert await app.get_event("telling", key="progress") == 1
         assert [token async for token in app.read_stream("telling", key="tokens")] == ["a"]
+
+
+@app.workflow
+async def impatient(other: str) -> list[Any]:
+    found, late = await read_until_late(other)
+    return [*found, type(late).__name__]
+
+
+async def read_until_late(other: str) -> tuple[list[str], TimeoutError | None]:
+    found: list[str] = []
+    try:
+        async for value in app.read_stream(other, tokens, timeout="90s"):
+            found.append(value)  # noqa: PERF401  (what came before the exception counts)
+    except TimeoutError as late:
+        return found, late
+    return found, None
+
+
+@app.workflow
+async def stalls() -> None:
+    await run.write_stream(tokens, "one")
+    await run.sleep("1m")
+    await run.write_stream(tokens, "two")
+    await run.sleep("10m")
+    await run.write_stream(tokens, "three")
+
+
+async def test_a_reader_waits_for_each_value_of_a_stream_no_longer_than_its_timeout(store_url: str) -> None:
+    async with world(app, url=store_url):
+        await stalls.options(id="slow").start()
+        values, late = await read_until_late("slow")
+        assert values == ["one", "two"]
+        assert isinstance(late, StillRunning)
+        assert "offset=2" in str(late)
+        assert [value async for value in app.read_stream("slow", tokens, offset=2, timeout="1h")] == ["three"]
+
+
+async def test_a_run_records_that_a_stream_gave_no_value_in_time(store_url: str) -> None:
+    async with world(app, url=store_url):
+        await stalls.options(id="slow").start()
+        handle = await impatient.start("slow")
+        assert await handle.result() == ["one", "two", "StillRunning"]
+        *_, last = await app.runs.steps(handle.id)
+        assert "StillRunning" in str(last.error)

@@ -351,6 +351,7 @@ def test_all_runs_that_match_are_acted_on_with_a_count_before(page: Any, site: S
     asked: list[str] = []
     page.on("dialog", lambda dialog: asked.append(dialog.message))  # pyright: ignore[reportUnknownLambdaType, reportUnknownMemberType, reportUnknownArgumentType]
     page.goto("/runs?id_prefix=match-&state=scheduled")
+    assert page.locator("[data-progress]").is_hidden()
     page.check("[data-matching]")
     assert page.locator("[data-chosen]").inner_text() == "With all that match:"
     page.fill(".bulk [name=reason]", "all of them")
@@ -569,13 +570,12 @@ def test_the_pictures_of_the_documentation_are_made(browser: Any, site: Site) ->
         ("light", "wide", "overview", "/", []),
         ("dark", "wide", "overview-dark", "/", []),
         ("light", "wide", "run", f"/runs/{tried}", ["charge"]),
-        ("dark", "wide", "fan-out", f"/runs/{fan}", ["count_shelf: 12"]),
+        ("light", "wide", "fan-out", f"/runs/{fan}", ["count_shelf: 12"]),
         ("light", "wide", "approval", f"/runs/{site.waiting_for_approval()}", []),
         ("light", "wide", "schedules", "/schedules", []),
         ("dark", "wide", "schedule", "/schedules/nightly-report", []),
         ("light", "wide", "failing", "/schedules/ledger", []),
-        ("light", "phone", "phone", f"/runs/{tried}", []),
-        ("dark", "phone", "phone-dark", "/", []),
+        ("dark", "phone", "phone", f"/runs/{tried}", []),
     ):
         wide, high = WIDTHS[width]
         context = browser.new_context(viewport={"width": wide, "height": high}, color_scheme=theme, base_url=site.place)

@@ -16,6 +16,7 @@ from mainspring import App, Settings, Spec, run
 from mainspring.cli.main import main
 from mainspring.web import dashboard
 from mainspring.web.rendering import LONGEST_VALUE
+from mainspring.web.site import make_dashboard
 from tests.web.conftest import EVIL
 
 if TYPE_CHECKING:
@@ -255,3 +256,22 @@ async def test_the_latest_starts_of_a_schedule_are_linked_however_many_ticks_wer
     (start,) = found["schedule"]["recent_starts"]
     assert {tick["outcome"] for tick in found["ticks"]} == {"skipped_overlap"}
     assert f"/runs/{quote(start['run'])}" in page.partition("Latest starts")[2].partition("</p>")[0]
+
+
+async def test_a_page_knows_what_it_shows_so_that_its_stream_misses_no_change(shop: Shop) -> None:
+    pages = make_dashboard(shop.app)
+    pages.stop()  # a stream ends after its first answer
+    transport = httpx.ASGITransport(pages, client=("127.0.0.1", 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as asking:
+
+        async def seen(path: str) -> tuple[str, str]:
+            page = re.search(r'data-seen="(\w+)"', (await asking.get(path)).text)
+            event = re.search(r'event: fresh\ndata: .*"is":"(\w+)"', (await asking.get(f"/live?page={path}")).text)
+            assert page is not None
+            assert event is not None
+            return page[1], event[1]
+
+        first = [await seen(path) for path in ("/", "/runs", "/runs/order-4", "/schedules/nightly", "/queues/mail")]
+        assert all(page == event for page, event in first)
+        await shop.app.runs.cancel("order-4")
+        assert (await seen("/runs/order-4"))[0] != first[2][0]

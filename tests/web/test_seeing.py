@@ -181,6 +181,10 @@ async def test_a_child_is_unfolded_in_the_timeline_of_its_parent_and_at_its_scal
         assert words in nested.text, words
     assert "<html" not in nested.text
     assert float(re.findall(r'<rect x="([\d.]+)"', nested.text)[-1]) > 250  # it slept at the end of its parent
+    backwards = {"id": "parcel", "since": "9999-12-31T23:59:59Z", "until": "0001-01-01"}
+    assert (await night.asking.get("/runs/timeline", params=backwards)).status_code == 200
+    nothing = await night.asking.get("/api/runs/timeline")
+    assert (nothing.status_code, nothing.json()["error"]) == (400, "id is missing")
     found = (await night.asking.get(f"/api{asked}")).json()
     assert [step["kind"] for step in found["steps"]] == ["sleep"]
 

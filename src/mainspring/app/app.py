@@ -13,6 +13,7 @@ from mainspring.app.client_api import ClientApi
 from mainspring.app.declarations.crontab import Crontab
 from mainspring.app.declarations.schedules import Declaration
 from mainspring.app.fork_safety import survive_forks
+from mainspring.app.functions.by_name import ByName
 from mainspring.app.functions.functions import as_call
 from mainspring.app.functions.scope import Blueprint, Scope
 from mainspring.app.nouns.schedules import AppSchedules
@@ -69,7 +70,7 @@ def _checked(engine: Any, url: object) -> UsersEngine:
     return found
 
 
-class App(ClientApi, Scope):
+class App(ClientApi, ByName[Any], Scope):
     """Holds workflows and steps, and executes them while it is entered: `async with app:` or `with app:`.
 
     `url` is the database (default: `$MAINSPRING_URL`, else `sqlite:///mainspring.db`); it is connected to when first used.

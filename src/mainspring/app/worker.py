@@ -149,6 +149,7 @@ class Worker:
             worker=record,
             lease=settings.lease,
             max_recoveries=settings.max_recoveries,
+            limits=runtime.registry.recovery_limits,
             on_lost=lambda: self._call_soon(self._lost),
             on_round=self._round,
             on_fleet=self._claimer.turns.meet,
@@ -246,7 +247,10 @@ class Worker:
             self._keeper.store(self._connection.store)
         with contextlib.suppress(Exception):
             self._connection.store.retire(
-                self.engine.worker_id, self._runtime.clock.now(), self._runtime.settings.max_recoveries
+                self.engine.worker_id,
+                self._runtime.clock.now(),
+                self._runtime.settings.max_recoveries,
+                self._runtime.registry.recovery_limits(),
             )
 
     async def _stop_services(self) -> None:

@@ -39,7 +39,8 @@ def crontab() -> None:
 def check(ctx: click.Context, file: Path, count: int, after: datetime | None, output: str) -> None:
     """Read a crontab file and say when each of its entries fires. Needs no database.
 
-    All that is wrong with it is listed with line and column, and the exit code is 1.
+    All that is wrong with it is listed with line and column, and the exit code is 1. Entries that are read differently elsewhere
+    (`*/n` of dates and months) get a warning.
 
     \b
       mainspring crontab check crontab --count 5
@@ -63,10 +64,17 @@ def check(ctx: click.Context, file: Path, count: int, after: datetime | None, ou
     ]
     if rows:
         display.table(("ENTRY", "TASK", "PATTERN", "MEANING", "NEXT (UTC)"), rows)
-    note(f"{file}: {len(items)} entries, nothing wrong")
+    warned = 0
+    for entry in entries:
+        for warning in entry["warnings"]:
+            note(f"{file}: warning: {entry['identifier']}: {warning}")
+            warned += 1
+    note(f"{file}: {len(items)} entries, " + (f"{warned} warnings" if warned else "nothing wrong"))
 
 
 def _entry(item: ParsedCronItem, since: datetime, count: int) -> dict[str, Any]:
+    from mainspring.recurrence.cron.dialects.graphile import divisor_warnings  # noqa: PLC0415  (slow to import)
+
     spec = item.spec()
     options = item.options
     return {
@@ -83,5 +91,6 @@ def _entry(item: ParsedCronItem, since: datetime, count: int) -> dict[str, Any]:
             "jobKeyMode": options.job_key_mode,
             "priority": options.priority,
         },
+        "warnings": divisor_warnings(item.cron.text),
         "upcoming": [f"{moment:%Y-%m-%d %H:%M}" for moment in spec.upcoming(since, count)] if count else [],
     }

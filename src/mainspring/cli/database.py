@@ -128,6 +128,28 @@ def prune(
 
 @db.command
 @url_option
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@reason_option
+def empty(url: str, *, yes: bool, reason: str | None) -> None:
+    """Delete all runs, schedules, queues and versions, with all they recorded. The tables and the audit log stay.
+
+    For test and demo databases. Refused while workers live: stop them first, or wait a minute if they were killed.
+
+    \b
+      mainspring db empty --url sqlite:///demo.db --yes
+    """
+    if not yes:
+        click.confirm(f"delete everything at {shown(url)}?", abort=True, err=True)
+    with connect(url, Settings()) as operations:
+        found = carry_out(operations, "db.empty", [], operations.pruning.empty, lambda counts: counts, reason=reason)
+    for table, count in found.items():
+        if count:
+            echo(f"{count}\t{table}")
+    note(f"deleted {sum(found.values())} rows at {shown(url)}")
+
+
+@db.command
+@url_option
 @click.pass_context
 def check(ctx: click.Context, url: str) -> None:
     """Compare the tables with what this version needs, and look for damage and for rows that nothing will go on with.

@@ -6,11 +6,12 @@ import click
 
 from mainspring.app.settings import Settings
 from mainspring.cli import display
-from mainspring.cli.audit import carry_out, reason_option
+from mainspring.cli.audit import carry_out, perform, reason_option
 from mainspring.cli.commands import Group, ids_from, note, output_option, url_option
 from mainspring.cli.terminal import data
 from mainspring.model.clock import to_datetime
 from mainspring.operations.connect import connect
+from mainspring.operations.versions import VERSION_ACTIONS
 
 
 @click.group(cls=Group)
@@ -62,6 +63,29 @@ def patches(url: str, output: str) -> None:
     else:
         rows = ([each.name, each.workflow, str(each.new), str(each.old)] for each in found)
         display.table(("PATCH", "WORKFLOW", "NEW RUNS", "OLD RUNS"), rows)
+
+
+@versions.command(name="set-newest")
+@click.argument("version")
+@url_option
+@reason_option
+def set_newest(version: str, url: str, reason: str | None) -> None:
+    """Make a version the newest one: what its code declares about schedules and queues holds, as after a deploy of it.
+
+    For rolling back: start workers of the older version, then name it here.
+
+    \b
+      mainspring versions set-newest 2026.3 --reason "2026.4 loses orders"
+    """
+    with connect(url, Settings()) as operations:
+        _, answer = perform(
+            operations,
+            VERSION_ACTIONS["set_newest"],
+            version,
+            lambda: operations.versions.set_newest(version),
+            reason=reason,
+        )
+    note(answer.message)
 
 
 @versions.command

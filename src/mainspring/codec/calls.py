@@ -32,7 +32,8 @@ from mainspring.codec.resolve import annotations_of
 from mainspring.codec.type_codec import Misfit
 from mainspring.codec.untyped import LOOSE
 from mainspring.codec.values import value_codec
-from mainspring.errors import InvalidInput, NotSerializable
+from mainspring.errors import InvalidInput, NotSerializable, PayloadError
+from mainspring.model.payloads import SEALED, UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _STARS: dict[object, str] = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}
 _NAMELESS = "*"
+_SPECIAL = ('{"*":', SEALED)
 _write = msgspec.json.Encoder().encode
 
 
@@ -120,7 +122,7 @@ class CallCodec:
         """The arguments again, ready for `fn(*args, **kwargs)`. Raises NotSerializable when they do not fit the function."""
         if text == "{}" and not self._required:
             return (), {}
-        if text.startswith('{"*":'):
+        if text.startswith(_SPECIAL):
             text = self._name_positionals(text)
         named: dict[str, Any] = self._arguments.decode(text)
         args: list[Any] = []
@@ -145,6 +147,8 @@ class CallCodec:
 
     def _name_positionals(self, text: str) -> str:
         """A call that was stored without knowing the function, as it would have been stored with it."""
+        if text.startswith(SEALED):
+            raise PayloadError(f"the input of {self.name!r} {UNREADABLE}")
         stored: dict[str, Any] = msgspec.json.decode(text)
         try:
             return _write(self._bind(tuple(stored.pop(_NAMELESS)), stored)).decode()

@@ -38,6 +38,8 @@ class StepCall(Struct):
     at_most_once: bool
     interruptible: bool
     result: ValueCodec
+    batch: int | None = None
+    """How many inputs of such calls its function takes at once."""
 
     @classmethod
     def of(cls, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StepCall:
@@ -52,6 +54,7 @@ class StepCall(Struct):
             function.at_most_once,
             function.interruptible,
             function.codec.result,
+            function.batch,
         )
 
     @classmethod

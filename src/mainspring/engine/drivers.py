@@ -202,7 +202,7 @@ def abandon_unreached(ex: Execution, given_up: Callable[[str], bool] | None = No
 
     At positions that the code has given up, or everywhere.
     """
-    for step in ex.take_unreached(given_up) if ex.function.is_async else ():
+    for step in ex.take_unreached(given_up) if ex.function.on_loop else ():
         abandon(ex, step)
 
 
@@ -257,6 +257,8 @@ async def _nap(ex: Execution, effect: Nap) -> None:
 
 async def _invoke(ex: Execution, effect: Invoke) -> Any:
     call = effect.call
+    if call.batch is not None:
+        return await _invoke_batch(ex, effect)
     clock = ex.engine.clock
     token = current.set(StepScope(ex, effect.position, effect.attempt, call.name))
     leave = ex.engine.around(ex.run, effect.position) if ex.engine.around is not None else None
@@ -278,6 +280,20 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
             current.reset(token)
         except ValueError:  # abandoned, and closed by the garbage collector in some other context
             pass
+        if leave is not None:
+            leave()
+
+
+async def _invoke_batch(ex: Execution, effect: Invoke) -> Any:
+    """What a batch function makes of the input of one step. The batch is no part of any run, and has its own timeout."""
+    leave = ex.engine.around(ex.run, effect.position) if ex.engine.around is not None else None
+    ex.engine.clock.busy()
+    ex.invoking += 1
+    try:
+        return await ex.engine.batches.join(effect.call)
+    finally:
+        ex.invoked()
+        ex.engine.clock.idle()
         if leave is not None:
             leave()
 
@@ -339,7 +355,7 @@ def _plainly(call: StepCall) -> Any:
 # -- blocking ----------------------------------------------------------------------------------------------------------
 def _invoke_blocking(ex: Execution, effect: Invoke) -> Any:
     call = effect.call
-    if call.is_async:
+    if call.is_async or call.batch is not None:
         return on_loop(ex, _invoke(ex, effect))
     token = current.set(StepScope(ex, effect.position, effect.attempt, call.name))
     leave = ex.engine.around(ex.run, effect.position) if ex.engine.around is not None else None

@@ -130,7 +130,7 @@ def frontier(ex: Execution, position: str, *, together: bool = False) -> Flow:
 
 
 def _end_of_record(ex: Execution, position: str, *, together: bool) -> Flow:
-    hold = ex.delivery.frontier() if ex.function.is_async or together else None
+    hold = ex.delivery.frontier() if ex.function.on_loop or together else None
     if hold is not None:
         watch_for_disagreement(ex, position)
         yield Hold(hold)
@@ -140,7 +140,7 @@ def _end_of_record(ex: Execution, position: str, *, together: bool) -> Flow:
 
 def _hold_back(ex: Execution) -> Flow:
     """The worker stops, so this operation does not begin: the run is handed back when nothing else of it is under way."""
-    if ex.function.is_async:
+    if ex.function.on_loop:
         held = ex.hold_back()
         ex.engine.halting.hand_back_if_idle(ex)
         yield Hold(held)
@@ -223,7 +223,7 @@ def _may_go_ahead(ex: Execution, write: RecordStep) -> bool:
     if not ex.alone or write.mood is not None or record.position.startswith(UNDO):
         return False
     is_last = ex.function.kind == "step" and (record.error is None or ex.run.retry is None)
-    if not is_last and (record.error is not None or not ex.function.is_async):
+    if not is_last and (record.error is not None or not ex.function.on_loop):
         return False
     return ex.delivery.is_next(record.seq)
 

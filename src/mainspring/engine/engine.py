@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from mainspring.codec import check_size, encode_exception, in_a_line
+from mainspring.engine.batching import Batches
 from mainspring.engine.replay.execution import Execution
 from mainspring.engine.replay.signals import Lost, Stopped
 from mainspring.engine.residency.halting import Halting
@@ -115,7 +116,7 @@ class Engine:
         self.residency = Residency(self)
         self.slots = Slots(self)
         self.local_starts: LocalStarts = LocalStarts(self)
-        self.halting = Halting(self)
+        self.halting, self.batches = Halting(self), Batches(self)
         self._tasks: set[asyncio.Task[None]] = set()
         self.launches = 0
         """How often a run was begun or continued here."""
@@ -175,7 +176,7 @@ class Engine:
             self.halting.press_on_later(ex)
         elif ex.run.deadline is not None:
             ex.deadline = self.timers.at(ex.run.deadline, lambda: self.halting.out_of_time(ex))
-        if not ex.function.is_async:
+        if not ex.function.on_loop:
             self.slots.count_thread(1)
             self.clock.busy()
         self.halting.halt_if_stopped_early(ex)
@@ -218,7 +219,7 @@ class Engine:
 
     async def _executed(self, ex: Execution) -> Ending | None:
         try:
-            return await (run_async(ex) if ex.function.is_async else self._run_on_thread(ex))
+            return await (run_async(ex) if ex.function.on_loop else self._run_on_thread(ex))
         except StoreError as error:
             log.warning(
                 "run %s of %s could not be concluded, others will go on with it: %s", ex.id, ex.function.name, error
@@ -322,7 +323,7 @@ class Engine:
                 "run %s of %s is in a step that does not end; it is left to be taken over", ex.id, ex.function.name
             )
             self.halting.halt(ex, Lost())
-            if ex.root is not None and ex.function.is_async:
+            if ex.root is not None and ex.function.on_loop:
                 ex.root.cancel()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WAIT):

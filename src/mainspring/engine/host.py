@@ -70,6 +70,12 @@ class WatchesWaits(Protocol):
     def heard(self, said: Iterable[Heard], /) -> None: ...
 
 
+class FormsBatches(Protocol):
+    """Calls of batch functions."""
+
+    def join(self, call: Any, /) -> asyncio.Future[Any]: ...
+
+
 class PipelinedCommit(Protocol):
     """The commit of an outcome that the code has had already."""
 
@@ -123,6 +129,8 @@ class Host(Protocol):
     def local_starts(self) -> StartsRuns: ...
     @property
     def waits(self) -> WatchesWaits: ...
+    @property
+    def batches(self) -> FormsBatches: ...
     @property
     def on_loop(self) -> bool: ...
 

@@ -9,6 +9,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from mainspring.codec import CallCodec
+from mainspring.codec.batches import of_one
+from mainspring.engine.batch_outcomes import alone, alone_async
 from mainspring.engine.retry import Retry
 from mainspring.engine.source import source_of
 from mainspring.engine.transaction_parameter import wanted
@@ -62,15 +64,32 @@ class Function:
     retention: int | None = None
     """How long its ended runs are kept, in microseconds; None: as the settings say."""
 
+    max_recoveries: int | None = None
+    """How often a run may lose its worker before it fails; None: as the settings say."""
+    batch: int | None = None
+    """How many inputs it takes at once, at most; None: it takes the arguments of one call."""
+
     asks_for_patches: bool = False
     """It is made to continue runs that were begun by the source before, and its fingerprint says so."""
 
+    on_loop: bool = field(init=False)
+    """Whether its runs are executed on the event loop: those of an `async def` function, and those of a batch function, which need no
+    thread each."""
     fingerprint: str = field(init=False)
     """A hash of its name and source: the same source, the same fingerprint, on every machine."""
 
     def __post_init__(self) -> None:
+        self.on_loop = self.is_async or self.batch is not None
         found = hashlib.sha256(f"{self.name}\n{self.source}".encode()).hexdigest()[:16]
         self.fingerprint = f"patched-{found}" if self.asks_for_patches else found
+
+    def call_plainly(self, *args: Any, **kwargs: Any) -> Any:
+        """Call a step outside runs, as the plain function that it is there; a batch function with a batch of one."""
+        if self.batch is None:
+            return self.fn(*args, **kwargs)
+        self.codec.bind_and_encode(args, kwargs)
+        value = args[0] if args else next(iter(kwargs.values()))
+        return alone_async(self.name, self.fn, value) if self.is_async else alone(self.name, self.fn, value)
 
 
 class Registry:
@@ -111,6 +130,10 @@ class Registry:
     def __iter__(self) -> Iterator[Function]:
         return iter(self._functions.values())
 
+    def recovery_limits(self) -> dict[str, int]:
+        """How often runs of functions may lose their workers, of those that say so themselves."""
+        return {each.name: each.max_recoveries for each in self if each.max_recoveries is not None}
+
     def version(self, more: str = "") -> str:
         """A hash of all workflows, and of what else the app's code says: its version unless one is given."""
         prints = sorted(function.fingerprint for function in self if function.kind == "workflow")
@@ -133,6 +156,8 @@ def make(
     database: Elsewhere | None = None,
     within: Within | None = None,
     retention: timedelta | float | str | None = None,
+    batch: int | None = None,
+    max_recoveries: int | None = None,
 ) -> Function:
     """Look at a function once, at registration: whatever is wrong with it is an error now."""
     is_class_method = isinstance(fn, classmethod)
@@ -157,6 +182,8 @@ def make(
             f"{title!r} is a `def` {kind}, which works on a thread and cannot be interrupted; write it as `async def`, or leave "
             "out interruptible"
         )
+    if batch is not None:
+        _check_batch(title, batch, bound, interruptible=interruptible)
     place = None if kind != "transaction" or within is not None else 0 if bound is Bound.NOT else 1
     if within is not None:
         _check_within(fn, title, isolation, database)
@@ -173,7 +200,7 @@ def make(
         kind=kind,
         fn=fn,
         is_async=inspect.iscoroutinefunction(fn),
-        codec=CallCodec(fn, name=title, skip=place),
+        codec=CallCodec(fn if batch is None else of_one(fn, title), name=title, skip=place),
         source=source.text,
         asks_for_patches=source.asks_for_patches,
         retry=Retry.of(retry),
@@ -187,7 +214,24 @@ def make(
         database=database,
         within=within,
         retention=_retention(retention, title),
+        batch=batch,
+        max_recoveries=_at_least_none(max_recoveries, f"{title!r}: max_recoveries"),
     )
+
+
+def _at_least_none(number: int | None, what: str) -> int | None:
+    if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"{what} is a whole number from 0, not {number!r}")
+    return number
+
+
+def _check_batch(title: str, batch: int, bound: Bound, *, interruptible: bool) -> None:
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"{title!r}: batch is the largest number of inputs, 1 or more, not {batch!r}")
+    if bound is not Bound.NOT:
+        raise InvalidInput(f"{title!r} is a method; a batch function is a plain function")
+    if interruptible:
+        raise InvalidInput(f"{title!r}: a batch is shared by several runs, so one of them cannot interrupt it")
 
 
 def _check_within(fn: Callable[..., Any], title: str, isolation: str | None, database: Elsewhere | None) -> None:

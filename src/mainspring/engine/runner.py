@@ -24,7 +24,6 @@ from mainspring.engine.retry import Retry, pause_of
 from mainspring.errors import Interrupted, MainspringError, NonDeterminism, NotSerializable
 from mainspring.model.runs import Ending
 from mainspring.model.states import State
-from mainspring.store.sealing.payloads import readable
 from mainspring.store.writes import Compensate, ContinueAs, Finish, Release, RetryLater, Verdict
 
 if TYPE_CHECKING:
@@ -155,7 +154,7 @@ def _arguments(ex: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
     times = times_of(ex.run) if ex.run.generation == 0 else None
     if times is not None:
         return times, {}
-    args, kwargs = ex.function.codec.decode(readable(ex.run.input, f"the input of run {ex.id!r}"))
+    args, kwargs = ex.function.codec.decode(ex.run.input)
     if ex.function.bound is not Bound.NOT:
         args = (ex.engine.receiver(ex.function, args[0]), *args[1:])
     return args, kwargs
@@ -179,7 +178,7 @@ def _body(ex: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         flow = transaction(ex, "0", TransactionCall.of(function, args, kwargs))
     else:
         flow = step(ex, "0", StepCall.of(function, args, kwargs))
-    return drive(ex, flow) if function.is_async else drive_blocking(ex, flow)
+    return drive(ex, flow) if function.on_loop else drive_blocking(ex, flow)
 
 
 async def _clear_tasks(ex: Execution) -> None:

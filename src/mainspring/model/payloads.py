@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+SEALED = '{"$payload":'
+"""How a stored value begins that a codec has encoded."""
+UNREADABLE = "is encrypted, and cannot be read here; give App or Client the codec that it was stored with: payloads=…"
+
 
 class PayloadCodec(Protocol):
     """Encodes values on their way into the database, and decodes them on their way out: `App(payloads=codec)`.

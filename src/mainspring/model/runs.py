@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import Literal
 
 from msgspec import Struct, field
 
 from mainspring.model.states import State  # noqa: TC001  (records are also read back from JSON)
+
+USER = "user"
+"""The attribute that says for whom a run is executed."""
+
+
+def user_of(attributes: str) -> str | None:
+    """For whom a run with these attributes is executed; None if it has no user."""
+    found = json.loads(attributes).get(USER) if f'"{USER}"' in attributes else None
+    return found if isinstance(found, str) else None
 
 
 class NewRun(Struct, gc=False, omit_defaults=True):

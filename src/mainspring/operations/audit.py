@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import to_datetime
 from mainspring.operations.filter_values import cursor
+from mainspring.store.sealing.payloads import shown, shown_input
 from mainspring.store.verbs.dashboard import Entry
 
 if TYPE_CHECKING:
@@ -106,6 +107,6 @@ def _deed(entry: Entry) -> Deed:
         entry.action,
         json.loads(entry.subject),
         entry.reason,
-        json.loads(entry.details),
-        None if entry.outcome is None else json.loads(entry.outcome),
+        shown_input(entry.details),
+        None if entry.outcome is None else shown(entry.outcome),
     )

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from mainspring.store.protocol import Store
 
 _AT_ONCE = 500
+_SILENT = 60 * SECOND
+"""A worker that was not seen for so long is taken for dead."""
 
 
 def keep_of(runs: float | None, functions: float | None, names: Mapping[str, int | None]) -> Keep:
@@ -78,6 +80,14 @@ class Pruning:
     def expired(self, keep: Keep) -> dict[str, int]:
         """How many runs of each name were kept long enough. Changes nothing."""
         return self._store.retention.expired(keep, self._clock.now())
+
+    def empty(self) -> dict[str, int]:
+        """Delete all runs, schedules, queues and versions, with all they recorded: how many rows there were, by table.
+
+        What operators did stays recorded. `Conflict`, and nothing is deleted, while workers live.
+        """
+        now = self._clock.now()
+        return self._store.management.empty(now - _SILENT, now)
 
     def behind(self) -> float:
         """For how many seconds the oldest run that should be gone has been kept too long, as the workers' settings have it."""

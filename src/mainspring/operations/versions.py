@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003  (a run that asks for one records it, and reads it back by its annotations)
 from typing import TYPE_CHECKING
 
+from mainspring.errors import NotFound
 from mainspring.model.clock import to_datetime
+from mainspring.operations.actions import Actions, Answer
 from mainspring.operations.runs.actions import RunActions
 
 if TYPE_CHECKING:
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
 
     from mainspring.model.clock import Clock
     from mainspring.store.protocol import Store
+
+
+VERSION_ACTIONS = Actions("versions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,18 @@ class Versions:
     def force(self, ids: Sequence[str], version: str | None = None) -> dict[str, bool]:
         """See `RunActions.force`."""
         return RunActions(self._store, self._clock).force(ids, version)
+
+    @VERSION_ACTIONS(lambda version, _: Answer(f"{version} is the newest version"), role="admin")
+    def set_newest(self, version: str) -> str:
+        """Make a version the newest one: what its code declares about schedules and queues holds, as after a deploy of it.
+
+        For rolling back: start workers of the older version, then name it here. `NotFound` for a version that has never executed.
+        """
+        if not self._store.management.set_newest(version, self._clock.now()):
+            raise NotFound(
+                f"no worker of a version {version!r} has ever started; `mainspring versions list` shows those that have"
+            )
+        return version
 
     def list(self) -> list[VersionInfo]:
         """The versions that have ever executed, and those that runs ask for; the newest first."""

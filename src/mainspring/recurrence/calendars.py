@@ -137,7 +137,7 @@ class Calendar(Frozen):
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Calendar:
-        """A calendar from its JSON form, keys in camelCase or snake_case."""
+        """A calendar from its JSON form, keys in camelCase or snake_case. A field that is an empty text counts as not given."""
         named: dict[str, Any] = {}
         faults: list[Fault] = []
         for key, value in given.items():
@@ -147,7 +147,7 @@ class Calendar(Frozen):
                 faults.append(Fault("is no field of a calendar", str(key), hint=f"there are {known}"))
             elif name in named:
                 faults.append(Fault("is given twice", key))
-            else:
+            elif value != "" or name == "comment":  # other systems write a field that was not given as empty text
                 named[name] = value
         if faults:
             raise InvalidSpec("calendar", faults)

@@ -6,6 +6,7 @@ import functools
 import math
 import re
 from datetime import timedelta
+from fractions import Fraction
 
 from mainspring.errors import InvalidInput
 
@@ -13,6 +14,8 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _PHRASE = re.compile(r"(?:[0-9]+[smhdw])+")
 _PART = re.compile(r"([0-9]+)([smhdw])")
 _FRACTION = re.compile(r"[0-9]*[.,][0-9]")
+_DECIMAL_PHRASE = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?[smhdw])+")
+_DECIMAL_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 # More digits than this cannot be a duration that `timedelta` holds; a bound keeps absurd input cheap.
 _LONGEST_PHRASE = 100
 
@@ -30,6 +33,17 @@ def parse_duration(value: timedelta | float | str) -> timedelta:
             raise InvalidInput(f"duration: {value!r} is negative; write a duration of zero or more")
         return value
     return _from_seconds(value)
+
+
+def whole_numbers(phrase: str) -> str:
+    """The phrase with whole numbers that means the same as one with decimal fractions: `1.5h` is `5400s`.
+
+    Anything else comes back as it is, also what is no whole number of seconds: `parse_duration` says what is wrong with it.
+    """
+    if len(phrase) > _LONGEST_PHRASE or "." not in phrase or not _DECIMAL_PHRASE.fullmatch(phrase):
+        return phrase
+    seconds = sum(Fraction(number) * _SECONDS[unit] for number, unit in _DECIMAL_PART.findall(phrase))
+    return f"{seconds.numerator}s" if seconds.denominator == 1 else phrase
 
 
 def format_duration(value: timedelta) -> str:

@@ -153,7 +153,7 @@ class Claimer(Service):
         return {
             function.name: function.fingerprint
             for function in self._engine.registry
-            if function.is_async is not blocking
+            if function.on_loop is not blocking
         }
 
     def _kinds(self, functions: dict[str, str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from mainspring.errors import StoreError
 from mainspring.services.processes import is_dead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mainspring.model.clock import Clock
     from mainspring.model.runs import Worker
@@ -62,6 +62,7 @@ class Heartbeat:
         worker: Worker,
         lease: float,
         max_recoveries: int | None,
+        limits: Callable[[], Mapping[str, int]],
         on_lost: Callable[[], None],
         on_round: Callable[[], None],
         on_fleet: Callable[[Sequence[Worker]], None],
@@ -71,6 +72,7 @@ class Heartbeat:
         self._worker = worker
         self._lease = lease
         self._max_recoveries = max_recoveries
+        self._limits = limits
         self._on_lost = on_lost
         self._on_round = on_round
         self._on_fleet = on_fleet
@@ -101,10 +103,10 @@ class Heartbeat:
             return
         self._on_fleet(fleet)
         for worker in self._observations.lapsed(fleet, self._worker, self._clock.monotonic()):
-            freed = self._store.retire(worker.id, self._clock.now(), self._max_recoveries)
+            freed = self._store.retire(worker.id, self._clock.now(), self._max_recoveries, self._limits())
             log.warning("worker %s on %s is gone; %d of its runs are free to be taken", worker.id, worker.host, freed)
         for gone in self._store.orphaned():
-            freed = self._store.retire(gone, self._clock.now(), self._max_recoveries)
+            freed = self._store.retire(gone, self._clock.now(), self._max_recoveries, self._limits())
             log.warning("worker %s took %d runs after it was declared dead; they are free to be taken", gone, freed)
         self._on_round()
 

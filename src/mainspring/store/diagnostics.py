@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -57,9 +58,7 @@ def _sqlite(path: str) -> dict[str, str]:
 
 
 def _postgres(url: str) -> dict[str, str]:
-    import psycopg  # noqa: PLC0415  (only where it is used)
-
-    from mainspring.store.postgres.database import Database  # noqa: PLC0415
+    from mainspring.store.postgres.database import Database  # noqa: PLC0415  (only where it is used; names the missing extra)
 
     database = Database(url)
     try:
@@ -67,4 +66,4 @@ def _postgres(url: str) -> dict[str, str]:
             number = connection.info.server_version
     finally:
         database.close()
-    return {"PostgreSQL": f"{number // 10_000}.{number % 10_000}", "psycopg": psycopg.__version__}
+    return {"PostgreSQL": f"{number // 10_000}.{number % 10_000}", "psycopg": version("psycopg")}

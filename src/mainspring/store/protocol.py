@@ -141,6 +141,8 @@ class Signal(Struct, frozen=True):
 
     ready: bool = False
     """There may be runs to claim, of any function and queue."""
+    overdue: bool = False
+    """Some of those may have been due for long: a claim has to look at everything."""
     started: frozenset[ReadyRun] = frozenset()
     """Runs to claim that are known."""
     claimed: frozenset[str] = frozenset()
@@ -318,11 +320,11 @@ class Store(Protocol):
         """The fleet, oldest first."""
         ...
 
-    def retire(self, worker: str, now: int, max_recoveries: int | None) -> int:
+    def retire(self, worker: str, now: int, max_recoveries: int | None, limits: Mapping[str, int] | None = None) -> int:
         """Take a worker out of the fleet and free its runs for others; how many.
 
         Running ones are queued again and count one recovery, beyond `max_recoveries` they fail with reason "recovery
-        exhausted"; resting ones stay waiting; those being cancelled are cancelled.
+        exhausted"; `limits` has the numbers of functions that have one of their own. Resting ones stay waiting; those being cancelled are cancelled.
         """
         ...
 

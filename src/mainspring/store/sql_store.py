@@ -82,8 +82,8 @@ class SqlStore:
     def workers(self) -> list[Worker]:
         return [to_worker(row) for row in self._transactor.read(LIST_WORKERS)]
 
-    def retire(self, worker: str, now: int, max_recoveries: int | None) -> int:
-        return self._transactor.change(lambda tx: stop.retire(tx, worker, max_recoveries), now)
+    def retire(self, worker: str, now: int, max_recoveries: int | None, limits: Mapping[str, int] | None = None) -> int:
+        return self._transactor.change(lambda tx: stop.retire(tx, worker, max_recoveries, limits), now)
 
     def orphaned(self) -> list[str]:
         return [row[0] for row in self._transactor.read(ORPHANED)]

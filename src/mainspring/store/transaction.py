@@ -291,7 +291,7 @@ class BlockingExecutor:
 async def on_thread(work: Callable[..., T], *args: Any) -> T:
     """Do something blocking for an awaited transaction, on a thread of its own.
 
-    The threads that everybody shares may all be waiting for that very transaction to end.
+    The threads that others share may all be waiting for that very transaction to end.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()

@@ -25,6 +25,8 @@ COST = 500
 """A look that took so long is followed by a pause so many times as long. A page that changes all the time is fetched after each look, which
 takes no more than four times as long as the look: together that is at most one percent of a core.
 """
+LONGEST_PAUSE = 5.0
+"""On a busy machine a look takes long; a page that is called live is still not older than this."""
 LIFE = 30.0
 """Seconds after which the browser has to ask again, so that a server that wants to stop need not wait for it for long."""
 
@@ -74,7 +76,7 @@ async def _events(backend: Backend, looks: Mapping[str, Look], end: asyncio.Even
                 yield event("trouble", page, " ".join(str(error).split()))
                 continue
             if last.get(page) != found:
-                yield event("changed" if page in last else "fresh", page, found[:12])
+                yield event("changed" if page in last else "fresh", page, found)
             last[page] = found
         await _pause(clock, asked, end)
         if end.is_set():
@@ -84,15 +86,20 @@ async def _events(backend: Backend, looks: Mapping[str, Look], end: asyncio.Even
 async def _seen(look: Look) -> str:
     """What is there, in short. That a run is not there, or no longer, is something that a page can show, and no trouble."""
     try:
-        return hashlib.sha256(msgspec.json.encode(await look())).hexdigest()
+        return digest(await look())
     except NotFound:
         return "not there"
+
+
+def digest(found: object) -> str:
+    """What a page shows, in short. A page carries it, so that a change between the page and its stream is not lost."""
+    return hashlib.sha256(msgspec.json.encode(found)).hexdigest()[:12]
 
 
 async def _pause(clock: Clock, asked: float, end: asyncio.Event) -> None:
     cost = (clock.monotonic() - asked) * COST
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(end.wait(), min(max(SHORTEST_PAUSE, cost), LIFE))
+        await asyncio.wait_for(end.wait(), min(max(SHORTEST_PAUSE, cost), LONGEST_PAUSE))
 
 
 def event(name: str, page: str, found: str) -> bytes:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=msgspec.Struct)
 _PROBLEM = re.compile(r"(?P<wrong>.*) - at `\$\.(?P<name>[^`]+)`")
+_MISSING = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
 MOST_BYTES = 1_000_000
 _ZERO = "text has a zero character in it, which no id, name or reason has"
 
@@ -127,6 +128,8 @@ def _convert(values: Any, kind: type[S], *, strict: bool) -> S:
 
 def _sentence(problem: str) -> str:
     """What msgspec says of a value, in the words of the other messages."""
+    if missing := _MISSING.fullmatch(problem):
+        return f"{missing['name']} is missing"
     found = _PROBLEM.fullmatch(problem)
     if found is None:
         return problem[:1].lower() + problem[1:]

@@ -24,7 +24,7 @@ from mainspring.web import openapi
 from mainspring.web.auth import SESSION, SESSION_SECONDS, Refusal, SignedIn, auth_of
 from mainspring.web.backend import Backend
 from mainspring.web.guard import USER, Guard, log, refuse_as_json
-from mainspring.web.live import Streams
+from mainspring.web.live import Streams, digest
 from mainspring.web.pages import (
     audit,
     errors,
@@ -193,8 +193,15 @@ class Dashboard:
                 found = await self._look(view, request)()
             except MainspringError as error:
                 return self._problem(request, error)
+            trouble = self.trouble
             return self._pages.page(
-                request, view.template, it=found, view=view.name, waterfall=waterfall, trouble=self.trouble
+                request,
+                view.template,
+                it=found,
+                view=view.name,
+                waterfall=waterfall,
+                trouble=trouble,
+                seen=digest((trouble, found)),
             )
 
         return answer

@@ -100,8 +100,9 @@ def waterfall(
         rows.append(row)
     high = max([high, *[row.end for row in rows]])
     looks = {"wait" if part.look == "live-wait" else part.look for row in rows for part in row.parts}
-    if within[0] is not None and within[1] is not None:
-        low, high = within[0], max(within[1], within[0] + timedelta(milliseconds=1))
+    since, until = within
+    if since is not None and until is not None and since < until:
+        low, high = since, until
     return Waterfall(low, high, _folded(rows), _marks(high - low), looks)
 
 

@@ -82,13 +82,13 @@ class WithoutApp:
     ) -> Coroutine[Any, Any, Any]:
         if function.kind != "step" or not function.is_async:
             return Outside(runtime_here(self._home)).call(function, args, kwargs, options)
-        plain: Coroutine[Any, Any, Any] = function.fn(*args, **kwargs)
+        plain: Coroutine[Any, Any, Any] = function.call_plainly(*args, **kwargs)
         return plain
 
     def call_blocking(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Any:
         if function.kind != "step" or function.is_async:
             return Outside(runtime_here(self._home)).call_blocking(function, args, kwargs, options)
-        return function.fn(*args, **kwargs)
+        return function.call_plainly(*args, **kwargs)
 
 
 def runtime_here(home: Home) -> Runtime:

@@ -228,13 +228,15 @@ class InRun:
         position = self._branch.take_position()
         return self._perform(messages.event(self._branch.execution, position, run_id, key, until=until, codec=codec))
 
-    async def read_stream(self, run_id: str, key: str, codec: ValueCodec, offset: int) -> AsyncIterator[Any]:
+    async def read_stream(
+        self, run_id: str, key: str, codec: ValueCodec, offset: int, timeout: Duration | None
+    ) -> AsyncIterator[Any]:
         one: Any = list[codec.annotation]  # type: ignore[name-defined]
         listed = value_codec(one, codec.where)
         while True:
-            position = self._branch.take_position()
+            position, until = self._branch.take_position(), self._until(timeout)
             values = await self._perform(
-                messages.stream(self._branch.execution, position, run_id, key, offset=offset, codec=listed)
+                messages.stream(self._branch.execution, position, run_id, key, offset=offset, until=until, codec=listed)
             )
             if not values:
                 return

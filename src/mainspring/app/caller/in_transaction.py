@@ -117,11 +117,11 @@ class InTransaction:
         _refuse_other_colour(scope, call)
         executor: Any = scope.elsewhere.executor if scope.elsewhere is not None else scope.joined.executor
         mark = scope.deferred.mark() if scope.deferred is not None else None
-        session.settle()  # what was done before is not undone with it
+        session.flush()  # what was done before is not undone with it
         try:
             with nested(executor):
                 value = call.made(session)
-                session.settle()
+                session.flush()
         except BaseException:
             if scope.deferred is not None and mark is not None:
                 scope.deferred.back_to(mark)
@@ -135,11 +135,11 @@ class InTransaction:
         _refuse_other_colour(scope, call)
         executor: Any = scope.elsewhere.executor if scope.elsewhere is not None else scope.joined.async_executor
         mark = scope.deferred.mark() if scope.deferred is not None else None
-        await session.settle_async()
+        await session.flush_async()
         try:
             async with nested_async(executor):
                 value = await call.made(session)
-                await session.settle_async()
+                await session.flush_async()
         except BaseException:
             if scope.deferred is not None and mark is not None:
                 scope.deferred.back_to(mark)

@@ -16,7 +16,7 @@ from mainspring.app.waiting.together import fastest, gathered
 from mainspring.engine.calls import TransactionCall
 from mainspring.engine.effects import key_error, taken_error
 from mainspring.engine.operations import questions
-from mainspring.engine.operations.messages import unknown_error
+from mainspring.engine.operations.messages import no_value_error, unknown_error
 from mainspring.engine.operations.transactions import pause
 from mainspring.engine.replay.branches import ours
 from mainspring.engine.replay.context import TransactionScope, current
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mainspring.store.external.databases import AwaitedSession, ElsewhereSession
     from mainspring.store.external.join import Inside
     from mainspring.store.external.sessions import Session
-    from mainspring.store.messages import Message, Post, Reading, Table
+    from mainspring.store.messages import Message, Post, Reading, Spoken, Table
     from mainspring.store.protocol import Store
     from mainspring.store.writes import Started
 
@@ -107,8 +107,8 @@ class Outside:
             return self._transact_async(made) if function.is_async else asyncio.to_thread(self._transact, made)
         warn_if_a_run_is_lost(self.runtime, function)
         if not function.is_async:
-            return asyncio.to_thread(function.fn, *args, **kwargs)
-        plain: Coroutine[Any, Any, Any] = function.fn(*args, **kwargs)
+            return asyncio.to_thread(function.call_plainly, *args, **kwargs)
+        plain: Coroutine[Any, Any, Any] = function.call_plainly(*args, **kwargs)
         return plain
 
     def call_blocking(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Any:
@@ -117,7 +117,7 @@ class Outside:
             return self.runtime.block(self.call(function, args, kwargs, options))
         if function.kind == "step":
             warn_if_a_run_is_lost(self.runtime, function)
-            return function.fn(*args, **kwargs)
+            return function.call_plainly(*args, **kwargs)
         refuse_blocking_on_loop(f"await {function.name}.aio(…)")
         if function.kind == "transaction":
             return self._transact(TransactionCall.of(self.runtime.registry.known(function), args, kwargs))
@@ -151,7 +151,7 @@ class Outside:
             finally:
                 scope.over = True
                 current.reset(token)
-            session.settle()
+            session.flush()
             return value
 
         failed = 0
@@ -184,7 +184,7 @@ class Outside:
             finally:
                 scope.over = True
                 current.reset(token)
-            await session.settle_async()
+            await session.flush_async()
             return value
 
         failed = 0
@@ -301,25 +301,30 @@ class Outside:
                 if found.state.ended or not await subscription.wait():
                     return None
 
-    async def read_stream(self, run_id: str, key: str, codec: ValueCodec, offset: int) -> AsyncIterator[Any]:
+    async def read_stream(
+        self, run_id: str, key: str, codec: ValueCodec, offset: int, timeout: Duration | None
+    ) -> AsyncIterator[Any]:
+        while entries := await self._next_entries(run_id, key, offset, timeout):
+            for entry in entries:
+                if entry.value is None:
+                    return
+                yield codec.decode(readable(entry.value, f"stream {key!r} of run {run_id!r}"))
+            offset += len(entries)
+
+    async def _next_entries(self, run_id: str, key: str, offset: int, timeout: Duration | None) -> Sequence[Spoken]:
+        """A page of a stream, as soon as there is one; nothing when the run has ended."""
         connection = await self.runtime.connected()
-        with Subscription(connection.subscriptions, connection.clock, run_id, None) as subscription:
+        with Subscription(connection.subscriptions, connection.clock, run_id, timeout) as subscription:
             while True:
                 found: Reading = await self.runtime.in_thread(
                     connection.store.messages.stream, run_id, key, offset, _PAGE
                 )
                 if found.state is None:
                     raise NotFound(f"there is no run {run_id!r}, or no longer")
-                for entry in found.entries:
-                    if entry.value is None:
-                        return
-                    yield codec.decode(readable(entry.value, f"stream {key!r} of run {run_id!r}"))
-                offset += len(found.entries)
-                if found.entries:
-                    continue
-                if found.state.ended:
-                    return
-                await subscription.wait()
+                if found.entries or found.state.ended:
+                    return found.entries
+                if not await subscription.wait():
+                    raise no_value_error(run_id, key, offset)
 
     def ask(self, post: Post, codec: ValueCodec, timeout: Duration | None) -> Coroutine[Any, Any, Any]:
         self._sign([post])

@@ -106,8 +106,10 @@ class Caller(Protocol):
         """Wait for an event of a run."""
         ...
 
-    def read_stream(self, run_id: str, key: str, codec: ValueCodec, offset: int) -> AsyncIterator[Any]:
-        """The values of a stream as they come."""
+    def read_stream(
+        self, run_id: str, key: str, codec: ValueCodec, offset: int, timeout: Duration | None
+    ) -> AsyncIterator[Any]:
+        """The values of a stream as they come, each within `timeout`."""
         ...
 
     def ask(self, post: Post, codec: ValueCodec, timeout: Duration | None) -> Coroutine[Any, Any, Any]:

@@ -45,7 +45,7 @@ class Call(Invocation, Generic[R_co]):
     @dual
     def start(self, /) -> Coroutine[Any, Any, Handle[R_co]]:
         """Start it in the background and get a handle."""
-        return _start(self.runtime, self)
+        return start_one(self.runtime, self)
 
 
 def start_all(runtime: Runtime, calls: list[Call[R]]) -> Coroutine[Any, Any, list[Handle[R]]]:
@@ -57,7 +57,8 @@ def start_all(runtime: Runtime, calls: list[Call[R]]) -> Coroutine[Any, Any, lis
     return Mapped(current_caller(runtime).start(calls), handles)
 
 
-def _start(runtime: Runtime, call: Call[R]) -> Coroutine[Any, Any, Handle[R]]:
+def start_one(runtime: Runtime, call: Call[R]) -> Coroutine[Any, Any, Handle[R]]:
+    """Start a call."""
     codec = call.function.codec.result
     return Mapped(current_caller(runtime).start([call]), lambda started: handle_of(runtime, codec, started[0]))
 
@@ -106,7 +107,7 @@ class _Fn(Generic[P, R]):
     def start(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Handle[R]]:
         """Start it in the background and get a handle."""
         call = self._call(args, kwargs)
-        return _start(call.runtime, call)
+        return start_one(call.runtime, call)
 
     def handle(self, run_id: str) -> Handle[R]:
         """A handle for a run of this function by its id. Whether there is one is found out when something is asked of it."""

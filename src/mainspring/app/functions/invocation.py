@@ -12,7 +12,7 @@ from mainspring.engine.registry import Bound
 from mainspring.engine.retry import stored
 from mainspring.errors import InvalidInput
 from mainspring.model.keys import KeyMode
-from mainspring.model.runs import NewRun
+from mainspring.model.runs import USER, NewRun, user_of
 from mainspring.model.states import State
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def new_run(runtime: Runtime, call: Invocation, text: str, run_id: str | None, e
         version=options.version,
         parent=ex.id if ex is not None and is_child else None,
         scheduled_by=ex.id if ex is not None and not is_child else None,
-        attributes=_attributes(runtime, options, is_child=is_child),
+        attributes=_attributes(runtime, options, ex if is_child else None),
         queue=options.queue or function.queue,
         priority=options.priority,
         partition=options.partition,
@@ -119,13 +119,18 @@ def later_run(
     return new
 
 
-def _attributes(runtime: Runtime, options: Options, *, is_child: bool) -> str:
-    """The attributes of a run, with those that it carries from where it is started. A child belongs to its parent."""
+def _attributes(runtime: Runtime, options: Options, parent: Execution | None) -> str:
+    """The attributes of a run, with those that it carries from where it is started. A child belongs to its parent, and to its user."""
     own = options.attributes or "{}"
-    if is_child or not runtime.carriers:
+    carried: dict[str, Any] = {}
+    if parent is None:
+        carried = {key: value for carrier in runtime.carriers for key, value in carrier().items()}
+    elif options.user is None and (user := user_of(parent.run.attributes)) is not None:
+        carried = {USER: user}
+    named = {} if options.user is None else {USER: options.user}
+    if not carried and not named:
         return own
-    carried: dict[str, Any] = {key: value for carrier in runtime.carriers for key, value in carrier().items()}
-    return json.dumps(carried | json.loads(own), ensure_ascii=False) if carried else own
+    return json.dumps({**carried, **json.loads(own), **named}, ensure_ascii=False)
 
 
 def _own_retry(function: Function) -> str | None:

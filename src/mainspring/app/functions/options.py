@@ -66,6 +66,7 @@ class OptionArguments(TypedDict, total=False):
     key_mode: KeyModeName
     debounce: Debounce
     retry: Retry | int
+    user: str
 
 
 _KNOWN = frozenset(OptionArguments.__annotations__)
@@ -89,6 +90,8 @@ class Options(msgspec.Struct, frozen=True):
     key_mode: str | None = None
     debounce: Debounce | None = None
     retry: str | None = None
+    user: str | None = None
+    """For whom it runs: its attribute `user`."""
 
     @property
     def parentless(self) -> bool:
@@ -196,4 +199,5 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "key_mode": _key_mode,
     "debounce": _debounce,
     "retry": lambda value: stored(Retry.of(value)),
+    "user": lambda value: _short_text("user", value),
 }

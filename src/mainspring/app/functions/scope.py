@@ -14,7 +14,7 @@ from mainspring.operations.queues import check_queue_name
 from mainspring.store.external.other_database import Elsewhere
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
     from contextlib import AbstractContextManager
 
     from mainspring.app.declarations.declared import DeclaredQueue
@@ -43,6 +43,15 @@ class Decorator(Protocol):
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncFn[P, R]: ...  # type: ignore[overload-overlap]
     @overload
     def __call__(self, fn: Callable[P, R], /) -> SyncFn[P, R]: ...
+
+
+class BatchDecorator(Protocol):
+    """The same for a batch function: it is written for a list of inputs, and called with one."""
+
+    @overload
+    def __call__(self, fn: Callable[[list[T]], Coroutine[Any, Any, Sequence[R | Exception]]], /) -> AsyncFn[[T], R]: ...
+    @overload
+    def __call__(self, fn: Callable[[list[T]], Sequence[R | Exception]], /) -> SyncFn[[T], R]: ...
 
 
 class TransactionDecorator(Protocol):
@@ -95,6 +104,7 @@ class Scope(Hooks):
         retry: Retry | int | None = None,
         at_most_once: bool = False,
         retention: Duration | None = None,
+        max_recoveries: int | None = None,
     ) -> Decorator: ...
     def workflow(
         self,
@@ -107,12 +117,14 @@ class Scope(Hooks):
         retry: Retry | int | None = None,
         at_most_once: bool = False,
         retention: Duration | None = None,
+        max_recoveries: int | None = None,
     ) -> Any:
         """Register a durable function: it survives any crash, and what it has done is not done again.
 
         `queue` is where its runs wait, unless `options(queue=…)` says otherwise. `retry` says how often a run that fails is tried
         again, and how soon; it goes on from what it has achieved. `retention` says how long its ended runs are kept,
-        instead of the settings; "forever" is possible.
+        instead of the settings; "forever" is possible. `max_recoveries` is how often a run may lose its worker before it fails, instead
+        of the settings.
         """
         place = None if queue is None else check_queue_name(getattr(queue, "name", queue))
 
@@ -126,6 +138,7 @@ class Scope(Hooks):
                 queue=place,
                 at_most_once=at_most_once,
                 retention=retention,
+                max_recoveries=max_recoveries,
             )
 
         return decorate if fn is None else decorate(fn)
@@ -145,6 +158,17 @@ class Scope(Hooks):
         at_most_once: bool = False,
         interruptible: bool = False,
     ) -> Decorator: ...
+    @overload
+    def step(
+        self,
+        /,
+        *,
+        batch: int,
+        name: str | None = None,
+        retry: Retry | int | None = None,
+        timeout: Duration | None = None,
+        at_most_once: bool = False,
+    ) -> BatchDecorator: ...
     def step(
         self,
         fn: Any = None,
@@ -155,16 +179,28 @@ class Scope(Hooks):
         timeout: Duration | None = None,
         at_most_once: bool = False,
         interruptible: bool = False,
+        batch: int | None = None,
     ) -> Any:
         """Register a step: a call inside a workflow whose outcome is recorded once. Elsewhere it is a plain function.
 
         `retry` and `timeout` (of each attempt) say how hard to try. `interruptible` lets a cancelled run stop an `async def` step
         in the middle; otherwise a step in flight is let finish.
+
+        `batch` is for a function that takes a list of inputs, at most so many, and returns a list with an outcome for each: a value, or
+        an exception. It is called and started with one input, and gets those that are ready at the same time in one call; each
+        is a step or run of its own.
         """
 
         def decorate(fn: Any) -> Any:
             return self._register(
-                fn, "step", name, retry=retry, timeout=timeout, at_most_once=at_most_once, interruptible=interruptible
+                fn,
+                "step",
+                name,
+                retry=retry,
+                timeout=timeout,
+                at_most_once=at_most_once,
+                interruptible=interruptible,
+                batch=batch,
             )
 
         return decorate if fn is None else decorate(fn)

@@ -104,27 +104,36 @@ class GetEvent(OverloadedVerb):
 class ReadStream(OverloadedVerb):
     """The values of a stream of a run, from an offset on, as they come: `async for value in app.read_stream(run_id, key):`.
 
-    It ends when the stream is closed or the run has ended.
+    It ends when the stream is closed or the run has ended. `StillRunning`, a `TimeoutError`, when the next value does not come within
+    `timeout`.
     """
 
     __slots__ = ()
     _name = "read_stream"
 
     @overload
-    def __call__(self, run_id: str, key: Stream[T], offset: int = 0) -> AsyncIterator[T]: ...
+    def __call__(
+        self, run_id: str, key: Stream[T], offset: int = 0, *, timeout: Duration | None = None
+    ) -> AsyncIterator[T]: ...
     @overload
-    def __call__(self, run_id: str, key: str, offset: int = 0) -> AsyncIterator[Any]: ...
-    def __call__(self, run_id: str, key: Stream[Any] | str, offset: int = 0) -> AsyncIterator[Any]:
+    def __call__(
+        self, run_id: str, key: str, offset: int = 0, *, timeout: Duration | None = None
+    ) -> AsyncIterator[Any]: ...
+    def __call__(
+        self, run_id: str, key: Stream[Any] | str, offset: int = 0, *, timeout: Duration | None = None
+    ) -> AsyncIterator[Any]:
         self._awaited()
-        return self._read(run_id, key, offset)
+        return self._read(run_id, key, offset, timeout)
 
     @overload
-    def sync(self, run_id: str, key: Stream[T], offset: int = 0) -> Iterator[T]: ...
+    def sync(self, run_id: str, key: Stream[T], offset: int = 0, *, timeout: Duration | None = None) -> Iterator[T]: ...
     @overload
-    def sync(self, run_id: str, key: str, offset: int = 0) -> Iterator[Any]: ...
-    def sync(self, run_id: str, key: Stream[Any] | str, offset: int = 0) -> Iterator[Any]:
+    def sync(self, run_id: str, key: str, offset: int = 0, *, timeout: Duration | None = None) -> Iterator[Any]: ...
+    def sync(
+        self, run_id: str, key: Stream[Any] | str, offset: int = 0, *, timeout: Duration | None = None
+    ) -> Iterator[Any]:
         """The same, blocking until there is a value."""
-        values = self._read(run_id, key, offset)
+        values = self._read(run_id, key, offset, timeout)
 
         async def one() -> list[Any]:
             try:
@@ -138,8 +147,8 @@ class ReadStream(OverloadedVerb):
 
         return following()
 
-    def _read(self, run_id: str, key: Stream[Any] | str, offset: int) -> AsyncIterator[Any]:
+    def _read(self, run_id: str, key: Stream[Any] | str, offset: int, timeout: Duration | None) -> AsyncIterator[Any]:
         name, codec = named(key, "stream")
         if offset < 0:
             raise InvalidInput(f"read_stream: an offset is 0 or more, not {offset}")
-        return current_caller(self._owner._runtime).read_stream(run_id, name, codec, offset)  # noqa: SLF001
+        return current_caller(self._owner._runtime).read_stream(run_id, name, codec, offset, timeout)  # noqa: SLF001

@@ -121,11 +121,14 @@ class RunVerbs(_Noun):
         return self._act("terminate", ids, filters, lambda runs, chosen: runs.terminate(chosen, reason))
 
     @dual
-    def resume(self, /, *ids: str, **filters: Unpack[RunTraits]) -> Coroutine[Any, Any, Changed]:
+    def resume(
+        self, /, *ids: str, to_queue: str | None = None, **filters: Unpack[RunTraits]
+    ) -> Coroutine[Any, Any, Changed]:
         """Let cancelled runs, and those that were recovered too often, go on where they stopped. Children that were cancelled
-        with them go on as well. False where there was nothing to resume; `NotFound` for an unknown id, and then nothing is done.
+        with them go on as well. With `to_queue` the runs wait in that queue from now on. False where there was nothing to resume;
+        `NotFound` for an unknown id, and then nothing is done.
         """
-        return self._act("resume", ids, filters, lambda runs, chosen: runs.resume(chosen))
+        return self._act("resume", ids, filters, lambda runs, chosen: runs.resume(chosen, to_queue=to_queue))
 
     @dual
     def retry(self, /, *ids: str, **filters: Unpack[RunTraits]) -> Coroutine[Any, Any, Changed]:
@@ -224,15 +227,27 @@ class RunVerbs(_Noun):
         version: str | None = None,
         queue: str | None = None,
         timeout: Duration | None = None,
+        past_last: bool = False,
+        children: Mapping[str, str] | None = None,
     ) -> Coroutine[Any, Any, Handle[Any]]:
         """Start new runs that have done what others had done before a step, and go on from there. `step` is a position or a
-        name; without it the new run begins at the beginning.
+        name; without it the new run begins at the beginning, with `past_last` after the last step. `children` are runs that take the
+        places of children of the other run, by the ids of those.
         """
         length = None if timeout is None else micros(timeout)
         made = self._manage(
             "runs.fork",
             str,
-            lambda runs: runs.fork(run_id, step, id=id, version=version, queue=queue, timeout=length),
+            lambda runs: runs.fork(
+                run_id,
+                step,
+                id=id,
+                version=version,
+                queue=queue,
+                timeout=length,
+                past_last=past_last,
+                children=children,
+            ),
         )
         return Mapped(made, lambda run_id: Handle(self._runtime, run_id, None))
 
@@ -309,6 +324,15 @@ class VersionVerbs(_Noun):
             "versions.patches",
             list[PatchInfo],
             lambda store: Versions(store, self._runtime.clock).patches(),
+        )
+
+    @dual
+    def set_newest(self, /, version: str) -> Coroutine[Any, Any, str]:
+        """Make a version the newest one: what its code declares about schedules and queues holds, as after a deploy of it. For
+        rolling back: start workers of the older version, then name it here. `NotFound` for a version that has never executed.
+        """
+        return self._read_store(
+            "versions.set_newest", str, lambda store: Versions(store, self._runtime.clock).set_newest(version)
         )
 
     @dual

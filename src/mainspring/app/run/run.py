@@ -26,6 +26,7 @@ from mainspring.engine.replay.context import here
 from mainspring.engine.retry import Retry
 from mainspring.errors import InvalidInput, NotInRun
 from mainspring.model.clock import to_datetime
+from mainspring.model.runs import user_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -249,6 +250,11 @@ class CurrentRun:
         """What the run was tagged with when it was started."""
         found: dict[str, Any] = json.loads(_execution().run.attributes)
         return found
+
+    @property
+    def user(self) -> str | None:
+        """For whom the run is executed: the `options(user=…)` of its start, or those of its parent; None without."""
+        return user_of(_execution().run.attributes)
 
     @property
     def tick(self) -> RunTick | None:

@@ -200,8 +200,10 @@ resume = _command(
 \b
   mainspring runs resume order-7
   mainspring runs resume --workflow import_all --state cancelled --reason "the disk is back"
+  mainspring runs resume order-7 --to-queue slow
 """,
-    lambda runs, chosen, _: runs.resume(chosen.ids, chosen.filters),
+    lambda runs, chosen, given: runs.resume(chosen.ids, chosen.filters, to_queue=given["to_queue"]),
+    [click.option("--to-queue", metavar="QUEUE", help="The queue that they wait in from now on.")],
 )
 retry = _command(
     "retry",
@@ -335,6 +337,10 @@ The others stay as they are. Without --step and --failed they begin at the begin
 @click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
 @url_option
 @click.option("--step", metavar="STEP", help="The first step to make anew: its position or its name.")
+@click.option("--past-last", is_flag=True, help="Begin after the last step.")
+@click.option(
+    "--child", "children", multiple=True, metavar="OLD=NEW", help="A run that takes the place of a child. Repeatable."
+)
 @click.option("--failed", is_flag=True, help="Begin with what ended each run, or else with the last thing it recorded.")
 @click.option("--id", "new_id", metavar="ID", help="The id of the new run, if there is one.")
 @click.option("--version", metavar="VERSION", help="The version of the app that is to execute it.")
@@ -347,6 +353,8 @@ def fork(
     *,
     reason: str | None,
     step: str | None,
+    past_last: bool,
+    children: tuple[str, ...],
     failed: bool,
     new_id: str | None,
     version: str | None,
@@ -354,22 +362,44 @@ def fork(
     timeout: str | None,
 ) -> None:
     ids = ids_from(run_ids)
-    if failed and (step is not None or new_id is not None):
-        raise click.UsageError("--failed finds the step by itself, and makes the ids; leave --step and --id out")
+    if failed and (step is not None or new_id is not None or past_last or children):
+        raise click.UsageError(
+            "--failed finds the step by itself, and makes the ids; leave --step, --id and the like out"
+        )
     if len(ids) > 1 and new_id is not None:
         raise click.UsageError("--id is for one run")
     length = None if timeout is None else micros(parse_duration(timeout))
     with connect(url, Settings()) as operations:
-        details = {"step": step, "failed": failed or None, "version": version, "queue": queue, "timeout": timeout}
+        details = {
+            "step": step,
+            "failed": failed or None,
+            "past_last": past_last or None,
+            "children": ", ".join(children) or None,
+            "version": version,
+            "queue": queue,
+            "timeout": timeout,
+        }
 
         def act() -> list[str]:
             how: Any = {"version": version, "queue": queue, "timeout": length}
             if failed:
                 return [*operations.runs.fork_failed(ids, **how).values()]
+            how |= {"past_last": past_last, "children": pairs_of_ids(children)}
             return [operations.runs.fork(run_id, step, id=new_id, **how) for run_id in ids]
 
         for made in carry_out(operations, "runs.fork", ids, act, lambda forks: forks, reason=reason, **details):
             data(made)
+
+
+def pairs_of_ids(given: tuple[str, ...]) -> dict[str, str]:
+    """Texts like OLD=NEW as a dict."""
+    found: dict[str, str] = {}
+    for each in given:
+        old, equals, new = each.partition("=")
+        if not (old and equals and new):
+            raise click.BadParameter(f"{each!r} is not OLD=NEW", param_hint="--child")
+        found[old] = new
+    return found
 
 
 cancel = _also_functions(cancel)

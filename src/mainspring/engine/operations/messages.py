@@ -14,7 +14,7 @@ from msgspec import structs
 from mainspring.codec.json_schema import schema_text
 from mainspring.engine.effects import Consult, Pause, conclude, frontier, keep, replayed, stirring, turn, waiting
 from mainspring.engine.replay.empty import own
-from mainspring.errors import NotFound
+from mainspring.errors import NotFound, StillRunning
 from mainspring.model.runs import Step
 from mainspring.store.writes import RecordAndSend, Verdict
 
@@ -110,20 +110,24 @@ def event(ex: Execution, position: str, run: str, key: str, *, until: int | None
     return (yield from _conclude_reading(ex, record, found, run, codec))
 
 
-def stream(ex: Execution, position: str, run: str, key: str, *, offset: int, codec: ValueCodec) -> Flow:
+def stream(
+    ex: Execution, position: str, run: str, key: str, *, offset: int, until: int | None, codec: ValueCodec
+) -> Flow:
     """The value at an offset of another run's stream, as a list of one; of none when the stream is over."""
     recorded = ex.recall(position, "stream", key)
     if recorded is not None and recorded.completed is not None:
         return (yield from replayed(ex, recorded, codec))
     yield from frontier(ex, position)
-    record = recorded or Step(ex.id, position, "stream", key, started=ex.begins(), child=run)
+    record = recorded or Step(ex.id, position, "stream", key, started=ex.begins(), child=run, due=until)
     record.output = str(offset)  # until it is known: whoever parks the run asks whether the stream has come so far
 
     def look() -> Flow:
         found: Reading = yield Consult(lambda: ex.engine.store.messages.stream(run, key, offset, 1))
         return found if found.entries or found.state is None or found.state.ended else None
 
-    found: Reading = yield from await_(ex, record, look, pending=recorded is not None)
+    found: Reading | None = yield from await_(ex, record, look, pending=recorded is not None)
+    if found is None:
+        return (yield from conclude(ex, record, None, error=no_value_error(run, key, offset)))
     if found.state is None:
         return (yield from conclude(ex, record, None, error=NotFound(f"there is no run {run!r}, or no longer")))
     values = [entry.value for entry in found.entries if entry.value is not None]
@@ -175,6 +179,12 @@ def speaking(write: RecordStep, says: list[Say], takes: int | None = None) -> Re
 
 def taking(write: RecordStep, number: int) -> RecordStep:
     return speaking(write, [], number)
+
+
+def no_value_error(run: str, key: str, offset: int) -> StillRunning:
+    return StillRunning(
+        f"run {run!r} wrote no value {offset} of the stream {key!r} in time; the run goes on, and so can a reader with offset={offset}"
+    )
 
 
 def unknown_error(runs: list[str]) -> NotFound:

@@ -73,14 +73,30 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
         except Exception as caught:  # noqa: BLE001  (whatever the user's function raises is the outcome)
             error = caught
         else:
-            if record.trail is not None:
-                record.trail = _trail(record.trail, {"error": None, "from": began})
-            return (yield from conclude(ex, record, call.result, output=text))
+            if recorded is None and _is_whole_job(ex, record, call):
+                return value
+            return (yield from conclude(ex, _succeeded(record, began), call.result, output=text))
         pause, error = _judged(call.retry, record, error, began, ex.engine.clock.now())
         record.due = None if pause is None else ex.engine.clock.now() + pause
         if pause is None or not (yield from _back_off(ex, record)):
             return (yield from conclude(ex, record, call.result, error=error))
         began = ex.engine.clock.now()
+
+
+def _succeeded(record: Step, began: int) -> Step:
+    """The record of a step with its last attempt among those that it took, if it took several."""
+    if record.trail is not None:
+        record.trail = _trail(record.trail, {"error": None, "from": began})
+    return record
+
+
+def _is_whole_job(ex: Execution, record: Step, call: StepCall) -> bool:
+    """Whether the end of the run records all there is to record: a job of a batch function that succeeds at once is one row, not two.
+
+    Not where the run was halted meanwhile: what a step in flight came to is recorded first then.
+    """
+    alone = call.batch is not None and ex.function.kind == "step"
+    return alone and record.attempts == 1 and not call.at_most_once and ex.signal is None
 
 
 def _taken_up(ex: Execution, record: Step, call: StepCall) -> Flow:

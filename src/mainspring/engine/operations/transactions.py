@@ -236,7 +236,7 @@ def _called(ex: Execution, effect: Transact, scope: TransactionScope, session: S
             value = effect.call.made(session)
         except StopIteration as error:
             raise RuntimeError(f"transaction {effect.call.name!r} raised StopIteration") from error
-    session.settle()
+    session.flush()
     return _encoded(ex, effect, value)
 
 
@@ -338,7 +338,7 @@ async def _awaited(ex: Execution, effect: Transact, scope: TransactionScope, ses
     """Await the function inside the open transaction; its result as it is stored."""
     with _Inside(ex, effect, scope):
         value = await effect.call.made(session)
-    await session.settle_async()
+    await session.flush_async()
     return _encoded(ex, effect, value)
 
 

@@ -79,7 +79,7 @@ class _On(IntEnum):
 
 def not_durable_until(ex: Execution) -> Limit | None:
     """Until when a run all of whose operations wait may be stored as waiting; None: until one of them is over."""
-    if not ex.function.is_async:
+    if not ex.function.on_loop:
         return None  # its thread is in an operation
     now = ex.engine.clock.now()
     timer = ex.process_time()

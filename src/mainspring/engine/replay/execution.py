@@ -355,7 +355,7 @@ class Execution:
             return False
         if self.undoing is None and self.signal is None:
             write = RecordStep(self.engine.worker_id, self.new_mark(position, value=True, kind="patch", name=name))
-            if self.function.is_async:
+            if self.function.on_loop:
                 self.write_unconfirmed(write)
             else:
                 self.engine.committer.commit_sync(write)

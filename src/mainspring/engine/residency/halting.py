@@ -53,7 +53,7 @@ class Halting:
 
     def _press(self, ex: Execution) -> None:
         """A run that was halted still holds on, in something that is not an operation: cancel it, as long as no step is cut off."""
-        if ex.phase is not Phase.HALTED or not ex.function.is_async or ex.root is None:
+        if ex.phase is not Phase.HALTED or not ex.function.on_loop or ex.root is None:
             return
         if ex.must_finish and not isinstance(ex.signal, Lost):
             self._engine.loop.call_later(self._engine.patience, self._press, ex)
@@ -163,7 +163,7 @@ class Halting:
         """A run that is to undo what it did waits for something that is no operation, and will not come: cancel it."""
         if not ex.in_code or ex.unwound or ex.root is None:
             return
-        if ex.delivery.replaying or ex.acting or not ex.function.is_async:
+        if ex.delivery.replaying or ex.acting or not ex.function.on_loop:
             self.press_on_later(ex)
             return
         ex.unwound = True

@@ -50,7 +50,7 @@ class Residency:
     # -- from running to waiting ---------------------------------------------------------------------------------------
     def begin_wait(self, ex: Execution) -> None:
         """One of the run's operations has begun to wait. When nothing else goes on, the run is suspended."""
-        if not ex.function.is_async:
+        if not ex.function.on_loop:
             self._engine.clock.idle()
         if self._engine.draining:
             self._engine.halting.hand_back_if_idle(ex)
@@ -61,7 +61,7 @@ class Residency:
 
     def end_wait(self, ex: Execution) -> None:
         """One of the run's operations waits no more."""
-        if not ex.function.is_async:
+        if not ex.function.on_loop:
             self._engine.clock.busy()
             self._blocked.pop(ex, None)
         if ex.park_timer is not None:
@@ -88,7 +88,7 @@ class Residency:
         settings = self._engine.settings
         if ex.function.at_most_once:
             return  # parked, it could only come back by being started a second time
-        if not ex.function.is_async:
+        if not ex.function.on_loop:
             self._blocked[ex] = None
             park_at = self._engine.clock.now() + round(settings.park_after * SECOND)
             if self._engine.slots.threads() <= 0:

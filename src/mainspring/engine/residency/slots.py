@@ -44,16 +44,16 @@ class Slots:
         with self._lock:
             if (self.paused and not in_run) or self.free() <= 0:
                 return False
-            if not function.is_async and self.threads() <= 0:
+            if not function.on_loop and self.threads() <= 0:
                 self._engine.residency.free_a_thread()
                 return False
-            self._change(1, blocking=not function.is_async)
+            self._change(1, blocking=not function.on_loop)
             return True
 
     def unreserve(self, function: Function) -> None:
         """The run that the slot was reserved for has begun, or does not begin here. From any thread."""
         with self._lock:
-            self._change(-1, blocking=not function.is_async)
+            self._change(-1, blocking=not function.on_loop)
 
     @contextlib.contextmanager
     def reserved(self, slots: int, *, blocking: bool) -> Generator[None]:

@@ -18,6 +18,7 @@ from mainspring.model.ids import IdMaker, check_run_id
 from mainspring.model.states import LIVE, State
 from mainspring.operations.actions import Action, Answer, Role, summary_of
 from mainspring.operations.filter_values import text, texts
+from mainspring.operations.queues import check_queue_name
 from mainspring.operations.runs.bulk import act_on
 from mainspring.operations.runs.filters import run_filter
 from mainspring.operations.runs.lists import within_times
@@ -182,12 +183,16 @@ class RunActions:
         )
 
     @RUN_ACTIONS((State.CANCELLED, State.FAILED), "queued again", "has nothing to resume")
-    def resume(self, ids: Sequence[str], filters: RunTraits | None = None) -> Changed:
+    def resume(self, ids: Sequence[str], filters: RunTraits | None = None, *, to_queue: str | None = None) -> Changed:
         """Let cancelled runs, and those that were recovered too often, go on where they stopped.
 
-        Children that were cancelled with them go on as well. `NotFound` for an unknown id, and then nothing is done.
+        Children that were cancelled with them go on as well. `to_queue`: the runs wait in this queue from now on, in no partition;
+        children stay where they were. `NotFound` for an unknown id, and then nothing is done.
         """
-        return self._to("resume", ids, filters, lambda chosen: self._management.resume(chosen, self._clock.now()))
+        queue = None if to_queue is None else check_queue_name(to_queue)
+        return self._to(
+            "resume", ids, filters, lambda chosen: self._management.resume(chosen, self._clock.now(), queue)
+        )
 
     @RUN_ACTIONS((State.FAILED,), "queued again", "has not failed")
     def retry(self, ids: Sequence[str], filters: RunTraits | None = None) -> Changed:
@@ -298,12 +303,28 @@ class RunActions:
         version: str | None = None,
         queue: str | None = None,
         timeout: int | None = None,
+        past_last: bool = False,
+        children: Mapping[str, str] | None = None,
     ) -> str:
         """Start new runs that have done what others had done before a step, and go on from there.
 
-        `step` is a position or a name; without it the new run begins at the beginning. `timeout` in microseconds. The id of the new run.
+        `step` is a position or a name; without it the new run begins at the beginning; `past_last`: after the last one, so that only
+        what follows it is executed. `children`: runs that take the places of runs which the other has started, by their ids; the first
+        operation that used the outcome of one of those is executed again. `timeout` in microseconds. The id of the new run.
         """
-        made = self._fork(run_id, step, id, version=version, queue=queue, timeout=timeout)
+        if past_last and step is not None:
+            raise InvalidInput("fork: past_last is after all steps; leave step out")
+        past_last = past_last or (bool(children) and step is None)  # what does not depend on the children stays
+        made = self._fork(
+            run_id,
+            step,
+            id,
+            version=version,
+            queue=queue,
+            timeout=timeout,
+            past_last=past_last,
+            children=dict(children or {}),
+        )
         self._management.fork([made], self._clock.now())
         return made.id
 

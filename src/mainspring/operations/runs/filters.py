@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from mainspring.codec.attributes import attributes_json
 from mainspring.errors import InvalidInput, NotSerializable
+from mainspring.model.runs import USER
 from mainspring.model.states import State
 from mainspring.operations.filter_values import (
     Filter,
@@ -42,6 +43,8 @@ class RunTraits(TypedDict, total=False):
     schedule: Annotated[Texts, Filter("Only those that this schedule started.", metavar="ID")]
     version: Annotated[Texts, Filter("Only those that this version of the app began.", metavar="VERSION")]
     forked_from: Annotated[Texts, Filter("Only forks of this run.", metavar="ID")]
+    user: Annotated[str | None, Filter("Only those for this user.", metavar="USER")]
+    """Runs whose attribute `user`, which `options(user=…)` sets, is this one."""
     attributes: Annotated[
         Mapping[str, Any] | None, Filter("Only with this attribute.", "attributes", options=("--attribute",))
     ]
@@ -77,6 +80,11 @@ def run_filter(given: RunFilters, *, before: str | None = None, limit: int = 50)
     attributes = given.get("attributes")
     chosen = {name: one_of(name, given.get(name), FILTERS[name].choices) for name in TEXTS}
     states = chosen.pop("state")
+    users = chosen.pop("user")
+    if len(users) > 1:
+        raise InvalidInput(f"user is one user, not {len(users)} of them")
+    if users:
+        attributes = {**(attributes or {}), USER: users[0]}
     if not states and (given.get("due_after") or given.get("due_before")):
         states = _NOT_BEGUN
     wanted = RunFilter(

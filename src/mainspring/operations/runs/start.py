@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from mainspring.codec.attributes import attributes_json
@@ -58,6 +58,9 @@ class FunctionInfo:
     retry: str | None
     known: bool = True
     """Whether a live worker has it. If not, a run waits until one comes."""
+
+
+_DESCRIBED = {each.name for each in fields(FunctionInfo)} - {"name", "known"}
 
 
 def described(registry: Registry, keep: Keep) -> dict[str, str]:
@@ -188,7 +191,9 @@ class Starting:
 
 
 def _function(name: str, said: str, *, known: bool) -> FunctionInfo:
-    return FunctionInfo(name=name, known=known, **json.loads(said))
+    """A description as a worker stored it, which may say more than a form needs, also because the worker is newer."""
+    given: dict[str, Any] = json.loads(said)
+    return FunctionInfo(name=name, known=known, **{part: given[part] for part in given if part in _DESCRIBED})
 
 
 def _json(value: Any, what: str) -> str:

@@ -32,7 +32,7 @@ class ElsewhereSession(Protocol):
     executor: Executor
 
     def give(self, wants: Wants) -> Any: ...
-    def settle(self) -> None: ...
+    def flush(self) -> None: ...
 
 
 class AwaitedSession(Protocol):
@@ -42,7 +42,7 @@ class AwaitedSession(Protocol):
     executor: AsyncExecutor
 
     def give(self, wants: Wants) -> Any: ...
-    async def settle_async(self) -> None: ...
+    async def flush_async(self) -> None: ...
 
 
 class Place(Protocol):
@@ -78,9 +78,9 @@ class _SqliteSession:
             f"a transaction on a SQLite file has no {wants.value}; annotate its first parameter with Tx"
         )
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         if self._wrapped is not None:
-            self._wrapped.settle()
+            self._wrapped.flush()
         self._db.require_open()
 
 
@@ -156,8 +156,8 @@ class _AlchemySession:
         cursor: Cursor = self._db.exec_driver_sql(spelled, (values if by_name else tuple(values)) or None)
         return cursor
 
-    def settle(self) -> None:
-        self._wrapped.settle()
+    def flush(self) -> None:
+        self._wrapped.flush()
         if self._db.dialect.name == "sqlite":
             require_open(self._db)
 

@@ -226,6 +226,6 @@ def _as_libpq(arguments: Mapping[str, Any]) -> dict[str, Any]:
             )
     settings = found.pop("server_settings", None)
     if settings:
-        said = " ".join(f"-c {key}={str(value).replace(' ', chr(92) + ' ')}" for key, value in settings.items())
-        found["options"] = f"{found.get('options', '')} {said}".strip()
+        options = " ".join(f"-c {key}={str(value).replace(' ', chr(92) + ' ')}" for key, value in settings.items())
+        found["options"] = f"{found.get('options', '')} {options}".strip()
     return found

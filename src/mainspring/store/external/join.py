@@ -189,10 +189,10 @@ class JoinedSession:
                 "call them one after the other"
             )
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """The owner of the connection has sent everything."""
 
-    async def settle_async(self) -> None:
+    async def flush_async(self) -> None:
         """So it has here."""
 
     def record(self, write: RecordStep, now: int) -> State | None:
@@ -209,11 +209,11 @@ class EngineSession(JoinedSession):
     def give(self, wants: Wants) -> Any:
         return self._wrapped.give(wants)
 
-    def settle(self) -> None:
-        self._wrapped.settle()
+    def flush(self) -> None:
+        self._wrapped.flush()
 
-    async def settle_async(self) -> None:
-        await self._wrapped.settle_async()
+    async def flush_async(self) -> None:
+        await self._wrapped.flush_async()
 
 
 class _JoinedTransactor:

@@ -142,11 +142,11 @@ class Session(Protocol):
         """What a function that is part of this transaction is given. Raises `InTransaction` for what cannot be had here."""
         ...
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Send what is still held back, as an ORM does, and see that the function has left the transaction open."""
         ...
 
-    async def settle_async(self) -> None:
+    async def flush_async(self) -> None:
         """The same on a connection that is awaited."""
         ...
 

@@ -1,6 +1,6 @@
-"""SQLAlchemy's connections and sessions: made around a connection of ours, or somebody's own to be joined.
+"""SQLAlchemy's connections and sessions: made around a connection of ours, or the user's own to be joined.
 
-SQLAlchemy is imported only where somebody uses it.
+SQLAlchemy is imported only where it is used.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class Wrapped:
     def _is_async(self) -> bool:
         return hasattr(self._connection, "sync_connection")
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Send what sessions hold back."""
         for session in self._sessions:
             session.flush()
 
-    async def settle_async(self) -> None:
+    async def flush_async(self) -> None:
         """The same where they are awaited."""
         for session in self._sessions:
             await session.flush()

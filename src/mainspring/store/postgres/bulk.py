@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mainspring.store.changes import ready_payload
+from mainspring.store.changes import FRESH, READY, ready_payload
 from mainspring.store.postgres import bulk_statements as text
 from mainspring.store.postgres.bulk_statements import RELEASE_AND_TELL, REST, REST_AND_TELL, release_row, rest_row
 from mainspring.store.postgres.bulk_talk import Talk, watched_by, write_row
@@ -84,21 +84,21 @@ class Bulk:
             later(rows)
         return self._answers
 
-    def _add(self, statement: str, values: dict[str, Value], later: Later, *, payload: str = "r") -> None:
+    def _add(self, statement: str, values: dict[str, Value], later: Later, *, payload: str = READY) -> None:
         values |= {"channel": self._sql.channel, "payload": f"{self._origin} {payload}", "patience": _PATIENCE}
         self._parts.append((self._sql.raw(statement), values))
         self._later.append(later)
 
     # -- starts --------------------------------------------------------------------------------------------------------
     def _starts(self, ops: list[Start]) -> None:
-        ready = ready_payload(op.run for op in ops)
+        ready = ready_payload((op.run for op in ops), self._now)
 
         def later(rows: list[Row]) -> None:
             made = {row[0] for row in rows}
             for op in ops:
                 if op.run.uid in made:
                     self._answers[id(op)] = Started(created=True, workflow=op.run.workflow, state=op.run.state)
-            self._changes.start(op.run for op in ops if op.run.uid in made)
+            self._changes.start((op.run for op in ops if op.run.uid in made), self._now)
 
         values: dict[str, Value] = {"ops": to_json([op.run for op in ops])} if len(ops) > 1 else {}
         if len(ops) == 1:
@@ -118,7 +118,7 @@ class Bulk:
             values["starts"] = to_json(
                 [dict(zip(NEW_RUN_COLUMNS, run_values(run), strict=True), n=number) for number, run in runs]
             )
-        ready = ready_payload(run for _, run in runs)
+        ready = ready_payload((run for _, run in runs), self._now)
         statement = text.write(
             lone=len(ops) == 1,
             starts=bool(runs),
@@ -143,7 +143,7 @@ class Bulk:
                 answer.missing = watch not in watched
                 answer.ending = watched.get(watch)
             self._answers[id(op)] = answer
-            self._changes.start(op.starts)
+            self._changes.start(op.starts, self._now)
 
     def _voids(self, ops: list[DiscardOutcome]) -> None:
         rows = [
@@ -171,7 +171,7 @@ class Bulk:
 
         def unblocked(rows: list[Row]) -> None:
             tokens = (rows[0][0] or "").split()
-            self._changes.woke(None if each == "r" else each.removeprefix("p=") for each in tokens)
+            text.woken(self._changes, tokens)
 
         for op in ops:
             op.after = self._outcomes.get(op.run)
@@ -206,12 +206,13 @@ class Bulk:
         if rests:
             statement = REST_AND_TELL if ready else REST
             rested: dict[str, Value] = {"ops": to_json(rests), "now": self._now}
-            self._add(statement, rested, lambda rows: self._done(ops, rows))
+            self._add(statement, rested, lambda rows: self._done(ops, rows), payload=FRESH)
         if releases:
             values: dict[str, Value] = {"ops": to_json(releases), "now": self._now}
             self._add(RELEASE_AND_TELL, values, lambda rows: self._done(ops, rows))
         self._add("COMMIT", {}, lambda _: None)
-        self._changes.ready = self._changes.ready or ready
+        self._changes.ready = self._changes.ready or bool(releases)
+        self._changes.fresh = self._changes.fresh or ready
 
 
 def _parameters(rows: list[dict[str, Any]]) -> dict[str, Any]:

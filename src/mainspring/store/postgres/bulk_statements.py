@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from mainspring.model.runs import NewRun
-from mainspring.store.changes import LONGEST_PAYLOAD
+from mainspring.store.changes import FRESH, LONGEST_PAYLOAD, WORKER
 from mainspring.store.sql.dialect import column_type, travel_type
 from mainspring.store.sql.messages import heard
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, STEP_COLUMNS
@@ -19,6 +19,9 @@ from mainspring.store.sql.runs import ENDED, awaited_end, has_wait, next_wake, s
 from mainspring.store.sql.steps import DISCARD_OUTCOME, ON_STEP
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from mainspring.store.changes import Changes
     from mainspring.store.writes import Release, Suspend
 
 NOTIFY = "(SELECT pg_notify(:channel, :payload))"
@@ -247,8 +250,16 @@ WOKEN = """woken AS (
     WHERE r.id = w.id AND ((w.owner IS NULL AND w.state = 'waiting') OR
       (w.state IN ('running', 'waiting', 'cancelling') AND w.owner <> ALL(:told)))
     RETURNING r.owner),
-  told AS (SELECT coalesce(string_agg(DISTINCT coalesce(' p=' || owner, ' r'), ''), '') AS tokens FROM woken)"""
-"""Wakes the runs that are `waiting`, except those whose worker is told in memory, and says whom to tell."""
+  told AS (SELECT coalesce(string_agg(DISTINCT coalesce(' p=' || owner, ' n'), ''), '') AS tokens FROM woken)"""
+"""Wakes the runs that are `waiting`, except those whose worker learns of it in memory. The tokens are those of `store/changes.py`."""
+
+
+def woken(changes: Changes, tokens: Collection[str]) -> None:
+    """Note what the tokens of `WOKEN` say: runs without an owner can be claimed from now on, the owners of the others are notified."""
+    owners = {token.removeprefix(WORKER) for token in tokens if token != FRESH}
+    changes.fresh = changes.fresh or FRESH in tokens
+    changes.woke(owners)
+
 
 UNBLOCK = f"""
   WITH waiting AS MATERIALIZED (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.store.changes import LONGEST_PAYLOAD
 from mainspring.store.messages import heard_by
 from mainspring.store.postgres import messages
-from mainspring.store.postgres.bulk_statements import STEP, STEP_WRITE, WOKEN, rows, values
+from mainspring.store.postgres.bulk_statements import STEP, STEP_WRITE, WOKEN, rows, values, woken
 from mainspring.store.postgres.libpq import array, to_json
 from mainspring.store.postgres.messages import CLEAN
 from mainspring.store.sql.records import STEP_COLUMNS, step_values, to_ending
@@ -166,7 +166,7 @@ class Talk:
 
     def _woken(self, found: list[Row]) -> None:
         tokens = (found[0][0] or "").split()
-        self._changes.woke(None if each == "r" else each.removeprefix("p=") for each in tokens)
+        woken(self._changes, tokens)
         for op in self._ops:
             if id(op) in self._answers:
                 self._changes.published |= {heard_by(say) for say in op.says}

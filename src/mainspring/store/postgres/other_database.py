@@ -30,8 +30,8 @@ class _Session:
     def give(self, wants: Wants) -> Any:
         return self._session.give(wants)
 
-    def settle(self) -> None:
-        self._session.settle()
+    def flush(self) -> None:
+        self._session.flush()
 
 
 class _Awaited:
@@ -46,8 +46,8 @@ class _Awaited:
     def give(self, wants: Wants) -> Any:
         return self._session.give(wants)
 
-    async def settle_async(self) -> None:
-        await self._session.settle_async()
+    async def flush_async(self) -> None:
+        await self._session.flush_async()
 
 
 class PostgresPlace:

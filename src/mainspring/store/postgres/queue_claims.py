@@ -20,6 +20,7 @@ from psycopg import errors as pg
 from mainspring.store.postgres import claim_statements as statements
 from mainspring.store.postgres.database import roll_back
 from mainspring.store.postgres.executor import PATIENCE
+from mainspring.store.postgres.floors import CLOCK_ERROR
 from mainspring.store.postgres.libpq import array
 from mainspring.store.sql import queues as text
 from mainspring.store.sql.records import RUN_COLUMNS
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from mainspring.store.postgres.claim_statements import Statements
     from mainspring.store.postgres.database import Connection
     from mainspring.store.postgres.dialect import Dialect
+    from mainspring.store.postgres.floors import Floors
     from mainspring.store.postgres.libpq import Row, Value
     from mainspring.store.protocol import ClaimRequest
     from mainspring.store.queues import Allotment, Demands, Recent
@@ -55,8 +57,11 @@ class Queued:
         request: ClaimRequest,
         values: dict[str, Value],
         statements: Statements,
+        *,
+        floors: Floors,
     ) -> None:
         self._text = statements
+        self._floors = floors
         self._db = connection
         self._sql = dialect
         self.request = request
@@ -170,7 +175,7 @@ class Queued:
         return found
 
     def _facts(self, queue: Queue, demands: Demands) -> Facts:
-        return Facts(queue, demands.turn_of(queue.name), self.request.now, self._text)
+        return Facts(queue, demands.turn_of(queue.name), self.request.now, self._text, self._floors)
 
     def _decided(self, demands: Demands, room: int, found: dict[str, Facts]) -> Iterable[Allotment]:
         for allotment in demands.each(room):
@@ -186,6 +191,8 @@ class Queued:
         now = self.request.now
         for row in taken:
             queue, partition, created = (row[_COLUMNS[each]] for each in ("queue", "partition", "created"))
+            if not partition:
+                self._floors.taken(queue, [tuple(row[_COLUMNS[each]] for each in ("priority", "due"))])
             began[queue].append({"queue": queue, "partition": partition, "at": max(now, created)})
         asked: list[Asked] = []
         for allotment in allotments:
@@ -215,8 +222,9 @@ class Facts:
     Answers are heard in the order in which the questions were given out.
     """
 
-    def __init__(self, queue: Queue, turn: str, now: int, statements: Statements) -> None:
+    def __init__(self, queue: Queue, turn: str, now: int, statements: Statements, floors: Floors) -> None:
         self._text = statements
+        self._floors = floors
         self._name = queue.name
         self._turn = turn
         self._now = now
@@ -236,14 +244,22 @@ class Facts:
         return (self._counts, self._windows) == (queue.counts_places, sorted(queue.windows))
 
     def of_limits(self) -> list[Asked]:
-        placed: list[Asked] = [(text.COUNT_PLACED, {"queue": self._name})] if self._counts else []
+        counted = self._floors.counted(self._name, self._now)
+        counting: dict[str, Value] = {"queue": self._name, "since": counted.since, "earlier": array(counted.earlier)}
+        counting["recent"] = self._now - CLOCK_ERROR
+        placed: list[Asked] = [(statements.COUNT_PLACED, counting)] if self._counts else []
         recent: list[Asked] = [
             (text.COUNT_RECENT, {"queue": self._name, "after": self._now - per}) for per in self._windows
         ]
         return placed + recent
 
     def hear_limits(self, answers: Iterator[list[Row]]) -> None:
-        self.placed = dict(next(answers)) if self._counts else {}
+        self.placed = {}
+        if self._counts:
+            rows = next(answers)
+            for partition, _, count in rows:
+                self.placed[partition] = self.placed.get(partition, 0) + count
+            self._floors.count(self._name, self._now - CLOCK_ERROR, [run for _, run, _ in rows if run is not None])
         self.ahead = False
         for per in self._windows:
             rows = next(answers)

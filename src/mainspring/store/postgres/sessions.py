@@ -147,14 +147,14 @@ class PostgresSession:
             f"annotate the first parameter of the outer one with {wants.value} too"
         )
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         if self._wrapped is not None:
-            self._wrapped.settle()
+            self._wrapped.flush()
         self._require_open()
 
-    async def settle_async(self) -> None:
+    async def flush_async(self) -> None:
         if self._wrapped is not None:
-            await self._wrapped.settle_async()
+            await self._wrapped.flush_async()
         self._require_open()
 
     def record(self, write: RecordStep, now: int) -> State | None:
@@ -229,7 +229,7 @@ class TxSession(PostgresSession):
             self.doubt()
         return super().give(wants)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         self.begun()
         self._require_open()
 
@@ -269,7 +269,7 @@ class TxSession(PostgresSession):
         return (found.schema_name, found.table_name) == (self._sql.name, "steps") and found.column_name in _REFUSED
 
     def _commit(self) -> None:
-        self.settle()
+        self.flush()
         with self._db.lock:
             if self._wire.sure:
                 _, ((_, left),) = self._wire.execute((_COMMIT, {}), (_RELEASE, self._who))

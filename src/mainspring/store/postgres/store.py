@@ -84,8 +84,14 @@ class PostgresStore(SqlStore):
 
     def listen(self, hear: Callable[[Signal], None]) -> None:
         self._hear = hear
-        self._db.on_loss = lambda: hear(LOST)
-        self._listener = Listener(self._db, self._sql, self._origin, hear)
+        self._db.on_loss = lambda: self._signal(LOST)
+        self._listener = Listener(self._db, self._sql, self._origin, self._signal)
+
+    def _signal(self, signal: Signal) -> None:
+        """A claim that a signal sets off has to find what the signal is about."""
+        if signal.overdue:
+            self._claims.drop_floors()
+        super()._signal(signal)
 
     def announce(self, claimed: Sequence[str]) -> None:
         if self._sql.channel:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mainspring.errors import PayloadError
+from mainspring.model.payloads import SEALED, UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,14 +23,13 @@ if TYPE_CHECKING:
 
 KEY = "$payload"
 HIDDEN = "encrypted"
-_SEALED = f'{{"{KEY}":'
 _TICK_VALUES = ("last_result", "last_failure")
 _parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def is_sealed(text: str) -> bool:
     """Whether a stored text is a sealed value."""
-    return text.startswith(_SEALED)
+    return text.startswith(SEALED)
 
 
 def shown(text: str) -> Any:
@@ -49,9 +49,7 @@ def shown_input(text: str) -> dict[str, Any]:
 def readable(text: str, what: str) -> str:
     """The text, unless it is sealed: then this process has no codec, or not the right one."""
     if is_sealed(text):
-        raise PayloadError(
-            f"{what} is encrypted, and cannot be read here; give App or Client the codec that it was stored with: payloads=…"
-        )
+        raise PayloadError(f"{what} {UNREADABLE}")
     return text
 
 
@@ -64,7 +62,7 @@ class Payloads:
     # -- values --------------------------------------------------------------------------------------------------------
     def seal(self, text: str, what: str) -> str:
         """What is stored of a value. `PayloadError` if the codec fails; `what` names the value in its message."""
-        return text if is_sealed(text) else f'{_SEALED}"{self._encoded(text, what)}"}}'
+        return text if is_sealed(text) else f'{SEALED}"{self._encoded(text, what)}"}}'
 
     def open(self, text: str, what: str) -> str:
         """The value again. `PayloadError` if the codec fails."""
@@ -74,13 +72,13 @@ class Payloads:
         try:
             return base64.b64encode(self._codec.encode(text.encode())).decode()
         except Exception as error:
-            raise PayloadError(f"{what} cannot be encoded: {_told(error)}") from error
+            raise PayloadError(f"{what} cannot be encoded: {_cause(error)}") from error
 
     def _decoded(self, encoded: str, what: str) -> str:
         try:
             return self._codec.decode(base64.b64decode(encoded)).decode()
         except Exception as error:
-            raise PayloadError(f"{what} cannot be decoded: {_told(error)}") from error
+            raise PayloadError(f"{what} cannot be decoded: {_cause(error)}") from error
 
     def sealed_step(self, write: RecordStep) -> RecordStep:
         """A write of a transaction with its values sealed."""
@@ -157,6 +155,6 @@ class Payloads:
         return json.dumps(declared)
 
 
-def _told(error: Exception) -> str:
+def _cause(error: Exception) -> str:
     """What a codec raised. Its message may quote the value, unless it is one of the library's own."""
     return str(error) if isinstance(error, PayloadError) else type(error).__name__

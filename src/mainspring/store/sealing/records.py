@@ -29,7 +29,7 @@ R = TypeVar("R")
 VALUES = frozenset({"step", "transaction", "call", "result", "receive", "event", "stream", "question", "answer"})
 """Operations whose outcome is a value of the user's. Those of the others are the library's own, and read by its statements."""
 _WORDS = {"interrupted"}
-"""Reasons of failed runs that say nothing of the exception."""
+"""Reasons of failed runs that do not contain the message of an exception."""
 
 
 class Sealer:
@@ -86,7 +86,7 @@ class Sealer:
         return replace(run, input=self._payloads.seal(run.input, f"the input of run {run.id}"))
 
     def say(self, say: Say) -> Say:
-        what = f"what is said to or by run {say.run}"
+        what = f"a message, event or stream value of run {say.run}"
         if isinstance(say, Post):
             return replace(say, body=self._payloads.seal(say.body, what))
         if isinstance(say, Entry):
@@ -144,43 +144,43 @@ class Opener:
 
     # -- as far as it can be -------------------------------------------------------------------------------------------
     def run(self, run: Run) -> Run:
-        return self._run(run, _kept)
+        return self._run(run, kept)
 
     def step(self, step: Step) -> Step:
-        return self._step(step, _kept)
+        return self._step(step, kept)
 
     def ending(self, ending: Ending) -> Ending:
         what = f"run {ending.id}"
-        error = _kept(self._payloads.open_error, ending.error, what)
+        error = kept(self._payloads.open_error, ending.error, what)
         return replace(
             ending,
-            output=_kept(self._payloads.open, ending.output, f"the result of {what}"),
+            output=kept(self._payloads.open, ending.output, f"the result of {what}"),
             error=error,
             reason=_in_full(ending.reason, ending.error, error),
         )
 
     def any_message(self, message: Message) -> Message:
-        return self._message(message, _kept)
+        return self._message(message, kept)
 
     def spoken(self, spoken: Spoken) -> Spoken:
-        return self._spoken(spoken, _kept)
+        return self._spoken(spoken, kept)
 
     def function(self, row: FunctionRow) -> FunctionRow:
         what = f"run {row.id}"
         return replace(
             row,
-            input=_kept(self._payloads.open, row.input, f"the input of {what}") or row.input,
-            error=_kept(self._payloads.open_error, row.error, what),
+            input=kept(self._payloads.open, row.input, f"the input of {what}") or row.input,
+            error=kept(self._payloads.open_error, row.error, what),
         )
 
     def schedule(self, schedule: Schedule) -> Schedule:
         payloads, what = self._payloads, f"schedule {schedule.id}"
         return replace(
             schedule,
-            input=_kept(payloads.open, schedule.input, f"the input of {what}") or schedule.input,
-            last_result=_kept(payloads.open, schedule.last_result, what),
-            last_failure=_kept(payloads.open_error, schedule.last_failure, what),
-            declared=_kept(payloads.open_declared, schedule.declared, what),
+            input=kept(payloads.open, schedule.input, f"the input of {what}") or schedule.input,
+            last_result=kept(payloads.open, schedule.last_result, what),
+            last_failure=kept(payloads.open_error, schedule.last_failure, what),
+            declared=kept(payloads.open_declared, schedule.declared, what),
         )
 
     def situation(self, situation: Situation) -> Situation:
@@ -191,8 +191,8 @@ class Opener:
         what = f"run {run.id}"
         return replace(
             run,
-            output=_kept(self._payloads.open, run.output, what),
-            error=_kept(self._payloads.open_error, run.error, what),
+            output=kept(self._payloads.open, run.output, what),
+            error=kept(self._payloads.open_error, run.error, what),
         )
 
     # -- either --------------------------------------------------------------------------------------------------------
@@ -236,7 +236,8 @@ def _exactly(change: Callable[[str, str], str], text: str | None, what: str) -> 
     return None if text is None else change(text, what)
 
 
-def _kept(change: Callable[[str, str], str], text: str | None, what: str) -> str | None:
+def kept(change: Callable[[str, str], str], text: str | None, what: str) -> str | None:
+    """An opened text, or the sealed one where the codec fails."""
     if text is None:
         return None
     try:

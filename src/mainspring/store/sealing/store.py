@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from mainspring.errors import PayloadError
 from mainspring.model.states import State
 from mainspring.store.sealing.payloads import Payloads, is_sealed
-from mainspring.store.sealing.records import Opener, Sealer
+from mainspring.store.sealing.records import Opener, Sealer, kept
 from mainspring.store.writes import Finish, Recorded, run_of
 
 if TYPE_CHECKING:
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from mainspring.store.messages import Message, Messages, Reading, Spoken
     from mainspring.store.protocol import Claimed, ClaimRequest, RunFilter, Store
     from mainspring.store.schedules import Decide, Passed, Plan, ScheduleFilter, ScheduleStore, Situation
+    from mainspring.store.verbs.dashboard import Dashboard, Entry
     from mainspring.store.verbs.manage import Management
     from mainspring.store.verbs.scheduled_functions import FunctionFilter, FunctionRow, Functions
     from mainspring.store.writes import Op, Result
 
 log = logging.getLogger("mainspring.store")
 T = TypeVar("T")
+_NOTED = [field for field in Finish.__struct_fields__ if field not in {"output", "error", "reason"}]
 _LOG_MESSAGE = 4
 """The column of the text in a line of a run's log."""
 
@@ -74,6 +76,7 @@ class SealedStore(_Delegate):
         self.schedules = SealedSchedules(inner.schedules, payloads)
         self.management = SealedManagement(inner.management, payloads)
         self.functions = SealedFunctions(inner.functions, payloads)
+        self.watching = SealedDashboard(inner.watching, payloads)
 
     def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
         """What cannot be encoded comes back as its exception, with all later writes about the same run."""
@@ -92,8 +95,9 @@ class SealedStore(_Delegate):
         found = self._inner.apply([op for _, op in sealed], now) if sealed else []
         for (number, copy), answer in zip(sealed, found, strict=True):
             op = ops[number]
-            if isinstance(op, Finish) and isinstance(copy, Finish):
-                op.settled = copy.settled
+            if isinstance(op, Finish):
+                for field in _NOTED:  # what the store has noted in a write is for its maker
+                    setattr(op, field, getattr(copy, field))
             if isinstance(answer, Recorded) and answer.ending is not None:
                 answer.ending = self._open.ending(answer.ending)
             answers[number] = answer
@@ -256,6 +260,30 @@ class SealedManagement(_Delegate):
         except PayloadError:
             return text
         return line
+
+
+class SealedDashboard(_Delegate):
+    """See `mainspring.store.verbs.dashboard.Dashboard`. What was done by operators was often done with values."""
+
+    _inner: Dashboard
+
+    def __init__(self, inner: Dashboard, payloads: Payloads) -> None:
+        super().__init__(inner)
+        self._payloads = payloads
+
+    def note(self, entry: Entry) -> None:
+        self._inner.note(replace(entry, details=self._payloads.seal(entry.details, f"audit entry {entry.id}")))
+
+    def came_of_it(self, entry: str, outcome: str) -> None:
+        self._inner.came_of_it(entry, self._payloads.seal(outcome, f"audit entry {entry}"))
+
+    def entries(self, before: str | None, limit: int) -> list[Entry]:
+        return [self._opened(entry) for entry in self._inner.entries(before, limit)]
+
+    def _opened(self, entry: Entry) -> Entry:
+        what = f"audit entry {entry.id}"
+        details = kept(self._payloads.open, entry.details, what) or entry.details
+        return replace(entry, details=details, outcome=kept(self._payloads.open, entry.outcome, what))
 
 
 class SealedFunctions(_Delegate):

@@ -282,25 +282,36 @@ EXPIRE = f"""
   WHERE id = ANY(:ids) AND {_OVERDUE} RETURNING id
 """
 FIND_OWNED = "SELECT id FROM runs WHERE owner = :worker"
-_EXHAUSTED = "r.state = 'running' AND r.recoveries >= :most"
 _CANCELLED = f"r.state = 'cancelling' AND NOT {undoable('r')}"
-RETIRE = f"""
+
+
+def _retire(most: str) -> str:
+    """Take the runs of a dead worker from it. `most` is how often one of the function may lose its worker."""
+    exhausted = f"r.state = 'running' AND r.recoveries >= {most}"
+    return f"""
   UPDATE runs AS r SET owner = NULL, needs_attention = false,
     state = CASE state
-      WHEN 'running' THEN CASE WHEN recoveries >= :most THEN 'failed' ELSE 'queued' END
+      WHEN 'running' THEN CASE WHEN r.recoveries >= {most} THEN 'failed' ELSE 'queued' END
       WHEN 'waiting' THEN CASE WHEN {stays_waiting("r")} THEN 'waiting' ELSE 'queued' END
       WHEN 'cancelling' THEN CASE WHEN {undoable("r")} THEN 'queued' ELSE 'cancelled' END ELSE state END,
     undo_reason = CASE WHEN state = 'cancelling' AND {undoable("r")} THEN coalesce(reason, '') ELSE undo_reason END,
     due = CASE WHEN state = 'running' THEN least(due, :now)
                WHEN state = 'waiting' THEN least(due, CASE WHEN {stays_waiting("r")} THEN {next_wake("r")} ELSE :now END)
                ELSE due END,
-    reason = CASE WHEN {_EXHAUSTED} THEN 'recovery exhausted' ELSE reason END,
-    error = CASE WHEN {_EXHAUSTED} THEN :exhausted::json ELSE error END,
-    completed = CASE WHEN ({_CANCELLED}) OR ({_EXHAUSTED}) THEN :now ELSE completed END,
-    end_unreported = ({_CANCELLED}) OR ({_EXHAUSTED}),
+    reason = CASE WHEN {exhausted} THEN 'recovery exhausted' ELSE reason END,
+    error = CASE WHEN {exhausted} THEN :exhausted::json ELSE error END,
+    completed = CASE WHEN ({_CANCELLED}) OR ({exhausted}) THEN :now ELSE completed END,
+    end_unreported = ({_CANCELLED}) OR ({exhausted}),
     recoveries = CASE WHEN state = 'running' THEN recoveries + 1 ELSE recoveries END
   WHERE owner = :worker AND id = ANY(:ids) RETURNING id, state
 """
+
+
+RETIRE = PerDatabase(
+    _retire("coalesce(CAST(CAST(:limits AS json) ->> r.workflow AS bigint), :most)"),
+    for_sqlite(_retire("coalesce((SELECT f.value FROM json_each(:limits) f WHERE f.key = r.workflow), :most)")),
+)
+"""`limits` are those of single functions, as JSON, which each database reads in its own way."""
 
 # -- runs that nothing can continue ----------------------------------------------------------------------------------------
 SQLITE_INSTANCE = "coalesce(json_extract(input, '$.self'), json_extract(input, '$.\"*\"[0]'))"

@@ -100,14 +100,14 @@ class SqliteSession:
     def connection(self) -> sqlite3.Connection:
         return self._db
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         if self._wrapped is not None:
-            self._wrapped.settle()
+            self._wrapped.flush()
         self.require_open()
 
-    async def settle_async(self) -> None:
+    async def flush_async(self) -> None:
         """This one blocks."""
-        self.settle()
+        self.flush()
 
     def require_open(self) -> None:
         """`InTransaction` if SQLite has rolled the transaction back: what comes now would commit by itself."""
@@ -182,12 +182,12 @@ class AwaitedSession:
             f"annotate the first parameter of the outer one with {wants.value} too"
         )
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         raise AssertionError("awaited")
 
-    async def settle_async(self) -> None:
+    async def flush_async(self) -> None:
         if self._wrapped is not None:
-            await self._wrapped.settle_async()
+            await self._wrapped.flush_async()
         self._db.require_open()
 
     def record(self, write: RecordStep, now: int) -> State | None:

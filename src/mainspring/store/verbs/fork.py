@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from mainspring.errors import Conflict, NotFound
 from mainspring.model.retry_scope import forgotten_from, last_recorded
 from mainspring.model.states import State
 from mainspring.store.sql.records import STEP_COLUMNS
+from mainspring.store.sql.steps import RENAME_STARTED
 from mainspring.store.verbs.lookup import find, steps_of
 
 if TYPE_CHECKING:
@@ -37,6 +39,14 @@ _COPY_SAID = tuple(
 )
 
 
+_WAIT_FOR = """
+  INSERT INTO steps (run, position, kind, name, started, epoch, child)
+  VALUES (:run, :position, 'call', :name, :now, 1, :child)
+"""
+_OPEN = 2**62
+"""The seq of an operation without an outcome, to compare with others."""
+
+
 class Fork(Struct, frozen=True):
     """A new run that begins where another one was. `step` is the position of the first operation to be made anew.
 
@@ -52,6 +62,10 @@ class Fork(Struct, frozen=True):
     version: str | None = None
     queue: str | None = None
     timeout: int | None = None
+    past_last: bool = False
+    """Begin after the last thing that the original recorded."""
+    children: dict[str, str] = field(default_factory=dict[str, str])
+    """Runs that take the place of others which the original started, by the ids of those: the fork waits for them instead."""
 
 
 def fork(tx: Transaction, wanted: Fork) -> Script[None]:
@@ -59,8 +73,12 @@ def fork(tx: Transaction, wanted: Fork) -> Script[None]:
     source = yield from find(tx, wanted.source)
     assert source is not None  # noqa: S101  (looked for before)
     steps = yield from steps_of(tx, source.id)
+    yield from _check_children(tx, wanted)
     first = _first_anew(source, steps, wanted)
-    copied = _copied(steps, first)
+    used = _first_use(steps, wanted.children)
+    if used is not None and (wanted.past_last or (first is not None and _seq(used) < _seq(first))):
+        first = used
+    copied = _copied(steps, first, everything=wanted.past_last and used is None)
     values = {
         "id": wanted.id,
         "uid": wanted.uid,
@@ -75,7 +93,7 @@ def fork(tx: Transaction, wanted: Fork) -> Script[None]:
         "epoch": 1,  # as if claimed before: whoever takes it takes its steps along
         "attributes": source.attributes,
         "forked_from": source.id,
-        "forked_at": first.position if first is not None else None,
+        "forked_at": first.position if first is not None else "end" if wanted.past_last else None,
         "queue": wanted.queue if wanted.queue is not None else source.queue,
         "priority": source.priority,
         "partition": source.partition,
@@ -91,6 +109,43 @@ def fork(tx: Transaction, wanted: Fork) -> Script[None]:
     for step in copied:
         for statement in (_COPY_STEP, *_COPY_SAID):
             yield from tx.execute(statement, id=source.id, new=wanted.id, position=step.position)
+        if step.kind == "start":
+            yield from _rename_children(tx, wanted, step)
+    if first is not None and first.kind == "call" and first.child in wanted.children:
+        waited = {"run": wanted.id, "position": first.position, "name": first.name, "now": tx.now}
+        yield from tx.execute(_WAIT_FOR, **waited, child=wanted.children[first.child])
+
+
+def _check_children(tx: Transaction, wanted: Fork) -> Script[None]:
+    """`NotFound` for a run that does not exist, `Conflict` for one that is of another function than the run whose place it takes."""
+    for old, new in wanted.children.items():
+        there, instead = (yield from find(tx, old)), (yield from find(tx, new))
+        if instead is None:
+            raise NotFound(f"there is no run {new!r} that could take the place of {old!r}")
+        if there is not None and there.workflow != instead.workflow:
+            raise Conflict(
+                f"run {new!r} is one of {instead.workflow}, and so cannot take the place of {old!r} ({there.workflow})"
+            )
+
+
+def _first_use(steps: list[Step], children: dict[str, str]) -> Step | None:
+    """The first operation whose outcome came from a run that is replaced: it is executed again."""
+    used = [step for step in steps if step.child in children and step.seq is not None and step.kind != "start"]
+    return min(used, key=_seq, default=None)
+
+
+def _seq(step: Step) -> int:
+    return _OPEN if step.seq is None else step.seq
+
+
+def _rename_children(tx: Transaction, wanted: Fork, step: Step) -> Script[None]:
+    """Have a copied operation say that it started the runs that take the places of others."""
+    ids: list[str] = json.loads(step.output or "[]")
+    renamed = [wanted.children.get(run_id, run_id) for run_id in ids]
+    if renamed != ids:
+        child = wanted.children.get(step.child, step.child) if step.child is not None else None
+        values = {"run": wanted.id, "position": step.position, "output": json.dumps(renamed), "child": child}
+        yield from tx.execute(RENAME_STARTED, **values)
 
 
 def _first_anew(source: Run, steps: list[Step], fork: Fork) -> Step | None:
@@ -99,7 +154,7 @@ def _first_anew(source: Run, steps: list[Step], fork: Fork) -> Step | None:
         seq = forgotten_from(steps, source.error)
         seq = last_recorded(steps) if seq is None else seq
         return next((step for step in steps if step.seq == seq and seq is not None), None)
-    if fork.step is None:
+    if fork.step is None or fork.past_last:
         return None
     at = [step for step in steps if step.position == fork.step]
     named = [step for step in steps if step.name == fork.step and step.seq is not None]
@@ -111,8 +166,10 @@ def _first_anew(source: Run, steps: list[Step], fork: Fork) -> Step | None:
     return at[0] if at else named[-1]
 
 
-def _copied(steps: list[Step], first: Step | None) -> list[Step]:
+def _copied(steps: list[Step], first: Step | None, *, everything: bool = False) -> list[Step]:
     """The outcomes that came before, with the marks that were set until then. Of an unfinished one: all outcomes there are."""
+    if everything:
+        return [step for step in steps if step.completed is not None]
     if first is None:
         return []
     before = [step for step in steps if step.seq is not None and (first.seq is None or step.seq < first.seq)]

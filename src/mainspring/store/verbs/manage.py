@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from mainspring.errors import Conflict
 from mainspring.model.states import LIVE, State
+from mainspring.store.sql.dialect import TABLES
 from mainspring.store.sql.retention import TABLES_OF_RUN
 from mainspring.store.verbs import revive
 from mainspring.store.verbs.export import LOG_COLUMNS, dump, load
@@ -57,6 +58,8 @@ _END = """
 _MARK = "UPDATE runs SET reason = :reason WHERE id = :id"
 _MOVE = "UPDATE runs SET state = :state, due = :due, priority = :priority, attempts = :attempts WHERE id = :id"
 _SET_ATTRIBUTES = "UPDATE runs SET attributes = :attributes WHERE id = :id"
+_INTO_QUEUE = "UPDATE runs SET queue = :queue, partition = '' WHERE id = :id"
+_SET_NEWEST = "UPDATE versions SET first_seen = :now WHERE version = :version RETURNING version"
 _NO_DEADLINE = "UPDATE runs SET deadline = NULL WHERE id = :id"
 """Its time counts from when it begins."""
 _END_UNPROCESSED = "SELECT id FROM runs WHERE id = :id AND end_unprocessed"
@@ -64,6 +67,10 @@ _AWAITED = """
   SELECT w.id FROM steps s JOIN runs w ON w.id = s.run WHERE s.child = :id AND s.completed IS NULL AND w.completed IS NULL
 """
 _MANY_NAMED = 5
+
+
+_EMPTIED = tuple(table for table in TABLES if table not in {"migrations", "meta", "actions"})
+_ALIVE = "SELECT id, host, pid FROM workers WHERE seen >= :since ORDER BY id"
 
 
 class Move(Struct, frozen=True):
@@ -125,6 +132,15 @@ class Management:
         """The versions that have executed, and when each was first seen."""
         return dict(self._read("SELECT version, first_seen FROM versions"))
 
+    def set_newest(self, version: str, now: int) -> bool:
+        """Make a version the newest one, as if it were seen for the first time now. False: it has never executed."""
+
+        def work(tx: Transaction) -> Script[bool]:
+            tx.changes.due = True
+            return bool((yield from tx.execute(_SET_NEWEST, version=version, now=now)))
+
+        return self._change(work, now)
+
     def live_by_version(self) -> list[tuple[str, str | None, int]]:
         """Unfinished runs that have begun: their version, why they are stranded, how many."""
         return [(version, reason, count) for version, reason, count in self._read(_LIVE_BY_VERSION)]
@@ -168,12 +184,20 @@ class Management:
 
         return self._change_each(ids, now, act, required=True)
 
-    def resume(self, ids: Sequence[str], now: int) -> dict[str, bool]:
+    def resume(self, ids: Sequence[str], now: int, queue: str | None = None) -> dict[str, bool]:
         """Let cancelled runs, and those that were recovered too often, go on where they stopped. False: nothing to resume.
 
-        Children that were cancelled along go on as well. `NotFound` if one of the ids is unknown; then nothing is done.
+        Children that were cancelled along go on as well. With a `queue` the runs themselves wait in it from now on. `NotFound` if
+        one of the ids is unknown; then nothing is done.
         """
-        return self._change_each(ids, now, revive.resume, required=True)
+
+        def act(tx: Transaction, run: Run) -> Script[bool]:
+            resumed = yield from revive.resume(tx, run)
+            if resumed and queue is not None:
+                yield from tx.execute(_INTO_QUEUE, id=run.id, queue=queue)
+            return resumed
+
+        return self._change_each(ids, now, act, required=True)
 
     def retry(self, ids: Sequence[str], now: int) -> dict[str, bool]:
         """Let failed runs go on from what they have achieved. False: it has not failed.
@@ -243,6 +267,25 @@ class Management:
             tx.changes.ready = True
 
         self._change(work, now)
+
+    def empty(self, since: int, now: int) -> dict[str, int]:
+        """Delete all rows, except those that record what operators did: how many there were, by table.
+
+        `Conflict`, and nothing is deleted, if a worker has been seen since a time.
+        """
+
+        def work(tx: Transaction) -> Script[dict[str, int]]:
+            alive = yield from tx.execute(_ALIVE, since=since)
+            if alive:
+                shown = ", ".join(f"{worker} (process {pid} on {host})" for worker, host, pid in alive[:_MANY_NAMED])
+                raise Conflict(f"workers live: {shown}. Stop them first. Nothing was deleted")
+            found: dict[str, int] = {}
+            for table in _EMPTIED:
+                found[table] = (yield from tx.execute(f"SELECT count(*) FROM {table}"))[0][0]
+                yield from tx.execute(f"DELETE FROM {table}")
+            return found
+
+        return self._change(work, now)
 
     def delete(self, ids: Sequence[str], now: int) -> dict[str, bool]:
         """Delete ended runs, their children and all they have recorded. False: there is no such run.

@@ -63,7 +63,9 @@ def start(tx: Transaction, ops: Sequence[Start]) -> Script[list[Started]]:
     if cancelled:
         yield from cancel_started(tx, [op.run.id for op in ops if op.run.uid in cancelled])
     tx.changes.ready = tx.changes.ready or bool(met)
-    tx.changes.start(op.run for op in ops if _claimable(op, made, there, cancelled))
+    claimable = [op.run for op in ops if _claimable(op, made, there, cancelled)]
+    tx.changes.start(claimable, tx.now)
+    tx.changes.overdue = tx.changes.overdue or (tx.users and bool(claimable))  # a user may commit at any time
     return [met.get(op.run.uid) or _started(op, made, there, cancelled) for op in ops]
 
 

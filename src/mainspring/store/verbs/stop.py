@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from mainspring.model.states import State
@@ -20,7 +21,7 @@ from mainspring.store.sql.runs import (
 from mainspring.store.sql.workers import REMOVE_WORKER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from mainspring.store.transaction import Script, Transaction
 
@@ -61,11 +62,17 @@ def expire(tx: Transaction) -> Script[int]:
     return len(ended)
 
 
-def retire(tx: Transaction, worker: str, max_recoveries: int | None) -> Script[int]:
+def retire(tx: Transaction, worker: str, max_recoveries: int | None, limits: Mapping[str, int] | None) -> Script[int]:
     """Release the runs of a worker that is dead, and remove it once it owns none; how many runs; see `Store.retire`."""
     most = _UNLIMITED if max_recoveries is None else max_recoveries
     found = yield from tx.lock_found(FIND_OWNED, free=True, worker=worker)
-    values = {"worker": worker, "most": most, "exhausted": exhausted_record(most), "now": tx.now}
+    values = {
+        "worker": worker,
+        "most": most,
+        "limits": json.dumps(dict(limits or {})),
+        "exhausted": exhausted_record(most),
+        "now": tx.now,
+    }
     rows = (yield from tx.execute(RETIRE, ids=found, **values)) if found else []
     yield from tx.execute(REMOVE_WORKER, worker=worker)
     tx.changes.ready = tx.changes.ready or bool(rows)

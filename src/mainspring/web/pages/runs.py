@@ -12,6 +12,7 @@ from msgspec import Meta, Struct, field
 
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_micros
+from mainspring.model.runs import USER
 from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, not_found
 from mainspring.operations.runs.bulk import Progress
 from mainspring.operations.runs.filters import TRAITS, RunFilters
@@ -121,6 +122,12 @@ class Marking(Chosen, kw_only=True):
     attributes: Annotated[str, Meta(min_length=2, max_length=10_000, description="A JSON object.")]
 
 
+class Resuming(Chosen):
+    """Where the runs wait from now on; where they did, without it."""
+
+    to_queue: Annotated[str, Meta(min_length=1, max_length=200, description="The name of a queue.")] | None = None
+
+
 class Rescheduling(Chosen):
     """When the runs are to begin: so long from now, or at a time. Neither: at once."""
 
@@ -130,11 +137,17 @@ class Rescheduling(Chosen):
 
 
 class Forking(Body):
-    """Where the new runs go on: at a step (its position or name), at the beginning, or else at what ended the old ones."""
+    """Where the new runs go on: at a step (its position or name), at the beginning, after the last step, or else at what ended the old
+    ones.
+    """
 
     ids: Annotated[list[Id], Meta(min_length=1, max_length=500)]
     step: Text | None = None
     beginning: bool = False
+    past_last: bool = False
+    children: Annotated[dict[Id, Id], Meta(max_length=500, description="Runs that take the places of children.")] = (
+        field(default_factory=dict[Id, Id])
+    )
     version: Text | None = None
     reason: Reason | None = None
 
@@ -246,8 +259,9 @@ def retry(scene: Scene, body: Chosen) -> Done:
 
 
 @pages.action(RUN_ACTIONS["resume"], _ids)
-def resume(scene: Scene, body: Chosen) -> Done:
-    return _act(scene, "resume", body, lambda runs, ids, filters: runs.resume(ids, filters))
+def resume(scene: Scene, body: Resuming) -> Done:
+    queue = body.to_queue
+    return _act(scene, "resume", body, lambda runs, ids, filters: runs.resume(ids, filters, to_queue=queue))
 
 
 @pages.action(RUN_ACTIONS["complete"], _ids)
@@ -318,10 +332,15 @@ def answer(scene: Scene, body: Answering) -> Done:
 @pages.action(RUN_ACTIONS["fork"], _ids)
 def fork(scene: Scene, body: Forking) -> Done:
     operations = scene.operations.runs
-    if body.step is None and not body.beginning:
+    if body.step is None and not (body.beginning or body.past_last or body.children):
         made = operations.fork_failed(body.ids, version=body.version)
     else:
-        made = {each: operations.fork(each, body.step, version=body.version) for each in body.ids}
+        made = {
+            each: operations.fork(
+                each, body.step, version=body.version, past_last=body.past_last, children=body.children
+            )
+            for each in body.ids
+        }
     listed = ", ".join(list(made.values())[:3])
     only = next(iter(made.values())) if len(made) == 1 else None
     return Done(f"forked: {listed}{' and more' if len(made) > 3 else ''}", dict(made), only)
@@ -338,6 +357,8 @@ def _filters(scene: Scene, query: Any) -> RunFilters:
     found = {name: getattr(query, name) for name in TRAITS}
     if found["attributes"] is not None:
         found["attributes"] = _attributes(scene, found["attributes"], found["workflow"])
+    if found["user"]:
+        _check_visible(scene, {USER: found["user"]}, found["workflow"])
     return cast("RunFilters", {name: value for name, value in found.items() if value not in (None, [])})
 
 
@@ -357,7 +378,11 @@ def _attributes(scene: Scene, text: str, workflows: list[str]) -> dict[str, Any]
     found = read_value(text, "the filter for attributes")
     if not isinstance(found, dict):
         raise InvalidInput('attributes are a JSON object, such as {"tenant": "acme"}')
-    given = cast("dict[str, Any]", found)
+    return _check_visible(scene, cast("dict[str, Any]", found), workflows)
+
+
+def _check_visible(scene: Scene, given: dict[str, Any], workflows: list[str]) -> dict[str, Any]:
+    """The attributes, if runs may be looked for by them here."""
     if scene.redactor.hides and not (
         workflows and all(scene.redactor.may_filter(given, workflow) for workflow in workflows)
     ):

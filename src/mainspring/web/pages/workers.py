@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from mainspring.operations.overview import VersionInfo
 from mainspring.operations.runs.lists import RunSummary
+from mainspring.operations.versions import VERSION_ACTIONS
 from mainspring.web.formatting import WHERE_REPLAY_AGREES
-from mainspring.web.views import NoQuery, Pages, Scene
+from mainspring.web.views import Body, Done, NoQuery, Pages, Reason, Scene, done
 
 pages = Pages()
 _MOST_STRANDED = 50
@@ -40,6 +42,19 @@ class Fleet(Struct):
     stranded: list[RunSummary]
     helps: list[str]
     """The commands that help, the careful one first."""
+
+
+class Naming(Body):
+    """Which version is the newest one."""
+
+    version: Annotated[str, Meta(min_length=1, max_length=200, description="A version of the app.")]
+    reason: Reason | None = None
+
+
+@pages.action(VERSION_ACTIONS["set_newest"], lambda body: [body.version])
+def set_newest(scene: Scene, body: Naming) -> Done:
+    answer = VERSION_ACTIONS["set_newest"].answer
+    return done(answer(body.version, scene.operations.versions.set_newest(body.version)))
 
 
 @pages.view("/workers", "workers.html")

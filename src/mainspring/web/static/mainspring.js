@@ -83,10 +83,10 @@
   }
 
   function listen() {
-    const { page, base, live: script } = document.body.dataset;
+    const { page, base, seen, live: script } = document.body.dataset;
     if (page === undefined || !window.EventSource) return;
     const live = document.getElementById("live"), trouble = document.getElementById("trouble");
-    let last = null, source = null, port = null, watching = false;
+    let last = seen || null, source = null, port = null, watching = false;
     function heard({ kind, is }) {
       if (!watching) return;
       if (kind === "error") { live.hidden = true; return; }

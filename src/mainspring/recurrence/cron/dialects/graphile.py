@@ -51,6 +51,26 @@ def either_day(values: Values, *, both: bool) -> tuple[Values, ...]:
     return (values._replace(weekday=every.weekday), values._replace(date=every.date))
 
 
+def divisor_warnings(text: str) -> list[str]:
+    """Warnings about `*/n` of dates and months: it keeps what is divisible by n, where other crons count from 1."""
+    found: list[str] = []
+    for field, word in zip(FIELDS, words(text), strict=False):
+        if field not in {DATE, MONTH}:
+            continue
+        for item in word.text.split(","):
+            if item.startswith("*/") and is_number(item[2:]) and int(item[2:11]) > 1:
+                here, elsewhere = (_numbers(range(first, field.high + 1, int(item[2:11]))) for first in (0, 1))
+                found.append(
+                    f"{item} of the {field.name} is {here} here: what is divisible by {item[2:]}. Crons that count from 1 read "
+                    f"{elsewhere}; write the list if that is what you mean"
+                )
+    return found
+
+
+def _numbers(values: range) -> str:
+    return ",".join(str(value) for value in values if value)
+
+
 def read_field(field: Field, word: Word, faults: list[Fault]) -> FieldValues:
     mask, column, known = 0, word.column, len(faults)
     for item in word.text.split(","):

@@ -9,7 +9,7 @@ from mainspring.errors import Fault, InvalidInput
 from mainspring.recurrence.cron.dialects.reading import Reading, Values, Word, count_fault, words
 from mainspring.recurrence.cron.dialects.vixie import SHORTHANDS, shorthand_fault
 from mainspring.recurrence.cron.fields import DATE, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, YEAR, Grammar
-from mainspring.recurrence.durations import parse_duration
+from mainspring.recurrence.durations import parse_duration, whole_numbers
 from mainspring.recurrence.search.search import Cycle
 
 _FIELDS = (SECOND, MINUTE, HOUR, DATE, MONTH, WEEKDAY, YEAR)
@@ -80,10 +80,10 @@ def _every(found: list[Word], faults: list[Fault]) -> Cycle | None:
 
 
 def parse_cycle(text: str) -> Cycle:
-    """`6h/5h`: every 6 hours, 5 hours into each. Whole seconds; the offset is shorter than the interval."""
+    """`6h/5h`: every 6 hours, 5 hours into each; `1.5h` is 90 minutes. Whole seconds; the offset is shorter than the interval."""
     every_text, slash, offset_text = text.partition("/")
-    every = parse_duration(every_text)
-    offset = parse_duration(offset_text) if slash else None
+    every = parse_duration(whole_numbers(every_text))
+    offset = parse_duration(whole_numbers(offset_text)) if slash else None
     seconds = round(every.total_seconds())
     phase = round(offset.total_seconds()) if offset is not None else 0
     if seconds < 1:

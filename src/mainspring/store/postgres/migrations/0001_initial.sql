@@ -43,7 +43,7 @@ CREATE TABLE runs (
   debounce_until  bigint,                                -- debounced: further calls delay it until then at most
   last_request    text COLLATE "C",                      -- uid of the request that last changed it, if that was not its own
   forked_from     text COLLATE "C",                      -- the run it was forked from
-  forked_at       text COLLATE "C",                      -- position of the first operation that was not copied; NULL: from the beginning
+  forked_at       text COLLATE "C",                      -- position of the first operation that was not copied; end: all were copied; NULL: none
   generation      bigint NOT NULL DEFAULT 0,             -- how often it began again with continue_as
   undo_reason     text,                                  -- why it was stopped, while it has undo functions yet to run
   attributes      jsonb NOT NULL DEFAULT '{}',           -- JSON object, to find runs by [searched with @>]
@@ -66,8 +66,8 @@ CREATE INDEX runs_queue ON runs (queue, partition, priority, due, uid)
   WHERE state = 'queued' AND queue IS NOT NULL AND attempt_started IS NULL;
 -- claim: ready runs that count in their queue already and go on
 CREATE INDEX runs_resumed ON runs (due, uid) WHERE state = 'queued' AND queue IS NOT NULL AND attempt_started IS NOT NULL;
--- claim: how many runs of a queue and partition count in its concurrency
-CREATE INDEX runs_placed ON runs (queue, partition)
+-- claim: the runs that count in the concurrency of a queue, those that began last
+CREATE INDEX runs_placed ON runs (queue, attempt_started)
   WHERE queue IS NOT NULL AND attempt_started IS NOT NULL AND state IN ('queued', 'running', 'waiting', 'cancelling');
 -- claim by a worker that knows only some functions: ready runs of those, without reading the others
 CREATE INDEX runs_name ON runs (workflow, queue, partition, priority, due, uid) WHERE state = 'queued';
@@ -411,6 +411,12 @@ CREATE TABLE meta (
   value text NOT NULL              -- of store: the name that this database has in others; of a session: JSON [not always JSON]
 );
 
+-- Two tables are written all the time: vacuum comes early, so that it has little to do, and does it without pauses.
+ALTER TABLE runs SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+  autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE steps SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+  autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
 -- The tables with times that people can read: timestamptz for microseconds since 1970, interval for numbers of microseconds.
 -- A due time of 2^62 is infinity. A migration that changes a column drops its view and makes it again.
 CREATE VIEW runs_view AS SELECT
@@ -646,3 +652,295 @@ CREATE VIEW activity_view AS SELECT
   count,
   micros * interval '1 microsecond' AS micros
 FROM activity;
+
+-- Functions for SQL and for other languages: a run is started, sent to or cancelled as part of the caller's transaction, with the checks and the
+-- notifications of the library. docs/how-to/sql.md explains them. Those whose names begin with _ are not for callers.
+
+-- a new uid: 45 bits of milliseconds, 10 of microseconds and 65 of chance, in the library's alphabet; it sorts by time
+CREATE FUNCTION _new_uid(moment timestamptz) RETURNS text LANGUAGE sql VOLATILE AS $$
+  SELECT string_agg(substr('0123456789abcdefghjkmnpqrstvwxyz', substring(bits FROM digit * 5 + 1 FOR 5)::integer + 1, 1), '' ORDER BY digit)
+  FROM (
+    SELECT (micros / 1000)::bit(45) || (micros % 1000)::integer::bit(10)
+      || substring(('x' || left(random, 12) || right(random, 12))::bit(96) FROM 1 FOR 65) AS bits
+    FROM (SELECT floor(extract(epoch FROM moment) * 1000000)::bigint AS micros, replace(gen_random_uuid()::text, '-', '') AS random) AS parts
+  ) AS number, generate_series(0, 23) AS digit
+$$;
+
+CREATE FUNCTION _refuse(code text, message text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION USING ERRCODE = code, MESSAGE = message;
+END $$;
+
+-- a text of 1 to 512 characters, not all of them blank, or an error
+CREATE FUNCTION _check_text(what text, value text) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+  IF value IS NULL OR btrim(value, E' \t\n\r\f\v') = '' OR length(value) > 512 THEN
+    PERFORM _refuse('22023', what || ' is a text of 1 to 512 characters, not ' || coalesce(quote_literal(left(value, 40)), 'NULL'));
+  END IF;
+END $$;
+
+-- wakes runs that wait: those without an owner are queued, the owners of the others have to be notified; the tokens for that
+CREATE FUNCTION _wake(ids text[], now_us bigint) RETURNS text LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+  owners text;
+  ready boolean;
+BEGIN
+  SELECT coalesce(bool_or(l.owner IS NULL AND l.completed IS NULL), false) INTO ready
+    FROM (SELECT owner, completed FROM runs WHERE id = ANY (ids) ORDER BY id FOR NO KEY UPDATE) AS l;
+  WITH woken AS (
+    UPDATE runs SET
+      needs_attention = owner IS NOT NULL,
+      state = CASE WHEN owner IS NULL THEN 'queued' ELSE state END,
+      due = CASE WHEN owner IS NULL THEN now_us ELSE due END
+    WHERE id = ANY (ids)
+      AND ((owner IS NULL AND state = 'waiting') OR (owner IS NOT NULL AND state IN ('running', 'waiting', 'cancelling')))
+    RETURNING owner)
+  SELECT string_agg(DISTINCT ' p=' || owner, '') INTO owners FROM woken WHERE owner IS NOT NULL;
+  RETURN CASE WHEN ready THEN ' r' ELSE '' END || coalesce(owners, '');
+END $$;
+
+CREATE FUNCTION _notify(tokens text) RETURNS void LANGUAGE sql SET search_path FROM CURRENT AS $$
+  SELECT pg_notify('mainspring:' || current_schema(), 'sql' || CASE WHEN length(tokens) < 7000 THEN tokens ELSE ' r s e v p' END)
+  WHERE tokens <> ''
+$$;
+
+-- whether the snapshot of this transaction hides what was committed since it began
+CREATE FUNCTION _is_old() RETURNS boolean LANGUAGE sql STABLE AS $$
+  SELECT current_setting('transaction_isolation') <> 'read committed'
+$$;
+
+-- Start a run; its id. `input` is JSON: an object of the arguments by name, or a list of them.
+CREATE FUNCTION start(
+  workflow text, input text DEFAULT '{}', id text DEFAULT NULL, queue text DEFAULT NULL, partition text DEFAULT NULL,
+  priority bigint DEFAULT 0, key text DEFAULT NULL, key_mode text DEFAULT NULL, after interval DEFAULT NULL,
+  at timestamptz DEFAULT NULL, timeout interval DEFAULT NULL, attributes jsonb DEFAULT '{}', version text DEFAULT NULL
+) RETURNS text LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  moment CONSTANT timestamptz := clock_timestamp();
+  now_us CONSTANT bigint := floor(extract(epoch FROM moment) * 1000000);
+  new_uid CONSTANT text := _new_uid(moment);
+  run_id CONSTANT text := coalesce(start.id, new_uid);
+  mode CONSTANT text := coalesce(start.key_mode, 'replace');
+  timeout_us CONSTANT bigint := floor(extract(epoch FROM start.timeout) * 1000000);
+  due_us bigint := now_us;
+  arguments json;
+  holder record;
+BEGIN
+  PERFORM _check_text('the name of a workflow', start.workflow);
+  IF start.id IS NOT NULL THEN
+    PERFORM _check_text('a run id', start.id);
+    IF start.id ~ '[/\u0001-\u001f\u007f]' THEN
+      PERFORM _refuse('22023', 'the run id ' || quote_literal(start.id) || ' contains a control character, or a slash, which is kept for children');
+    END IF;
+  END IF;
+  IF start.queue IS NOT NULL THEN
+    PERFORM _check_text('a queue', start.queue);
+    IF length(start.queue) > 200 OR start.queue ~ '[,\u0001-\u001f\u007f]' THEN
+      PERFORM _refuse('22023', 'the name of a queue has 1 to 200 printable characters, none of them a comma');
+    END IF;
+  ELSIF start.partition IS NOT NULL THEN
+    PERFORM _refuse('22023', 'a partition is a part of a queue; give queue => as well');
+  END IF;
+  IF start.partition IS NOT NULL THEN
+    PERFORM _check_text('a partition', start.partition);
+  END IF;
+  IF start.key IS NOT NULL THEN
+    PERFORM _check_text('a key', start.key);
+  ELSIF start.key_mode IS NOT NULL THEN
+    PERFORM _refuse('22023', 'key_mode says what to do about a run with the same key; give key => as well');
+  END IF;
+  IF mode NOT IN ('replace', 'preserve_run_at', 'unsafe_dedupe', 'return_existing', 'reject') THEN
+    PERFORM _refuse('22023', 'key_mode is replace, preserve_run_at, unsafe_dedupe, return_existing or reject, not ' || quote_literal(mode));
+  END IF;
+  IF start.priority IS NULL THEN
+    PERFORM _refuse('22023', 'priority is a whole number, smaller ones first, not NULL');
+  END IF;
+  IF start.after IS NOT NULL AND start.at IS NOT NULL THEN
+    PERFORM _refuse('22023', 'give after => or at =>, not both');
+  END IF;
+  IF start.after < interval '0' THEN
+    PERFORM _refuse('22023', 'after => ' || start.after || ' is negative');
+  END IF;
+  IF timeout_us <= 0 THEN
+    PERFORM _refuse('22023', 'a timeout must be longer than nothing');
+  END IF;
+  IF start.at IN ('infinity', '-infinity') THEN
+    PERFORM _refuse('22023', 'at => ' || start.at || ' is no time');
+  END IF;
+  IF start.version IS NOT NULL THEN
+    PERFORM _check_text('a version', start.version);
+  END IF;
+  IF start.attributes IS NULL OR jsonb_typeof(start.attributes) <> 'object' THEN
+    PERFORM _refuse('22023', 'attributes is a JSON object');
+  END IF;
+  arguments := start.input::json;
+  IF json_typeof(arguments) = 'array' THEN
+    arguments := '{"*":' || start.input || '}';
+  ELSIF arguments IS NULL OR json_typeof(arguments) <> 'object' THEN
+    PERFORM _refuse('22023', 'input is a JSON object of the arguments by name, or a list of them');
+  END IF;
+  IF start.after IS NOT NULL THEN
+    due_us := now_us + floor(extract(epoch FROM start.after) * 1000000);
+  ELSIF start.at IS NOT NULL THEN
+    due_us := floor(extract(epoch FROM start.at) * 1000000);
+  END IF;
+  LOOP
+    INSERT INTO runs (id, uid, workflow, kind, input, state, due, created, timeout, version, attributes, queue, priority, partition, key)
+    VALUES (run_id, new_uid, start.workflow, 'workflow', arguments, CASE WHEN due_us > now_us THEN 'scheduled' ELSE 'queued' END, due_us,
+      now_us, timeout_us, start.version, start.attributes, start.queue, start.priority, coalesce(start.partition, ''), start.key)
+    ON CONFLICT DO NOTHING;
+    EXIT WHEN FOUND;
+    SELECT r.id, r.workflow INTO holder FROM runs AS r WHERE r.id = run_id;
+    IF FOUND THEN
+      IF holder.workflow <> start.workflow THEN
+        PERFORM _refuse('23505', 'the run ' || quote_literal(run_id) || ' is one of ' || holder.workflow || ', not of ' || start.workflow);
+      END IF;
+      RETURN run_id;
+    END IF;
+    CONTINUE WHEN start.key IS NULL; -- the run that had the id was deleted meanwhile
+    SELECT r.id, r.workflow, r.due, r.attempt_started, r.attempts INTO holder FROM runs AS r
+      WHERE r.key = start.key AND r.state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling') FOR NO KEY UPDATE;
+    CONTINUE WHEN NOT FOUND;
+    IF mode = 'reject' OR (mode IN ('unsafe_dedupe', 'return_existing') AND holder.workflow <> start.workflow) THEN
+      PERFORM _refuse('23505', 'the unfinished run ' || quote_literal(holder.id) || ' has the key ' || quote_literal(start.key));
+    ELSIF mode IN ('unsafe_dedupe', 'return_existing') THEN
+      RETURN holder.id;
+    ELSIF holder.attempt_started IS NOT NULL THEN -- it has begun: it goes on without the key, and is not retried
+      UPDATE runs AS r SET key = NULL, retry = '{"attempts": 1}' WHERE r.id = holder.id;
+      CONTINUE;
+    END IF;
+    IF mode = 'preserve_run_at' AND holder.attempts = 0 THEN
+      due_us := holder.due;
+    END IF;
+    UPDATE runs AS r SET workflow = start.workflow, kind = 'workflow', input = arguments, due = due_us,
+      state = CASE WHEN due_us > now_us THEN 'scheduled' ELSE 'queued' END, timeout = timeout_us, deadline = NULL, version = start.version,
+      attributes = start.attributes, queue = start.queue, priority = start.priority, partition = coalesce(start.partition, ''), retry = NULL,
+      attempts = 0, error = NULL, reason = NULL, blocked = NULL, fingerprint = '', last_request = new_uid
+    WHERE r.id = holder.id;
+    IF holder.attempts > 0 THEN
+      DELETE FROM steps AS s WHERE s.run = holder.id;
+    END IF;
+    PERFORM _notify(' r');
+    RETURN holder.id;
+  END LOOP;
+  PERFORM _notify(CASE
+    WHEN due_us <= now_us AND start.workflow || coalesce(start.queue, '') ~ '^[A-Za-z0-9_.~-]+$'
+    THEN ' r=' || start.workflow || ',' || coalesce(start.queue, '') || ',' -- workers that serve it; one notification for a whole transaction
+    ELSE ' r' END);
+  RETURN run_id;
+END $$;
+
+CREATE FUNCTION start(
+  workflow text, input json, id text DEFAULT NULL, queue text DEFAULT NULL, partition text DEFAULT NULL,
+  priority bigint DEFAULT 0, key text DEFAULT NULL, key_mode text DEFAULT NULL, after interval DEFAULT NULL,
+  at timestamptz DEFAULT NULL, timeout interval DEFAULT NULL, attributes jsonb DEFAULT '{}', version text DEFAULT NULL
+) RETURNS text LANGUAGE sql SET search_path FROM CURRENT AS $$
+  SELECT start($1, $2::text, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+$$;
+
+CREATE FUNCTION start(
+  workflow text, input jsonb, id text DEFAULT NULL, queue text DEFAULT NULL, partition text DEFAULT NULL,
+  priority bigint DEFAULT 0, key text DEFAULT NULL, key_mode text DEFAULT NULL, after interval DEFAULT NULL,
+  at timestamptz DEFAULT NULL, timeout interval DEFAULT NULL, attributes jsonb DEFAULT '{}', version text DEFAULT NULL
+) RETURNS text LANGUAGE sql SET search_path FROM CURRENT AS $$
+  SELECT start($1, $2::text, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+$$;
+
+-- Send a message, which is JSON, to a run. A second one with the same key is not stored.
+CREATE FUNCTION send(run text, topic text, message text, key text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  now_us CONSTANT bigint := floor(extract(epoch FROM clock_timestamp()) * 1000000);
+  target record;
+  waits boolean;
+BEGIN
+  PERFORM _check_text('the name of a topic', send.topic);
+  IF send.key IS NOT NULL THEN
+    PERFORM _check_text('a key', send.key);
+  END IF;
+  IF send.message IS NULL THEN
+    PERFORM _refuse('22023', 'a message is JSON, not NULL; the JSON value is null');
+  END IF;
+  SELECT r.owner, r.completed INTO target FROM runs AS r WHERE r.id = send.run FOR NO KEY UPDATE;
+  IF NOT FOUND THEN
+    PERFORM _refuse('P0002', 'there is no run ' || coalesce(quote_literal(send.run), 'NULL') || ' to send to, or no longer; nothing was sent');
+  END IF;
+  INSERT INTO messages (run, number, kind, topic, body, key, sent)
+  SELECT send.run, coalesce((SELECT max(m.number) + 1 FROM messages AS m WHERE m.run = send.run), 0), 'message', send.topic,
+    send.message::json, send.key, now_us
+  ON CONFLICT DO NOTHING;
+  SELECT EXISTS (SELECT 1 FROM steps AS s
+    WHERE s.child = send.run AND s.kind = 'receive' AND s.name = send.topic AND s.completed IS NULL) INTO waits;
+  IF waits OR _is_old() THEN
+    PERFORM _notify(_wake(ARRAY[send.run], now_us));
+  ELSIF target.owner IS NULL AND target.completed IS NULL THEN
+    PERFORM _notify(' r'); -- a claim has passed over it meanwhile
+  END IF;
+END $$;
+
+CREATE FUNCTION send(run text, topic text, message json, key text DEFAULT NULL) RETURNS void
+LANGUAGE sql SET search_path FROM CURRENT AS $$ SELECT send($1, $2, $3::text, $4) $$;
+
+CREATE FUNCTION send(run text, topic text, message jsonb, key text DEFAULT NULL) RETURNS void
+LANGUAGE sql SET search_path FROM CURRENT AS $$ SELECT send($1, $2, $3::text, $4) $$;
+
+-- Cancel a run and its descendants: whether there was anything to cancel.
+CREATE FUNCTION cancel(run text, reason text DEFAULT NULL) RETURNS boolean
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  now_us CONSTANT bigint := floor(extract(epoch FROM clock_timestamp()) * 1000000);
+  tree text[] := '{}';
+  fresh text[];
+  owners text;
+  owned text[];
+  undoing text[];
+  ended text[];
+  tokens text := '';
+BEGIN
+  IF cancel.reason = 'timeout' THEN
+    PERFORM _refuse('22023', 'the reason timeout is that of runs whose time is over; say it in other words');
+  END IF;
+  LOOP -- until nothing new turns up: a locked run starts no more children
+    WITH RECURSIVE family (id) AS (
+      SELECT r.id FROM runs AS r WHERE r.id = cancel.run
+      UNION SELECT child.id FROM family CROSS JOIN LATERAL (
+        SELECT r.id FROM runs AS r WHERE r.parent = family.id OFFSET 0) AS child)
+    SELECT array_agg(family.id) INTO fresh FROM family WHERE family.id <> ALL (tree);
+    EXIT WHEN fresh IS NULL;
+    PERFORM 1 FROM runs AS r WHERE r.id = ANY (fresh) ORDER BY r.id FOR NO KEY UPDATE;
+    tree := tree || fresh;
+  END LOOP;
+  WITH changed AS (
+    UPDATE runs AS r SET state = 'cancelling', reason = cancel.reason, needs_attention = true
+    WHERE r.id = ANY (tree) AND r.owner IS NOT NULL AND r.kind = 'workflow' AND r.state IN ('running', 'waiting')
+    RETURNING r.id, r.owner)
+  SELECT array_agg(id), string_agg(DISTINCT ' p=' || owner, '') INTO owned, owners FROM changed;
+  WITH changed AS (
+    UPDATE runs AS r SET state = 'queued', reason = cancel.reason, undo_reason = coalesce(cancel.reason, ''), due = now_us
+    WHERE r.id = ANY (tree) AND r.owner IS NULL AND r.state IN ('queued', 'waiting') AND r.undo_reason IS NULL
+      AND EXISTS (SELECT 1 FROM steps AS u WHERE u.run = r.id AND u.kind = 'undo')
+    RETURNING r.id)
+  SELECT array_agg(id) INTO undoing FROM changed;
+  WITH changed AS (
+    UPDATE runs AS r SET state = 'cancelled', reason = cancel.reason, completed = now_us, owner = NULL, needs_attention = false,
+      end_unreported = true
+    WHERE r.id = ANY (tree) AND r.state IN ('scheduled', 'queued', 'running', 'waiting') AND r.undo_reason IS NULL
+      AND (r.owner IS NULL OR r.kind <> 'workflow')
+    RETURNING r.id)
+  SELECT array_agg(id) INTO ended FROM changed;
+  IF undoing IS NOT NULL THEN
+    tokens := ' r';
+  END IF;
+  IF ended IS NOT NULL THEN
+    SELECT array_agg(DISTINCT waiting.run) INTO fresh FROM (
+      SELECT s.run FROM steps AS s WHERE s.completed IS NULL AND s.child = ANY (ended)
+      UNION SELECT r.parent FROM runs AS r WHERE _is_old() AND r.parent IS NOT NULL AND r.id = ANY (ended)) AS waiting;
+    tokens := tokens || ' s e' || coalesce(_wake(fresh, now_us), '');
+  END IF;
+  PERFORM _notify(tokens || coalesce(owners, ''));
+  RETURN coalesce(cancel.run = ANY (owned), false) OR coalesce(cancel.run = ANY (undoing), false)
+    OR coalesce(cancel.run = ANY (ended), false);
+END $$;

@@ -43,7 +43,7 @@ CREATE TABLE mainspring_runs (
   debounce_until  INTEGER,                    -- debounced: further calls delay it until then at most
   last_request    TEXT,                       -- uid of the request that last changed it, if that was not its own
   forked_from     TEXT,                       -- the run it was forked from
-  forked_at       TEXT,                       -- position of the first operation that was not copied; NULL: from the beginning
+  forked_at       TEXT,                       -- position of the first operation that was not copied; end: all were copied; NULL: none
   generation      INTEGER NOT NULL DEFAULT 0, -- how often it began again with continue_as
   undo_reason     TEXT,                       -- why it was stopped, while it has undo functions yet to run
   attributes      TEXT NOT NULL DEFAULT '{}', -- JSON object, to find runs by

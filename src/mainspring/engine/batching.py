@@ -1,0 +1,102 @@
+"""Batch functions: one call for inputs of several steps or runs, which keep their records, retries and cancellations.
+
+A batch forms from what is ready at once: runs that were claimed together, or branches that call at the same time. It is executed when
+it is full, or when the first of its inputs has waited for `LINGER`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from mainspring.engine.batch_outcomes import checked, own_error
+from mainspring.engine.forked import await_here, call_here
+from mainspring.errors import StepTimedOut
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mainspring.engine.calls import StepCall
+    from mainspring.engine.host import Host
+
+LINGER = 0.002
+"""Seconds that an input waits for others."""
+SECOND = 1_000_000
+
+
+class _Forming:
+    """A batch that others may still join."""
+
+    __slots__ = ("call", "futures", "inputs", "timer")
+
+    def __init__(self, call: StepCall) -> None:
+        self.call = call
+        self.inputs: list[Any] = []
+        self.futures: list[asyncio.Future[Any]] = []
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Batches:
+    """The batches of one engine, on its loop."""
+
+    def __init__(self, engine: Host) -> None:
+        self._engine = engine
+        self._forming: dict[tuple[str, int | None], _Forming] = {}
+
+    def join(self, call: StepCall) -> asyncio.Future[Any]:
+        """Add the input of a call to a batch: what comes of it."""
+        key = call.name, call.timeout
+        forming = self._forming.get(key)
+        if forming is None:
+            forming = self._forming[key] = _Forming(call)
+            forming.timer = self._engine.loop.call_later(LINGER, self._begin, key)
+        future = self._engine.loop.create_future()
+        forming.inputs.append(call.args[0] if call.args else next(iter(call.kwargs.values())))
+        forming.futures.append(future)
+        if len(forming.inputs) >= (call.batch or 1):
+            self._begin(key)
+        return future
+
+    def _begin(self, key: tuple[str, int | None]) -> None:
+        forming = self._forming.pop(key)
+        if forming.timer is not None:
+            forming.timer.cancel()
+        self._engine.spawn(self._execute(forming))
+
+    async def _execute(self, forming: _Forming) -> None:
+        waiting = [pair for pair in zip(forming.inputs, forming.futures, strict=True) if not pair[1].done()]
+        if not waiting:
+            return
+        outcomes: Sequence[Any]
+        try:
+            outcomes = checked(
+                forming.call.name, len(waiting), await self._called(forming.call, [one for one, _ in waiting])
+            )
+        except BaseException as error:  # noqa: BLE001  (it is the outcome of each)
+            outcomes = [own_error(error, forming.call.name) for _ in waiting]
+        for (_, future), outcome in zip(waiting, outcomes, strict=True):
+            if future.done():  # the code that called no longer waits
+                continue
+            if isinstance(outcome, BaseException):
+                future.set_exception(own_error(outcome, forming.call.name))
+            else:
+                future.set_result(outcome)
+
+    async def _called(self, call: StepCall, inputs: list[Any]) -> Any:
+        if call.is_async:
+            work: Any = await_here(call.fn(inputs))
+        else:
+            work = self._engine.loop.run_in_executor(self._engine.step_pool, call_here, call.fn, inputs)
+        if call.timeout is None:
+            return await work
+        limit = asyncio.timeout(call.timeout / SECOND)
+        try:
+            async with limit:
+                return await work
+        except TimeoutError:
+            if limit.expired():
+                seconds = call.timeout / SECOND
+                raise StepTimedOut(
+                    f"batch function {call.name!r} took longer than its timeout of {seconds:g} s for {len(inputs)} inputs"
+                ) from None
+            raise

@@ -1,0 +1,45 @@
+"""`mainspring crontab check`: what a file says, and what may not be what was meant."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Mainspring
+
+
+def checked(mainspring: Mainspring, folder: Path, text: str) -> tuple[str, list[list[str]]]:
+    file = folder / "crontab"
+    file.write_text(text)
+    shown = mainspring("crontab", "check", str(file))
+    assert shown.exit_code == 0, shown.stderr
+    entries = json.loads(mainspring("crontab", "check", str(file), "-o", "json").stdout)
+    return shown.stderr, [entry["warnings"] for entry in entries]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "here", "elsewhere"),
+    [
+        ("0 4 */10 * *", "10,20,30 here", "1,11,21,31"),
+        ("0 4 1 */4 *", "4,8,12 here", "1,5,9"),
+    ],
+)
+def test_a_divisor_of_dates_or_months_gets_a_warning(
+    mainspring: Mainspring, tmp_path: Path, pattern: str, here: str, elsewhere: str
+) -> None:
+    said, [[warning]] = checked(mainspring, tmp_path, f"{pattern} tidy\n")
+    assert here in warning
+    assert elsewhere in warning
+    assert warning in said
+    assert "1 warnings" in said
+
+
+def test_divisors_that_all_crons_read_alike_get_none(mainspring: Mainspring, tmp_path: Path) -> None:
+    said, warnings = checked(mainspring, tmp_path, "*/5 */2 */1 * */2 tidy\n")
+    assert warnings == [[]]
+    assert "nothing wrong" in said
