@@ -8,18 +8,18 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import importlib
 import inspect
-import pkgutil
 from typing import TYPE_CHECKING, Any, cast
 
-import mainspring.store
 from mainspring import App, Settings
 from mainspring.app.factory import Backstage
 from mainspring.engine.engine import Engine
 from mainspring.model.clock import SECOND
 from mainspring.model.ids import IdMaker
+from mainspring.store import protocol
 from mainspring.store.open import open_store as open_store  # noqa: PLC0414  (for databases of the harness)
 from mainspring.store.protocol import RunFilter, Signal, Store
 from mainspring.store.sqlite.store import SqliteStore
@@ -83,32 +83,36 @@ class Clock:
 
 
 # -- the store ---------------------------------------------------------------------------------------------------------
-def _protocols() -> dict[str, type]:
-    """Classes of the store's package by name, protocols first."""
-    found: dict[str, type] = {}
-    for info in pkgutil.iter_modules(mainspring.store.__path__, "mainspring.store."):
-        if info.ispkg:
-            continue
-        module = importlib.import_module(info.name)
-        for name, value in vars(module).items():
-            if inspect.isclass(value) and value.__module__ == info.name:
-                found.setdefault(name, value)
+def _imported() -> dict[str, Any]:
+    """What the module of the protocol imports for its annotations, by name."""
+    found: dict[str, Any] = {}
+    for node in ast.walk(ast.parse(inspect.getsource(protocol))):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            module = importlib.import_module(node.module)
+            found.update({name.name: getattr(module, name.name) for name in node.names})
     return found
 
 
-def _public(kind: type) -> list[str]:
-    return [name for name, value in vars(kind).items() if not name.startswith("_") and inspect.isfunction(value)]
+def _public(kind: type) -> set[str]:
+    """The methods of a class, also those that it inherits."""
+    kinds = [each for each in kind.__mro__ if each.__module__.startswith("mainspring.")]
+    return {
+        name
+        for each in kinds
+        for name, value in vars(each).items()
+        if not name.startswith("_") and inspect.isfunction(value)
+    }
 
 
 def nouns() -> dict[str, type]:
-    """The parts of a store that have verbs of their own: properties of the protocol whose type is a class of the store's package."""
-    classes = _protocols()
+    """The parts of a store that have verbs of their own: properties of the protocol whose type is a class."""
+    names = vars(protocol) | _imported()
     found: dict[str, type] = {}
     for name, value in vars(Store).items():
         if isinstance(value, property) and value.fget is not None:
-            kind = classes.get(str(value.fget.__annotations__.get("return")))
-            if kind is not None:
-                found[name] = kind
+            kind = str(value.fget.__annotations__["return"])
+            if kind.isidentifier():
+                found[name] = names[kind]
     return found
 
 

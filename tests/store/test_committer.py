@@ -110,6 +110,26 @@ def test_blocking_callers_share_a_batch_when_somebody_is_committing(committer: C
     assert sorted(len(batch) for batch in gate.batches) == [1, 5]
 
 
+def test_what_a_thread_hands_over_together_is_one_batch_with_an_answer_for_each(
+    committer: Committer, gate: Gate
+) -> None:
+    first, bad = committer.commit_all_sync([Start(run("a")), Start(run("b", kind="nonsense"))])
+    assert first == CREATED
+    assert "CHECK" in str(bad)
+    assert gate.batches[0] == ["a", "b"]
+
+
+async def test_of_two_writes_in_one_piece_the_second_never_waits_for_another_batch(
+    committer: Committer, gate: Gate
+) -> None:
+    """The thread is awake and looks for work: it finds both, or none."""
+    for number in range(200):
+        first = asyncio.get_running_loop().create_future()
+        assert await committer.commit_both(Start(run(f"a{number}")), first, Start(run(f"b{number}"))) == CREATED
+        assert await first == CREATED
+    assert gate.batches == [[f"a{number}", f"b{number}"] for number in range(200)]
+
+
 async def test_everybody_gets_the_answer_to_their_own_write(committer: Committer, store: Store) -> None:
     start(store, run("taken", workflow="other"), owned("a"))
     answers = await asyncio.gather(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from mainspring.app.blocked_loop import LoopWatch
 from mainspring.app.declarations.worker_declarations import WorkerCrontab, WorkerDeclarations
 from mainspring.app.logs import Keeper, carry_runs
 from mainspring.engine.engine import Engine
@@ -76,6 +77,7 @@ class Worker:
         self._warn_at = 0.0
         self._warned: set[str] = set()
         """Log lines that were written about runs that nothing serves."""
+        self._watch = LoopWatch(self._loop, self._thread)
         self.tally = Tally(runtime.clock)
         self._crontab = WorkerCrontab(runtime, connection.store)
         self._declarations = WorkerDeclarations(runtime, connection.store, self._crontab)
@@ -309,6 +311,7 @@ class Worker:
 
     def _round(self) -> None:
         """Once per heartbeat, on its thread: write down what has ended, mark runs that no live worker can continue."""
+        self._watch.look()
         self.tally.flush(self._connection.store)
         if self._keeper is not None:
             self._keeper.store(self._connection.store)

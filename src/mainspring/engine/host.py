@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mainspring.store.committer.committer import Committer
     from mainspring.store.messages import Awaited
     from mainspring.store.protocol import Store
-    from mainspring.store.writes import Recorded
+    from mainspring.store.writes import Op, Recorded
 
 
 class HaltsRuns(Protocol):
@@ -80,11 +80,15 @@ class PipelinedCommit(Protocol):
     """The commit of an outcome that the code has had already."""
 
     error: Exception | None
+    kept: bool
 
     @property
     def refused(self) -> bool: ...
     def done(self) -> bool: ...
     def arrival(self) -> asyncio.Future[Recorded]: ...
+    def commit_with(self, op: Op) -> asyncio.Future[Any]: ...
+    def commit_alone(self) -> asyncio.Future[Recorded]: ...
+    def commit_sync(self, *ops: Op) -> Any: ...
 
 
 class Host(Protocol):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from mainspring.engine.replay.execution import Quota
 from mainspring.errors import NotInRun
 from mainspring.store.external.deferred import Deferred
 
 if TYPE_CHECKING:
-    from contextvars import Context
+    from contextvars import Context, Token
 
     from mainspring.engine.replay.execution import Execution
     from mainspring.store.external.databases import AwaitedSession, ElsewhereSession
@@ -160,7 +160,7 @@ class StepScope:
 
 
 class TransactionScope:
-    """Inside a transaction: what is started, scheduled and cancelled here becomes part of it.
+    """Inside a transaction: what is started, scheduled and cancelled while it is entered becomes part of it.
 
     `step` is the position in a run, if there is one. `recorded` says that the transaction is an operation of that run, whose
     record is part of it as well. `session` is the library's own; one that a user opened is only joined.
@@ -168,7 +168,10 @@ class TransactionScope:
     In another database than the app's own there is nothing to join: what is to happen here is `deferred`.
     """
 
-    __slots__ = ("_joined", "database", "deferred", "elsewhere", "home", "over", "quota", "recorded", "session", "step")
+    __slots__ = (
+        *("_joined", "_token", "database", "deferred", "elsewhere", "home"),
+        *("over", "quota", "recorded", "session", "step"),
+    )
 
     def __init__(
         self,
@@ -191,6 +194,16 @@ class TransactionScope:
         self.recorded = recorded
         self.quota = Quota()
         self.over = False
+        self._token: Token[Any] | None = None
+
+    def __enter__(self) -> Self:
+        self._token = current.set(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._token is not None:
+            self.over = True
+            current.reset(self._token)
 
     @property
     def place(self) -> StepScope | None:

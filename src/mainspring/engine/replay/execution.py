@@ -462,8 +462,10 @@ class Execution:
     def _disown(self, task: asyncio.Future[Any]) -> None:
         self.tasks.pop(task, None)
         self.branches.pop(task, None)
-        if isinstance(getattr(task, "_exception", None), Halt):
-            task.exception()  # that the run was taken from its code is no news to anyone, whether or not the code awaits the task
+        if isinstance(getattr(task, "_exception", None), Halt) or (self.signal is not None and not task.cancelled()):
+            # That the run was taken from its code is no news to anyone, whether or not the code awaits the task; and what comes out
+            # of the code after that does not count. With the database gone, that may be an error of the store.
+            task.exception()
 
     # -- process time --------------------------------------------------------------------------------------------------
     def watch_timer(self, timer: asyncio.TimerHandle) -> None:

@@ -83,6 +83,23 @@ class Committer:
         """Hand over a write whose answer `reply` is given when it is committed, on `loop`, which is the one that is running."""
         self._clock.busy()
         self._pending.append(Ticket(op, patient=patient, loop=loop, reply=reply))
+        self._plan(loop)
+
+    def commit_both(self, first: Op, reply: Reply, second: Op) -> asyncio.Future[Any]:
+        """Hand over two writes in one piece, so that no batch ends between them: `reply` for the first, the future for the second."""
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        for _ in range(2):
+            self._clock.busy()
+        tickets = (
+            Ticket(first, patient=True, loop=loop, reply=reply),
+            Ticket(second, patient=True, loop=loop, reply=future),
+        )
+        self._pending.extend(tickets)
+        self._plan(loop)
+        return future
+
+    def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._at_once is None:
             self._wake_thread()
         elif loop not in self._planned:
@@ -113,10 +130,20 @@ class Committer:
         """Commit a write and return its answer."""
         ticket = Ticket(op, patient=patient)
         self._pending.append(ticket)
+        self._commit_on_this_thread()
+        return ticket.wait()
+
+    def commit_all_sync(self, ops: Sequence[Op]) -> list[Result | Exception]:
+        """Commit writes together and return their answers, exceptions among them, in order."""
+        tickets = [Ticket(op, patient=True) for op in ops]
+        self._pending.extend(tickets)
+        self._commit_on_this_thread()
+        return [ticket.outcome() for ticket in tickets]
+
+    def _commit_on_this_thread(self) -> None:
         if not self._failing and self._turn.acquire(blocking=False):
             self._serve_inline()
         self._leave_rest_to_thread()
-        return ticket.wait()
 
     def close(self) -> None:
         """Commit what was handed over, then stop. What the database does not take within a moment fails as unavailable."""

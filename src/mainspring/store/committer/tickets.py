@@ -76,14 +76,17 @@ class Ticket:
     def release(self) -> None:
         self._lock.release()
 
-    def wait(self) -> Any:
+    def outcome(self) -> Any:
+        """Wait for the answer, which may be an exception. On the thread that made this."""
         self._lock.acquire()
-        return self.take()
-
-    def take(self) -> Any:
-        if isinstance(self.answer, Exception):
-            raise self.answer
         return self.answer
+
+    def wait(self) -> Any:
+        """Wait for the answer, and raise it if it is an exception."""
+        answer = self.outcome()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 def answer(clock: Clock, tickets: list[Ticket], answers: Sequence[Result | Exception]) -> None:
