@@ -299,7 +299,7 @@ class LifeOf:
 
 def lost_signal(life: LifeOf) -> None:
     """What a store tells of when an answer was lost."""
-    life.notify(Signal(ready=True, ended=None, notified=None, due=True, said=None, lost=True))
+    life.notify(Signal(ready=True, ended=None, notified=None, due=True, published=None, lost=True))
 
 
 def all_runs(store: Store) -> list[Run]:

@@ -492,7 +492,7 @@ def test_a_worker_of_the_same_store_hears_what_is_said_without_a_poke(store: Sto
         write(store, waits, owner=owner, mood=State.WAITING)
     ear = Ear(store)
     store.apply([tell("a"), tell("b")], NOW)
-    assert [each.said for each in ear.arrived] == [frozenset({("a", "receive", "t"), ("b", "receive", "t")})]
+    assert [each.published for each in ear.arrived] == [frozenset({("a", "receive", "t"), ("b", "receive", "t")})]
     assert [each.notified for each in ear.arrived] == [frozenset({"w2"})]
     assert store.notices("w1") == []
     assert [notice.run for notice in store.notices("w2")] == ["b"]
