@@ -40,6 +40,7 @@ from bench.history import with_past
 from bench.messages import messages
 from bench.queues import JOBS, queues
 from bench.schedules import schedules
+from bench.snapshots import snapshots
 from bench.transactions import transactions
 from bench.waking import QUEUES, waking
 from bench.web import PAGES, web
@@ -58,6 +59,7 @@ SECTIONS: Final = (
     "transactions",
     "functions",
     "queues",
+    "snapshots",
     "messages",
     "fleet",
     "web",
@@ -67,6 +69,7 @@ _OWN: Final[dict[str, Measure]] = {
     "transactions": transactions,
     "functions": functions,
     "messages": messages,
+    "snapshots": snapshots,
     "fleet": fleet,
     "web": web,
 }

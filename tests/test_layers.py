@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 ROOT = Path(mainspring.__file__ or "").parent
 STILL_IN_CYCLES = {
     "mainspring.store",
-    *("mainspring.recurrence.english.describe", "mainspring.recurrence.spec", "mainspring.recurrence.spec_json"),
     *("mainspring.web.charts", "mainspring.web.waterfall"),
     "mainspring.testing.simulation",
 }

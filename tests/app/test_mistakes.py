@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import subprocess
 import sys
+import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from mainspring import App, Settings, run
+from mainspring.app.blocked_loop import LoopWatch
 from mainspring.errors import InvalidInput, InvalidSettings
 from mainspring.recurrence import AmbiguousCron
 from mainspring.testing import world
@@ -181,3 +183,23 @@ def test_a_function_can_be_written_again_at_a_prompt() -> None:
 @pytest.mark.parametrize("module", ["mainspring", "mainspring.app.app", "mainspring.testing"])
 def test_importing_says_nothing(module: str) -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", f"import {module}"], check=True, timeout=60)
+
+
+async def test_a_step_that_blocks_the_event_loop_is_warned_of_with_its_line(caplog: pytest.LogCaptureFixture) -> None:
+    watch = LoopWatch(asyncio.get_running_loop(), threading.get_ident())
+
+    async def blocks() -> None:
+        for _ in range(3):
+            look = threading.Thread(target=watch.look)
+            look.start()
+            look.join()
+
+    watch.look()  # from the loop's own thread there is nothing to see
+    await blocks()
+    await asyncio.sleep(0)
+    (warning,) = (record.getMessage() for record in caplog.records)
+    blocked_at = blocks.__code__.co_firstlineno + 4
+    assert f"stood still at {__file__}:{blocked_at}" in warning
+    await asyncio.to_thread(watch.look)
+    await asyncio.to_thread(watch.look)
+    assert len(caplog.records) == 1

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+_NO_FILE = {"<string>", "<stdin>"}
+"""Names that all code from `exec`, `-c` and standard input shares: Python 3.13 finds a text for them, that of the program."""
+
+
 class Source(NamedTuple):
     """What a function is made of. `asks_for_patches`: it calls `run.patched`."""
 
@@ -24,15 +28,20 @@ class Source(NamedTuple):
 
 def source_of(fn: Callable[..., Any]) -> Source:
     """The source of a function if it can be read, else its compiled code as text."""
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    text = None if isinstance(code, CodeType) and code.co_filename in _NO_FILE else _readable(fn)
+    if text is not None:
+        return Source(text, ".patched(" in text)
+    if not isinstance(code, CodeType):  # made by an extension module: there is nothing but its name
+        return Source(f"{fn.__module__}.{fn.__qualname__}", asks_for_patches=False)
+    return Source(_constant(code), any("patched" in each.co_names for each in _with_nested(code)))
+
+
+def _readable(fn: Callable[..., Any]) -> str | None:
     try:
-        text = textwrap.dedent(inspect.getsource(fn))
+        return textwrap.dedent(inspect.getsource(fn))
     except (OSError, TypeError):
-        code = getattr(inspect.unwrap(fn), "__code__", None)
-        if not isinstance(code, CodeType):  # made by an extension module: there is nothing but its name
-            return Source(f"{fn.__module__}.{fn.__qualname__}", asks_for_patches=False)
-        asks = any("patched" in each.co_names for each in _with_nested(code))
-        return Source(_constant(code), asks)
-    return Source(text, ".patched(" in text)
+        return None
 
 
 def _with_nested(code: CodeType) -> Iterator[CodeType]:

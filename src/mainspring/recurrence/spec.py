@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import InvalidCron, InvalidSpec
 from mainspring.recurrence.cron.expression import Cron
-from mainspring.recurrence.frozen import Frozen
 from mainspring.recurrence.input import (
     CronInput,
     ExcludeInput,
@@ -28,7 +27,8 @@ from mainspring.recurrence.search.days import NEVER
 from mainspring.recurrence.search.patterns import ALL_HOURS
 from mainspring.recurrence.search.search import FOLDS, GAPS, Fold, Gap
 from mainspring.recurrence.search.timeline import EARLIEST, Sources, Timeline, build_timeline, jitter_microseconds
-from mainspring.recurrence.spec_parts import pattern_of, plain_exclusions, resolve_zone
+from mainspring.recurrence.spec_json import spec_arguments, spec_to_dict
+from mainspring.recurrence.spec_parts import SpecParts, pattern_of, plain_exclusions, resolve_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -36,47 +36,18 @@ if TYPE_CHECKING:
 
     from mainspring.recurrence.calendars import Calendar
     from mainspring.recurrence.cron.dialects.reading import Values
-    from mainspring.recurrence.intervals import Interval
     from mainspring.recurrence.search.search import Cycle
-    from mainspring.recurrence.zones.zones import Zone
 
 
-class Spec(Frozen):
+class Spec(SpecParts):
     """When: cron expressions, intervals and calendars together, less the exclusions, from `start` to `end`.
 
     Strings in `cron` are dialect `temporal`. An empty spec is legal and has no times. Two specs are equal that mean the
     same. All that is wrong with one is in a single `InvalidSpec` (`InvalidCron`, if only cron expressions are wrong).
     """
 
-    __slots__ = (
-        "_built",
-        "calendars",
-        "cron",
-        "end",
-        "exclude",
-        "fold",
-        "gap",
-        "intervals",
-        "jitter",
-        "start",
-        "timezone",
-        "timezone_data",
-        "zone",
-    )
+    __slots__ = ("_built",)
 
-    cron: tuple[Cron, ...]
-    intervals: tuple[Interval, ...]
-    calendars: tuple[Calendar, ...]
-    exclude: tuple[Exclusion, ...]
-    start: datetime | None
-    end: datetime | None
-    jitter: timedelta
-    timezone: str
-    timezone_data: bytes | None
-    gap: Gap
-    fold: Fold
-    zone: Zone
-    """The transitions of the time zone."""
     _built: Timeline | None
 
     def __init__(
@@ -216,15 +187,11 @@ class Spec(Frozen):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form, as it was entered; `Spec.from_dict` reads it back."""
-        from mainspring.recurrence.spec_json import spec_to_dict  # noqa: PLC0415 - the two modules know each other
-
         return spec_to_dict(self)
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Spec:
         """A spec from its JSON form, keys in camelCase or snake_case."""
-        from mainspring.recurrence.spec_json import spec_arguments  # noqa: PLC0415 - the two modules know each other
-
         return cls(**spec_arguments(given))
 
     def describe(self) -> str:
@@ -232,11 +199,6 @@ class Spec(Frozen):
         from mainspring.recurrence.english.describe import describe  # noqa: PLC0415 - words are needed where people read
 
         return describe(self)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it names no times at all, and so is for manual use only."""
-        return not (self.cron or self.intervals or self.calendars)
 
     def __eq__(self, other: object) -> bool:
         return self._meaning() == other._meaning() if isinstance(other, Spec) else NotImplemented

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from mainspring.recurrence.cron.expression import Cron
-    from mainspring.recurrence.spec import Spec
+    from mainspring.recurrence.spec_parts import SpecParts
 
 _KEYS = (
     "cron",
@@ -52,7 +52,7 @@ def spec_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-def spec_to_dict(spec: Spec) -> dict[str, Any]:
+def spec_to_dict(spec: SpecParts) -> dict[str, Any]:
     written: dict[str, Any] = {
         "calendars": [calendar.to_dict() for calendar in spec.calendars],
         "intervals": [interval.to_dict() for interval in spec.intervals],

@@ -1,4 +1,4 @@
-"""What the parts of a spec amount to: its exclusions as plain patterns, and the one zone that all must agree on."""
+"""The parts of a spec, and what they amount to: its exclusions as plain patterns, and the one zone that all must agree on."""
 
 from __future__ import annotations
 
@@ -6,13 +6,46 @@ from typing import TYPE_CHECKING
 
 from mainspring.recurrence.calendars import Calendar
 from mainspring.recurrence.cron.expression import Cron
+from mainspring.recurrence.frozen import Frozen
 from mainspring.recurrence.input import DateRange, Exclusion, SpecReader
 from mainspring.recurrence.search.days import DaySet
 from mainspring.recurrence.search.patterns import ALL_HOURS, ALL_SIXTY, Pattern
 from mainspring.recurrence.zones.zones import carried_zone, load_zone
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+    from mainspring.recurrence.intervals import Interval
+    from mainspring.recurrence.search.search import Fold, Gap
     from mainspring.recurrence.zones.zones import Zone
+
+
+class SpecParts(Frozen):
+    """What a spec consists of, as it was entered."""
+
+    __slots__ = (
+        *("calendars", "cron", "end", "exclude", "fold", "gap"),
+        *("intervals", "jitter", "start", "timezone", "timezone_data", "zone"),
+    )
+
+    cron: tuple[Cron, ...]
+    intervals: tuple[Interval, ...]
+    calendars: tuple[Calendar, ...]
+    exclude: tuple[Exclusion, ...]
+    start: datetime | None
+    end: datetime | None
+    jitter: timedelta
+    timezone: str
+    timezone_data: bytes | None
+    gap: Gap
+    fold: Fold
+    zone: Zone
+    """The transitions of the time zone."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it names no times at all, and so is for manual use only."""
+        return not (self.cron or self.intervals or self.calendars)
 
 
 def plain_exclusions(item: Exclusion) -> list[Calendar | DateRange]:

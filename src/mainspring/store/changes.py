@@ -9,21 +9,23 @@ from urllib.parse import quote, unquote
 from msgspec.structs import replace
 
 from mainspring.model.states import State
-from mainspring.store.protocol import Poke, ReadyRun, Signal
+from mainspring.store.protocol import Notice, ReadyRun, Signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mainspring.model.runs import NewRun
-    from mainspring.store.messages import Heard
+    from mainspring.store.messages import Awaited
 
 LONGEST_PAYLOAD = 7_000
 """PostgreSQL refuses more than 8,000 bytes in one notification."""
 _MOST_NAMED = 20
 """Runs that are named in one notification. Of more than that only functions and queues are, and of more of those nothing."""
+_A_WHILE = 50_000
+"""A run that is due for longer than so many microseconds may be below what claims remember to have passed over."""
 ECHO = "echo"
 """What a listener sends to itself, to find out whether notifications arrive."""
-EVERYTHING = Signal(ready=True, ended=None, poked=None, due=True, said=None)
+EVERYTHING = Signal(ready=True, overdue=True, ended=None, notified=None, due=True, published=None)
 LOST = replace(EVERYTHING, lost=True)
 
 
@@ -32,18 +34,22 @@ class Changes:
     """Collected while a transaction is open; sent to other processes within it and published in this one after its commit."""
 
     ready: bool = False
-    """There are runs to claim, of any function and queue."""
+    """There are runs to claim, of any function and queue, some of which may have been due for long."""
+    fresh: bool = False
+    """There are runs to claim, of any function and queue, that are due just now or later."""
     started: set[ReadyRun] = field(default_factory=set[ReadyRun])
     """Runs to claim that are known."""
+    overdue: bool = False
+    """Some of the runs to claim may have been due for long; where they are not known, that is so in any case."""
     due: bool = False
     """There are schedules to look at."""
     ended: set[str] = field(default_factory=set[str])
     """Runs that ended."""
     notified: set[str] = field(default_factory=set[str])
     """Workers that own runs which need attention."""
-    stops: list[Poke] = field(default_factory=list["Poke"])
+    stops: list[Notice] = field(default_factory=list["Notice"])
     """Owned runs that were stopped."""
-    published: set[Heard] = field(default_factory=set["Heard"])
+    published: set[Awaited] = field(default_factory=set["Awaited"])
     """Messages, events and values of streams: what runs and processes may wait for."""
 
     def __bool__(self) -> bool:
@@ -52,20 +58,22 @@ class Changes:
     @property
     def concerns_others(self) -> bool:
         """Whether other processes are notified. A message to a run needs no notification besides that of the run's owner."""
-        return self.ready or bool(self.started) or self.due or bool(self.ended) or bool(self.notified) or self._readable
+        claimable = self.ready or self.fresh or bool(self.started)
+        return claimable or self.due or bool(self.ended) or bool(self.notified) or self._readable
 
     @property
     def _readable(self) -> bool:
         """Whether something was published that a process outside runs may wait for."""
         return any(kind in {"event", "stream", "answer"} for _, kind, _ in self.published)
 
-    def start(self, runs: Iterable[NewRun]) -> None:
+    def start(self, runs: Iterable[NewRun], now: int) -> None:
         """Runs were started: those without an owner can be claimed, now or when they are due."""
         unowned = [run for run in runs if run.owner is None]
+        self.overdue = self.overdue or any(run.due < now - _A_WHILE for run in unowned)
         if all(run.state is State.QUEUED for run in unowned):
             self.started |= {ReadyRun(run.workflow, run.queue or "", run.id) for run in unowned}
         else:  # every worker learns when they are due
-            self.ready = True
+            self.fresh = True
 
     def woke(self, owners: Iterable[str | None]) -> None:
         """Runs were woken: those without an owner can be claimed, the owners of the others are notified."""
@@ -79,7 +87,7 @@ class Changes:
         """Runs were stopped: rows of id, owner, epoch. Which of them have an owner, who is notified."""
         owned = [(run, owner, epoch) for run, owner, epoch in rows if owner is not None]
         self.notified |= {owner for _, owner, _ in owned}
-        self.stops += [Poke(run, epoch, state, reason) for run, _, epoch in owned]
+        self.stops += [Notice(run, epoch, state, reason) for run, _, epoch in owned]
         return {run for run, _, _ in owned}
 
     def end(self, runs: Iterable[str]) -> None:
@@ -89,7 +97,9 @@ class Changes:
 
     def add(self, other: Changes) -> None:
         self.ready = self.ready or other.ready
+        self.fresh = self.fresh or other.fresh
         self.started |= other.started
+        self.overdue = self.overdue or other.overdue
         self.due = self.due or other.due
         self.ended |= other.ended
         self.notified |= other.notified
@@ -99,13 +109,14 @@ class Changes:
     def signal(self) -> Signal:
         """The same for this process, once it is committed."""
         return Signal(
-            ready=self.ready or bool(self.started),
+            ready=self.ready or self.fresh or bool(self.started),
+            overdue=self.ready or self.overdue,
             started=frozenset(self.started),
             ended=frozenset(self.ended),
-            poked=frozenset(self.notified),
+            notified=frozenset(self.notified),
             stops=tuple(self.stops),
             due=self.due,
-            said=frozenset(self.published),
+            published=frozenset(self.published),
         )
 
     def payload(self, origin: str) -> str:
@@ -127,13 +138,17 @@ class Changes:
         named = self.started if len(self.started) <= _MOST_NAMED else {run._replace(id="") for run in self.started}
         tokens = [f"{READY}={','.join(quote(each, safe='') for each in run)}" for run in sorted(named)]
         too_many = len(tokens) > _MOST_NAMED or sum(map(len, tokens)) > LONGEST_PAYLOAD // 2
-        return [READY] if self.ready or too_many else tokens
+        if self.ready:
+            return [READY]
+        if self.fresh or too_many:
+            tokens = [FRESH]
+        return [*tokens, OVERDUE] if tokens and self.overdue else tokens
 
 
-def ready_payload(runs: Iterable[NewRun]) -> str:
+def ready_payload(runs: Iterable[NewRun], now: int) -> str:
     """The same for runs that are about to be started; empty if none of them is to be claimed."""
     changes = Changes()
-    changes.start(runs)
+    changes.start(runs, now)
     return " ".join(changes.ready_tokens())
 
 
@@ -143,9 +158,10 @@ def claimed_payload(origin: str, runs: Iterable[str]) -> str:
     return text if len(text) <= LONGEST_PAYLOAD else origin
 
 
-READY, DUE, SOME_ENDED, SOME_PUBLISHED, WORKER, SOME_WORKERS = "r", "s", "e", "v", "p=", "p"
-"""The tokens of a notification: runs to claim, schedules to look at, runs that ended, something published, a worker whose runs need
-attention, and "any worker's may". Runs to claim that are known have their function, queue and id behind a "="."""
+READY, FRESH, OVERDUE = "r", "n", "o"
+DUE, SOME_ENDED, SOME_PUBLISHED, WORKER, SOME_WORKERS = "s", "e", "v", "p=", "p"
+"""The tokens of a notification: runs to claim, those that are due just now, those of the known ones that are not, schedules to look at, runs that ended, something published, a
+worker whose runs need attention, and "any worker's may". Runs to claim that are known have their function, queue and id behind a "="."""
 CLAIMED = "c="
 """The token for a run that was claimed."""
 ALL = f"{READY} {DUE} {SOME_ENDED} {SOME_PUBLISHED} {SOME_WORKERS}"
@@ -158,13 +174,14 @@ def parse(payload: str, origin: str) -> Signal | None:
         return None
     named = frozenset(token.removeprefix(WORKER) for token in tokens if token.startswith(WORKER))
     return Signal(
-        ready=READY in tokens,
+        ready=READY in tokens or FRESH in tokens,
+        overdue=READY in tokens or OVERDUE in tokens,
         started=frozenset(_ready_run(token) for token in tokens if token.startswith(f"{READY}=")),
         claimed=frozenset(unquote(token.removeprefix(CLAIMED)) for token in tokens if token.startswith(CLAIMED)),
         ended=None if SOME_ENDED in tokens else frozenset(),
-        poked=None if SOME_WORKERS in tokens else named,
+        notified=None if SOME_WORKERS in tokens else named,
         due=DUE in tokens,
-        said=None if SOME_PUBLISHED in tokens else frozenset(),
+        published=None if SOME_PUBLISHED in tokens else frozenset(),
     )
 
 

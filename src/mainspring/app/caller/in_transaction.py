@@ -7,6 +7,7 @@ awaited one it awaits the connection.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from mainspring.app.caller.in_step import entry_of, sign
@@ -29,7 +30,7 @@ from mainspring.store.verbs.stop import cancel
 from mainspring.store.writes import Send, Start, Started
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 
     from mainspring.app.caller.protocol import StartedRun
     from mainspring.app.functions.invocation import Invocation
@@ -116,16 +117,10 @@ class InTransaction:
         session: Any = _open(scope, call)
         _refuse_other_colour(scope, call)
         executor: Any = scope.elsewhere.executor if scope.elsewhere is not None else scope.joined.executor
-        mark = scope.deferred.mark() if scope.deferred is not None else None
         session.flush()  # what was done before is not undone with it
-        try:
-            with nested(executor):
-                value = call.made(session)
-                session.flush()
-        except BaseException:
-            if scope.deferred is not None and mark is not None:
-                scope.deferred.back_to(mark)
-            raise
+        with _deferred_together(scope.deferred), nested(executor):
+            value = call.made(session)
+            session.flush()
         return value
 
     @ours
@@ -134,16 +129,11 @@ class InTransaction:
         session: Any = _open(scope, call)
         _refuse_other_colour(scope, call)
         executor: Any = scope.elsewhere.executor if scope.elsewhere is not None else scope.joined.async_executor
-        mark = scope.deferred.mark() if scope.deferred is not None else None
         await session.flush_async()
-        try:
+        with _deferred_together(scope.deferred):
             async with nested_async(executor):
                 value = await call.made(session)
                 await session.flush_async()
-        except BaseException:
-            if scope.deferred is not None and mark is not None:
-                scope.deferred.back_to(mark)
-            raise
         return value
 
     @ours
@@ -341,6 +331,18 @@ def _refuse_over(scope: TransactionScope) -> None:
         raise InTransactionError("the transaction is over; what was to be part of it has to be done inside it")
 
 
+@contextlib.contextmanager
+def _deferred_together(deferred: Deferred | None) -> Generator[None]:
+    """What a nested transaction defers is forgotten if it fails."""
+    mark = deferred.mark() if deferred is not None else None
+    try:
+        yield
+    except BaseException:
+        if deferred is not None and mark is not None:
+            deferred.back_to(mark)
+        raise
+
+
 def _open(scope: TransactionScope, call: TransactionCall) -> Session | ElsewhereSession | AwaitedSession:
     """The open transaction that a call inside it becomes part of."""
     if scope.elsewhere is not None and call.database is not None and scope.database is call.database:
@@ -370,6 +372,6 @@ def _refuse_other_colour(scope: TransactionScope, call: TransactionCall) -> None
 def _refuse_waiting(what: str) -> NoReturn:
     """Waiting for a run inside a transaction could be waiting for a run that itself waits for the transaction."""
     raise InTransactionError(
-        f"{what} waits, and a transaction is open here: it would hold up everybody else meanwhile, and could wait for itself. "
+        f"{what} waits, and a transaction is open here: it would hold up every other writer meanwhile, and could wait for itself. "
         "Start it here, and wait for it after the transaction"
     )

@@ -9,8 +9,6 @@ from mainspring.errors import InTransaction
 from mainspring.store.external import sqlalchemy
 
 if TYPE_CHECKING:
-    from contextvars import Token
-
     from mainspring.app.runtime import Runtime
 
 
@@ -21,7 +19,6 @@ class JoinedBlock:
         self._runtime = runtime
         self._connection = connection
         self._scope: TransactionScope | None = None
-        self._token: Token[Any] | None = None
 
     def __enter__(self) -> Self:
         step = _step_here()
@@ -29,13 +26,12 @@ class JoinedBlock:
         joined = self._runtime.connection(beside=beside).store.transactions.join(self._connection)
         joined.check()
         self._scope = TransactionScope(self._runtime, joined, step=step)
-        self._token = current.set(self._scope)
+        self._scope.__enter__()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._scope is not None and self._token is not None:
-            self._scope.over = True
-            current.reset(self._token)
+        if self._scope is not None:
+            self._scope.__exit__(*exc)
 
     async def __aenter__(self) -> Self:
         beside = not self._runtime.is_connected and await sqlalchemy.has_begun_async(self._connection)

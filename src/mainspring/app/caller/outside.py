@@ -19,7 +19,7 @@ from mainspring.engine.operations import questions
 from mainspring.engine.operations.messages import no_value_error, unknown_error
 from mainspring.engine.operations.transactions import pause
 from mainspring.engine.replay.branches import ours
-from mainspring.engine.replay.context import TransactionScope, current
+from mainspring.engine.replay.context import TransactionScope
 from mainspring.errors import MainspringError, NotFound, NotInRun, NotSerializable, StoreUnavailable
 from mainspring.operations.runs.actions import RunActions
 from mainspring.operations.runs.bulk import act_on_batch
@@ -144,13 +144,8 @@ class Outside:
         """Make a transaction that no run records."""
 
         def work(session: Session | ElsewhereSession) -> Any:
-            scope = self._scope(call, session)
-            token = current.set(scope)
-            try:
+            with self._scope(call, session):
                 value = call.made(session)
-            finally:
-                scope.over = True
-                current.reset(token)
             session.flush()
             return value
 
@@ -177,13 +172,8 @@ class Outside:
         connection = await self.runtime.connected()
 
         async def work(session: Session | AwaitedSession) -> Any:
-            scope = self._scope(call, session)
-            token = current.set(scope)
-            try:
+            with self._scope(call, session):
                 value = await call.made(session)
-            finally:
-                scope.over = True
-                current.reset(token)
             await session.flush_async()
             return value
 

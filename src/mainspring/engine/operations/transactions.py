@@ -1,6 +1,6 @@
 """A transaction as an operation of a run: its outcome is recorded by the very commit that makes its effects true.
 
-The database may roll it back for the sake of others: then it is made again, after a short pause. The answer to the commit may
+The database may roll it back for the sake of others: then it is retried, after a short pause. The answer to the commit may
 get lost: then the record tells whether it was made, and a second attempt would find the record in its way, so it is
 made once whatever happens.
 """
@@ -211,20 +211,18 @@ def _work(ex: Execution, effect: Transact, session: Session) -> None:
 class _Inside:
     """The user's function is at work: verbs join the transaction, and what it traces belongs to the transaction's span."""
 
-    __slots__ = ("_leave", "_scope", "_token")
+    __slots__ = ("_leave", "_scope")
 
     def __init__(self, ex: Execution, effect: Transact, scope: TransactionScope) -> None:
         around = ex.engine.around
         self._leave = None if around is None else around(ex.run, effect.record.position)
         self._scope = scope
-        self._token = current.set(scope)
 
     def __enter__(self) -> None:
-        pass
+        self._scope.__enter__()
 
-    def __exit__(self, *_: object) -> None:
-        self._scope.over = True
-        current.reset(self._token)
+    def __exit__(self, *exc: object) -> None:
+        self._scope.__exit__(*exc)
         if self._leave is not None:
             self._leave()
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from mainspring.engine.replay.execution import Quota
 from mainspring.errors import NotInRun
 from mainspring.store.external.deferred import Deferred
 
 if TYPE_CHECKING:
-    from contextvars import Context
+    from contextvars import Context, Token
 
     from mainspring.engine.replay.execution import Execution
     from mainspring.store.external.databases import AwaitedSession, ElsewhereSession
@@ -112,7 +112,7 @@ class Branch:
 class StepScope:
     """Inside a step: operations are plain calls here, and what is started gets an id of the step's own."""
 
-    __slots__ = ("_draws", "_said", "_started", "attempt", "execution", "name", "position", "quota")
+    __slots__ = ("_draws", "_sent", "_started", "attempt", "execution", "name", "position", "quota")
 
     def __init__(self, execution: Execution, position: str, attempt: int, name: str) -> None:
         self.execution = execution
@@ -122,7 +122,7 @@ class StepScope:
         self.name = name
         self.quota = Quota()
         self._started = 0
-        self._said = 0
+        self._sent = 0
         self._draws = 0
 
     def next_draw(self) -> str:
@@ -149,8 +149,8 @@ class StepScope:
 
     def next_key(self) -> str:
         """The key of the next message sent in this step: the same when the step is tried again, so that it is sent once."""
-        self._said += 1
-        return f"{self.execution.run.uid}-{self.position}.m{self._said}"
+        self._sent += 1
+        return f"{self.execution.run.uid}-{self.position}.m{self._sent}"
 
     def next_start(self, *, detached: bool = False) -> str:
         """The id of the next run started in this step: the same when the step is tried again."""
@@ -160,7 +160,7 @@ class StepScope:
 
 
 class TransactionScope:
-    """Inside a transaction: what is started, scheduled and cancelled here becomes part of it.
+    """Inside a transaction: what is started, scheduled and cancelled while it is entered becomes part of it.
 
     `step` is the position in a run, if there is one. `recorded` says that the transaction is an operation of that run, whose
     record is part of it as well. `session` is the library's own; one that a user opened is only joined.
@@ -168,7 +168,10 @@ class TransactionScope:
     In another database than the app's own there is nothing to join: what is to happen here is `deferred`.
     """
 
-    __slots__ = ("_joined", "database", "deferred", "elsewhere", "home", "over", "quota", "recorded", "session", "step")
+    __slots__ = (
+        *("_joined", "_token", "database", "deferred", "elsewhere", "home"),
+        *("over", "quota", "recorded", "session", "step"),
+    )
 
     def __init__(
         self,
@@ -191,6 +194,16 @@ class TransactionScope:
         self.recorded = recorded
         self.quota = Quota()
         self.over = False
+        self._token: Token[Any] | None = None
+
+    def __enter__(self) -> Self:
+        self._token = current.set(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._token is not None:
+            self.over = True
+            current.reset(self._token)
 
     @property
     def place(self) -> StepScope | None:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from mainspring.recurrence.cron.dialects.reading import Values
     from mainspring.recurrence.input import Exclusion
     from mainspring.recurrence.intervals import Interval
-    from mainspring.recurrence.spec import Spec
+    from mainspring.recurrence.spec_parts import SpecParts
 
 _UNITS = (("week", 604_800), ("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 
 
-def describe(spec: Spec) -> str:
+def describe(spec: SpecParts) -> str:
     """For example: `Every weekday at 09:00 and 17:00, except 25 December, Europe/Paris`."""
     if spec.is_empty:
         return "No times of its own: it is started on request only"
@@ -88,7 +88,7 @@ def _exclusion(item: Exclusion) -> str:
     return _commented(listed(phrases), reading.comment)
 
 
-def _transitions(spec: Spec) -> list[str]:
+def _transitions(spec: SpecParts) -> list[str]:
     if not spec.zone.instants:
         return []
     clauses: list[str] = []
@@ -107,7 +107,7 @@ def _commented(text: str, comment: str) -> str:
     return f"{text} ({comment})" if comment else text
 
 
-def _moment(spec: Spec, when: datetime) -> str:
+def _moment(spec: SpecParts, when: datetime) -> str:
     local = when.astimezone(spec.zone.tzinfo)
     return f"{_day(local)} {local:%H:%M}" + (f":{local:%S}" if local.second else "")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mainspring.store.changes import ready_payload
+from mainspring.store.changes import FRESH, READY, ready_payload
 from mainspring.store.postgres import bulk_statements as text
 from mainspring.store.postgres.bulk_statements import RELEASE_AND_TELL, REST, REST_AND_TELL, release_row, rest_row
 from mainspring.store.postgres.bulk_talk import Talk, watched_by, write_row
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = "50ms"
 _LOCK = f"{LOCK_RUNS}{SKIP_LOCKED}"
-_IN_HAND = {"running", "waiting"}
+_OWNED = {"running", "waiting"}
 
 
 class Bulk:
@@ -84,21 +84,21 @@ class Bulk:
             later(rows)
         return self._answers
 
-    def _add(self, statement: str, values: dict[str, Value], later: Later, *, payload: str = "r") -> None:
+    def _add(self, statement: str, values: dict[str, Value], later: Later, *, payload: str = READY) -> None:
         values |= {"channel": self._sql.channel, "payload": f"{self._origin} {payload}", "patience": _PATIENCE}
         self._parts.append((self._sql.raw(statement), values))
         self._later.append(later)
 
     # -- starts --------------------------------------------------------------------------------------------------------
     def _starts(self, ops: list[Start]) -> None:
-        ready = ready_payload(op.run for op in ops)
+        ready = ready_payload((op.run for op in ops), self._now)
 
         def later(rows: list[Row]) -> None:
             made = {row[0] for row in rows}
             for op in ops:
                 if op.run.uid in made:
                     self._answers[id(op)] = Started(created=True, workflow=op.run.workflow, state=op.run.state)
-            self._changes.start(op.run for op in ops if op.run.uid in made)
+            self._changes.start((op.run for op in ops if op.run.uid in made), self._now)
 
         values: dict[str, Value] = {"ops": to_json([op.run for op in ops])} if len(ops) > 1 else {}
         if len(ops) == 1:
@@ -118,7 +118,7 @@ class Bulk:
             values["starts"] = to_json(
                 [dict(zip(NEW_RUN_COLUMNS, run_values(run), strict=True), n=number) for number, run in runs]
             )
-        ready = ready_payload(run for _, run in runs)
+        ready = ready_payload((run for _, run in runs), self._now)
         statement = text.write(
             lone=len(ops) == 1,
             starts=bool(runs),
@@ -143,7 +143,7 @@ class Bulk:
                 answer.missing = watch not in watched
                 answer.ending = watched.get(watch)
             self._answers[id(op)] = answer
-            self._changes.start(op.starts)
+            self._changes.start(op.starts, self._now)
 
     def _voids(self, ops: list[DiscardOutcome]) -> None:
         rows = [
@@ -156,7 +156,7 @@ class Bulk:
         for row in rows:
             self._answers[id(ops[_number(row)])] = Verdict.DONE
 
-    # -- what is said ----------------------------------------------------------------------------------------------------
+    # -- messages --------------------------------------------------------------------------------------------------------
     def _talks(self, ops: list[RecordAndSend | Send]) -> None:
         talk = Talk(ops, self._here, self._now, self._changes, self._answers)
         for statement, values, later in talk.parts():
@@ -171,7 +171,7 @@ class Bulk:
 
         def unblocked(rows: list[Row]) -> None:
             tokens = (rows[0][0] or "").split()
-            self._changes.woke(None if each == "r" else each.removeprefix("p=") for each in tokens)
+            text.woken(self._changes, tokens)
 
         for op in ops:
             op.after = self._outcomes.get(op.run)
@@ -181,8 +181,8 @@ class Bulk:
             self._add(text.FINISH, {"ops": to_json(ops)}, ended)
         values: dict[str, Value] = {
             "ended": array(op.run for op in ops),
-            # A worker hears of what it finished itself in memory, before any poke could reach it.
-            "told": array({op.owner for op in ops}),
+            # A worker learns in memory of what it finished itself, before any notification could reach it.
+            "notified": array({op.owner for op in ops}),
             "now": self._now,
         }
         self._add(text.UNBLOCK, values, unblocked, payload="e")
@@ -193,25 +193,26 @@ class Bulk:
         begin: Part = (self._sql.raw("BEGIN"), {})
         lock: Part = (self._sql.raw(_LOCK), {"ids": array(op.run for op in ops)})
         _, locked = self._db.wire.execute(begin, lock)
-        mine = {(run, owner, int(epoch or 0)) for run, owner, epoch, state, *_ in locked if state in _IN_HAND}
+        mine = {(run, owner, int(epoch or 0)) for run, owner, epoch, state, *_ in locked if state in _OWNED}
         clean = [(number, op) for number, op in enumerate(ops) if (op.run, op.owner, op.epoch) in mine]
-        rests: list[dict[str, Any]] = []
+        suspended: list[dict[str, Any]] = []
         releases: list[dict[str, Any]] = []
         for number, op in clean:
             if isinstance(op, Suspend):
-                rests.append(rest_row(number, op))
+                suspended.append(rest_row(number, op))
             else:
                 releases.append(release_row(number, op))
-        ready = bool(releases) or any(row["park"] for row in rests)
-        if rests:
+        ready = bool(releases) or any(row["park"] for row in suspended)
+        if suspended:
             statement = REST_AND_TELL if ready else REST
-            rested: dict[str, Value] = {"ops": to_json(rests), "now": self._now}
-            self._add(statement, rested, lambda rows: self._done(ops, rows))
+            suspending: dict[str, Value] = {"ops": to_json(suspended), "now": self._now}
+            self._add(statement, suspending, lambda rows: self._done(ops, rows), payload=FRESH)
         if releases:
             values: dict[str, Value] = {"ops": to_json(releases), "now": self._now}
             self._add(RELEASE_AND_TELL, values, lambda rows: self._done(ops, rows))
         self._add("COMMIT", {}, lambda _: None)
-        self._changes.ready = self._changes.ready or ready
+        self._changes.ready = self._changes.ready or bool(releases)
+        self._changes.fresh = self._changes.fresh or ready
 
 
 def _parameters(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -55,7 +55,7 @@ _TAKEN = f"""
 # -- any claim -----------------------------------------------------------------------------------------------------------
 PROMOTE = """
   WITH ripe AS MATERIALIZED (
-    SELECT id FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due <= :now
+    SELECT id FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due >= :due_floor AND due <= :now
     ORDER BY due LIMIT :most FOR NO KEY UPDATE SKIP LOCKED)
   UPDATE runs SET state = 'queued' WHERE id = ANY(ARRAY(SELECT id FROM ripe))
 """
@@ -70,11 +70,23 @@ _TAKE = f"""
 _MORE = f"SELECT 1 FROM runs WHERE state = 'queued' AND queue IS NULL AND {_CLAIMABLE} LIMIT 1"
 LOOK = f"""
   SELECT least(
-    (SELECT min(due) FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due < {FAR}),
+    (SELECT min(due) FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due >= :due_floor AND due < {FAR}),
     (SELECT min(deadline) FROM runs
      WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting'))),
     EXISTS (SELECT 1 FROM runs WHERE {text.RESUMES})
 """
+NO_NAMES = "SELECT NULL WHERE false"
+"""In place of the functions whose runs wait, where a look at all of them takes long."""
+TIME = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+COUNT_PLACED = f"""
+  SELECT partition, CASE WHEN attempt_started < :recent THEN id END, count(*) FROM (
+    SELECT id, partition, attempt_started FROM runs WHERE {text.PLACED} AND queue = :queue AND attempt_started >= :since
+    UNION ALL
+    SELECT id, partition, attempt_started FROM runs
+    WHERE id = ANY(:earlier) AND {text.PLACED} AND queue = :queue AND attempt_started < :since) placed
+  GROUP BY 1, 2
+"""
+"""What counts in the concurrency of a queue, by partition; by id where it began before `recent`, for the next count (`floors.py`)."""
 STEPS_OF = f"""
   SELECT {", ".join(STEP_COLUMNS)} FROM steps WHERE run = ANY(:runs) ORDER BY run, seq IS NULL, seq, position
 """
@@ -95,7 +107,7 @@ LIMIT_WAITING = "SELECT set_config('lock_timeout', :patience, true)"
 KNOWN_QUEUES = f"{text.QUEUES} WHERE name = ANY(:names)"
 RESUMED = f"""
   SELECT id, queue, partition, due, uid FROM runs
-  WHERE {text.RESUMES} AND {_CLAIMABLE} AND (:heard::text[] IS NULL OR queue = ANY(:heard)) AND (due, uid) > (:due::bigint, :uid)
+  WHERE {text.RESUMES} AND {_CLAIMABLE} AND (:listed::text[] IS NULL OR queue = ANY(:listed)) AND (due, uid) > (:due::bigint, :uid)
   ORDER BY due, uid LIMIT :page
 """
 TAKE_RESUMED = f"""
@@ -118,6 +130,70 @@ NOTE_STARTS = """
 """
 IN_ORDER = Statements(_TAKE, _MORE, text.WAITING, _PARTITIONS, _UNPARTITIONED, _TAKE_SHARES)
 
+# -- where a look at everything takes long: see `floors.py` ------------------------------------------------------------------
+# Partitions are looked at from their beginnings.
+_FLOORS = """floors AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(:floors::json) AS f (queue text, low bigint, due bigint, high bigint)
+    ORDER BY queue, low)"""
+
+
+def _ranges(queue: str, which: str = "true") -> str:
+    """The stretches of the index of a queue, in their order; of one without floors all of it."""
+    return f"""(
+      SELECT f.low, f.due, f.high FROM floors f WHERE f.queue = {queue} AND {which}
+      UNION ALL SELECT {-(2**63) + 1}, 0, {2**63 - 1} WHERE NOT ({which} AND EXISTS (SELECT 1 FROM floors f WHERE f.queue = {queue})))"""
+
+
+_ABOVE = "(priority, due) >= (f.low, f.due) AND priority <= f.high"
+_TAKE_ABOVE = f"""
+  WITH {_FLOORS},
+  ready AS MATERIALIZED (
+    SELECT each.* FROM {_ranges("''")} f CROSS JOIN LATERAL (
+      SELECT id, priority, due, uid FROM runs WHERE state = 'queued' AND queue IS NULL AND {_ABOVE} AND {_CLAIMABLE}
+      ORDER BY priority, due, uid LIMIT :limit::bigint + 1 FOR NO KEY UPDATE SKIP LOCKED) each
+    LIMIT :limit::bigint + 1),
+  chosen AS MATERIALIZED (SELECT id FROM ready ORDER BY priority, due, uid LIMIT :limit)
+  {_TAKEN.format(also="(SELECT count(*) FROM ready) > :limit, ")}
+"""
+_MORE_ABOVE = f"""
+  WITH {_FLOORS}
+  SELECT 1 FROM {_ranges("''")} f CROSS JOIN LATERAL (
+    SELECT 1 FROM runs WHERE state = 'queued' AND queue IS NULL AND {_ABOVE} AND {_CLAIMABLE}
+    ORDER BY priority, due, uid LIMIT 1) each LIMIT 1
+"""
+
+
+def _first_above(queue: str, condition: str) -> str:
+    return f"""
+    SELECT 1 FROM {_ranges(queue)} f CROSS JOIN LATERAL (
+      SELECT 1 FROM runs WHERE {text.WAITS} AND queue = {queue} AND partition = '' AND {_ABOVE}{condition}
+      ORDER BY queue, partition, priority, due, uid LIMIT 1) each LIMIT 1"""
+
+
+_WAITING_ABOVE = f"""
+  WITH {_FLOORS}
+  SELECT {", ".join(f"queues.{column}" for column in text.QUEUE_COLUMNS)} FROM queues
+  WHERE ({_first_above("queues.name", "")}) IS NOT NULL
+    OR (SELECT 1 FROM runs WHERE {text.WAITS} AND queue = queues.name AND partition > ''
+        ORDER BY queue, partition, priority, due, uid LIMIT 1) IS NOT NULL
+"""
+_UNPARTITIONED_ABOVE = f"WITH {_FLOORS} {_first_above(':queue', f' AND {_CLAIMABLE}')}"
+_TAKE_SHARES_ABOVE = f"""
+  WITH {_FLOORS},
+  wanted AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(:wanted::json) AS rows (queue text, partition text, count bigint)),
+  chosen AS MATERIALIZED (
+    SELECT share.id FROM wanted CROSS JOIN LATERAL (
+      SELECT each.id FROM {_ranges("wanted.queue", "wanted.partition = ''")} f CROSS JOIN LATERAL (
+        SELECT id FROM runs WHERE {text.WAITS} AND queue = wanted.queue AND partition = wanted.partition AND {_ABOVE} AND {_CLAIMABLE}
+        ORDER BY priority, due, uid LIMIT wanted.count FOR NO KEY UPDATE SKIP LOCKED) each
+      LIMIT wanted.count) share)
+  {_TAKEN.format(also="")}
+"""
+ABOVE_FLOORS = Statements(
+    _TAKE_ABOVE, _MORE_ABOVE, _WAITING_ABOVE, _PARTITIONS, _UNPARTITIONED_ABOVE, _TAKE_SHARES_ABOVE
+)
+
 # -- for workers that do not know all functions whose runs wait ------------------------------------------------------------
 # The statements above go through what waits in its order and leave out what does not fit, which takes long where that is nearly
 # everything: the runs of another team's worker, say, or those of a function that was renamed. These go by the index `runs_name`,
@@ -126,7 +202,7 @@ IN_ORDER = Statements(_TAKE, _MORE, text.WAITING, _PARTITIONS, _UNPARTITIONED, _
 # makes a join of it, for which it reads everything; nor LIMIT 1 without an order: it takes its chances with reading from the beginning.
 _PLAIN = "state = 'queued' AND queue IS NULL"
 _WAITS_BY_NAME = "state = 'queued' AND coalesce(attempt_started, 0) = 0"
-"""As in all stores, but said so that no other index seems to do: PostgreSQL would take the one without names, and look at all."""
+"""As in all stores, but written so that no other index seems to do: PostgreSQL would take the one without names, and look at all."""
 _ORDER = "queue, partition, priority, due, uid"
 """The queue is the same for all of them; unless it is named, PostgreSQL sorts."""
 

@@ -7,16 +7,18 @@ have been made; the worker then looks for the runs that it owns.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from mainspring.model.clock import SystemClock
 from mainspring.model.runs import Claim
 from mainspring.model.states import State
 from mainspring.store.postgres import claim_statements as sql
 from mainspring.store.postgres.database import LOCKED, roll_back
 from mainspring.store.postgres.executor import wait_for
+from mainspring.store.postgres.floors import PLAIN, Floors
 from mainspring.store.postgres.libpq import array
 from mainspring.store.postgres.queue_claims import Queued
-from mainspring.store.protocol import Claimed, Poke
+from mainspring.store.protocol import Claimed, Notice
 from mainspring.store.sql.queues import EXCEPTIONS, NAMES, to_exceptions, to_queue_with, to_queues
 from mainspring.store.sql.records import to_run, to_step
 from mainspring.store.transaction import Blocked
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from mainspring.store.protocol import ClaimRequest
     from mainspring.store.queues import Demands
 
+_CLOCK = SystemClock()
 _MOST_PROMOTED = 1_000
 
 
@@ -42,8 +45,14 @@ class Claims:
         self._turns: dict[str, str] = {}
         self._beside_queues: set[str] = set()
         """Workers whose last claim found runs waiting in queues: their next one leaves room for those."""
+        self._floors: dict[tuple[Any, ...], Floors] = {}
         self._strangers: set[tuple[str, frozenset[str]]] = set()
         """Workers, and what they asked for, whose last claim found runs of other functions waiting: their next one goes by names."""
+
+    def drop_floors(self) -> None:
+        """Have the next claims look at everything: runs became ready that may have been due for long. From any thread."""
+        for floors in list(self._floors.values()):
+            floors.drop()
 
     # -- claims --------------------------------------------------------------------------------------------------------
     def claim(self, request: ClaimRequest) -> Claimed:
@@ -70,23 +79,35 @@ class Claims:
         }
         asker = request.worker, frozenset(request.functions)
         by_names = asker in self._strangers
-        statements = sql.BY_NAME if by_names else sql.IN_ORDER
+        able = frozenset((method, frozenset(names)) for method, names in request.instances.items())
+        floors = self._floors.setdefault((*asker, able, request.queues), Floors())
+        above = floors.begin(_CLOCK.monotonic()) and not by_names
+        statements = sql.BY_NAME if by_names else sql.ABOVE_FLOORS if above else sql.IN_ORDER
+        values |= {"floors": floors.ranges() if above else "[]", "due_floor": floors.due}
         asked = [
             sql.PROMOTE,
             statements.take if plain else statements.more,
+            sql.TIME,
             sql.LOOK,
             statements.waiting,
             EXCEPTIONS,
-            NAMES,
+            sql.NO_NAMES if above else NAMES,
+            sql.TIME,
         ]
         with self._db.connection() as db:
             try:
-                _, rows, ((due, resumes),), waiting, exceptions, names = db.wire.execute(
+                _, rows, ((began,),), ((due, resumes),), waiting, exceptions, names, ((done,),) = db.wire.execute(
                     *((self._sql.raw(each), values) for each in asked)
                 )
+                if not above:
+                    floors.looked_at_all(done - began, _CLOCK.monotonic())
+                if due is None or due > request.now:
+                    floors.promoted(request.now)
+                floors.empty([*(row[0] for row in waiting), *([PLAIN] if rows or not plain else [])])
                 taken = [to_run(row[1:]) for row in rows] if plain else []
+                floors.taken(PLAIN, ((run.priority, run.due) for run in taken))
                 more = rows[0][0] if rows and plain else bool(rows)
-                queued = Queued(db, self._sql, request, values, statements)
+                queued = Queued(db, self._sql, request, values, statements, floors=floors)
                 if resumes:
                     taken += map(to_run, queued.resume(limit - len(taken)))
                 demands = self._demands(queued.request, waiting, exceptions)
@@ -99,10 +120,10 @@ class Claims:
             except LOCKED:
                 roll_back(db)
                 raise
-        if all(name in request.functions for (name,) in names):
-            self._strangers.discard(asker)
-        else:
+        if not all(name in request.functions for (name,) in names):
             self._strangers.add(asker)
+        elif not above:
+            self._strangers.discard(asker)
         claims = self._with_steps(sorted(taken, key=lambda run: (run.priority, run.due, run.uid)))
         times = [when for when in (due, demands.again) if when is not None]
         next_due = min(times, default=None)
@@ -128,15 +149,15 @@ class Claims:
                     steps.setdefault(row[0], []).append(to_step(row))
         return [Claim(run, steps.get(run.id, [])) for run in runs]
 
-    # -- pokes ---------------------------------------------------------------------------------------------------------
-    def pokes(self, worker: str) -> list[Poke]:
+    # -- notices -------------------------------------------------------------------------------------------------------
+    def notices(self, worker: str) -> list[Notice]:
         """One round trip, unless another transaction has one of the runs locked."""
-        found: list[Poke] = []
+        found: list[Notice] = []
         asked = [(self._sql.raw(each), {"worker": worker}) for each in (sql.TAKE_NOTIFICATIONS, sql.NOTIFIED)]
         with self._db.connection() as db:
             while True:
                 rows, left = db.wire.execute(*asked)
-                found += [Poke(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
+                found += [Notice(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
                 if not left:
                     return found
                 if not rows:

@@ -20,6 +20,7 @@ from psycopg import errors as pg
 from mainspring.store.postgres import claim_statements as statements
 from mainspring.store.postgres.database import roll_back
 from mainspring.store.postgres.executor import PATIENCE
+from mainspring.store.postgres.floors import CLOCK_ERROR
 from mainspring.store.postgres.libpq import array
 from mainspring.store.sql import queues as text
 from mainspring.store.sql.records import RUN_COLUMNS
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from mainspring.store.postgres.claim_statements import Statements
     from mainspring.store.postgres.database import Connection
     from mainspring.store.postgres.dialect import Dialect
+    from mainspring.store.postgres.floors import Floors
     from mainspring.store.postgres.libpq import Row, Value
     from mainspring.store.protocol import ClaimRequest
     from mainspring.store.queues import Allotment, Demands, Recent
@@ -55,14 +57,17 @@ class Queued:
         request: ClaimRequest,
         values: dict[str, Value],
         statements: Statements,
+        *,
+        floors: Floors,
     ) -> None:
         self._text = statements
+        self._floors = floors
         self._db = connection
         self._sql = dialect
         self.request = request
         """As it was asked; once runs go on, with those among what the worker has."""
-        heard = None if request.queues is None else array(request.queues)
-        self._values = values | {"heard": heard, "schema": dialect.name}
+        listed = None if request.queues is None else array(request.queues)
+        self._values = values | {"listed": listed, "schema": dialect.name}
         self._begun = False
         self.more = self.short = False
         self.passed: list[str] = []
@@ -154,9 +159,9 @@ class Queued:
         names, rows, exceptions, *rest = self._execute(*asked)[len(wait) :]
         answers = iter(rest)
         for facts in found.values():
-            facts.hear_limits(answers)
+            facts.take_limits(answers)
         for facts in near:
-            facts.hear_partitions(answers)
+            facts.take_partitions(answers)
         locked = {name for (name,) in names}
         self.passed = [queue.name for queue in demands.queues if queue.shared and queue.name not in locked]
         queues = text.to_queues(row for row in rows if row[0] in locked)
@@ -166,18 +171,18 @@ class Queued:
                 self._execute((text.CLAMP_STARTS, {"queue": queue.name, "ahead": self.request.now + text.AHEAD}))
             if found[queue.name].ahead or not found[queue.name].answers(queue):
                 found[queue.name] = facts = self._facts(queue, demands)
-                facts.hear_limits(iter(self._execute(*facts.of_limits())))
+                facts.take_limits(iter(self._execute(*facts.of_limits())))
         return found
 
     def _facts(self, queue: Queue, demands: Demands) -> Facts:
-        return Facts(queue, demands.turn_of(queue.name), self.request.now, self._text)
+        return Facts(queue, demands.turn_of(queue.name), self.request.now, self._text, self._floors)
 
     def _decided(self, demands: Demands, room: int, found: dict[str, Facts]) -> Iterable[Allotment]:
         for allotment in demands.each(room):
             facts = found[allotment.queue.name]
             most = allotment.most_partitions(facts.placed, facts.recent)
             if not facts.knows_partitions(most):
-                facts.hear_partitions(iter(self._execute(*facts.of_partitions(most))))
+                facts.take_partitions(iter(self._execute(*facts.of_partitions(most))))
             allotment.decide(facts.partitions, facts.placed, facts.recent)
             yield allotment
 
@@ -186,6 +191,8 @@ class Queued:
         now = self.request.now
         for row in taken:
             queue, partition, created = (row[_COLUMNS[each]] for each in ("queue", "partition", "created"))
+            if not partition:
+                self._floors.taken(queue, [tuple(row[_COLUMNS[each]] for each in ("priority", "due"))])
             began[queue].append({"queue": queue, "partition": partition, "at": max(now, created)})
         asked: list[Asked] = []
         for allotment in allotments:
@@ -212,11 +219,12 @@ class Queued:
 class Facts:
     """What is under way in one queue, as far as its limits ask, and the partitions in which runs wait.
 
-    Answers are heard in the order in which the questions were given out.
+    Answers are taken in the order of the statements.
     """
 
-    def __init__(self, queue: Queue, turn: str, now: int, statements: Statements) -> None:
+    def __init__(self, queue: Queue, turn: str, now: int, statements: Statements, floors: Floors) -> None:
         self._text = statements
+        self._floors = floors
         self._name = queue.name
         self._turn = turn
         self._now = now
@@ -236,14 +244,22 @@ class Facts:
         return (self._counts, self._windows) == (queue.counts_places, sorted(queue.windows))
 
     def of_limits(self) -> list[Asked]:
-        placed: list[Asked] = [(text.COUNT_PLACED, {"queue": self._name})] if self._counts else []
+        counted = self._floors.counted(self._name, self._now)
+        counting: dict[str, Value] = {"queue": self._name, "since": counted.since, "earlier": array(counted.earlier)}
+        counting["recent"] = self._now - CLOCK_ERROR
+        placed: list[Asked] = [(statements.COUNT_PLACED, counting)] if self._counts else []
         recent: list[Asked] = [
             (text.COUNT_RECENT, {"queue": self._name, "after": self._now - per}) for per in self._windows
         ]
         return placed + recent
 
-    def hear_limits(self, answers: Iterator[list[Row]]) -> None:
-        self.placed = dict(next(answers)) if self._counts else {}
+    def take_limits(self, answers: Iterator[list[Row]]) -> None:
+        self.placed = {}
+        if self._counts:
+            rows = next(answers)
+            for partition, _, count in rows:
+                self.placed[partition] = self.placed.get(partition, 0) + count
+            self._floors.count(self._name, self._now - CLOCK_ERROR, [run for _, run, _ in rows if run is not None])
         self.ahead = False
         for per in self._windows:
             rows = next(answers)
@@ -261,7 +277,7 @@ class Facts:
         none: Asked = (self._text.unpartitioned, values)
         return [after, none, (self._text.partitions, values | {"after": ""})] if self._turn else [after, none]
 
-    def hear_partitions(self, answers: Iterator[list[Row]]) -> None:
+    def take_partitions(self, answers: Iterator[list[Row]]) -> None:
         after, none = next(answers), next(answers)
         first = next(answers) if self._turn else []
         self._cut_off = self._most <= max(len(after), len(first))

@@ -2,7 +2,7 @@
 
 A run whose id is taken is not stored. A run whose key is taken meets the run that holds it: the unique index on keys is the mutex, the
 first insert has the key, and the second one finds that run, locks it and decides. A holder that ends in between is gone, and the
-insert is made again.
+insert is retried.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def start(tx: Transaction, ops: Sequence[Start]) -> Script[list[Started]]:
     if cancelled:
         yield from cancel_started(tx, [op.run.id for op in ops if op.run.uid in cancelled])
     tx.changes.ready = tx.changes.ready or bool(met)
-    tx.changes.start(op.run for op in ops if _claimable(op, made, there, cancelled))
+    claimable = [op.run for op in ops if _claimable(op, made, there, cancelled)]
+    tx.changes.start(claimable, tx.now)
+    tx.changes.overdue = tx.changes.overdue or (tx.users and bool(claimable))  # a user may commit at any time
     return [met.get(op.run.uid) or _started(op, made, there, cancelled) for op in ops]
 
 

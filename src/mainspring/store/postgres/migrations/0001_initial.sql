@@ -66,8 +66,8 @@ CREATE INDEX runs_queue ON runs (queue, partition, priority, due, uid)
   WHERE state = 'queued' AND queue IS NOT NULL AND attempt_started IS NULL;
 -- claim: ready runs that count in their queue already and go on
 CREATE INDEX runs_resumed ON runs (due, uid) WHERE state = 'queued' AND queue IS NOT NULL AND attempt_started IS NOT NULL;
--- claim: how many runs of a queue and partition count in its concurrency
-CREATE INDEX runs_placed ON runs (queue, partition)
+-- claim: the runs that count in the concurrency of a queue, those that began last
+CREATE INDEX runs_placed ON runs (queue, attempt_started)
   WHERE queue IS NOT NULL AND attempt_started IS NOT NULL AND state IN ('queued', 'running', 'waiting', 'cancelling');
 -- claim by a worker that knows only some functions: ready runs of those, without reading the others
 CREATE INDEX runs_name ON runs (workflow, queue, partition, priority, due, uid) WHERE state = 'queued';
@@ -410,6 +410,12 @@ CREATE TABLE meta (
   key   text NOT NULL PRIMARY KEY, -- store; or session and a digest of the secret in a browser's cookie
   value text NOT NULL              -- of store: the name that this database has in others; of a session: JSON [not always JSON]
 );
+
+-- Two tables are written all the time: vacuum comes early, so that it has little to do, and does it without pauses.
+ALTER TABLE runs SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+  autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE steps SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+  autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 -- The tables with times that people can read: timestamptz for microseconds since 1970, interval for numbers of microseconds.
 -- A due time of 2^62 is infinity. A migration that changes a column drops its view and makes it again.

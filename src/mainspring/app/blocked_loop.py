@@ -1,0 +1,65 @@
+"""A warning for code that keeps the worker's event loop from everything else: `time.sleep`, or a long computation, in a coroutine."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import sysconfig
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+    from types import FrameType
+
+log = logging.getLogger("mainspring.app")
+
+_NOT_THE_USERS = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]), "<frozen")
+_LOOPS = {"_run_once", "run_forever", "run_until_complete"}
+"""Functions of asyncio in which the loop itself runs: outside of them is the code that started it."""
+
+
+class LoopWatch:
+    """Asked now and then, on a thread of its own, it finds the line that the loop has not left since it was asked before."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
+        self._loop = loop
+        self._thread = thread
+        self._answered = True
+        self._reported = False
+
+    def look(self) -> None:
+        if threading.get_ident() == self._thread:
+            return
+        if not self._answered:
+            self._warn()
+            return
+        self._answered = self._reported = False
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._answer)
+
+    def _answer(self) -> None:
+        self._answered = True
+
+    def _warn(self) -> None:
+        """Once for each time that the loop stands still."""
+        line = _users_line(sys._current_frames().get(self._thread))  # noqa: SLF001  (there is no other way to see another thread)
+        if line is not None and not self._reported:
+            self._reported = True
+            log.warning(
+                "the event loop has stood still at %s for seconds, and every other run of this worker with it; write a step that "
+                "blocks as `def`, or use asyncio.to_thread",
+                line,
+            )
+
+
+def _users_line(frame: FrameType | None) -> str | None:
+    """The innermost line that is neither Python's nor the library's."""
+    while frame is not None and frame.f_code.co_name not in _LOOPS:
+        file = frame.f_code.co_filename
+        if "site-packages" in file or not file.startswith(_NOT_THE_USERS):
+            return f"{file}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None

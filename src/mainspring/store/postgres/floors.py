@@ -1,0 +1,127 @@
+"""Where a claim begins to look, while looking from the beginning takes long.
+
+A run that was claimed leaves an entry in the index of ready runs. While a transaction elsewhere keeps an old snapshot open, vacuum
+cannot remove such entries, and a look from the beginning of the index passes over all of them. `Floors` remembers, for each queue and
+priority, up to where runs were claimed: the next looks begin there.
+
+What becomes ready below a floor is found all the same. Its notification says that it has been due for a while (`overdue`), which drops
+the floors; and every few seconds a claim looks at everything, because notifications can get lost. While a look at everything is quick,
+there are no floors.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+SLACK = 100_000
+"""How far below the last claimed run a look begins, in microseconds: commits are not in the order of due times."""
+CLOCK_ERROR = 1_000_000
+"""By how much the clocks of a fleet may differ, in microseconds."""
+_QUICK = 3_000
+"""A look at everything that takes less, in microseconds, needs no floors."""
+_PAUSE = 2.0
+"""How long, in seconds, looks begin at the floors. Longer where a look at everything takes long: it is to take a twentieth of the time."""
+_SHARE = 20
+_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+_MOST_REMEMBERED = 1_000
+
+PLAIN = ""
+"""The runs that are in no queue: no queue has an empty name."""
+
+
+class Counted:
+    """What counts in the concurrency of a queue: all that began at `since` or later, and of what began before `earlier`."""
+
+    def __init__(self, since: int = 0, earlier: Iterable[str] = ()) -> None:
+        self.since = since
+        self.earlier = list(earlier)
+
+
+class Floors:
+    """The floors of one kind of claims: those of one worker for one set of functions. Any thread may drop them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._floors: dict[str, dict[int, int]] = {}
+        self._before: dict[str, dict[int, int]] = {}
+        self._counted: dict[str, Counted] = {}
+        self._due = 0
+        self._look_at_all = True
+        self._used = False
+        self._until = 0.0
+
+    def drop(self) -> None:
+        """Have the next claim look at everything."""
+        self._look_at_all = True
+
+    def begin(self, monotonic: float) -> bool:
+        """Whether a claim may begin at the floors; if not, there are none."""
+        with self._lock:
+            if self._used and not self._look_at_all and monotonic < self._until:
+                return True
+            self._look_at_all = False
+            self._before = self._floors or self._before
+            self._floors, self._counted, self._due = {}, {}, 0
+            return False
+
+    def looked_at_all(self, took: int, monotonic: float) -> None:
+        """A look at everything took so many microseconds."""
+        self._used = took > _QUICK
+        self._until = monotonic + max(_PAUSE, _SHARE * took / 1_000_000)
+        if not self._used:
+            self._before = {}
+
+    # -- ready runs ------------------------------------------------------------------------------------------------------
+    def empty(self, queues: Iterable[str]) -> None:
+        """Nothing waits anywhere but in these queues: what was passed over before can be passed over again."""
+        with self._lock:
+            for queue in self._before.keys() - set(queues):
+                self._floors.setdefault(queue, self._before.pop(queue))
+
+    def taken(self, queue: str, keys: Iterable[tuple[int, int]]) -> None:
+        """Runs were claimed from a queue: their priority and due time. Nothing below them is left to claim."""
+        with self._lock:
+            floors = self._floors.setdefault(queue, {})
+            for priority, due in keys:
+                floors[priority] = max(floors.get(priority, 0), due - SLACK)
+
+    def ranges(self) -> str:
+        """Where to look, as JSON: for each queue stretches of its index, from a key on up to a priority."""
+        with self._lock:
+            return json.dumps([row for queue in self._floors for row in _ranges(queue, self._floors[queue])])
+
+    # -- runs that become ready by time ----------------------------------------------------------------------------------
+    @property
+    def due(self) -> int:
+        """No run that waits for its time was to begin before this."""
+        return self._due
+
+    def promoted(self, now: int) -> None:
+        """All runs whose time had come by now were made ready."""
+        self._due = max(self._due, now - CLOCK_ERROR)
+
+    # -- runs that count ---------------------------------------------------------------------------------------------------
+    def counted(self, queue: str, now: int) -> Counted:
+        """What the last count found. All counts anew where a clock was set back."""
+        found = self._counted.get(queue)
+        return found if found is not None and found.since <= now else Counted()
+
+    def count(self, queue: str, since: int, earlier: list[str]) -> None:
+        """Of what began before `since`, only these runs still count in the concurrency of a queue."""
+        if len(earlier) <= _MOST_REMEMBERED:
+            self._counted[queue] = Counted(since, earlier)
+
+
+def _ranges(queue: str, floors: Mapping[int, int]) -> Iterable[dict[str, Any]]:
+    if not floors:
+        return
+    priorities = sorted(floors)
+    yield {"queue": queue, "low": _LOWEST, "due": 0, "high": priorities[0] - 1}
+    for priority, following in zip(priorities, [*priorities[1:], None], strict=True):
+        high = _HIGHEST if following is None else following - 1
+        yield {"queue": queue, "low": priority, "due": floors[priority], "high": high}

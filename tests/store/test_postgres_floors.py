@@ -1,0 +1,190 @@
+"""Claims that begin at a floor, as they do while an old snapshot makes a look at everything slow, find what a look at everything finds.
+
+No claim of these tests looks at everything by the clock: what they find, they find because something told them.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from mainspring.model.queues import Limits, Queue
+from mainspring.model.states import State
+from mainspring.store.open import open_store
+from mainspring.store.postgres import floors
+from mainspring.store.postgres.claim_statements import ABOVE_FLOORS
+from mainspring.store.postgres.dialect import Dialect
+from tests.store.build import (
+    NOW,
+    SECOND,
+    StoreSettings,
+    claim,
+    done,
+    finish,
+    owned,
+    release,
+    request,
+    rest,
+    run,
+    sleep,
+    start,
+    write,
+)
+from tests.support.processes import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mainspring.model.runs import Claim
+    from mainspring.store.protocol import Signal, Store
+
+
+@pytest.fixture
+def store(other: Store, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A store whose claims begin at floors."""
+    monkeypatch.setattr(floors, "_QUICK", -1)
+    monkeypatch.setattr(floors, "_PAUSE", 3600.0)
+    other.queues.set(Queue("q", Limits(concurrency=50), created=NOW))
+    with closing(open_store(postgres_url, StoreSettings())) as made:
+        yield made
+
+
+@pytest.fixture
+def other(postgres_url: str) -> Iterator[Store]:
+    """The store of another process."""
+    with closing(open_store(postgres_url, StoreSettings())) as made:
+        made.open()
+        yield made
+
+
+@pytest.fixture(params=["q", None], ids=["queue", "no queue"])
+def queue(request: pytest.FixtureRequest) -> str | None:
+    name: str | None = request.param
+    return name
+
+
+def ids(claims: list[Claim]) -> list[str]:
+    return [each.run.id for each in claims]
+
+
+def end(store: Store, claims: list[Claim]) -> None:
+    for each in claims:
+        done(store, finish(each.run.id, epoch=each.run.epoch))
+
+
+def begin(store: Store, queue: str | None, **changes: Any) -> None:
+    """Claim and finish runs, so that there are floors at NOW and a second later."""
+    for number, due in enumerate((NOW, NOW, NOW + SECOND)):
+        start(store, run(f"before-{number}", queue=queue, due=due, **changes))
+        end(store, claim(store, now=NOW + SECOND))
+
+
+def test_runs_are_claimed_in_their_order_once(store: Store, queue: str | None) -> None:
+    start(store, *(run(f"{number:03}", queue=queue, due=NOW + number * SECOND // 5) for number in range(40)))
+    found: list[str] = []
+    while claims := claim(store, limit=3, now=NOW + 60 * SECOND):
+        found += ids(claims)
+        end(store, claims)
+    assert found == [f"{number:03}" for number in range(40)]
+
+
+def test_a_run_that_was_due_long_ago_is_found_at_once(store: Store, queue: str | None) -> None:
+    begin(store, queue)
+    start(store, run("late", queue=queue, due=NOW - 60 * SECOND))
+    assert ids(claim(store, now=NOW + SECOND)) == ["late"]
+
+
+def test_a_run_of_another_process_that_was_due_long_ago_is_found_at_once(
+    store: Store, other: Store, queue: str | None
+) -> None:
+    """As when a transaction of a user commits long after it has started a run."""
+    begin(store, queue)
+    arrived: list[Signal] = []
+    store.listen(arrived.append)
+    eventually(lambda: bool(arrived), "it listens")
+    claim(store, now=NOW + SECOND)
+    start(other, run("late", queue=queue, due=NOW - 60 * SECOND))
+    eventually(lambda: any(signal.overdue and bool(signal.started) for signal in arrived), "it is notified")
+    assert ids(claim(store, now=NOW + SECOND)) == ["late"]
+
+
+def test_a_run_with_a_smaller_priority_is_found_at_once(store: Store, queue: str | None) -> None:
+    begin(store, queue)
+    start(store, run("urgent", queue=queue, priority=-1, due=NOW + SECOND), run("next", queue=queue, due=NOW + SECOND))
+    assert ids(claim(store, now=NOW + SECOND, limit=1)) == ["urgent"]
+    assert ids(claim(store, now=NOW + SECOND)) == ["next"]
+
+
+def test_a_run_that_is_handed_back_is_found_at_once(store: Store, queue: str | None) -> None:
+    start(store, run("first", queue=queue))
+    (first,) = claim(store, now=NOW + SECOND)
+    begin(store, queue)
+    done(store, release("first", epoch=first.run.epoch, unbegun=first.run.uid))
+    assert ids(claim(store, now=NOW + SECOND)) == ["first"]
+
+
+def test_a_run_of_a_dead_worker_is_found_at_once(store: Store, queue: str | None) -> None:
+    start(store, run("first", queue=queue))
+    claim(store, "dead", now=NOW + SECOND)
+    begin(store, queue)
+    store.retire("dead", NOW + SECOND, None)
+    assert ids(claim(store, now=NOW + SECOND)) == ["first"]
+
+
+def test_a_run_whose_time_comes_is_found_at_once(store: Store, queue: str | None) -> None:
+    begin(store, queue)
+    start(store, owned("sleeper"))
+    write(store, sleep("sleeper", NOW + 3 * SECOND), mood=State.WAITING)
+    done(store, rest("sleeper"))
+    assert not claim(store, now=NOW + 2 * SECOND)
+    assert ids(claim(store, now=NOW + 4 * SECOND)) == ["sleeper"]
+
+
+def test_a_run_that_has_long_been_under_way_counts(store: Store) -> None:
+    store.queues.set(Queue("two", Limits(concurrency=2), created=NOW))
+    start(store, *(run(f"{number:03}", queue="two", due=NOW + number) for number in range(10)))
+    claim(store, "long", limit=1, now=NOW)
+    for number in range(1, 9):
+        now = NOW + number * 60 * SECOND
+        claims = claim(store, now=now)
+        assert ids(claims) == [f"{number:03}"]
+        assert not claim(store, now=now), "the limit is reached"
+        end(store, claims)
+
+
+def test_a_look_from_a_floor_does_not_read_what_was_claimed(store: Store, postgres_url: str) -> None:
+    """The entries of claimed runs stay in the index while an old snapshot is open: a look at everything passes over all of them."""
+    with psycopg.connect(postgres_url) as old, psycopg.connect(postgres_url, autocommit=True) as watch:
+        old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT 1 FROM mainspring.runs")
+        for part in range(10):
+            due = NOW + part * SECOND
+            start(store, *(run(f"{part}-{number}", queue="q", due=due) for number in range(100)))
+            while claims := claim(store, limit=50, now=due):
+                store.apply([finish(each.run.id, epoch=each.run.epoch) for each in claims], due)
+        (mine,) = store._claims._floors.values()  # type: ignore[attr-defined]
+        everything, above = (_pages_read(watch, floors) for floors in ("[]", mine.ranges()))
+    assert everything > 3 * above, (everything, above)
+
+
+def _pages_read(connection: psycopg.Connection, ranges: str) -> int:
+    asked = request()
+    values = {
+        "floors": ranges,
+        "queue": "q",
+        "names": list(asked.functions),
+        "functions": json.dumps(dict(asked.functions)),
+        "methods": [],
+        "instances": [],
+        "compatible": False,
+        "version": asked.version,
+    }
+    statement = Dialect("mainspring")(ABOVE_FLOORS.unpartitioned).decode()
+    row = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", values).fetchone()
+    assert row is not None
+    plan = row[0][0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
