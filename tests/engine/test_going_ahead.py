@@ -199,7 +199,7 @@ def _in_one_commit(url: str, said: list[str]) -> int:
     if not url.startswith("sqlite"):
         return execute(url, "SELECT 1 FROM runs JOIN steps ON steps.run = runs.id AND steps.xmin = runs.xmin")
     commits = "\n".join(said).split("COMMIT")
-    return sum("INSERT INTO mainspring_steps" in each and "unsettled AND NOT" in each for each in commits)
+    return sum("INSERT INTO mainspring_steps" in each and "reason = coalesce(" in each for each in commits)
 
 
 async def test_a_run_that_is_one_step_ends_in_the_commit_that_records_it(store_url: str) -> None:

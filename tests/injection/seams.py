@@ -139,6 +139,7 @@ UNTOUCHED = {
     "schema_report": "read by the command line",
     "server_state": "read for metrics and by the command line",
     "size": "read by the command line",
+    "transactions.use": "set before the first transaction",
     "watching": "figures and notes of the dashboard, on which no run depends",
 }
 """Verbs, and nouns with all their verbs, that no case has to call, and why."""
