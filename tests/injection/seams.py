@@ -131,6 +131,8 @@ UNTOUCHED = {
     "inspect": "read by the command line",
     "list_instances": "written when an instance is named while a worker runs; every heartbeat looks whether it has to be",
     "list_crontab": "written when a crontab file changes while a worker runs",
+    "management.empty": "refused while a worker lives, and a case has one",
+    "management.set_newest": "as a deploy does, it changes which declarations hold",
     "management.oldest_ready": "read for metrics",
     "messages.received": "read by the dashboard and the command line",
     "messages.streams": "read by the dashboard and the command line",
