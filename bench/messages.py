@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bench.harness import Target
 
 ROUNDS = 100
-_heard: dict[int, float] = {}
+_arrived: dict[int, float] = {}
 
 
 def make(url: str, woken: asyncio.Event) -> App:
@@ -31,7 +31,7 @@ def make(url: str, woken: asyncio.Event) -> App:
     async def listener(count: int) -> None:
         for _ in range(count):
             number: int = await run.receive("t")
-            _heard[number] = time.perf_counter()
+            _arrived[number] = time.perf_counter()
             woken.set()
 
     return app
@@ -78,8 +78,8 @@ async def rounds(run_id: str, speaker: App | Client, woken: asyncio.Event) -> tu
         await speaker.send(run_id, "t", number)
         await woken.wait()
         woken.clear()
-        took.append((_heard[number] - begun) * 1000)
-    _heard.clear()
+        took.append((_arrived[number] - begun) * 1000)
+    _arrived.clear()
     took.sort()
     return statistics.median(took), took[int(ROUNDS * 0.99)]
 

@@ -118,11 +118,11 @@ def claim_milliseconds(url: str, waiting: int, over: int) -> tuple[float, float]
         store.close()
 
 
-def _claims(store: Store, function: str, heard: frozenset[str]) -> float:
+def _claims(store: Store, function: str, arrived: frozenset[str]) -> float:
     times: list[float] = []
     for number in range(_CLAIMS):
         began = time.perf_counter()
-        request = ClaimRequest(function, "v", {function: "print"}, 10, NOW + number, FAIR, queues=heard)
+        request = ClaimRequest(function, "v", {function: "print"}, 10, NOW + number, FAIR, queues=arrived)
         claimed = store.claim(request)
         times.append((time.perf_counter() - began) * 1000)
         ends = [Finish(function, each.run.id, each.run.epoch, State.SUCCEEDED, NOW) for each in claimed.claims]

@@ -206,7 +206,8 @@ class StoreError(MainspringError):
 class StoreUnavailable(StoreError):
     """The database cannot be reached now. The call may have been stored all the same, where its answer was lost.
 
-    Starts with an id and sends with a key are safe to repeat. For others the message says what a repetition may do.
+    Starts with an id and sends with a key are safe to repeat. The message of other starts and sends says what a repetition would do;
+    before any other call, look whether it was stored.
     """
 
 

@@ -20,7 +20,7 @@ async def test_what_is_started_in_a_paused_process_waits_until_it_is_resumed(sto
         app.pause()
         handles = [await noted.start("a"), *await app.start_many([noted.bind("b"), noted.bind("c")])]
         handles.append(await app.run_after(0, noted.bind("d")))
-        await w.settle()
+        await w.drain()
         assert begun == []
         assert {run.state for run in await app.runs.list()} == {State.QUEUED}
         app.resume()

@@ -48,7 +48,7 @@ async def test_a_wait_that_nothing_can_end_is_an_error_that_says_what_is_waited_
 async def test_a_wait_that_the_test_ends_is_none_of_those() -> None:
     async with world(app) as w:
         handle = await approval.start()
-        await w.settle()
+        await w.drain()
         await app.send(handle.id, "verdict", "yes")
         assert await handle.result() == "yes"
 

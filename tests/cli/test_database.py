@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from mainspring import App
     from tests.cli.conftest import Mainspring
 
+pytestmark = pytest.mark.empty_database
+
 FIRST = "0001_initial"
 
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Mainspring
 
 
+pytestmark = pytest.mark.empty_database
+
+
 def test_a_fresh_database_is_well(mainspring: Mainspring, store_url: str) -> None:
     mainspring("db", "migrate", "--url", store_url)
     result = mainspring("doctor", "--url", store_url)

@@ -140,7 +140,7 @@ def test_failed_runs_are_marked_retried_later_and_completed(mainspring: Mainspri
     ).stdout == "bad-1\n"  # fmt: skip
     assert shown() == ("scheduled", None, None)
     assert mainspring("runs", "complete", "bad-1", "--result", "[1]", "--url", history).stdout == "bad-1\n"
-    assert shown() == ("succeeded", "completed by hand", [1])
+    assert shown() == ("succeeded", "completed on request", [1])
 
 
 def test_every_command_that_changes_something_takes_a_reason_and_yes() -> None:

@@ -187,7 +187,7 @@ async def test_what_a_trigger_started_is_seen_in_ticks_and_audit(shell: Shell, c
     assert f"run {run_id} was unfinished" in shell("ticks", "daily")
     async with client:
         assert await client.handle(run_id).result() == "parcel 1"
-    assert shell.json("audit", "daily", "--since", "1h")["by_hand"] == 2
+    assert shell.json("audit", "daily", "--since", "1h")["manual"] == 2
 
 
 def test_a_schedule_is_paused_for_a_while_and_resumed(shell: Shell) -> None:

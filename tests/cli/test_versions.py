@@ -72,7 +72,7 @@ async def test_patches_are_counted(store_url: str) -> None:
 
     async with world(app, url=store_url) as w:
         handle = await patched_flow.start()
-        await w.settle()
+        await w.drain()
         assert await app.versions.patches() == [PatchInfo("weigh first", patched_flow.name, 1, 0)]
         (found,) = await app.versions.list()
         assert (found.version, found.workers, found.live) == (app.version, 1, 1)

@@ -74,7 +74,7 @@ async def test_jobs_that_are_claimed_together_share_a_batch(store_url: str) -> N
         ]
         handles = await app.start_many(calls_made)
         app.resume()
-        await w.settle()
+        await w.drain()
         assert sorted(await app.gather(*handles)) == [number * 2 for number in range(20)]
         assert len(calls) < 20
         assert sorted(number for batch in calls for number in batch) == list(range(20))
@@ -85,7 +85,7 @@ async def test_jobs_that_are_claimed_together_share_a_batch(store_url: str) -> N
 async def test_each_input_fails_or_succeeds_by_itself(store_url: str) -> None:
     async with world(app, url=store_url) as w:
         handles = await app.start_many(doubled.bind(number) for number in (1, 13, 2))
-        await w.settle()
+        await w.drain()
         assert await handles[0].result() == 2
         assert await handles[2].result() == 4
         with pytest.raises(ValueError, match="unlucky"):
@@ -153,7 +153,7 @@ async def test_what_is_wrong_with_a_batch_is_the_error_of_each_input(
 ) -> None:
     async with world(app) as w:
         handles = await app.start_many(step.bind(number) for number in (1, 2))
-        await w.settle()
+        await w.drain()
         for handle in handles:
             with pytest.raises(error, match=words):
                 await handle.result()
@@ -263,7 +263,7 @@ async def test_a_cancelled_input_leaves_its_neighbours_alone(store_url: str) -> 
         await gate.entered.wait()
         assert await app.runs.cancel("r1")
         gate.open.set()
-        await w.settle()
+        await w.drain()
         assert (await app.runs.get("r1")).state is State.CANCELLED
         assert await handles[1].result() == 2
 

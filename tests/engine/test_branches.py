@@ -144,7 +144,7 @@ async def test_a_step_in_a_task_of_its_own_is_cancelled_and_awaited_at_the_end_t
         with caplog.at_level(logging.WARNING):
             outcome = await asyncio.gather(leaves(), return_exceptions=True)
         assert str(outcome[0]) == ("early" if fails else "early, not done")
-        await w.settle()
+        await w.drain()
     assert seen == ["cleaned up", "run.failed" if fails else "run.succeeded"]
     (warning,) = [message for message in caplog.messages if "unfinished" in message]
     assert f"ended while a task created at {__file__}" in warning
@@ -181,7 +181,7 @@ async def test_nothing_of_a_run_is_written_after_its_end(store_url: str, *, fail
         outcome = await asyncio.gather(handle.result(), return_exceptions=True)
         assert str(outcome[0]) == "early"
         go.set()
-        await w.settle()
+        await w.drain()
         assert record(app, "a") == []
         assert all(task.done() for task in run_forever)
 

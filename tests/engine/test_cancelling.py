@@ -44,14 +44,14 @@ async def test_a_run_stops_before_its_next_step_and_the_step_in_flight_is_record
         with pytest.raises(RunCancelled, match="'a' was cancelled: enough") as caught:
             await handle.result()
         assert (caught.value.run_id, caught.value.reason) == ("a", "enough")
-        await w.settle()
+        await w.drain()
         assert (info(app, "a").state, info(app, "a").reason) == (State.CANCELLED, "enough")
         assert [(step.name, step.output) for step in record(app, "a")] == [("note", "one")]
     assert done == ["one"]
 
 
 async def test_no_step_begins_once_a_cancellation_is_acknowledged(store_url: str) -> None:
-    """Not even before the worker has heard of it: the record of the step before tells it."""
+    """Not even before the worker has arrived of it: the record of the step before tells it."""
     app, done = App(), list[str]()
 
     def cancel(what: str) -> None:
@@ -162,7 +162,7 @@ async def test_a_run_that_waits_for_a_child_is_cancelled_at_once_and_its_childre
         assert await handle.cancel("stop")
         with pytest.raises(RunCancelled):
             await handle.result()
-        await w.settle()
+        await w.drain()
         states = {run_id: info(app, run_id).state for run_id in ("t", "t/0", "detached", "later", "t/3", "t/3/0")}
         assert states == {
             "t": State.CANCELLED,
@@ -281,7 +281,7 @@ async def test_an_impatient_worker_does_not_cut_off_the_end_of_a_run(
     async with world(app, url=store_url) as w:
         for number in range(5):
             handle = await parent.options(id=f"p{number}").start()
-            await w.settle()
+            await w.drain()
             assert await app.handle(f"p{number}/0").cancel("only you")
             async with asyncio.timeout(20):
                 assert await handle.result() == "child: only you"
@@ -313,7 +313,7 @@ async def test_terminating_ends_the_record_at_once_and_fences_the_worker_out(sto
         with pytest.raises(RunCancelled, match="now"):
             await handle.result()
         go.set()
-        await w.settle()
+        await w.drain()
         assert [step.name for step in record(app, "a") if step.kind == "step"] == []
 
 
@@ -501,7 +501,7 @@ async def test_in_the_process_that_owns_a_run_no_step_begins_once_cancel_has_ret
             await between.cancel(handle.id, how)
             with pytest.raises(RunCancelled):
                 await handle.result()
-        await w.settle()
+        await w.drain()
     assert between.late == []
 
 

@@ -31,12 +31,12 @@ async def child(number: int) -> int:
 @app.workflow
 async def counter(number: int, last: int) -> list[Any]:
     await count(number)
-    heard = await run.receive("word", timeout=0)
+    arrived = await run.receive("word", timeout=0)
     await run.set_event("number", number)
     got = await child(number)
     if number < last:
         await run.continue_as(number + 1, last)
-    return [number, got, heard, run.id]
+    return [number, got, arrived, run.id]
 
 
 @app.workflow
@@ -133,11 +133,11 @@ async def test_a_message_with_a_key_is_received_once_however_often_the_run_begin
         for _ in range(3):
             await bank.send("acct", "deposit", (100, "by a hook"), key="payment-4711")
             await bank.send("acct", "deposit", (1, "plain"))
-            await w.settle()
+            await w.drain()
         paying = await pay.start()
         await w.advance("10m")
         await paying.result()
-        await w.settle()
+        await w.drain()
         assert await bank.get_event("acct", "balance") == 100 + 3 + 7
         assert (await bank.runs.get("acct")).generation == 5
         stored = bank._runtime.connection().store.messages.received("acct")
@@ -200,11 +200,11 @@ async def test_an_answer_that_a_run_has_not_seen_yet_outlives_generations(store_
         await clerk.options(id="clerk").start(0)
         handle = await ask_in_step.start()
         for _ in range(3):
-            await w.settle()
+            await w.drain()
             await desk.send("clerk", "go on", None)
             await w.advance("2h1m")
         assert await handle.result() == 8
-        await w.settle()
+        await w.drain()
         assert (await desk.runs.get("clerk")).generation == 3
     assert asked == [7], "asked once, although the step was tried three times"
 

@@ -134,7 +134,7 @@ async def test_a_branch_that_was_given_up_is_closed_by_the_next_worker(store_url
         assert (lost, opened) == (1, OPENED[function.name]), "as if it had died right after the winner was recorded"
         lives.execute(store_url, "UPDATE runs SET state = 'running'")
         await lives.enter_again(w)
-        await w.settle()
+        await w.drain()
         row = lives.store_of(w.app).run("r")
         assert row is not None
         assert (row.state, row.due) == ("waiting", FAR)
@@ -149,7 +149,7 @@ async def test_a_step_that_is_given_up_in_a_later_attempt_is_closed(store_url: s
         handle = await cut_off.options(id="r").start()
         await lives.until(lambda: trying)
         await w.app.send("r", "stop", None)
-        await w.settle()
+        await w.drain()
         assert [step.name for step in lives.store_of(w.app).steps("r") if step.completed is None] == ["word"]
         await w.app.send("r", "word", "yes")
         assert await handle.result() == "yes"
@@ -162,7 +162,7 @@ async def test_a_branch_that_has_yet_to_come_to_its_operation_is_not_given_up(st
     gates[-1].set()
     async with world(app, url=store_url) as w:
         handle = await function.options(id="r").start()
-        await w.settle()
+        await w.drain()
         assert {step.kind for step in lives.store_of(w.app).steps("r")} == {"receive", "sleep"}
         gates.append(asyncio.Event())
         await w.app._vanish()
@@ -172,9 +172,9 @@ async def test_a_branch_that_has_yet_to_come_to_its_operation_is_not_given_up(st
         await lives.until(lambda: lives.engine_of(w.app).executions["r"].waits)
         for _ in range(50):  # the loop goes round often enough for the run to be suspended
             await asyncio.sleep(0)
-        await w.settle()
+        await w.drain()
         gates[-1].set()
-        await w.settle()
+        await w.drain()
         await w.app.send("r", "word", "yes")
         await w.advance("2h")
         assert await handle.result(timeout=30) == "yes"

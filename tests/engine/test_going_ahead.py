@@ -14,7 +14,7 @@ from mainspring.engine.residency.phases import Phase
 from mainspring.errors import NotSerializable, RunCancelled
 from mainspring.store.writes import RecordStep, is_checkpoint
 from mainspring.testing import world
-from tests.engine.lives import before_commits, info, store_of
+from tests.engine.lives import before_commits, execute, info, store_of
 from tests.support.samples import of
 
 if TYPE_CHECKING:
@@ -184,3 +184,45 @@ async def test_the_last_outcome_and_the_end_are_one_commit() -> None:
         assert await bench.one() == "only"
         assert await bench.two() == ["first", "second"]
     assert batches[1:] == [["RecordStep", "Finish"], ["Start"], ["RecordStep"], ["RecordStep", "Finish"]]
+
+
+def _commits(app: App, url: str) -> list[str]:
+    """What the library says to SQLite, as it says it. PostgreSQL knows by itself which rows are of one transaction."""
+    said: list[str] = []
+    if url.startswith("sqlite"):
+        store_of(app)._db._writer.set_trace_callback(said.append)  # type: ignore[attr-defined]
+    return said
+
+
+def _in_one_commit(url: str, said: list[str]) -> int:
+    """How many runs have ended in the commit that recorded their step."""
+    if not url.startswith("sqlite"):
+        return execute(url, "SELECT 1 FROM runs JOIN steps ON steps.run = runs.id AND steps.xmin = runs.xmin")
+    commits = "\n".join(said).split("COMMIT")
+    return sum("INSERT INTO mainspring_steps" in each and "unsettled AND NOT" in each for each in commits)
+
+
+async def test_a_run_that_is_one_step_ends_in_the_commit_that_records_it(store_url: str) -> None:
+    app, told = App(store_url), list[str]()
+
+    @app.step
+    async def awaited(fails: bool) -> str:
+        return str(1 // (not fails))
+
+    @app.step
+    def blocking(fails: bool) -> str:
+        return str(1 // (not fails))
+
+    @app.step(at_most_once=True)
+    def once(fails: bool) -> str:
+        return str(1 // (not fails))
+
+    async with app:
+        said = _commits(app, store_url)
+        app._runtime.listeners.operations.append(lambda _run, step: told.append(step.name))
+        for function in (awaited, blocking, once):
+            assert await (await function.start(False)).result() == "1"
+            with pytest.raises(ZeroDivisionError):
+                await (await function.start(True)).result()
+    assert _in_one_commit(store_url, said) == 6
+    assert told == ["awaited", "awaited", "blocking", "blocking", "once", "once"]

@@ -131,7 +131,7 @@ async def test_under_another_source_the_run_is_stranded_and_kept_for_a_version_t
     async with world(app, url=store_url) as w:
         put(app, function(app, name), "a", steps, fingerprint="another", version="another")
         while not (found := info(app, "a")).stranded:
-            await w.settle()
+            await w.drain()
         assert explanation in found.stranded
         assert (found.state, found.version) == (State.QUEUED, "another")
         assert len(record(app, "a")) == len(steps)
@@ -147,7 +147,7 @@ async def test_what_disagreeing_code_cancels_is_not_given_up(store_url: str) -> 
         steps = [began, recorded("t0.0", 0, "old")]
         put(app, function(app, "group"), "a", steps, fingerprint="another", version="another")
         while not (found := info(app, "a")).stranded:
-            await w.settle()
+            await w.drain()
         assert "at position t0.0 the record has step 'old'" in found.stranded
         assert [step.kind for step in store_of(app).steps("a") if step.completed is None] == ["sleep"]
 

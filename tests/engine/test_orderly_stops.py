@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from mainspring import App, Retry, Settings, State, run
+from mainspring.engine.replay.signals import Lost
 from mainspring.engine.residency.phases import Phase
-from mainspring.errors import RunCancelled, StoreUnavailable
-from mainspring.store.writes import Finish
-from tests.engine.lives import before_commits, engine_of, info, store_of, until
+from mainspring.errors import RunCancelled
+from tests.engine.lives import engine_of, execute, info, store_of, until
 from tests.support.samples import of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from mainspring.store.writes import Op
 
 
 async def invoking(app: App, run_id: str, steps: int = 1) -> None:
@@ -209,24 +204,41 @@ async def test_a_function_that_is_not_to_be_started_twice_has_the_whole_grace_fo
 
 
 async def test_an_outcome_that_is_recorded_counts_whatever_became_of_the_worker(store_url: str) -> None:
-    """The process is killed between the commit of the outcome and that of the end."""
-    app, began, committed = App(store_url, settings=Settings(lease=0.4)), list[str](), threading.Event()
+    """As a worker leaves a run that was taken from it in the moment in which its step came to its end."""
+    app, began = App(store_url), list[str]()
 
     @app.step(at_most_once=True)
     def pay() -> str:
         began.append("pay")
         return "paid"
 
-    def no_end(ops: Sequence[Op]) -> None:
-        if any(isinstance(op, Finish) for op in ops):
-            committed.set()
-            raise StoreUnavailable("gone")
+    async with app:
+        assert await (await pay.options(id="a").start()).result() == "paid"
+    assert execute(store_url, "UPDATE runs SET state = 'queued', output = NULL, completed = NULL WHERE id = 'a'") == 1
+    async with app:
+        assert await app.handle("a").result(timeout=30) == "paid"
+    assert began == ["pay"]
+
+
+async def test_a_step_that_ends_after_the_grace_is_recorded(store_url: str) -> None:
+    """The run was taken from its code by then. That its step was made counts, and whoever takes the run next ends it."""
+    app, began, go_on = App(store_url, settings=Settings(grace=0)), list[str](), threading.Event()
+
+    @app.step
+    def pay() -> str:
+        began.append("pay")
+        assert go_on.wait(30)
+        return "paid"
 
     async with app:
-        before_commits(app, no_end)
+        engine = engine_of(app)
         await pay.options(id="a").start()
-        assert await asyncio.to_thread(committed.wait, 30)
-        await app._vanish()
+        await until(lambda: bool(began))
+        execution = engine.executions["a"]
+        leaving = await leave(app)
+        await until(lambda: isinstance(execution.signal, Lost))
+        go_on.set()
+        await leaving
     async with app:
         assert await app.handle("a").result(timeout=30) == "paid"
     assert began == ["pay"]

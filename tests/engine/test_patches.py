@@ -59,11 +59,11 @@ async def test_old_runs_keep_the_old_path_and_new_ones_take_the_new(
 ) -> None:
     async with world(app, url=store_url) as w:
         old = await flow.options(id="old").start()
-        await w.settle()
+        await w.drain()
         monkeypatch.setattr("tests.engine.test_patches.form", "patched")
         await lives.another_process(w)
         new = await flow.options(id="new").start()
-        await w.settle()
+        await w.drain()
         await lives.another_process(w)  # both are replayed
         for run_id in ("old", "new"):
             await app.send(run_id, "go", 1)
@@ -76,7 +76,7 @@ async def test_a_patch_is_removed_when_only_new_runs_are_left(store_url: str, mo
     monkeypatch.setattr("tests.engine.test_patches.form", "patched")
     async with world(app, url=store_url) as w:
         new = await flow.options(id="new").start()
-        await w.settle()
+        await w.drain()
         monkeypatch.setattr("tests.engine.test_patches.form", "new")
         await lives.another_process(w)
         await app.send("new", "go", 1)

@@ -215,7 +215,7 @@ async def test_a_record_that_ended_elsewhere_is_adopted_not_overwritten(store_ur
         go.set()
         with pytest.raises(RunCancelled, match="enough"):
             await handle.result()
-        await w.settle()
+        await w.drain()
         assert info(app, "a").state is State.CANCELLED
         assert names(app, "a") == []
 
@@ -238,7 +238,7 @@ async def test_a_run_that_loses_its_worker_too_often_ends_failed(store_url: str)
             await began.wait()
             began.clear()
             await another_process(w)
-        await w.settle()
+        await w.drain()
         found = await handle.describe()
         assert (found.state, found.reason) == (State.FAILED, "recovery exhausted")
         with pytest.raises(MainspringError, match="worker was lost more than 2 times"):

@@ -65,11 +65,11 @@ async def _replayed(function: Any, url: str) -> list[str]:
     async with world(app, url=url) as w:
         handle = await function.options(id="r").start()
         for topic in ("first", "late", "after the race"):
-            await w.settle()
+            await w.drain()
             await w.app.send("r", topic, topic)
-        await w.settle()
+        await w.drain()
         await lives.another_process(w)
-        await w.settle()
+        await w.drain()
         await w.app.send("r", "end", "end")
         result: list[str] = await handle.result()
         return result

@@ -144,7 +144,7 @@ async def test_the_deadline_reaches_children_and_children_of_children(store_url:
         }
         with pytest.raises(RunTimedOut):
             await handle.result()
-        await w.settle()
+        await w.drain()
         for run_id in ("t/0", "t/1", "t/1/0", "sooner"):
             assert (info(app, run_id).state, info(app, run_id).reason) == (State.CANCELLED, "timeout"), run_id
         assert info(app, "detached").state is State.WAITING
@@ -206,7 +206,7 @@ async def test_what_a_resumed_run_waits_for_is_out_of_time_with_it(store_url: st
         handle = await top.options(id="t").start()
         await w.advance("30m")
         await handle.cancel()
-        await w.settle()
+        await w.drain()
         await app.runs.resume("t")
         assert info(app, "leaf").deadline == info(app, "t").deadline == MIDNIGHT + timedelta(minutes=90)
         await w.advance("2h")

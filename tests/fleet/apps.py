@@ -169,14 +169,14 @@ def blocking_occupant(seconds: float) -> int:
 
 @app.workflow
 async def gossip(to: str, count: int) -> list[int]:
-    """Says numbers to a run and hears as many from another one. The ledger shows how far it has come."""
-    heard: list[int] = []
+    """Says numbers to a run and awaits as many from another one. The ledger shows how far it has come."""
+    arrived: list[int] = []
     for number in range(count):
         await app.send(to, "word", number)
-        heard.append(await run.receive("word"))
+        arrived.append(await run.receive("word"))
         if number % 5 == 0:
-            ledger.add(run.id, "heard", number)
-    return heard
+            ledger.add(run.id, "arrived", number)
+    return arrived
 
 
 # -- chains: each step says which outcome of the step before it was given, so that the ledger can be audited --------------

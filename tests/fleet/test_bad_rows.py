@@ -107,7 +107,7 @@ def look_everywhere(operations: Operations) -> None:
 
 @pytest.mark.parametrize("what", list(BAD))
 async def test_everything_else_goes_on(store_url: str, caplog: pytest.LogCaptureFixture, what: str) -> None:
-    bad_rows._told.clear()  # pyright: ignore[reportPrivateUsage]
+    bad_rows._reported.clear()  # pyright: ignore[reportPrivateUsage]
     bad = BAD[what]
     shop = Shop(store_url)
     async with world(shop.app, url=store_url):

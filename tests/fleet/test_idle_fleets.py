@@ -18,7 +18,7 @@ from mainspring.store.changes import Changes, parse
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.libpq import Wire
 from mainspring.store.protocol import ReadyRun, Signal
-from tests.store.build import NOW, in_hand, run, worker
+from tests.store.build import NOW, owned, run, worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -132,7 +132,7 @@ def test_all_workers_agree_on_whose_turn_it_is(first: str) -> None:
 
 def test_a_notification_names_runs_and_without_room_only_what_they_are_of() -> None:
     few = Changes()
-    few.start([run("a b,=%", workflow="wf", queue="q 1"), in_hand("owned")], NOW)
+    few.start([run("a b,=%", workflow="wf", queue="q 1"), owned("owned")], NOW)
     assert parse(few.payload("me"), "you") == Signal(started=frozenset({ReadyRun("wf", "q 1", "a b,=%")}))
     many = Changes()
     many.start((run(f"r{number}") for number in range(50)), NOW)
@@ -155,13 +155,13 @@ async def test_without_notifications_workers_poll(
     async def echo(word: str) -> str:
         return word
 
-    heard: list[str] = []
+    arrived: list[str] = []
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(b'LISTEN "mainspring:mainspring"')
-        connection.add_notify_handler(lambda told: heard.append(told.payload))
+        connection.add_notify_handler(lambda told: arrived.append(told.payload))
         monkeypatch.setenv("MAINSPRING_NOTIFY", str(notify))
         async with app, Client(postgres_url) as client:
             handle = await client.start("echo", "x")
             assert await handle.result(timeout=20) == "x"
         connection.execute(b"SELECT 1")
-    assert bool(heard) is notify
+    assert bool(arrived) is notify

@@ -1,4 +1,4 @@
-"""The database did what a worker asked, and the worker did not hear of it: no run is stuck in a hand that does not know of it."""
+"""The database did what a worker asked, and the worker did not notify of it: no run is stuck in a hand that does not know of it."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ PATIENCE = 60
 
 
 class DeafToStarts(Backstage):
-    """Stores the first start, and does not hear that it did."""
+    """Stores the first start, and does not notify that it did."""
 
-    heard = True
+    arrived = True
 
     def committer(self, store: Store, clock: Clock) -> Committer:
         def apply(ops: Sequence[Op], now: int) -> list[Result | Exception]:
             answers = store.apply(ops, now)
-            if self.heard and any(isinstance(op, Start) for op in ops):
-                self.heard = False
+            if self.arrived and any(isinstance(op, Start) for op in ops):
+                self.arrived = False
                 raise StoreUnavailable("the line broke")
             return answers
 
@@ -46,7 +46,7 @@ class DeafToStarts(Backstage):
 
 
 class Deaf(Backstage):
-    """Does not hear the first answer to a verb that has something to tell."""
+    """Does not notify the first answer to a verb that has something to tell."""
 
     def __init__(self, verb: str, tells: Callable[[Any], object]) -> None:
         self._verb = verb
@@ -133,14 +133,14 @@ async def test_a_run_that_is_cancelled_while_nobody_knows_who_has_it_stops(store
 
     async with app:
         store = app._runtime.connection().store
-        in_hand = store.in_hand
+        owned = store.owned
 
         def cancelled_before_looking(worker: str) -> Any:
             store.cancel([taken.run.id for taken in deaf.missed[0].claims], "enough", 0)
-            store.pokes(worker)  # told to a worker that knows of no such run
-            return in_hand(worker)
+            store.notices(worker)  # told to a worker that knows of no such run
+            return owned(worker)
 
-        store.in_hand = cancelled_before_looking  # type: ignore[method-assign]
+        store.owned = cancelled_before_looking  # type: ignore[method-assign]
         handle = await endless.options(queue="slow").start()
         with pytest.raises(RunCancelled):
             await handle.result(timeout=PATIENCE)
@@ -149,7 +149,7 @@ async def test_a_run_that_is_cancelled_while_nobody_knows_who_has_it_stops(store
 @pytest.mark.parametrize("how", ["cancel", "terminate"])
 async def test_a_run_that_rests_stops_although_the_word_to_stop_was_not_heard(store_url: str, how: str) -> None:
     app = App(store_url, settings=Settings(poll=60))
-    app._runtime.backstage = deaf = Deaf("pokes", bool)
+    app._runtime.backstage = deaf = Deaf("notices", bool)
 
     @app.workflow
     async def endless() -> None:
@@ -213,7 +213,7 @@ async def _until(condition: Callable[[], bool]) -> None:
 async def test_a_message_that_was_stored_but_not_acknowledged_wakes_the_run_it_is_for(
     postgres_url: str, sender: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker is not poked by what is said through its own store, so it must not rely on being told."""
+    """A worker is not notified by what is said through its own store, so it must not rely on being told."""
     app = App(postgres_url, settings=Settings(poll=600))
     broken: list[bool] = []
     execute = Wire.execute

@@ -29,12 +29,12 @@ async def test_each_message_is_received_once_and_in_order_whoever_is_killed(flee
     workers = fleet.workers(2)
     marks = len(range(0, EACH, 5)) * RUNS
 
-    def heard(share: float) -> bool:
+    def arrived(share: float) -> bool:
         return len({(entry.run, entry.remark) for entry in fleet.ledger.entries()}) >= share * marks
 
     for death in range(DEATHS):
         share = (death + 0.5) / DEATHS
-        eventually(partial(heard, share), f"{share:.0%} of the messages are received", PATIENCE)
+        eventually(partial(arrived, share), f"{share:.0%} of the messages are received", PATIENCE)
         workers.pop(0).kill()
         workers.append(fleet.worker())
     for handle in handles:

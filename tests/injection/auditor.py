@@ -91,9 +91,7 @@ def _outcome(run: Run) -> Any:
 
 def _missing(record: Record, runs: dict[str, Run]) -> Iterator[str]:
     for run_id in record.shape.expected:
-        given_up = {f"start {run_id}", "create"} & set(
-            record.dropped
-        )  # the run itself, or the schedule that would start it
+        given_up = {f"start {run_id}", *record.shape.needs} & {*record.dropped}
         excused = run_id in record.shape.optional or record.stopped or given_up
         if run_id not in runs and not excused:
             yield f"missing: {run_id} was never stored"

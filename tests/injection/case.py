@@ -13,11 +13,11 @@ from mainspring.errors import StoreError
 from tests.injection.auditor import audit
 from tests.injection.faults import Faults
 from tests.injection.loop import CountingLoop
-from tests.injection.probes import CONCURRENCY, make_probes, missing_slots
+from tests.injection.probes import CONCURRENCY, PREFIX, make_probes, missing_slots
 from tests.injection.quiet import quiet
 from tests.injection.record import Record
 from tests.injection.scene import Caller, Ended, Scene
-from tests.injection.seams import LifeOf, expecting_thread, lazy_thread
+from tests.injection.seams import LifeOf, all_runs, expecting_thread, lazy_thread
 from tests.injection.threads import Deadlock, Turns
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Life:
             self.process, record.ledger, case.database.kind, case.database.elsewhere, lambda: case.turns.now
         )
         self.drive: Drive = shape.build(self.scene)
-        self.probes = make_probes(self.process.app)
+        self.probes = make_probes(self.process.app, number)
 
     @property
     def app(self) -> Any:
@@ -196,7 +196,7 @@ class Case:
             await asyncio.wait_for(life.app.drain(), _DRAIN)
         except TimeoutError:
             self.record.problems.append("drain: it does not return")
-        self.record.problems += await missing_slots(life.probes, life.process.number)
+        self.record.problems += await missing_slots(life.probes)
 
     async def _leave_app(self, life: Life) -> None:
         faults = self.faults
@@ -274,11 +274,17 @@ class Case:
             self.record.problems.append("hangs: the caller waits for ever")
         await self._end_caller()
         until = self.turns.now + _LIMIT
-        while self.turns.now < until and any(life.process.inner.counts().values()):  # noqa: ASYNC110  (by whomever)
+        while self.turns.now < until and self._is_unfinished(life):  # noqa: ASYNC110  (by whomever)
             await asyncio.sleep(1.0)
         self.record.ended_at = self.turns.now
         await self._settle(life)
         await life.app.__aexit__(None, None, None)
+
+    @staticmethod
+    def _is_unfinished(life: Life) -> bool:
+        """Whether runs have not ended. Probes of an earlier life that was cut short do not count: only that life knew them."""
+        runs = all_runs(life.process.inner)
+        return any(not run.state.ended and not run.id.startswith(PREFIX) for run in runs)
 
 
 async def _result(life: Life, run_id: str) -> Any:

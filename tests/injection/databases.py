@@ -30,9 +30,9 @@ class Database:
     def store(self) -> Any:
         return None if self._shared is None else self._shared.store
 
-    def hear(self, life: Any, hear: Any) -> None:
+    def notify(self, life: Any, notify: Any) -> None:
         assert self._shared is not None
-        self._shared.hear(life, hear)
+        self._shared.notify(life, notify)
 
     @contextlib.contextmanager
     def reading(self) -> Generator[Any]:

@@ -15,8 +15,11 @@ PREFIX = "probe_"
 _PATIENCE = 2
 
 
-def make_probes(app: App) -> list[Any]:
-    """Workflows that wait for each other: an `async def` one and a `def` one."""
+def make_probes(app: App, life: int) -> list[Any]:
+    """Workflows that wait for each other: an `async def` one and a `def` one.
+
+    Only this life knows them: after a takeover there is another worker, which would execute those that find no slot here.
+    """
     there: dict[str, int] = {}
     full = asyncio.Event()
     filled = threading.Event()
@@ -25,7 +28,7 @@ def make_probes(app: App) -> list[Any]:
         there[group] = there.get(group, 0) + 1
         return there[group] == CONCURRENCY
 
-    @app.workflow
+    @app.workflow(name=f"{PREFIX}async_{life}")
     async def probe_async(group: str) -> bool:
         if count(group):
             full.set()
@@ -36,7 +39,7 @@ def make_probes(app: App) -> list[Any]:
             return False
         return True
 
-    @app.workflow
+    @app.workflow(name=f"{PREFIX}blocking_{life}")
     def probe_blocking(group: str) -> bool:
         if count(group):
             filled.set()
@@ -45,11 +48,11 @@ def make_probes(app: App) -> list[Any]:
     return [probe_async, probe_blocking]
 
 
-async def missing_slots(probes: list[Any], life: int) -> list[str]:
+async def missing_slots(probes: list[Any]) -> list[str]:
     """Start as many of each as there are slots. What is wrong if some of them had to wait for others to end."""
     found: list[str] = []
     for probe in probes:
-        ids = [f"{probe.name}-{life}-{number}" for number in range(CONCURRENCY)]
+        ids = [f"{probe.name}-{number}" for number in range(CONCURRENCY)]
         handles = [await probe.options(id=run_id).start(probe.name) for run_id in ids]
         done = await asyncio.gather(*(handle.result() for handle in handles))
         if not all(done):

@@ -185,7 +185,7 @@ class Caller:
         await self.do(name, lambda: self.app.send(run_id, topic, value, key=name), missing=True)
 
     async def send_again(self, run_id: str, topic: str, value: Any) -> None:
-        """Send what was sent before, as a caller does that is not sure whether it was heard."""
+        """Send what was sent before, as a caller does that is not sure whether it was arrived."""
         key = f"send {topic} {value}"
         await self.do(f"again {key}", lambda: self.app.send(run_id, topic, value, key=key), missing=True)
 
@@ -238,6 +238,8 @@ class Shape:
     """Runs that may fail as interrupted when their process dies."""
     optional: frozenset[str] = frozenset()
     """Effects that may be missing, and runs that may never have been started, when something else was faster."""
+    needs: frozenset[str] = frozenset()
+    """What its caller does so that runs are started, beside starting them: if that was called off, they may be missing."""
     databases: tuple[str, ...] = ("sqlite", "memory", "postgres")
     check: Callable[[dict[str, Any]], bool] | None = None
     """Whether a result will do, where it depends on who was first."""
@@ -256,7 +258,7 @@ def shape(expected: dict[str, Any], **facts: Any) -> Callable[[Callable[[Scene],
 
     def register(build: Callable[[Scene], Drive]) -> Callable[[Scene], Drive]:
         main = facts.pop("main", tuple(expected)[:1])
-        for name in ("once", "interrupted", "optional"):
+        for name in ("once", "interrupted", "optional", "needs"):
             if name in facts:
                 facts[name] = frozenset(facts[name])
         SHAPES[build.__name__] = Shape(build.__name__, build, expected, main, **facts)

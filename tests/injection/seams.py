@@ -8,18 +8,18 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import importlib
 import inspect
-import pkgutil
 from typing import TYPE_CHECKING, Any, cast
 
-import mainspring.store
 from mainspring import App, Settings
 from mainspring.app.factory import Backstage
 from mainspring.engine.engine import Engine
 from mainspring.model.clock import SECOND
 from mainspring.model.ids import IdMaker
+from mainspring.store import protocol
 from mainspring.store.open import open_store as open_store  # noqa: PLC0414  (for databases of the harness)
 from mainspring.store.protocol import RunFilter, Signal, Store
 from mainspring.store.sqlite.store import SqliteStore
@@ -83,32 +83,36 @@ class Clock:
 
 
 # -- the store ---------------------------------------------------------------------------------------------------------
-def _protocols() -> dict[str, type]:
-    """Classes of the store's package by name, protocols first."""
-    found: dict[str, type] = {}
-    for info in pkgutil.iter_modules(mainspring.store.__path__, "mainspring.store."):
-        if info.ispkg:
-            continue
-        module = importlib.import_module(info.name)
-        for name, value in vars(module).items():
-            if inspect.isclass(value) and value.__module__ == info.name:
-                found.setdefault(name, value)
+def _imported() -> dict[str, Any]:
+    """What the module of the protocol imports for its annotations, by name."""
+    found: dict[str, Any] = {}
+    for node in ast.walk(ast.parse(inspect.getsource(protocol))):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            module = importlib.import_module(node.module)
+            found.update({name.name: getattr(module, name.name) for name in node.names})
     return found
 
 
-def _public(kind: type) -> list[str]:
-    return [name for name, value in vars(kind).items() if not name.startswith("_") and inspect.isfunction(value)]
+def _public(kind: type) -> set[str]:
+    """The methods of a class, also those that it inherits."""
+    kinds = [each for each in kind.__mro__ if each.__module__.startswith("mainspring.")]
+    return {
+        name
+        for each in kinds
+        for name, value in vars(each).items()
+        if not name.startswith("_") and inspect.isfunction(value)
+    }
 
 
 def nouns() -> dict[str, type]:
-    """The parts of a store that have verbs of their own: properties of the protocol whose type is a class of the store's package."""
-    classes = _protocols()
+    """The parts of a store that have verbs of their own: properties of the protocol whose type is a class."""
+    names = vars(protocol) | _imported()
     found: dict[str, type] = {}
     for name, value in vars(Store).items():
         if isinstance(value, property) and value.fget is not None:
-            kind = classes.get(str(value.fget.__annotations__.get("return")))
-            if kind is not None:
-                found[name] = kind
+            kind = str(value.fget.__annotations__["return"])
+            if kind.isidentifier():
+                found[name] = names[kind]
     return found
 
 
@@ -190,7 +194,7 @@ class _Backstage(Backstage):
 
 
 class _Process(WatchedStore):
-    """The store of one process: what it hears ends with the process."""
+    """The store of one process: what it awaits ends with the process."""
 
     def __init__(self, store: Any, life: LifeOf, *, own: bool) -> None:
         super().__init__(store, life.call, life.acall)
@@ -207,16 +211,16 @@ class _Process(WatchedStore):
         if self._own:
             self._store.close()
 
-    def listen(self, hear: Callable[[Signal], None]) -> None:
+    def listen(self, notify: Callable[[Signal], None]) -> None:
         def unless_dead(signal: Signal) -> None:
             if not self._life.dead:
-                hear(signal)
+                notify(signal)
 
-        self._life.hear = unless_dead
+        self._life.notify = unless_dead
         if self._own:
             self._call("listen", lambda: self._store.listen(unless_dead))
         else:
-            self._life.database.hear(self._life, unless_dead)
+            self._life.database.notify(self._life, unless_dead)
 
 
 class SharedMemory:
@@ -227,15 +231,15 @@ class SharedMemory:
         with patched():  # it is older than the turns of the case, and its locks are used by the threads that take them
             self.store = SqliteStore("", url="sqlite://", synchronous="OFF")
             self.store.open()
-        self._hearing: dict[Any, Callable[[Signal], None]] = {}
-        self.store.hear_only_self(self._broadcast)
+        self._awaiting: dict[Any, Callable[[Signal], None]] = {}
+        self.store.notify_only_self(self._broadcast)
 
-    def hear(self, life: Any, hear: Callable[[Signal], None]) -> None:
-        self._hearing[life] = hear
+    def notify(self, life: Any, notify: Callable[[Signal], None]) -> None:
+        self._awaiting[life] = notify
 
     def _broadcast(self, signal: Signal) -> None:
-        for hear in list(self._hearing.values()):
-            hear(signal)
+        for notify in list(self._awaiting.values()):
+            notify(signal)
 
     def close(self) -> None:
         self.store.close()
@@ -259,7 +263,7 @@ class LifeOf:
         self.inner: Store = cast("Store", None)
         """The store itself, which no injection concerns. To be used while `connected`."""
         self.connected = False
-        self.hear: Callable[[Signal], None] = lambda _: None
+        self.notify: Callable[[Signal], None] = lambda _: None
         self._workers: list[str] = []
 
     def call(self, verb: str, work: Callable[[], Any]) -> Any:
@@ -295,7 +299,7 @@ class LifeOf:
 
 def lost_signal(life: LifeOf) -> None:
     """What a store tells of when an answer was lost."""
-    life.hear(Signal(ready=True, ended=None, poked=None, due=True, said=None, lost=True))
+    life.notify(Signal(ready=True, ended=None, notified=None, due=True, published=None, lost=True))
 
 
 def all_runs(store: Store) -> list[Run]:

@@ -22,18 +22,18 @@ class Listener:
     """Somebody on the web who remembers what was sent."""
 
     def __init__(self) -> None:
-        heard: list[tuple[str, object]] = []
-        self.heard = heard
+        arrived: list[tuple[str, object]] = []
+        self.arrived = arrived
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                self._hear(None)
+                self._notify(None)
 
             def do_POST(self) -> None:
-                self._hear(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+                self._notify(json.loads(self.rfile.read(int(self.headers["content-length"]))))
 
-            def _hear(self, body: object) -> None:
-                heard.append((self.path, body))
+            def _notify(self, body: object) -> None:
+                arrived.append((self.path, body))
                 self.send_response(200)
                 self.end_headers()
 
@@ -64,7 +64,7 @@ async def test_a_schedule_that_failures_paused_is_posted_once(store_url: str, li
     app.schedule("s", doomed.bind(), Spec(intervals=["1h"]), Policy(pause_on_failure=True))
     async with world(app, at="2026-01-01T00:00Z", url=store_url) as w:
         await w.advance("3h")
-    (sent,) = listener.heard
+    (sent,) = listener.arrived
     assert sent[0] == "/hook"
     assert isinstance(sent[1], dict)
     assert (sent[1]["event"], sent[1]["schedule"]) == ("paused_by_failure", "s")
@@ -84,7 +84,7 @@ async def test_a_workflow_checks_in_when_it_begins_and_ends(store_url: str, list
         assert await nightly() == "done"
         with pytest.raises(ValueError, match="no"):
             await nightly(fails=True)
-    assert [path for path, _ in listener.heard] == ["/hook/start", "/hook", "/hook/start", "/hook/fail"]
+    assert [path for path, _ in listener.arrived] == ["/hook/start", "/hook", "/hook/start", "/hook/fail"]
 
 
 async def test_a_check_in_that_does_not_get_through_holds_nothing_up(store_url: str) -> None:

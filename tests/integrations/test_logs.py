@@ -31,7 +31,7 @@ def out() -> Iterator[StringIO]:
 def logger(out: StringIO) -> logging.Logger:
     handler = logging.StreamHandler(out)
     handler.setFormatter(JSONFormatter())
-    made = logging.Logger("shop")  # noqa: LOG001  (one of the test's own, which nothing else hears)
+    made = logging.Logger("shop")  # noqa: LOG001  (one of the test's own, which nothing else awaits)
     made.addHandler(handler)
     return made
 

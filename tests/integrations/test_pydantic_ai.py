@@ -316,7 +316,7 @@ async def test_a_tool_that_the_workflow_calls_itself_may_sleep_and_call_steps(st
 
     async with world(app, url=store_url) as w:
         handle = await answer.options(id="a").start()
-        await w.settle()
+        await w.drain()
         assert w.app._runtime.engine is not None
         assert "a" not in w.app._runtime.engine.executions  # it sleeps in the database, not in memory
         await w.advance("8h")
@@ -373,7 +373,7 @@ async def test_a_run_is_the_same_agent_run_in_every_replay(store_url: str) -> No
 
     async with world(app, url=store_url) as w:
         handle = await answer.options(id="a").start()
-        await w.settle()
+        await w.drain()
         await another_process(w)
         await app.send("a", "go", None)
         await handle.result()

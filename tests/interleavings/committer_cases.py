@@ -27,7 +27,7 @@ from mainspring.store.open import open_store
 from mainspring.store.writes import DiscardOutcome, Recorded, RecordStep, Start, Verdict, run_of
 from tests.interleavings.explore import Case, files_of
 from tests.interleavings.primitives import Lock, Loop, Thread
-from tests.store.build import StoreSettings, finish, in_hand, step
+from tests.store.build import StoreSettings, finish, owned, step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -436,7 +436,7 @@ class _Sqlite:
         self._faults = faults
         self.store = open_store(url, StoreSettings())
         self.store.open()
-        self.store.apply([Start(in_hand(run)) for run in ("a", "b")], 1)
+        self.store.apply([Start(owned(run)) for run in ("a", "b")], 1)
 
     def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
         fault = _FAULTS[self._scheduler.choose("apply fails", len(_FAULTS))] if self._faults else "none"

@@ -343,9 +343,9 @@ class Member:
         engine, settings = self.app._runtime.engine, self.app.settings
         assert engine is not None
         owned = [
-            poke.run
-            for poke in await engine.in_thread(engine.store.in_hand, engine.worker_id)
-            if not poke.state.ended  # a run that was terminated keeps its owner, who need not be there any more
+            notice.run
+            for notice in await engine.in_thread(engine.store.owned, engine.worker_id)
+            if not notice.state.ended  # a run that was terminated keeps its owner, who need not be there any more
         ]
         free, threads = engine.slots.free(), engine.slots.threads()
         problems = {

@@ -65,7 +65,7 @@ def _serve_inline_at_close(self: Any) -> None:
 
 def _commit_and_keep_diverted(self: Any, tickets: list[Ticket]) -> Exception | None:
     """Writes that went to the slow lane also went back to the line when their batch failed: applied and answered twice."""
-    free = self._lane.divert(tickets)
+    free = self._blocked.divert(tickets)
     error: Exception | None = self._try(free) if free else None
     if isinstance(error, StoreError):
         self._retry_later(tickets, error)

@@ -401,7 +401,7 @@ CASES = [
     _case("two workers, one leaves", _two_workers_one_leaves, "order"),
     _case("a claim fails", _failing_calls, "order", claim=1),
     _case("a claim fails, def", _failing_calls, "order_blocking", claim=1),
-    _case("claims and looks fail", _failing_calls, "order", claim=2, in_hand=1, pokes=1),
+    _case("claims and looks fail", _failing_calls, "order", claim=2, owned=1, notices=1),
     _case("a commit fails", _failing_calls, "order", apply=1),
     _case("commits fail, def", _failing_calls, "order_blocking", apply=2),
     _case("a child ends", _child, "parent", None),

@@ -12,7 +12,7 @@ from mainspring.model.ids import id_at
 from mainspring.operations.connect import connect
 from mainspring.operations.runs import lists
 from mainspring.store.open import open_store
-from tests.store.build import NOW, StoreSettings, in_hand, start
+from tests.store.build import NOW, StoreSettings, owned, start
 from tests.transactions import bank
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def runs(store_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
 def one(number: int) -> Any:
     created = NOW + number * HOUR
     queue = "rare" if number == 3 else "usual"
-    return in_hand(f"r{number}", uid=f"{id_at(created)[:9]}{number:015}", created=created, due=created, queue=queue)
+    return owned(f"r{number}", uid=f"{id_at(created)[:9]}{number:015}", created=created, due=created, queue=queue)
 
 
 def pages(runs: Runs, **filters: Any) -> tuple[list[str], int]:

@@ -62,9 +62,9 @@ async def sleeper() -> str:
 
 @app.workflow
 async def listener() -> list[Any]:
-    heard = await run.receive("word")
-    await work("heard")
-    return [heard]
+    arrived = await run.receive("word")
+    await work("arrived")
+    return [arrived]
 
 
 @app.workflow

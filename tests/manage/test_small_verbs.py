@@ -125,7 +125,7 @@ async def test_a_run_has_a_user_whom_its_children_have_too(store_url: str) -> No
         ]
         assert (await app.runs.list(user="nobody")).runs == []
         await (await later.options(user="ada").start()).result()
-        await w.settle()
+        await w.drain()
         assert await app.handle("theirs").result() == ["grace", "grace"]
         assert await app.handle("detached").result() == [None]
         assert await app.handle("scheduled").result() == [None]

@@ -119,7 +119,7 @@ async def test_no_table_shows_a_value(store_url: str, tmp_path: Path) -> None:
     app, functions = shop(other)
     async with world(app, url=store_url) as w:
         handle = await functions["main"].options(id="main").start(CANARY)
-        await w.settle()
+        await w.drain()
         assert await app.get_event("main", "event") == CANARY
         assert await app.ask("main", price, {"for": CANARY}) == f"{CANARY} costs {CANARY}"
         await app.send("main", "news", {"word": CANARY})

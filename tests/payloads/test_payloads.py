@@ -65,7 +65,7 @@ async def test_what_was_written_before_there_was_a_codec_stays_readable(store_ur
         waiting = await later.options(id="waits").start("ab")
         with pytest.raises(LookupError):
             await fails.options(id="failed")("ab")
-        await w.settle()
+        await w.drain()
         assert (await waiting.describe()).state is State.WAITING
     app, twice, later, fails = shop(store_url, Encryption(KEY))
     async with app:

@@ -1,4 +1,4 @@
-"""Runs that nobody has in hand can be ended or moved by an operator; listeners hear what happens to runs."""
+"""Runs that nobody has in hand can be ended or moved by an operator; listeners notify what happens to runs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_a_run_between_attempts_can_be_moved_and_failed(store_url: str) ->
         assert (await handle.describe()).attempts == 0
         assert (await app.runs.fail(handle.id))[handle.id]
         info = await handle.describe()
-        assert (info.state, info.reason) == ("failed", "marked as failed by hand")
+        assert (info.state, info.reason) == ("failed", "marked as failed on request")
         with pytest.raises(InvalidInput, match="not both"):
             await app.runs.reschedule(handle.id, after=1, at=1)
 
@@ -70,11 +70,11 @@ async def test_listeners_hear_what_happens_to_runs_and_their_own_faults_stay_the
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     app, job = made("sqlite://")
-    heard: list[tuple[str, str | None, int]] = []
+    arrived: list[tuple[str, str | None, int]] = []
     later: list[str] = []
 
-    def hear(event: RunEvent) -> None:
-        heard.append((event.name, event.reason, event.attempt))
+    def notify(event: RunEvent) -> None:
+        arrived.append((event.name, event.reason, event.attempt))
 
     async def hear_later(event: RunEvent) -> None:
         await asyncio.sleep(0)
@@ -83,7 +83,7 @@ async def test_listeners_hear_what_happens_to_runs_and_their_own_faults_stay_the
     def broken(event: RunEvent) -> None:
         raise RuntimeError(event.name)
 
-    app.on("*", hear)
+    app.on("*", notify)
     app.on("run.failed", hear_later)
     app.on("run.failed", broken)
     async with world(app) as w:
@@ -94,8 +94,8 @@ async def test_listeners_hear_what_happens_to_runs_and_their_own_faults_stay_the
         stopped = await job.start(50)
         await w.advance(1)
         await stopped.cancel(reason="enough")
-        await w.settle()
-    assert heard == [
+        await w.drain()
+    assert arrived == [
         ("run.started", None, 1),
         ("run.waiting", None, 1),
         ("run.succeeded", None, 1),
@@ -111,18 +111,18 @@ async def test_listeners_hear_what_happens_to_runs_and_their_own_faults_stay_the
     assert later == [bad.id]
     assert "a listener of run.failed failed" in caplog.text
     with pytest.raises(InvalidInput, match=r"no event 'run\.exploded'"):
-        app.on("run.exploded", hear)
+        app.on("run.exploded", notify)
 
 
 async def test_failed_runs_are_completed_marked_and_retried_later(store_url: str) -> None:
     app, job = made(store_url)
-    heard: list[tuple[str, str]] = []
-    app.on("*", lambda event: heard.append((event.run, event.name)))
+    arrived: list[tuple[str, str]] = []
+    app.on("*", lambda event: arrived.append((event.run, event.name)))
     async with world(app, url=store_url) as w:
         first, second, third = [await job.options(id=name, timeout="1h").start(-1) for name in ("1st", "2nd", "3rd")]
         await w.advance(10)
         assert {(await each.describe()).state for each in (first, second, third)} == {"failed"}
-        heard.clear()
+        arrived.clear()
         assert await app.runs.complete("1st", result=7.5, reason="paid by hand")
         info = await first.describe()
         assert (await first.result(), info.state, info.reason, info.error) == (7.5, "succeeded", "paid by hand", None)
@@ -140,14 +140,14 @@ async def test_failed_runs_are_completed_marked_and_retried_later(store_url: str
         info = await third.describe()
         assert (info.state, info.attempts) == ("failed", 2), "its timeout counts from when it begins"
         assert await app.runs.reschedule("3rd", attempts=1)
-        await w.settle()
+        await w.drain()
         assert (await third.describe()).attempts == 2, "one attempt counted as made"
         assert not await app.runs.complete("1st")
         assert not await app.runs.fail("1st")
         assert not await app.runs.reschedule("1st")
-        await w.settle()
-    assert ("1st", "run.succeeded") in heard
-    assert ("2nd", "run.failed") not in heard
+        await w.drain()
+    assert ("1st", "run.succeeded") in arrived
+    assert ("2nd", "run.failed") not in arrived
 
 
 async def test_filters_mean_failed_runs_only_where_they_say_so(store_url: str) -> None:

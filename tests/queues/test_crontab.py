@@ -88,7 +88,7 @@ async def test_downtime_is_made_up_for_within_fill_oldest_first(store_url: str) 
     async with at(store_url, text, "01:00:00") as first:
         await first.world.advance("4h")
     async with at(store_url, text, "10:30:00") as shop:
-        await shop.world.settle()
+        await shop.world.drain()
         await shop.world.advance("2h")
     assert first.times == ["04:00"]
     assert [(each["_cron"]["ts"][11:16], each["_cron"]["backfilled"]) for each in shop.seen] == [
@@ -96,23 +96,23 @@ async def test_downtime_is_made_up_for_within_fill_oldest_first(store_url: str) 
         ("12:00", False),
     ]
     async with at(store_url, text, "2021-01-02T13:00:00Z") as later:
-        await later.world.settle()
+        await later.world.drain()
     assert later.times == ["16:00", "20:00", "00:00", "04:00", "08:00", "12:00"]
 
 
 async def test_without_fill_and_for_new_entries_nothing_is_made_up_for(store_url: str) -> None:
     async with at(store_url, "0 * * * * rollup", "01:30:00") as first:
-        await first.world.settle()
+        await first.world.drain()
     async with at(store_url, "0 * * * * rollup\n0 * * * * email ?id=new&fill=1d", "05:30:00") as shop:
-        await shop.world.settle()
+        await shop.world.drain()
     assert shop.seen == []
 
 
 async def test_a_minute_late_is_in_time(store_url: str) -> None:
     async with at(store_url, "0 * * * * rollup", "01:30:00") as first:
-        await first.world.settle()
+        await first.world.drain()
     async with at(store_url, "0 * * * * rollup", "02:00:50") as shop:
-        await shop.world.settle()
+        await shop.world.drain()
     assert [each["_cron"]["backfilled"] for each in shop.seen] == [False]
 
 
@@ -147,12 +147,12 @@ async def test_an_unknown_queue_is_made_serial_and_a_declared_one_stays(store_ur
 
 async def test_with_a_key_a_run_that_waits_is_replaced_and_both_ticks_point_to_it(store_url: str) -> None:
     async with at(store_url, "*/10 * * * * rollup ?jobKey=one&queue=q", "03:59:00") as shop:
-        await shop.world.settle()
+        await shop.world.drain()
         await shop.app.queues.pause("q")
         await shop.world.advance("25m")
         ticks = (await shop.app.schedules.ticks("rollup")).ticks
         await shop.app.queues.resume("q")
-        await shop.world.settle()
+        await shop.world.drain()
     assert len(ticks) == 3
     assert len({tick.run for tick in ticks}) == 1
     assert shop.times == ["04:20"]
@@ -169,7 +169,7 @@ async def test_four_workers_with_one_file_fire_each_time_once(store_url: str) ->
             other.app._runtime.clock = w.clock
         async with others[0].app, others[1].app, others[2].app:
             await w.advance("5m")
-            await w.settle()
+            await w.drain()
     together = sorted(stamp for shop in shops for stamp in shop.times)
     assert together == ["00:01", "00:02", "00:03", "00:04", "00:05"]
 
@@ -185,7 +185,7 @@ async def test_one_identifier_with_two_patterns_fires_for_both_with_a_warning(
         with caplog.at_level(logging.WARNING):
             async with second.app:
                 await w.advance("6m")
-                await w.settle()
+                await w.drain()
     assert sorted(first.times + second.times) == ["00:02", "00:03", "00:04", "00:06"]
     assert "several patterns" in caplog.text
 
@@ -309,7 +309,7 @@ async def test_an_entry_that_is_listed_again_is_made_up_for_within_its_fill(stor
             "rollup", {"stopped": UNLISTED}
         )
     async with at(store_url, hourly, "04:31:00") as shop:
-        await shop.world.settle()
+        await shop.world.drain()
         outcomes = [str(tick.outcome) for tick in await shop.app.schedules.ticks("rollup")]
     assert shop.times == ["03:00", "04:00"]
     assert outcomes == ["late", "late", "missed", "missed"]
@@ -325,7 +325,7 @@ async def test_an_entry_fires_late_when_the_only_worker_that_lists_it_was_away_f
         await w.advance("40s")  # 00:01 has come, and nobody lists it
         assert (first.times, second.times) == ([], [])
         async with first.app:
-            await w.settle()
+            await w.drain()
             await w.advance("1m")
     assert sorted([*first.times, *second.times]) == ["00:01", "00:02"]
     assert not any(each["_cron"]["backfilled"] for each in (*first.seen, *second.seen))
@@ -378,7 +378,7 @@ async def test_what_workers_wrote_over_each_other_is_put_right_by_the_next_revie
             worker: Any = first.app._worker
             crontabs, store = worker._crontab._crontabs(), first.app._runtime.connection().store
             (alone,) = worker._crontab._definitions()
-            crontabs._bring(alone)  # as it was before it heard of the other
+            crontabs._bring(alone)  # as it was before it arrived of the other
             crontabs._declaring.update("rollup", {"stopped": UNLISTED})  # and as somebody else saw it
             crontabs.review()
             row = store.schedules.get("rollup")
@@ -456,7 +456,7 @@ async def test_a_clock_that_goes_back_fires_nothing_twice(store_url: str) -> Non
 
 async def test_the_first_start_only_makes_entries_known(store_url: str) -> None:
     async with at(store_url, "* * * * * rollup ?fill=1w\n0 0 1 1 * email", "10:30:30") as shop:
-        await shop.world.settle()
+        await shop.world.drain()
         assert [each.id for each in (await shop.app.schedules.list()).schedules] == ["email", "rollup"]
         assert [(await shop.app.schedules.ticks(name)).ticks for name in ("email", "rollup")] == [[], []]
         assert (await shop.app.runs.list()).runs == []

@@ -135,7 +135,7 @@ async def test_a_run_in_an_unknown_queue_waits_visibly_until_somebody_makes_it(s
     shop = Shop(store_url)
     async with opened(shop, store_url):
         (handle,) = await shop.enqueue("a", queue="nowhere")
-        await shop.world.settle()
+        await shop.world.drain()
         (info,) = await shop.app.queues.list()
         assert (info.name, info.exists, info.ready) == ("nowhere", False, 1)
         assert (await handle.describe()).queue == "nowhere"
@@ -149,7 +149,7 @@ async def test_a_paused_queue_begins_nothing_until_it_is_resumed(store_url: str)
     async with opened(shop, store_url):
         await shop.app.queues.pause("q")
         (handle,) = await shop.enqueue("a")
-        await shop.world.settle()
+        await shop.world.drain()
         assert shop.begun == []
         assert (await shop.app.queues.describe("q")).paused
         await shop.app.queues.resume("q")
@@ -253,7 +253,7 @@ async def test_a_worker_that_listens_to_some_queues_leaves_the_others_alone(stor
         await shop.enqueue("s", queue="slow")
         assert await fast.result() == "f"
         assert await shop.job("plain") == "plain"
-        await shop.world.settle()
+        await shop.world.drain()
     assert shop.begun == ["f", "plain"]
 
 

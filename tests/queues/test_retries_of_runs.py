@@ -207,7 +207,7 @@ async def test_a_failing_job_does_not_block_its_serial_queue(store_url: str) -> 
         await shop.app.queues.set("q", concurrency=1)
         shop.failures = 1
         bad = await shop.plain.options(queue="q", retry=Retry(2, first=60)).start()
-        await shop.world.settle()
+        await shop.world.drain()
         good = await shop.plain.options(queue="q").start()
         await shop.world.advance(1)
         assert (await good.describe()).state == "succeeded"
@@ -276,14 +276,14 @@ async def test_every_attempt_is_counted_in_the_code_and_in_the_record(
         handle = await job.options(**how).start()
         counted: list[tuple[str, int]] = []
         for _ in range(4):
-            await w.settle()
+            await w.drain()
             info = await handle.describe()
             counted.append((info.state, info.attempts))
             await w.advance(120)
         assert counted == [("scheduled", 1), ("scheduled", 2), ("failed", 3), ("failed", 3)]
         assert (await later.describe()).attempts == 0
         assert await app.runs.retry(handle.id)
-        await w.settle()
+        await w.drain()
         assert (await handle.describe()).attempts == 1, "another life, and it counts from the beginning"
     assert seen == [1, 2, 3, 1]
 
@@ -299,7 +299,7 @@ async def test_a_run_that_succeeds_at_once_or_loses_its_worker_has_made_one_atte
 
     async with world(app, url=store_url) as w:
         handle = await plain.options(id="a").start()
-        await w.settle()
+        await w.drain()
         assert (await handle.describe()).attempts == 1
     async with world(app, url=store_url) as w:
         gate.set()

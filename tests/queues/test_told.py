@@ -23,9 +23,9 @@ class Shop:
 
     def __init__(self, url: str, **settings: Any) -> None:
         self.app = App(url, settings=Settings(poll=30, **settings))
-        self.heard: dict[str, list[str]] = {}
+        self.arrived: dict[str, list[str]] = {}
         self.reasons: dict[str, str | None] = {}
-        self.app.on("*", self.hear)
+        self.app.on("*", self.notify)
         self.app.queue("jobs", concurrency=1)
         self.gate = asyncio.Event()
         self.news = asyncio.Condition()
@@ -46,8 +46,8 @@ class Shop:
 
         self.nap, self.hold, self.parent = nap, hold, parent
 
-    async def hear(self, event: RunEvent) -> None:
-        self.heard.setdefault(event.run, []).append(event.name.removeprefix("run."))
+    async def notify(self, event: RunEvent) -> None:
+        self.arrived.setdefault(event.run, []).append(event.name.removeprefix("run."))
         self.reasons[event.run] = event.reason
         async with self.news:
             self.news.notify_all()
@@ -55,7 +55,7 @@ class Shop:
     async def told(self, count: int) -> None:
         """Wait until so many runs have been told of."""
         async with self.news:
-            await self.news.wait_for(lambda: len(self.heard) >= count)
+            await self.news.wait_for(lambda: len(self.arrived) >= count)
 
 
 async def test_runs_that_are_ended_while_they_wait_are_told_of_once(store_url: str) -> None:
@@ -67,17 +67,17 @@ async def test_runs_that_are_ended_while_they_wait_are_told_of_once(store_url: s
         await shop.app.runs.terminate("terminated")
         await shop.app.runs.fail("failed", reason="no use")
         await shop.app.runs.complete("completed")
-        await w.settle()
+        await w.drain()
         ends = {
             "cancelled": ["cancelled"],
             "terminated": ["cancelled"],
             "failed": ["failed"],
             "completed": ["succeeded"],
         }
-        assert shop.heard == ends
+        assert shop.arrived == ends
         assert (shop.reasons["cancelled"], shop.reasons["failed"]) == ("enough", "no use")
         await w.advance(2 * DAY)
-        assert shop.heard == {**ends, "later": ["started", "succeeded"]}
+        assert shop.arrived == {**ends, "later": ["started", "succeeded"]}
 
 
 async def test_ends_that_another_process_brings_about_are_told(store_url: str) -> None:
@@ -87,7 +87,7 @@ async def test_ends_that_another_process_brings_about_are_told(store_url: str) -
         with Client(store_url) as client:
             assert await client.runs.cancel("a") == {"a": True}
         await shop.told(1)
-    assert shop.heard == {"a": ["cancelled"]}
+    assert shop.arrived == {"a": ["cancelled"]}
 
 
 async def test_ends_that_came_while_no_worker_was_there_are_told_by_the_next(store_url: str) -> None:
@@ -96,8 +96,8 @@ async def test_ends_that_came_while_no_worker_was_there_are_told_by_the_next(sto
     await shop.app.runs.cancel("a")
     shop.app.close()
     async with world(shop.app, url=store_url) as w:
-        await w.settle()
-        assert shop.heard == {"a": ["cancelled"]}
+        await w.drain()
+        assert shop.arrived == {"a": ["cancelled"]}
 
 
 async def test_what_ended_days_ago_is_no_news(store_url: str) -> None:
@@ -109,13 +109,13 @@ async def test_what_ended_days_ago_is_no_news(store_url: str) -> None:
         await w.advance(3 * DAY)
         await quiet.nap.options(id="new", after=DAY).start(0)
         await quiet.app.runs.cancel("new")
-        await w.settle()
+        await w.drain()
         shop = Shop(store_url)
-        quiet.app.on("*", shop.hear)
+        quiet.app.on("*", shop.notify)
         await quiet.nap.options(id="newer", after=DAY).start(0)
         await quiet.app.runs.cancel("newer")
-        await w.settle()
-        assert shop.heard == {"new": ["cancelled"], "newer": ["cancelled"]}
+        await w.drain()
+        assert shop.arrived == {"new": ["cancelled"], "newer": ["cancelled"]}
 
 
 async def test_runs_that_are_out_of_time_while_nobody_has_them_are_told_of(store_url: str) -> None:
@@ -125,8 +125,8 @@ async def test_runs_that_are_out_of_time_while_nobody_has_them_are_told_of(store
         await w.advance(120)
         with pytest.raises(RunCancelled):
             await handle.result()
-        await w.settle()
-        assert shop.heard["a"].count("cancelled") == 1
+        await w.drain()
+        assert shop.arrived["a"].count("cancelled") == 1
         assert shop.reasons["a"] == "timeout"
 
 
@@ -141,14 +141,14 @@ async def test_a_run_that_is_taken_from_its_worker_is_told_of_once(store_url: st
         step = await shop.hold.options(id="step").start()
         await step.cancel(reason="no more")
         shop.gate.set()
-        await w.settle()
-        assert shop.heard["asleep"] == ["started", "waiting", "cancelled"]
-        assert shop.heard["step"] == ["started", "cancelled"]
-        assert shop.heard["parent"] == ["started", "waiting", "cancelling", "cancelled"]
-        assert shop.heard["parent/0"][-1] in {"succeeded", "cancelled"}
-        assert [sum(name in {"succeeded", "failed", "cancelled"} for name in told) for told in shop.heard.values()] == [
-            1
-        ] * 4
+        await w.drain()
+        assert shop.arrived["asleep"] == ["started", "waiting", "cancelled"]
+        assert shop.arrived["step"] == ["started", "cancelled"]
+        assert shop.arrived["parent"] == ["started", "waiting", "cancelling", "cancelled"]
+        assert shop.arrived["parent/0"][-1] in {"succeeded", "cancelled"}
+        assert [
+            sum(name in {"succeeded", "failed", "cancelled"} for name in told) for told in shop.arrived.values()
+        ] == [1] * 4
 
 
 async def test_runs_that_a_schedule_ends_are_told_of(store_url: str) -> None:
@@ -158,7 +158,7 @@ async def test_runs_that_a_schedule_ends_are_told_of(store_url: str) -> None:
             "s", shop.nap.bind(DAY), Spec(intervals=[Interval("1h")]), Policy(overlap="terminate_other")
         )
         await w.advance(2 * 3600 + 60)
-        ended = [told for told in shop.heard.values() if "cancelled" in told]
+        ended = [told for told in shop.arrived.values() if "cancelled" in told]
         assert ended == [["started", "waiting", "cancelled"]]
 
 
@@ -169,13 +169,13 @@ async def test_a_run_that_goes_on_again_is_not_told_of_as_ended(store_url: str) 
     await shop.app.runs.resume("a")
     shop.app.close()
     async with world(shop.app, url=store_url, at=datetime.now(UTC) + timedelta(days=1)) as w:
-        await w.settle()
-        assert shop.heard == {"a": ["started", "succeeded"]}
+        await w.drain()
+        assert shop.arrived == {"a": ["started", "succeeded"]}
 
 
 async def test_of_two_workers_one_tells(store_url: str) -> None:
     first, second = Shop(store_url), Shop(store_url)
-    second.heard, second.news = first.heard, first.news
+    second.arrived, second.news = first.arrived, first.news
     ids = [f"r{number}" for number in range(40)]
     async with first.app, second.app:
         for each in ids:
@@ -183,7 +183,7 @@ async def test_of_two_workers_one_tells(store_url: str) -> None:
         for each in ids:
             await first.app.runs.cancel(each)
         await first.told(len(ids))
-    assert first.heard == {each: ["cancelled"] for each in ids}
+    assert first.arrived == {each: ["cancelled"] for each in ids}
 
 
 async def test_what_a_listener_does_is_no_part_of_the_run_that_it_is_told_of(

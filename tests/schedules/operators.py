@@ -345,14 +345,14 @@ class Play:
                 for backfill in verbs.backfills(name):
                     verbs.stop_backfill(backfill.id)
 
-            def at_rest() -> bool:
+            def is_idle() -> bool:
                 situations = [store.schedules.situation(row.id) for row in verbs.list()]
                 waiting = any(each is not None and (each.waiting or each.runs) for each in situations)
                 versions = {row.version for row in map(store.schedules.get, DECLARED) if row is not None}
                 return not waiting and not sum(operations.runs.counts().values()) and versions == {"one"}
 
             with contextlib.suppress(AssertionError):  # the auditor says what is left
-                eventually(at_rest, "all is at rest", within=90)  # a review is made once a minute
+                eventually(is_idle, "all is at rest", within=90)  # a review is made once a minute
 
     def _listen(self, output: str) -> None:
         for words in ("Traceback", "cannot be planned", "failed; trying again"):

@@ -45,7 +45,7 @@ async def alarmed(url: str, begin: datetime | None = None) -> AsyncGenerator[Ala
     made = Alarmed(url)
     async with world(made.app, at=begin or at("00:00"), url=url) as made.world:
         yield made
-        await made.world.settle()
+        await made.world.drain()
 
 
 async def test_a_missed_tick_is_told_of_once(store_url: str) -> None:
@@ -53,7 +53,7 @@ async def test_a_missed_tick_is_told_of_once(store_url: str) -> None:
         await before.create("5m", Policy(catchup="12s"))
         await before.to("00:01")
     async with alarmed(store_url, at("00:12")) as after:
-        await after.world.settle()
+        await after.world.drain()
         await after.to("00:16")
     assert [(alert.event, alert.schedule, alert.nominal, alert.count) for alert in after.told] == [
         ("missed", "s", at("00:05"), 1),
@@ -69,7 +69,7 @@ async def test_a_long_stretch_of_missed_ticks_is_one_alert(store_url: str) -> No
     async with alarmed(store_url) as before:
         await before.create("1m", Policy(catchup="12s"))
     async with alarmed(store_url, at("05:00:30")) as after:
-        await after.world.settle()
+        await after.world.drain()
     (alert,) = after.told
     assert (alert.nominal, alert.until, alert.count) == (at("00:01"), at("05:00"), 300)
 
@@ -105,7 +105,7 @@ async def test_what_another_process_finds_missed_is_told_of_too(store_url: str) 
         operations.schedules.pause("s")
     async with alarmed(store_url, at("01:00:01")) as after:
         await after.world.advance("300w")
-        await after.world.settle()
+        await after.world.drain()
     assert [alert.count for alert in after.told] == [12]
 
 
@@ -115,7 +115,7 @@ async def test_of_several_workers_one_is_told(store_url: str) -> None:
     benches = [Alarmed(store_url) for _ in range(3)]
     worlds = [world(bench.app, at=at("00:17"), url=store_url) for bench in benches]
     async with worlds[0] as one, worlds[1] as two, worlds[2] as three:
-        await asyncio.gather(one.settle(), two.settle(), three.settle())
+        await asyncio.gather(one.drain(), two.drain(), three.drain())
         for bench in benches:
             for event in ("missed",):
                 for minute in ("05", "10", "15"):
@@ -129,7 +129,7 @@ async def test_a_hook_that_the_code_does_not_declare_any_more_is_forgotten(store
         await before.create("5m", Policy(catchup="12s"))
     bench = Bench(store_url)
     async with world(bench.app, at=at("00:12"), url=store_url) as w:
-        await w.settle()
+        await w.drain()
         page = await bench.app.runs.list()
     assert page.runs == []
 

@@ -37,7 +37,7 @@ async def test_an_audit_classifies_every_time_of_a_period(store_url: str) -> Non
         "skipped_by_request": 1,
         "skipped_overlap": 1,  # 01:10 came up with these two
     }
-    assert (found.by_hand, found.unaccounted, found.healthy) == (1, [], False)
+    assert (found.manual, found.unaccounted, found.healthy) == (1, [], False)
     assert {str(tick.outcome) for tick in found.notable} == {"missed", "late"}
     assert found.lateness["worst"] == 12 * 60
 
@@ -83,11 +83,11 @@ async def test_old_ticks_are_forgotten_and_what_waits_is_kept(store_url: str) ->
         await made.create("1h", Policy(Overlap.BUFFER_ALL, buffer_limit=3))
         await made.to("12:01")
     async with bench_at(store_url, BEGIN + timedelta(hours=13)) as later:
-        await later.world.settle()
+        await later.world.drain()
         assert len(await later.ticks()) == 13
     half_past = BEGIN + timedelta(hours=13, minutes=30)
     async with bench_at(store_url, half_past, tick_retention="2h") as forgetful:
-        await forgetful.world.settle()
+        await forgetful.world.drain()
         found = await forgetful.ticks()
         audit = await forgetful.app.schedules.audit("s", BEGIN)
     assert [(f"{tick.nominal:%H:%M}", str(tick.outcome)) for tick in found] == [

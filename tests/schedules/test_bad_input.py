@@ -131,7 +131,7 @@ async def test_times_are_datetimes_or_seconds_and_one_outcome_is_a_word(bench: B
     end = BEGIN.timestamp()
     made = await bench.app.schedules.backfill("s", end - 7_200, end)
     assert (made.start, made.end) == (BEGIN - timedelta(hours=2), BEGIN)
-    await bench.world.settle()
+    await bench.world.drain()
     fired = (await bench.app.schedules.ticks("s", outcome="fired")).ticks
     assert [tick.nominal for tick in fired] == [BEGIN + timedelta(hours=hours) for hours in (1, 0, -1, -2)]
 

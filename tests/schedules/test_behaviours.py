@@ -213,7 +213,7 @@ async def test_the_time_of_a_schedule_that_was_never_fired_is_made_up_for_by_bac
     await bench.to("12:00")
     start = datetime(2022, 5, 1, tzinfo=UTC)
     made = await bench.app.schedules.backfill("s", start, start + timedelta(days=9), Overlap.ALLOW_ALL)
-    await bench.world.settle()
+    await bench.world.drain()
     assert made.overlap is Overlap.ALLOW_ALL
     assert len(bench.starts) == 10
     assert (await bench.describe()).paused

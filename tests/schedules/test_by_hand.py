@@ -79,7 +79,7 @@ async def test_both_ends_of_a_backfill_belong_to_it(bench: Bench) -> None:
     await bench.app.schedules.backfill("s", tick, tick)
     await bench.app.schedules.backfill("s", tick + half, tick + half)
     await bench.app.schedules.backfill("s", tick + half, tick + timedelta(minutes=3))
-    await bench.world.settle()
+    await bench.world.drain()
     assert sorted((made.started, made.state) for made in await bench.app.schedules.backfills("s")) == [
         (0, "done"),
         (0, "done"),
@@ -143,7 +143,7 @@ async def test_a_backfill_can_be_stopped(bench: Bench) -> None:
 async def test_a_backfill_uses_up_no_actions(bench: Bench) -> None:
     await bench.create("5m", Policy(limit=1))
     await bench.app.schedules.backfill("s", at("00:00") - timedelta(hours=1), at("00:00"))
-    await bench.world.settle()
+    await bench.world.drain()
     assert (await bench.describe()).remaining == 1
 
 

@@ -20,7 +20,7 @@ async def _after_downtime(url: str, policy: Policy, spec: str = "5m", away: str 
         await before.create(spec, policy)
         await before.to("00:01")
     async with bench_at(url, at(away)) as after:
-        await after.world.settle()
+        await after.world.drain()
         after.found = await after.ticks()
         after.described = await after.describe()
     return after
@@ -58,7 +58,7 @@ async def test_what_was_made_up_for_and_what_was_skipped_are_not_counted_twice(s
         await before.to("00:01")
         await before.app.schedules.skip("s", at("00:20"))
     async with bench_at(store_url, at("00:40")) as after:
-        await after.world.settle()
+        await after.world.drain()
         ticks = await after.ticks()
     found = [
         (str(tick.outcome), f"{tick.nominal:%H:%M}", tick.until and f"{tick.until:%H:%M}", tick.count) for tick in ticks
@@ -104,7 +104,7 @@ async def test_a_pause_that_ended_while_nobody_was_there_ended_at_its_time(store
         await before.create("5m", Policy(Overlap.ALLOW_ALL, catchup=None))
         await before.app.schedules.pause("s", until=at("00:12"))
     async with bench_at(store_url, at("00:22")) as after:
-        await after.world.settle()
+        await after.world.drain()
         assert [nominal for nominal, _ in after.starts] == ["00:15", "00:20"]
 
 
@@ -206,7 +206,7 @@ async def test_a_clock_that_is_set_back_fires_nothing_twice(bench: Bench) -> Non
     await bench.create("5m", Policy(Overlap.ALLOW_ALL, catchup=None))
     await bench.to("00:21")
     bench.world.clock.set(at("00:02"))
-    await bench.world.settle()
+    await bench.world.drain()
     await bench.to("00:26")
     assert [nominal for nominal, _ in bench.starts] == ["00:05", "00:10", "00:15", "00:20", "00:25"]
 

@@ -58,7 +58,7 @@ async def version(
     declare(app)
     async with world(app, at=begin, url=url) as made:
         yield made
-        await made.settle()
+        await made.drain()
 
 
 def beats(cron: str = "*/5 * * * *", **more: Any) -> Callable[[Any], object]:
@@ -78,7 +78,7 @@ async def test_after_downtime_every_missed_time_is_made_up_for(store_url: str) -
     async with version(store_url, beats()) as w:
         await w.advance("6m")
     async with version(store_url, beats(), at("03:02")) as w:
-        await w.settle()
+        await w.drain()
     assert calls[0] == ("00:05", "00:05")
     assert calls[1:] == [(f"{minute // 60:02}:{minute % 60:02}", "03:02") for minute in range(10, 185, 5)]
 
@@ -324,7 +324,7 @@ async def test_a_function_that_no_longer_exists_leaves_its_runs_waiting_visibly(
     assert found.unknown == "no live worker knows 'gone'"
     assert [str(tick.outcome) for tick in ticks] == ["skipped_overlap", "fired", "fired"]
     async with world(first, at=at("00:21"), url=store_url) as w:
-        await w.settle()
+        await w.drain()
         assert (await first.schedules.describe("s")).unknown is None
     assert calls[:2] == ["gone", "gone"]
 

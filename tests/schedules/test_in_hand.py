@@ -80,7 +80,7 @@ async def test_when_it_is_not_known_whether_it_was_stored_it_is_anybodys(
 
     def deafened(*given: Any) -> Passed:
         passed: Passed = fire(*given)
-        if passed.in_hand and not deaf:
+        if passed.owned and not deaf:
             deaf.append(passed)
             raise StoreUnavailable("the line broke")
         return passed

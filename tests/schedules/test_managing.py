@@ -142,7 +142,7 @@ async def test_the_same_id_twice_is_refused_by_name(bench: Bench) -> None:
     await bench.create("5m", note="first")
     with pytest.raises(Conflict, match="there is a schedule 's' already"):
         await bench.create("1h", note="second", trigger=True)
-    await bench.world.settle()
+    await bench.world.drain()
     assert ((await bench.describe()).note, await bench.ticks()) == ("first", [])
 
 
@@ -162,7 +162,7 @@ async def test_a_spec_without_times_may_be_made_paused_and_triggered(bench: Benc
 async def test_what_is_asked_for_with_the_creation_happens_with_it_or_not_at_all(bench: Bench) -> None:
     stretches = [(at("00:00") - timedelta(hours=2), at("00:00") - timedelta(hours=1)), (at("00:00"), at("00:00"))]
     await bench.create("1h", Overlap.ALLOW_ALL, trigger=True, backfill=stretches)
-    await bench.world.settle()
+    await bench.world.drain()
     sources = [(f"{tick.nominal:%H:%M}", str(tick.source)) for tick in await bench.ticks()]
     assert sorted(sources) == [
         ("00:00", "backfill"),

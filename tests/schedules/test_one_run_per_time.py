@@ -44,7 +44,7 @@ async def test_a_backfill_leaves_a_time_that_waits_for_its_jitter_to_the_clock(b
     acts = JITTERED.jittered(at("03:00"), "s")
     await bench.world.advance_to(at("03:00") + (acts - at("03:00")) / 2)
     made = await bench.app.schedules.backfill("s", at("03:00"), bench.world.now)
-    await bench.world.settle()
+    await bench.world.drain()
     (found,) = await bench.app.schedules.backfills("s")
     assert (found.id, found.state, found.started, found.skipped) == (made.id, "done", 0, 1)
     await bench.world.advance_to(acts)

@@ -155,7 +155,7 @@ async def test_two_stretches_of_three_are_six(bench: Bench) -> None:
     for hours in (2, 1):
         start = at("00:00") - timedelta(hours=hours)
         await bench.app.schedules.backfill("s", start, start + timedelta(minutes=10))
-    await bench.world.settle()
+    await bench.world.drain()
     assert [made.started for made in await bench.app.schedules.backfills("s")] == [3, 3]
     ticks = await bench.ticks()
     assert len(ticks) == len({tick.run for tick in ticks}) == len(bench.starts) == 6

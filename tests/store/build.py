@@ -41,7 +41,7 @@ def run(run_id: str = "a", **changes: Any) -> NewRun:
     return replace(made, **changes)
 
 
-def in_hand(run_id: str = "a", worker: str = "w1", **changes: Any) -> NewRun:
+def owned(run_id: str = "a", worker: str = "w1", **changes: Any) -> NewRun:
     """A run that begins in a worker's hand."""
     return run(
         run_id, **{"state": State.RUNNING, "owner": worker, "fingerprint": "print-1", "version": "v1", **changes}

@@ -16,7 +16,7 @@ from mainspring.model.states import State
 from mainspring.store.committer.committer import Committer
 from mainspring.store.open import open_store
 from mainspring.store.writes import Recorded, RecordStep, Start, Started, Verdict, run_of
-from tests.store.build import StoreSettings, in_hand, run, start, step
+from tests.store.build import StoreSettings, owned, run, start, step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -110,8 +110,28 @@ def test_blocking_callers_share_a_batch_when_somebody_is_committing(committer: C
     assert sorted(len(batch) for batch in gate.batches) == [1, 5]
 
 
+def test_what_a_thread_hands_over_together_is_one_batch_with_an_answer_for_each(
+    committer: Committer, gate: Gate
+) -> None:
+    first, bad = committer.commit_all_sync([Start(run("a")), Start(run("b", kind="nonsense"))])
+    assert first == CREATED
+    assert "CHECK" in str(bad)
+    assert gate.batches[0] == ["a", "b"]
+
+
+async def test_of_two_writes_in_one_piece_the_second_never_waits_for_another_batch(
+    committer: Committer, gate: Gate
+) -> None:
+    """The thread is awake and looks for work: it finds both, or none."""
+    for number in range(200):
+        first = asyncio.get_running_loop().create_future()
+        assert await committer.commit_both(Start(run(f"a{number}")), first, Start(run(f"b{number}"))) == CREATED
+        assert await first == CREATED
+    assert gate.batches == [[f"a{number}", f"b{number}"] for number in range(200)]
+
+
 async def test_everybody_gets_the_answer_to_their_own_write(committer: Committer, store: Store) -> None:
-    start(store, run("taken", workflow="other"), in_hand("a"))
+    start(store, run("taken", workflow="other"), owned("a"))
     answers = await asyncio.gather(
         committer.commit(Start(run("taken", uid="late"))),
         committer.commit(RecordStep("w1", step("a"))),
@@ -257,7 +277,7 @@ async def test_after_the_end_nothing_is_taken_any_more(gate: Gate) -> None:
 
 # -- the slow lane -----------------------------------------------------------------------------------------------------
 async def test_a_write_that_is_held_up_does_not_hold_up_others(committer: Committer, gate: Gate, store: Store) -> None:
-    start(store, in_hand("a"), in_hand("b"))
+    start(store, owned("a"), owned("b"))
     gate.held = {"a"}
     held = committer.commit(RecordStep("w1", step("a")))
     for number in range(5):
@@ -270,7 +290,7 @@ async def test_a_write_that_is_held_up_does_not_hold_up_others(committer: Commit
 async def test_writes_about_one_run_keep_their_order_behind_one_that_is_held_up(
     committer: Committer, gate: Gate, store: Store
 ) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     gate.held = {"a"}
     begun = step("a", seq=None, output=None, completed=None)
     first = committer.commit(RecordStep("w1", begun))
@@ -289,7 +309,7 @@ async def test_the_impatient_do_not_wait_behind_a_hold_up_for_a_database_that_is
     def refuse(_: Sequence[Op]) -> None:
         raise StoreUnavailable("away")
 
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     gate.held = {"a"}
     held = committer.commit(RecordStep("w1", step("a")))
     gate.wait()
@@ -305,7 +325,7 @@ async def test_the_impatient_do_not_wait_behind_a_hold_up_for_a_database_that_is
 
 
 async def test_after_a_hold_up_a_run_goes_the_fast_way_again(committer: Committer, gate: Gate, store: Store) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     gate.held = {"a"}
     held = committer.commit(RecordStep("w1", step("a")))
     gate.wait()
@@ -317,7 +337,7 @@ async def test_after_a_hold_up_a_run_goes_the_fast_way_again(committer: Committe
 
 
 async def test_closing_gives_up_on_what_is_still_held_up(gate: Gate, store: Store) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     committer = Committer(gate.apply, SystemClock())
     gate.held = {"a"}
     held = committer.commit(RecordStep("w1", step("a")))

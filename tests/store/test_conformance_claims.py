@@ -15,7 +15,7 @@ from tests.store.build import (
     claim,
     done,
     get,
-    in_hand,
+    owned,
     release,
     request,
     run,
@@ -107,7 +107,7 @@ def test_a_compatible_worker_takes_other_fingerprints_too_and_leaves_them_as_the
 
 
 def test_a_run_that_this_version_could_not_follow_is_not_offered_to_it_again(store: Store) -> None:
-    start(store, in_hand("a", fingerprint="older"))
+    start(store, owned("a", fingerprint="older"))
     done(store, release("a", blocked='{"versions": ["v1"], "reason": "differs"}'))
     assert claim(store, compatible=True) == []
     (taken,) = claim(store, compatible=True, version="v2")
@@ -145,7 +145,7 @@ def test_the_sooner_of_two_deadlines_counts(store: Store) -> None:
 
 
 def test_a_run_that_was_in_hand_before_comes_with_its_steps(store: Store) -> None:
-    start(store, in_hand("a"), in_hand("b"))
+    start(store, owned("a"), owned("b"))
     made = [step("a", str(number), seq=number) for number in range(3)]
     for each in made:
         write(store, each)

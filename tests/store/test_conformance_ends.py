@@ -17,7 +17,7 @@ from tests.store.build import (
     done,
     finish,
     get,
-    in_hand,
+    owned,
     rest,
     run,
     start,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def test_an_end_is_stored_with_its_result(store: Store) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     done(store, finish("a", output='{"total": 3}'))
     found = get(store)
     assert (found.state, found.output, found.completed) == (State.SUCCEEDED, '{"total": 3}', NOW + SECOND)
@@ -40,7 +40,7 @@ def test_an_end_is_stored_with_its_result(store: Store) -> None:
 
 
 def test_a_failure_is_stored_with_its_error_and_reason(store: Store) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     done(store, finish("a", state=State.FAILED, output=None, error='{"type": "ValueError"}', reason="interrupted"))
     found = get(store)
     assert (found.state, found.error, found.reason, found.output) == (
@@ -52,13 +52,13 @@ def test_a_failure_is_stored_with_its_error_and_reason(store: Store) -> None:
 
 
 def test_a_waiting_run_may_fail(store: Store) -> None:
-    start(store, in_hand("a", state=State.WAITING))
+    start(store, owned("a", state=State.WAITING))
     done(store, finish("a", state=State.FAILED, output=None, error="{}"))
     assert state(store) is State.FAILED
 
 
 def test_only_the_owner_ends_a_run(store: Store) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     assert apply(store, finish("a", "w2")) is Verdict.FENCED
     assert apply(store, finish("a", epoch=2)) is Verdict.FENCED
     assert apply(store, finish("nowhere")) is Verdict.FENCED
@@ -66,7 +66,7 @@ def test_only_the_owner_ends_a_run(store: Store) -> None:
 
 
 def test_an_end_is_never_overwritten(store: Store) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     done(store, finish("a", output="1"))
     late = finish("a", output=None, state=State.FAILED, error="{}", completed=NOW + 2 * SECOND)
     assert apply(store, late) is Verdict.FENCED
@@ -74,7 +74,7 @@ def test_an_end_is_never_overwritten(store: Store) -> None:
 
 
 def test_the_late_end_of_a_zombie_is_refused(store: Store) -> None:
-    start(store, in_hand("a", "w1"))
+    start(store, owned("a", "w1"))
     store.retire("w1", NOW, None)
     claim(store, "w2")
     assert apply(store, finish("a", "w1", epoch=1)) is Verdict.FENCED
@@ -83,7 +83,7 @@ def test_the_late_end_of_a_zombie_is_refused(store: Store) -> None:
 
 @pytest.mark.parametrize("end", [State.SUCCEEDED, State.FAILED])
 def test_a_run_that_is_being_cancelled_ends_as_nothing_else(store: Store, end: State) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     store.cancel(["a"], "enough", NOW)
     assert apply(store, finish("a", state=end)) is Verdict.STOPPING
     assert state(store) is State.CANCELLING
@@ -92,14 +92,14 @@ def test_a_run_that_is_being_cancelled_ends_as_nothing_else(store: Store, end: S
 
 
 def test_the_reason_of_a_cancel_gives_way_to_a_better_one(store: Store) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     store.cancel(["a"], "enough", NOW)
     done(store, finish("a", state=State.CANCELLED, output=None, reason="timeout"))
     assert get(store).reason == "timeout"
 
 
 def test_a_loser_in_a_batch_of_ends_concerns_nobody_else(store: Store) -> None:
-    start(store, *(in_hand(f"r{number}") for number in range(4)))
+    start(store, *(owned(f"r{number}") for number in range(4)))
     store.terminate(["r1"], None, NOW)
     store.cancel(["r2"], None, NOW)
     answers = store.apply([finish(f"r{number}") for number in range(4)], NOW)
@@ -107,7 +107,7 @@ def test_a_loser_in_a_batch_of_ends_concerns_nobody_else(store: Store) -> None:
 
 
 def test_bad_data_in_a_batch_of_ends_concerns_nobody_else(store: Store) -> None:
-    start(store, *(in_hand(f"r{number}") for number in range(4)))
+    start(store, *(owned(f"r{number}") for number in range(4)))
     ops = [finish(f"r{number}") for number in range(4)]
     ops[2].completed = 2**80  # more than a column holds
     answers = store.apply(ops, NOW)
@@ -117,7 +117,7 @@ def test_bad_data_in_a_batch_of_ends_concerns_nobody_else(store: Store) -> None:
 
 
 def test_endings_tell_who_ended_how_and_who_has_not(store: Store) -> None:
-    start(store, in_hand("a"), run("b"), in_hand("c"))
+    start(store, owned("a"), run("b"), owned("c"))
     done(store, finish("a", output="1"))
     done(store, finish("c", state=State.FAILED, output=None, error='{"type": "X"}', reason="why"))
     found = store.endings(["a", "b", "c", "nowhere"])
@@ -131,7 +131,7 @@ def test_endings_tell_who_ended_how_and_who_has_not(store: Store) -> None:
 
 
 def test_a_run_is_not_deleted_before_those_that_wait_for_it_have_its_outcome(store: Store) -> None:
-    start(store, in_hand("a"), in_hand("a/0", "w2", parent="a"))
+    start(store, owned("a"), owned("a/0", "w2", parent="a"))
     write(store, wait_for("a/0"))
     done(store, rest("a", park=False))
     done(store, finish("a/0", "w2"))

@@ -21,7 +21,7 @@ from tests.store.build import (
     done,
     finish,
     get,
-    in_hand,
+    owned,
     receive,
     rest,
     run,
@@ -68,7 +68,7 @@ def move(store: Store, target: Store, *ids: str) -> None:
 # -- what is woken -----------------------------------------------------------------------------------------------------
 def waiting_in_hand(store: Store, wait: Step) -> None:
     """A run that waits, whose worker keeps it."""
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     write(store, wait)
     done(store, rest("a", park=False))
     assert state(store) is State.WAITING
@@ -78,7 +78,7 @@ def waiting_in_hand(store: Store, wait: Step) -> None:
 def test_a_run_goes_on_whose_worker_had_not_looked_at_what_it_waited_for(
     store: Store, target: Store, kind: Any
 ) -> None:
-    start(store, in_hand("b"))
+    start(store, owned("b"))
     if kind == "message":
         wait = receive()
     elif kind == "end":
@@ -100,7 +100,7 @@ def test_a_run_goes_on_whose_worker_had_not_looked_at_what_it_waited_for(
 
 def test_a_run_whose_wait_is_not_over_goes_on_waiting(store: Store, target: Store) -> None:
     waiting_in_hand(store, sleep(due=LATER + SECOND))
-    start(store, in_hand("b"))
+    start(store, owned("b"))
     suspend(store, "b")
     move(store, target, "a", "b")
     assert (get(target).state, get(target).due, get(target).owner) == (State.WAITING, LATER + SECOND, None)
@@ -110,7 +110,7 @@ def test_a_run_whose_wait_is_not_over_goes_on_waiting(store: Store, target: Stor
 
 
 def test_a_run_that_waits_for_one_that_is_loaded_later_is_woken_by_it(store: Store, target: Store) -> None:
-    start(store, in_hand("b"))
+    start(store, owned("b"))
     waiting_in_hand(store, wait_for("b"))
     move(store, target, "a")
     assert state(target) is State.WAITING
@@ -120,7 +120,7 @@ def test_a_run_that_waits_for_one_that_is_loaded_later_is_woken_by_it(store: Sto
 
 
 def test_a_run_that_was_running_is_queued(store: Store, target: Store) -> None:
-    start(store, in_hand("a"), run("later", state=State.SCHEDULED, due=LATER + SECOND))
+    start(store, owned("a"), run("later", state=State.SCHEDULED, due=LATER + SECOND))
     move(store, target, "a", "later")
     assert (get(target).state, get(target).owner) == (State.QUEUED, None)
     assert (get(target, "later").state, get(target, "later").due) == (State.SCHEDULED, LATER + SECOND)
@@ -133,7 +133,7 @@ def test_a_run_that_was_to_begin_in_the_turn_of_a_schedule_begins(store: Store, 
 
 
 def test_a_run_that_was_being_cancelled_undoes_what_it_owes_or_is_cancelled(store: Store, target: Store) -> None:
-    start(store, in_hand("a"), in_hand("owes"))
+    start(store, owned("a"), owned("owes"))
     write(store, step("owes", "0", kind="undo"))
     store.cancel(["a", "owes"], "enough", NOW)
     assert (state(store), state(store, "owes")) == (State.CANCELLING, State.CANCELLING)
@@ -145,7 +145,7 @@ def test_a_run_that_was_being_cancelled_undoes_what_it_owes_or_is_cancelled(stor
 
 # -- one moment --------------------------------------------------------------------------------------------------------
 def test_an_export_is_of_one_moment(store: Store, other: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    start(store, in_hand("a"), in_hand("a/0", parent="a"), in_hand("b"))
+    start(store, owned("a"), owned("a/0", parent="a"), owned("b"))
     transactor: Any = store.management._transactor  # pyright: ignore[reportPrivateUsage]
     snapshot = transactor.snapshot
 

@@ -15,7 +15,7 @@ from tests.store.build import (
     done,
     finish,
     get,
-    in_hand,
+    owned,
     run,
     start,
     state,
@@ -62,7 +62,7 @@ def test_a_worker_that_was_declared_dead_learns_it_from_its_beat(store: Store) -
 
 
 def test_a_lost_workers_running_runs_are_queued_again_and_count_a_recovery(store: Store) -> None:
-    start(store, in_hand("a", "w1"), in_hand("b", "w2"))
+    start(store, owned("a", "w1"), owned("b", "w2"))
     assert store.retire("w1", NOW, None) == 1
     found = get(store, "a")
     assert (found.state, found.owner, found.recoveries, found.epoch) == (State.QUEUED, None, 1, 1)
@@ -70,7 +70,7 @@ def test_a_lost_workers_running_runs_are_queued_again_and_count_a_recovery(store
 
 
 def test_a_recovered_run_is_not_the_last_in_line(store: Store) -> None:
-    start(store, in_hand("a", "w1"))
+    start(store, owned("a", "w1"))
     write(store, step("a"), mood=State.RUNNING)  # whose due time is far away
     store.retire("w1", NOW + SECOND, None)
     start(store, run("b", due=NOW + 2 * SECOND))
@@ -78,7 +78,7 @@ def test_a_recovered_run_is_not_the_last_in_line(store: Store) -> None:
 
 
 def test_too_many_recoveries_end_a_run(store: Store) -> None:
-    start(store, in_hand("a", "w0"))
+    start(store, owned("a", "w0"))
     for number in range(3):
         assert state(store) is State.RUNNING
         store.retire(f"w{number}", NOW + number, 2)
@@ -89,7 +89,7 @@ def test_too_many_recoveries_end_a_run(store: Store) -> None:
 
 
 def test_a_lost_workers_resting_runs_stay_waiting(store: Store) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     suspend(store, "a", park=False, due=NOW + SECOND)
     store.retire("w1", NOW, 0)
     found = get(store)
@@ -98,15 +98,15 @@ def test_a_lost_workers_resting_runs_stay_waiting(store: Store) -> None:
 
 @pytest.mark.parametrize("finisher", ["w1", "w2"])
 def test_a_lost_workers_resting_run_is_ready_if_what_it_waited_for_has_ended(store: Store, finisher: str) -> None:
-    start(store, in_hand("a", "w1"), in_hand("b", finisher))
+    start(store, owned("a", "w1"), owned("b", finisher))
     write(store, wait_for("b"), watch="b", mood=State.WAITING)
-    done(store, finish("b", finisher))  # its own worker would have known without being poked
+    done(store, finish("b", finisher))  # its own worker would have known without being notified
     store.retire("w1", NOW + SECOND, None)
     assert (state(store), get(store).due, get(store).recoveries) == (State.QUEUED, NOW + SECOND, 0)
 
 
 def test_what_a_lost_worker_was_to_cancel_is_cancelled(store: Store) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     store.cancel(["a"], "enough", NOW)
     store.retire("w1", NOW + SECOND, None)
     found = get(store)
@@ -114,21 +114,21 @@ def test_what_a_lost_worker_was_to_cancel_is_cancelled(store: Store) -> None:
 
 
 def test_pokes_tell_what_happened_and_only_once(store: Store) -> None:
-    start(store, in_hand("a", "w1"), in_hand("b", "w1"), in_hand("c", "w2"))
+    start(store, owned("a", "w1"), owned("b", "w1"), owned("c", "w2"))
     store.cancel(["a", "c"], "enough", NOW)
-    (poke,) = store.pokes("w1")
-    assert (poke.run, poke.epoch, poke.state, poke.reason) == ("a", 1, State.CANCELLING, "enough")
-    assert store.pokes("w1") == []
-    assert len(store.pokes("w2")) == 1
+    (notice,) = store.notices("w1")
+    assert (notice.run, notice.epoch, notice.state, notice.reason) == ("a", 1, State.CANCELLING, "enough")
+    assert store.notices("w1") == []
+    assert len(store.notices("w2")) == 1
 
 
 def test_a_worker_can_look_at_everything_it_has_in_hand(store: Store) -> None:
-    start(store, in_hand("a"), in_hand("b"), in_hand("c"), in_hand("d", "w2"), in_hand("e"), run("f"))
+    start(store, owned("a"), owned("b"), owned("c"), owned("d", "w2"), owned("e"), run("f"))
     suspend(store, "b", park=False)
     store.cancel(["c"], "enough", NOW)
     done(store, finish("e"))
-    store.pokes("w1")
-    found = {poke.run: (poke.epoch, poke.state, poke.reason) for poke in store.in_hand("w1")}
+    store.notices("w1")
+    found = {notice.run: (notice.epoch, notice.state, notice.reason) for notice in store.owned("w1")}
     assert found == {
         "a": (1, State.RUNNING, None),
         "b": (1, State.WAITING, None),
@@ -137,10 +137,10 @@ def test_a_worker_can_look_at_everything_it_has_in_hand(store: Store) -> None:
 
 
 def test_the_poke_of_a_terminated_run_tells_the_epoch_that_fences_its_worker_out(store: Store) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     store.terminate(["a"], None, NOW)
-    (poke,) = store.pokes("w1")
-    assert (poke.run, poke.epoch, poke.state) == ("a", 2, State.CANCELLED)
+    (notice,) = store.notices("w1")
+    assert (notice.run, notice.epoch, notice.state) == ("a", 2, State.CANCELLED)
     assert get(store).owner is None
     assert store.retire("w1", NOW, None) == 0
 
@@ -150,8 +150,8 @@ def test_a_deadline_that_passes_ends_what_nobody_has_in_hand(store: Store) -> No
         store,
         run("queued", deadline=NOW),
         run("scheduled", state=State.SCHEDULED, due=NOW + SECOND, deadline=NOW),
-        in_hand("parked", deadline=NOW),
-        in_hand("running", deadline=NOW),
+        owned("parked", deadline=NOW),
+        owned("running", deadline=NOW),
         run("later", deadline=NOW + 1),
         run("never"),
     )
@@ -198,7 +198,7 @@ def test_a_version_is_remembered_from_when_it_was_first_seen(store: Store) -> No
 
 def test_workers_that_own_runs_without_being_in_the_fleet_are_found(store: Store) -> None:
     store.register(worker("w1"))
-    start(store, in_hand("a", "w1"), in_hand("b", "gone"))
+    start(store, owned("a", "w1"), owned("b", "gone"))
     assert store.orphaned() == ["gone"]
     store.retire("gone", NOW, None)
     assert store.orphaned() == []

@@ -17,7 +17,7 @@ from tests.store.build import (
     done,
     finish,
     get,
-    in_hand,
+    owned,
     release,
     request,
     run,
@@ -303,7 +303,7 @@ def test_a_run_for_one_version_begins_on_that_version_only(store: Store) -> None
 
 
 def test_a_run_that_began_goes_on_under_its_fingerprint_whatever_the_version(store: Store) -> None:
-    start(store, in_hand("a", version="v0"))
+    start(store, owned("a", version="v0"))
     done(store, release("a"))
     assert [each.run.id for each in claim(store)] == ["a"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from mainspring.model.states import State
 from mainspring.store.writes import Recorded, RecordStep, Verdict
-from tests.store.build import NOW, claim, finish, get, in_hand, request, rest, run, start, state, step, wait_for, write
+from tests.store.build import NOW, claim, finish, get, owned, request, rest, run, start, state, step, wait_for, write
 from tests.support.samples import of
 
 if TYPE_CHECKING:
@@ -48,21 +48,21 @@ def test_a_wait_that_begins_and_the_end_it_waits_for_never_miss_each_other(store
     @rounds
     def _(number: int) -> None:
         parent, child = f"p{number}", f"c{number}"
-        start(store, in_hand(parent, "w1"), in_hand(child, "w2"))
+        start(store, owned(parent, "w1"), owned(child, "w2"))
         begun, ended = at_once(
             lambda: write(store, wait_for(child, parent), watch=child, mood=State.WAITING),
             lambda: other.apply([finish(child, "w2")], NOW),
         )
         assert (begun.verdict, ended) == (Verdict.DONE, [Verdict.DONE])
-        poked = {poke.run for poke in store.pokes("w1")}
-        assert begun.ending is not None or parent in poked, number
+        notified = {notice.run for notice in store.notices("w1")}
+        assert begun.ending is not None or parent in notified, number
 
 
 def test_parking_and_the_end_that_is_waited_for_never_miss_each_other(store: Store, other: Store) -> None:
     @rounds
     def _(number: int) -> None:
         parent, child = f"p{number}", f"c{number}"
-        start(store, in_hand(parent, "w1"), in_hand(child, "w2"))
+        start(store, owned(parent, "w1"), owned(child, "w2"))
         write(store, wait_for(child, parent), watch=child, mood=State.WAITING)
         parked, ended = at_once(
             lambda: store.apply([rest(parent)], NOW)[0],
@@ -73,15 +73,15 @@ def test_parking_and_the_end_that_is_waited_for_never_miss_each_other(store: Sto
         if parked is Verdict.DONE:
             assert (found.state, found.owner) == (State.QUEUED, None)
         else:
-            assert (parked, found.owner) == (Verdict.POKED, "w1")
-            assert parent in {poke.run for poke in store.pokes("w1")}
+            assert (parked, found.owner) == (Verdict.NOTIFIED, "w1")
+            assert parent in {notice.run for notice in store.notices("w1")}
 
 
 def test_a_takeover_and_a_checkpoint_never_miss_each_other(store: Store, other: Store) -> None:
     @rounds
     def _(number: int) -> None:
         name = f"r{number}"
-        start(store, in_hand(name, "zombie"))
+        start(store, owned(name, "zombie"))
 
         def take_over() -> list[str]:
             other.retire("zombie", NOW, None)
@@ -97,7 +97,7 @@ def test_a_cancel_and_a_start_of_a_child_never_miss_each_other(store: Store, oth
     @rounds
     def _(number: int) -> None:
         parent = f"p{number}"
-        start(store, in_hand(parent))
+        start(store, owned(parent))
         written, _ = at_once(
             lambda: write(store, step(parent), starts=[run(f"{parent}/0", parent=parent)]),
             lambda: other.cancel([parent], None, NOW),
@@ -120,14 +120,14 @@ def test_a_cancel_and_a_claim_never_miss_each_other(store: Store, other: Store) 
         )
         assert cancelled == {name: True}
         assert state(store, name) is (State.CANCELLING if claimed else State.CANCELLED)
-        assert [poke.run for poke in store.pokes("w1")] == [taken.run.id for taken in claimed]
+        assert [notice.run for notice in store.notices("w1")] == [taken.run.id for taken in claimed]
 
 
 def test_an_end_and_a_cancel_agree_on_one_end(store: Store, other: Store) -> None:
     @rounds
     def _(number: int) -> None:
         name = f"r{number}"
-        start(store, in_hand(name))
+        start(store, owned(name))
         ended, cancelled = at_once(
             lambda: store.apply([finish(name)], NOW)[0],
             lambda: other.cancel([name], None, NOW),
@@ -142,7 +142,7 @@ def test_two_parents_of_different_workers_hear_of_the_end_they_share(store: Stor
     @rounds
     def _(number: int) -> None:
         names = [f"p{number}-{each}" for each in range(6)]
-        start(store, in_hand(f"c{number}", "w9"), *(in_hand(name, "w1") for name in names))
+        start(store, owned(f"c{number}", "w9"), *(owned(name, "w1") for name in names))
         chance.shuffle(names)
         begun, _ = at_once(
             lambda: store.apply(
@@ -154,7 +154,7 @@ def test_two_parents_of_different_workers_hear_of_the_end_they_share(store: Stor
             ),
             lambda: other.apply([finish(f"c{number}", "w9")], NOW),
         )
-        poked = {poke.run for poke in store.pokes("w1")}
+        notified = {notice.run for notice in store.notices("w1")}
         for name, answer in zip(names, begun, strict=True):
             assert isinstance(answer, Recorded)
-            assert answer.ending is not None or name in poked
+            assert answer.ending is not None or name in notified

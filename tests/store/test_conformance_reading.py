@@ -8,7 +8,7 @@ import pytest
 
 from mainspring.model.states import State
 from mainspring.store.protocol import RunFilter
-from tests.store.build import NOW, done, finish, in_hand, run, start, suspend
+from tests.store.build import NOW, done, finish, owned, run, start, suspend
 
 if TYPE_CHECKING:
     from mainspring.store.protocol import Store
@@ -40,7 +40,7 @@ def test_a_listed_run_is_the_run(store: Store) -> None:
 
 
 def test_runs_are_found_by_state(store: Store) -> None:
-    start(store, run("queued"), in_hand("running"), in_hand("ended"))
+    start(store, run("queued"), owned("running"), owned("ended"))
     done(store, finish("ended"))
     assert listed(store, states=["succeeded"]) == ["ended"]
     assert set(listed(store, states=[State.QUEUED, State.RUNNING])) == {"queued", "running"}
@@ -78,10 +78,10 @@ def test_only_what_goes_on_is_counted(store: Store) -> None:
         store,
         run("a"),
         run("b", state=State.SCHEDULED),
-        in_hand("c"),
-        in_hand("d"),
-        in_hand("e"),
-        in_hand("f"),
+        owned("c"),
+        owned("d"),
+        owned("e"),
+        owned("f"),
         run("g"),
     )
     suspend(store, "d")

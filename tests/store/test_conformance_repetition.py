@@ -16,7 +16,7 @@ from tests.store.build import (
     done,
     finish,
     get,
-    in_hand,
+    owned,
     release,
     request,
     rest,
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 OPS: dict[str, Callable[[], Op]] = {
     "start": lambda: Start(run("new")),
-    "start in hand": lambda: Start(in_hand("new")),
+    "start in hand": lambda: Start(owned("new")),
     "begin": lambda: RecordStep("w1", step("a", seq=None, output=None, completed=None)),
     "complete": lambda: RecordStep("w1", step("a")),
-    "start children": lambda: RecordStep("w1", step("a"), starts=[run("a/0", parent="a"), in_hand("a/1")]),
+    "start children": lambda: RecordStep("w1", step("a"), starts=[run("a/0", parent="a"), owned("a/1")]),
     "call": lambda: RecordStep("w1", wait_for("a/0"), starts=[run("a/0")], watch="a/0", mood=State.WAITING),
     "watch": lambda: RecordStep("w1", wait_for("b"), watch="b", mood=State.WAITING, due=NOW + SECOND),
     "mood": lambda: RecordStep("w1", step("a"), mood=State.WAITING),
@@ -62,7 +62,7 @@ OPS: dict[str, Callable[[], Op]] = {
 def test_a_write_made_again_answers_as_the_first_time_and_changes_nothing(
     store: Store, what: str, company: bool
 ) -> None:
-    start(store, in_hand("a"), in_hand("b", "w2"), in_hand("c"))
+    start(store, owned("a"), owned("b", "w2"), owned("c"))
     write(store, step("a", "9"))
     if what in {"rest", "park", "release waiting"}:
         write(store, sleep("a", NOW + SECOND, "8"), mood=State.WAITING if what == "release waiting" else None)
@@ -77,7 +77,7 @@ def test_a_write_made_again_answers_as_the_first_time_and_changes_nothing(
 
 
 def test_a_whole_batch_made_again_answers_as_the_first_time(store: Store) -> None:
-    start(store, *(in_hand(f"r{number}") for number in range(6)))
+    start(store, *(owned(f"r{number}") for number in range(6)))
     write(store, step("r4", "9"))
     write(store, sleep("r2"))
 
@@ -106,7 +106,7 @@ def test_a_start_made_again_still_made_the_run_when_somebody_has_taken_it_meanwh
 
 
 def test_children_that_began_are_not_denied_because_the_run_was_cancelled_meanwhile(store: Store) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     op = RecordStep("w1", step("a"), starts=[run("a/0", parent="a")])
     done(store, op)
     store.cancel(["a"], None, NOW)
@@ -115,16 +115,16 @@ def test_children_that_began_are_not_denied_because_the_run_was_cancelled_meanwh
 
 
 def test_an_end_made_again_is_told_again(store: Store) -> None:
-    heard: list[Signal] = []
-    start(store, in_hand("a"))
+    arrived: list[Signal] = []
+    start(store, owned("a"))
     done(store, finish("a"))
-    store.listen(heard.append)
+    store.listen(arrived.append)
     done(store, finish("a"))
-    assert any(signal.ended and "a" in signal.ended for signal in heard)
+    assert any(signal.ended and "a" in signal.ended for signal in arrived)
 
 
 def test_parking_made_again_does_not_take_a_run_from_whoever_has_it_now(store: Store) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     suspend(store, "a", due=NOW + 1)
     claim(store, "w2", now=NOW + 1)
     assert apply(store, rest("a")) is Verdict.FENCED
@@ -132,7 +132,7 @@ def test_parking_made_again_does_not_take_a_run_from_whoever_has_it_now(store: S
 
 
 def test_verbs_can_simply_be_made_again(store: Store) -> None:
-    start(store, in_hand("a"), run("b"))
+    start(store, owned("a"), run("b"))
     store.register(worker())
     store.register(worker())
     assert store.cancel(["a"], None, NOW) == {"a": True}

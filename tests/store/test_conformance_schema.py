@@ -27,13 +27,15 @@ from mainspring.store.sqlite import schema as sqlite_schema
 from mainspring.store.sqlite import store as sqlite_store
 from mainspring.store.writes import FAR, RecordStep, Verdict
 from tests.store import raw
-from tests.store.build import NOW, SECOND, StoreSettings, get, in_hand, run, start, step, write
+from tests.store.build import NOW, SECOND, StoreSettings, get, owned, run, start, step, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
 
     from mainspring.store.protocol import Store
+
+pytestmark = pytest.mark.empty_database
 
 OPENER = """
 import sys
@@ -180,12 +182,12 @@ def test_the_database_accepts_the_kinds_and_states_that_the_code_has_and_no_othe
 
 @pytest.mark.parametrize("kind", get_args(StepKind))
 def test_every_kind_of_step_is_stored(store: Store, kind: StepKind) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     assert write(store, step("a", kind=kind)).verdict is Verdict.DONE
 
 
 def test_a_step_of_no_known_kind_is_refused(store: Store) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     (answer,) = store.apply([RecordStep("w1", step("a", kind="no such kind"))], NOW)
     assert isinstance(answer, Exception)
     assert store.steps("a") == []
@@ -194,7 +196,7 @@ def test_a_step_of_no_known_kind_is_refused(store: Store) -> None:
 def test_the_views_of_postgres_show_times(postgres_url: str) -> None:
     with closing(open_store(postgres_url, StoreSettings())) as store:
         store.open()
-        start(store, in_hand("a", timeout=90 * SECOND), run("b", state=State.WAITING, due=FAR))
+        start(store, owned("a", timeout=90 * SECOND), run("b", state=State.WAITING, due=FAR))
         write(store, step("a"))
     with psycopg.connect(postgres_url) as db:
         db.execute("SET timezone TO 'UTC'")

@@ -15,7 +15,7 @@ from tests.store.build import (
     apply,
     done,
     finish,
-    in_hand,
+    owned,
     receive,
     release,
     rest,
@@ -35,28 +35,28 @@ PATIENCE = 10
 
 
 class Ear:
-    """Hears, and lets a test wait until it has heard what it wants to hear."""
+    """Hears, and lets a test wait until it has arrived what it wants to notify."""
 
     def __init__(self, store: Store) -> None:
         self._changed = threading.Condition()
-        self.heard: list[Signal] = []
-        store.listen(self._hear)
+        self.arrived: list[Signal] = []
+        store.listen(self._notify)
         if store.url.startswith("postgres"):
             # Listening begins in the background, and begins with saying that anything may have happened before.
-            self.wait(lambda signal: signal.poked is None)
-            self.heard.clear()
+            self.wait(lambda signal: signal.notified is None)
+            self.arrived.clear()
 
-    def _hear(self, signal: Signal) -> None:
+    def _notify(self, signal: Signal) -> None:
         with self._changed:
-            self.heard.append(signal)
+            self.arrived.append(signal)
             self._changed.notify_all()
 
     def wait(self, wanted: Callable[[Signal], bool]) -> Signal:
         def found() -> Signal | None:
-            return next((signal for signal in self.heard if wanted(signal)), None)
+            return next((signal for signal in self.arrived if wanted(signal)), None)
 
         with self._changed:
-            assert self._changed.wait_for(lambda: found() is not None, PATIENCE), self.heard
+            assert self._changed.wait_for(lambda: found() is not None, PATIENCE), self.arrived
         signal = found()
         assert signal is not None
         return signal
@@ -65,29 +65,29 @@ class Ear:
 def test_ones_own_writes_are_told_in_detail(store: Store) -> None:
     ear = Ear(store)
     start(store, run("a"))
-    assert ear.wait(lambda signal: signal.ready and signal.ended == frozenset()).poked == frozenset()
-    start(store, in_hand("b"))
+    assert ear.wait(lambda signal: signal.ready and signal.ended == frozenset()).notified == frozenset()
+    start(store, owned("b"))
     done(store, finish("b"))
     ear.wait(lambda signal: signal.ended == frozenset({"b"}))
 
 
 def test_a_checkpoint_is_nobodys_business(store: Store, other: Store) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     mine, theirs = Ear(store), Ear(other)
     write(store, step("a", "0"))
     write(store, receive("a", "1"), mood=State.WAITING)
     done(store, rest("a", park=False))
     start(store, run("b"))
     mine.wait(lambda signal: signal.ready)
-    assert len(mine.heard) == 1
+    assert len(mine.arrived) == 1
     theirs.wait(lambda signal: signal.ready or bool(signal.started))
     if store.url.startswith("postgres"):
-        assert len(theirs.heard) == 1
+        assert len(theirs.arrived) == 1
 
 
 @pytest.mark.parametrize("what", ["start", "start child", "park", "release", "retire", "wake"])
 def test_all_that_makes_runs_ready_is_told_to_everybody(store: Store, other: Store, what: str) -> None:
-    start(store, in_hand("a"), in_hand("b", "w2"))
+    start(store, owned("a"), owned("b", "w2"))
     write(store, wait_for("b"), watch="b")
     if what == "wake":
         done(store, rest("a"))
@@ -111,7 +111,7 @@ def test_all_that_makes_runs_ready_is_told_to_everybody(store: Store, other: Sto
 
 @pytest.mark.parametrize("what", ["finish", "cancel", "terminate", "expire", "retire"])
 def test_every_end_is_told_to_everybody(store: Store, other: Store, what: str) -> None:
-    start(store, in_hand("a") if what in {"finish", "retire"} else run("a", deadline=NOW))
+    start(store, owned("a") if what in {"finish", "retire"} else run("a", deadline=NOW))
     mine, theirs = Ear(store), Ear(other)
     match what:
         case "finish":
@@ -130,7 +130,7 @@ def test_every_end_is_told_to_everybody(store: Store, other: Store, what: str) -
 
 @pytest.mark.parametrize("what", ["cancel", "terminate", "child"])
 def test_a_poke_is_told_to_the_worker_it_is_for(store: Store, other: Store, what: str) -> None:
-    start(store, in_hand("a", "w1"), in_hand("b", "w2"))
+    start(store, owned("a", "w1"), owned("b", "w2"))
     write(store, wait_for("b"), watch="b")
     mine, theirs = Ear(store), Ear(other)
     match what:
@@ -140,8 +140,8 @@ def test_a_poke_is_told_to_the_worker_it_is_for(store: Store, other: Store, what
             store.terminate(["a"], None, NOW)
         case _:
             done(store, finish("b", "w2"))
-    assert mine.wait(lambda signal: bool(signal.poked)).poked == frozenset({"w1"})
-    theirs.wait(lambda signal: signal.poked is None or "w1" in signal.poked)
+    assert mine.wait(lambda signal: bool(signal.notified)).notified == frozenset({"w1"})
+    theirs.wait(lambda signal: signal.notified is None or "w1" in signal.notified)
 
 
 def test_who_says_something_to_a_run_that_is_ready_has_claimers_look_again(store: Store, other: Store) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mainspring.model.states import State
 from mainspring.store.writes import Start, Started
-from tests.store.build import NOW, SECOND, apply, get, in_hand, run, start
+from tests.store.build import NOW, SECOND, apply, get, owned, run, start
 
 if TYPE_CHECKING:
     from mainspring.store.protocol import Store
@@ -34,7 +34,7 @@ def test_a_run_is_stored_with_everything_that_was_said_about_it(store: Store) ->
 
 
 def test_a_run_that_begins_in_hand_counts_as_claimed_once(store: Store) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     found = get(store, "a")
     assert (found.state, found.owner, found.epoch, found.started) == (State.RUNNING, "w1", 1, NOW)
 

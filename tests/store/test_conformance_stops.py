@@ -16,7 +16,7 @@ from tests.store.build import (
     done,
     finish,
     get,
-    in_hand,
+    owned,
     run,
     start,
     state,
@@ -33,11 +33,11 @@ def tree(store: Store) -> None:
     """A running root with children that are queued, parked, running and ended, and grandchildren."""
     start(
         store,
-        in_hand("root"),
+        owned("root"),
         run("root/0", parent="root"),
-        in_hand("root/1", parent="root"),
-        in_hand("root/2", "w2", parent="root"),
-        in_hand("root/3", parent="root"),
+        owned("root/1", parent="root"),
+        owned("root/2", "w2", parent="root"),
+        owned("root/3", parent="root"),
         run("root/2/0", parent="root/2"),
         run("root/3/0", parent="root/3"),
         run("stranger"),
@@ -47,7 +47,7 @@ def tree(store: Store) -> None:
 
 
 def test_what_nobody_has_in_hand_is_cancelled_at_once(store: Store) -> None:
-    start(store, run("queued"), run("scheduled", state=State.SCHEDULED), in_hand("parked"))
+    start(store, run("queued"), run("scheduled", state=State.SCHEDULED), owned("parked"))
     suspend(store, "parked")
     ids = ["queued", "scheduled", "parked"]
     assert store.cancel(ids, "enough", NOW + SECOND) == dict.fromkeys(ids, True)
@@ -58,19 +58,19 @@ def test_what_nobody_has_in_hand_is_cancelled_at_once(store: Store) -> None:
 
 
 def test_a_workflow_in_hand_is_asked_to_stop(store: Store) -> None:
-    start(store, in_hand("a"), in_hand("b", state=State.WAITING))
+    start(store, owned("a"), owned("b", state=State.WAITING))
     assert store.cancel(["a", "b"], "enough", NOW) == {"a": True, "b": True}
     for each in ("a", "b"):
         found = get(store, each)
         assert (found.state, found.reason, found.owner, found.completed) == (State.CANCELLING, "enough", "w1", None)
-    assert {poke.run for poke in store.pokes("w1")} == {"a", "b"}
+    assert {notice.run for notice in store.notices("w1")} == {"a", "b"}
 
 
 @pytest.mark.parametrize("kind", ["step", "transaction"])
 def test_the_record_of_a_step_at_top_level_is_cancelled_at_once_and_its_worker_cannot_change_that(
     store: Store, kind: str
 ) -> None:
-    start(store, in_hand("a", kind=kind))
+    start(store, owned("a", kind=kind))
     assert store.cancel(["a"], None, NOW) == {"a": True}
     assert (state(store), get(store).owner) == (State.CANCELLED, None)
     assert apply(store, finish("a")) is Verdict.FENCED
@@ -88,11 +88,11 @@ def test_cancelling_reaches_all_descendants_and_nobody_else(store: Store) -> Non
     }
     assert (state(store, "root/2/0"), state(store, "root/3/0")) == (State.CANCELLED, State.CANCELLED)
     assert state(store, "stranger") is State.QUEUED
-    assert len(store.pokes("w2")) == 1
+    assert len(store.notices("w2")) == 1
 
 
 def test_there_is_nothing_to_cancel_where_nothing_goes_on(store: Store) -> None:
-    start(store, in_hand("ended"), in_hand("stopping"))
+    start(store, owned("ended"), owned("stopping"))
     done(store, finish("ended"))
     store.cancel(["stopping"], "first", NOW)
     assert store.cancel(["ended", "stopping", "nowhere"], "second", NOW) == {
@@ -105,7 +105,7 @@ def test_there_is_nothing_to_cancel_where_nothing_goes_on(store: Store) -> None:
 
 
 def test_a_child_that_is_started_after_its_parent_was_asked_to_stop_never_begins(store: Store) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     store.cancel(["a"], None, NOW)
     assert write(store, step("a"), starts=[run("a/0", parent="a")]).verdict is Verdict.STOPPING
 
@@ -121,18 +121,18 @@ def test_terminating_ends_a_tree_at_once_and_fences_its_workers_out(store: Store
     assert (found.reason, found.completed, found.epoch) == ("now", NOW + SECOND, 2)
     assert write(store, step("root")).verdict is Verdict.FENCED
     assert apply(store, finish("root")) is Verdict.FENCED
-    assert {poke.run for poke in store.pokes("w1")} == {"root"}
-    assert {poke.run for poke in store.pokes("w2")} == {"root/2"}
+    assert {notice.run for notice in store.notices("w1")} == {"root"}
+    assert {notice.run for notice in store.notices("w2")} == {"root/2"}
 
 
 def test_there_is_nothing_to_terminate_where_nothing_goes_on(store: Store) -> None:
-    start(store, in_hand("ended"))
+    start(store, owned("ended"))
     done(store, finish("ended"))
     assert store.terminate(["ended", "nowhere"], None, NOW) == {"ended": False, "nowhere": False}
 
 
 def test_a_terminated_run_is_not_recovered(store: Store) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     store.terminate(["a"], None, NOW)
     store.retire("w1", NOW, None)
     assert (state(store), get(store).owner) == (State.CANCELLED, None)

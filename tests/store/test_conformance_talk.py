@@ -11,7 +11,7 @@ from mainspring.model.runs import Step, StepKind
 from mainspring.model.states import State
 from mainspring.store.messages import Entry, Post, Reply
 from mainspring.store.writes import FAR, DiscardOutcome, RecordAndSend, Recorded, RecordStep, Send, Verdict
-from tests.store.build import NOW, SECOND, apply, done, finish, get, in_hand, rest, run, start, state, step, write
+from tests.store.build import NOW, SECOND, apply, done, finish, get, owned, rest, run, start, state, step, write
 
 if TYPE_CHECKING:
     from mainspring.store.messages import Say
@@ -31,7 +31,7 @@ def says(made: Step, *what: Say, owner: str = "w1", **more: Any) -> RecordAndSen
 
 
 def listens(run_id: str, kind: StepKind = "receive", to: str | None = None, name: str = "t") -> Step:
-    """A step that waits to hear something."""
+    """A step that waits to notify something."""
     return Step(run_id, "0", kind, name, started=NOW, epoch=1, child=to or run_id)
 
 
@@ -41,7 +41,7 @@ def bodies(store: Store, run_id: str) -> list[str]:
 
 # -- together ----------------------------------------------------------------------------------------------------------
 def test_many_talk_at_once_and_each_message_has_its_place(store: Store) -> None:
-    start(store, *(in_hand(f"r{number}") for number in range(20)))
+    start(store, *(owned(f"r{number}") for number in range(20)))
     ops = [tell(f"r{number % 20}", number) for number in range(100)]
     assert store.apply(ops, NOW) == [Recorded()] * 100
     for number in range(20):
@@ -51,7 +51,7 @@ def test_many_talk_at_once_and_each_message_has_its_place(store: Store) -> None:
 
 
 def test_of_writes_that_talk_each_learns_what_became_of_it_alone(store: Store) -> None:
-    start(store, in_hand("a"), in_hand("b"), in_hand("c"), in_hand("stopped"), run("ready"))
+    start(store, owned("a"), owned("b"), owned("c"), owned("stopped"), run("ready"))
     store.cancel(["stopped"], None, NOW)
     write(store, step("c", "0"))
     answers = store.apply(
@@ -87,7 +87,7 @@ def test_of_writes_that_talk_each_learns_what_became_of_it_alone(store: Store) -
 
 
 def test_a_write_that_talks_made_again_says_nothing_twice(store: Store) -> None:
-    start(store, in_hand("a"), in_hand("b"), in_hand("c"))
+    start(store, owned("a"), owned("b"), owned("c"))
     once = says(step("a", "0"), post("c", 1), Entry("streams", "a", "s", "1", NOW, "0"))
     for _ in range(3):
         assert store.apply([once, says(step("b", "0"), post("c", 2))], NOW) == [Recorded(), Recorded()]
@@ -96,7 +96,7 @@ def test_a_write_that_talks_made_again_says_nothing_twice(store: Store) -> None:
 
 
 def test_a_key_that_was_had_before_is_not_stored_again_in_any_company(store: Store) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     keyed = [Send("a", [post("a", number, key="k")]) for number in range(3)]
     assert store.apply([*keyed, tell("a", 9)], NOW) == [Recorded()] * 4
     assert store.apply([Send("a", [post("a", 5, key="k")]), tell("a", 10)], NOW) == [Recorded()] * 2
@@ -104,7 +104,7 @@ def test_a_key_that_was_had_before_is_not_stored_again_in_any_company(store: Sto
 
 
 def test_everything_that_can_be_said_is_said_in_one_batch(store: Store) -> None:
-    start(store, in_hand("a"), in_hand("b"), in_hand("c"))
+    start(store, owned("a"), owned("b"), owned("c"))
     apply(store, Send("b", [post("b", 1, question=True, key="q")]))
     answers = store.apply(
         [
@@ -125,7 +125,7 @@ def test_everything_that_can_be_said_is_said_in_one_batch(store: Store) -> None:
 # -- receiving ---------------------------------------------------------------------------------------------------------
 def test_messages_are_received_in_batches_and_the_runs_go_on(store: Store) -> None:
     ids = [f"r{number}" for number in range(10)]
-    start(store, *map(in_hand, ids))
+    start(store, *map(owned, ids))
     for each in ids:
         write(store, listens(each), mood=State.WAITING)
     store.apply([tell(each, 1, 2) for each in ids], NOW)
@@ -148,7 +148,7 @@ def test_messages_are_received_in_batches_and_the_runs_go_on(store: Store) -> No
 @pytest.mark.parametrize("others", [0, 3])
 def test_a_message_whose_receipt_was_never_seen_is_the_next_ones(store: Store, others: int) -> None:
     ids = ["a", *(f"r{number}" for number in range(others))]
-    start(store, *map(in_hand, ids))
+    start(store, *map(owned, ids))
     for each in ids:
         apply(store, tell(each, 1))
         done(store, RecordAndSend("w1", replace(listens(each), seq=0, output="1", completed=NOW), takes=0))
@@ -173,7 +173,7 @@ WAITS: dict[str, Say] = {
 @pytest.mark.parametrize("kind", WAITS)
 @pytest.mark.parametrize("parked", [False, True])
 def test_who_waits_for_what_a_batch_says_is_woken(store: Store, kind: StepKind, *, parked: bool) -> None:
-    start(store, in_hand("a"), in_hand("b"), in_hand("c"))
+    start(store, owned("a"), owned("b"), owned("c"))
     if kind == "answer":
         apply(store, Send("b", [post("b", 1, question=True)]))
     waiter = "b" if kind in {"receive", "question"} else "a"
@@ -184,11 +184,11 @@ def test_who_waits_for_what_a_batch_says_is_woken(store: Store, kind: StepKind, 
     if parked:
         assert state(store, waiter) is State.QUEUED
     else:
-        assert [poke.run for poke in store.pokes("w1")] == [waiter]
+        assert [notice.run for notice in store.notices("w1")] == [waiter]
 
 
 def test_who_asks_a_run_that_has_ended_learns_it_and_does_not_rest(store: Store) -> None:
-    start(store, in_hand("a"), in_hand("b"), in_hand("c"))
+    start(store, owned("a"), owned("b"), owned("c"))
     done(store, finish("b"))
     asks = [
         says(listens(each, "answer", to="b"), post("b", 1, question=True), watch="b", mood=State.WAITING)
@@ -207,7 +207,7 @@ def test_who_asks_a_run_that_has_ended_learns_it_and_does_not_rest(store: Store)
 
 
 def test_what_is_said_goes_with_other_writes_of_the_same_batch(store: Store) -> None:
-    start(store, in_hand("a"), in_hand("b"))
+    start(store, owned("a"), owned("b"))
     answers = store.apply([RecordStep("w1", step("a")), tell("a", 1), says(step("b"), post("a", 2)), finish("b")], NOW)
     assert answers == [Recorded(), Recorded(), Recorded(), Verdict.DONE]
     assert sorted(bodies(store, "a")) == ["1", "2"]

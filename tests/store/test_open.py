@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+pytestmark = pytest.mark.empty_database
+
+
 @pytest.mark.parametrize(
     ("url", "path"),
     [

@@ -18,7 +18,7 @@ from mainspring.store.committer.committer import Committer
 from mainspring.store.postgres.database import translate
 from mainspring.store.postgres.store import PostgresStore
 from mainspring.store.writes import Recorded, RecordStep, Start, Started
-from tests.store.build import NOW, claim, done, finish, get, in_hand, rest, run, start, step, wait_for, worker, write
+from tests.store.build import NOW, claim, done, finish, get, owned, rest, run, start, step, wait_for, worker, write
 from tests.store.proxies import TransactionPooler
 from tests.store.test_conformance_signals import Ear
 
@@ -77,7 +77,7 @@ def test_connections_that_were_cut_while_they_idled_are_found_out_before_they_ar
 def test_a_connection_that_is_cut_while_it_is_used_is_unavailable_and_the_next_call_finds_a_new_one(
     store: Store, postgres_url: str
 ) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     with psycopg.connect(postgres_url) as other, ThreadPoolExecutor(1) as pool:
         other.execute(b"SELECT 1 FROM mainspring.runs WHERE id = 'a' FOR UPDATE")
         cut = pool.submit(store.cancel, ["a"], None, NOW)
@@ -94,7 +94,7 @@ def test_patient_writes_survive_a_restart_of_the_server(own_postgres: PostgresSe
     committer = Committer(store.apply, SystemClock())
     with closing(store), closing(committer):
         store.open()
-        assert isinstance(committer.commit_sync(Start(in_hand("a"))), Started)
+        assert isinstance(committer.commit_sync(Start(owned("a"))), Started)
         own_postgres.stop("immediate")
         answers: list[object] = []
         writer = threading.Thread(target=lambda: answers.append(committer.commit_sync(RecordStep("w1", step("a")))))
@@ -150,44 +150,44 @@ def test_a_listener_that_was_cut_off_listens_again_and_looks_at_everything_once(
 ) -> None:
     ear = Ear(store)
     shared_postgres.terminate_backends(postgres_url)
-    ear.wait(lambda signal: signal.poked is None)
+    ear.wait(lambda signal: signal.notified is None)
     with closing(PostgresStore(postgres_url)) as other:
-        ear.wait(lambda signal: signal.poked is None)
-        for number in range(100):  # it takes a moment until it hears again; until then it looks
+        ear.wait(lambda signal: signal.notified is None)
+        for number in range(100):  # it takes a moment until it awaits again; until then it looks
             start(other, run(f"r{number}"))
-            if any(signal.started for signal in ear.heard):
+            if any(signal.started for signal in ear.arrived):
                 break
             ear.wait(lambda signal: signal.ready or bool(signal.started))
             threading.Event().wait(0.05)
         else:
-            raise AssertionError("it never heard anything again")
+            raise AssertionError("it never arrived anything again")
 
 
 def test_a_process_hears_its_own_news_once(store: Store) -> None:
     ear = Ear(store)
     start(store, run("a"))
-    start(store, in_hand("b"))
+    start(store, owned("b"))
     done(store, finish("b"))
     ear.wait(lambda signal: bool(signal.ended))
     with closing(PostgresStore(store.url)) as other:
         start(other, run("last"))
     ear.wait(lambda signal: {run.id for run in signal.started} == {"last"})
-    assert [signal.ended for signal in ear.heard] == [frozenset(), frozenset({"b"}), frozenset()]
+    assert [signal.ended for signal in ear.arrived] == [frozenset(), frozenset({"b"}), frozenset()]
 
 
 def test_pokes_of_a_great_crowd_fit_into_a_notification(store: Store, postgres_url: str) -> None:
     many = [f"worker-{number:03d}-with-quite-a-long-name" for number in range(300)]
-    start(store, in_hand("child", "w0"), *(in_hand(f"of {each}", each) for each in many))
+    start(store, owned("child", "w0"), *(owned(f"of {each}", each) for each in many))
     store.apply(
         [RecordStep(each, wait_for("child", f"of {each}"), watch="child", mood=State.WAITING) for each in many], NOW
     )
     with closing(PostgresStore(postgres_url)) as other:
         ear = Ear(other)
         done(store, finish("child", "w0"))
-        ear.wait(lambda signal: signal.poked is None)
-        ear.heard.clear()
+        ear.wait(lambda signal: signal.notified is None)
+        ear.arrived.clear()
         store.cancel([f"of {each}" for each in many], None, NOW)
-        ear.wait(lambda signal: signal.poked is None)
+        ear.wait(lambda signal: signal.notified is None)
 
 
 # -- clocks ------------------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def pooled(postgres_url: str) -> Iterator[Store]:
 def test_behind_a_pooler_nothing_of_a_session_is_relied_on(pooled: Store, postgres_url: str) -> None:
     for number in range(10):
         parent, child = f"p{number}", f"c{number}"
-        start(pooled, in_hand(parent), run(child))
+        start(pooled, owned(parent), run(child))
         assert write(pooled, wait_for(child, parent), watch=child, mood=State.WAITING) == Recorded()
         done(pooled, rest(parent))
         (taken,) = claim(pooled, "w2")
@@ -237,16 +237,16 @@ def test_behind_a_pooler_nothing_of_a_session_is_relied_on(pooled: Store, postgr
 
 
 def test_behind_a_pooler_one_looks_instead_of_listening(pooled: Store, caplog: pytest.LogCaptureFixture) -> None:
-    heard: list[Signal] = []
+    arrived: list[Signal] = []
     looked = threading.Event()
 
-    def hear(signal: Signal) -> None:
-        heard.append(signal)
+    def notify(signal: Signal) -> None:
+        arrived.append(signal)
         looked.set()
 
-    pooled.listen(hear)
+    pooled.listen(notify)
     assert looked.wait(20)
-    assert heard[0].poked is None
+    assert arrived[0].notified is None
     assert any("LISTEN does not work here" in record.message for record in caplog.records)
 
 
@@ -258,10 +258,10 @@ def test_a_server_that_isolates_more_by_default_is_asked_not_to(postgres_url: st
     store = PostgresStore(postgres_url)
     with closing(store):
         store.open()
-        start(store, in_hand("a"), in_hand("b", "w2"))
+        start(store, owned("a"), owned("b", "w2"))
         assert write(store, wait_for("b"), watch="b", mood=State.WAITING) == Recorded()
         done(store, finish("b", "w2"))
-        assert len(store.pokes("w1")) == 1
+        assert len(store.notices("w1")) == 1
         with store._db.connection() as connection:  # pyright: ignore[reportPrivateUsage]
             assert connection.execute("SHOW default_transaction_isolation").fetchone() == ("read committed",)
     with TransactionPooler(postgres_url) as pooler, pytest.raises(StoreError, match="ALTER ROLE"):
@@ -273,11 +273,11 @@ def test_a_change_whose_answer_was_lost_is_looked_for_everywhere(
 ) -> None:
     ear = Ear(store)
     with psycopg.connect(postgres_url) as other, ThreadPoolExecutor(1) as pool:
-        start(store, in_hand("a"))
+        start(store, owned("a"))
         other.execute(b"SELECT 1 FROM mainspring.runs WHERE id = 'a' FOR UPDATE")
         cut = pool.submit(store.cancel, ["a"], None, NOW)
         while not other.execute(CUT_WHO_WAITS).fetchall():
             assert not cut.done()
         with pytest.raises(StoreUnavailable):
             cut.result(20)
-    ear.wait(lambda signal: signal.poked is None)
+    ear.wait(lambda signal: signal.notified is None)

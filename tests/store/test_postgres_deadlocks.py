@@ -19,7 +19,7 @@ from tests.store.build import (
     FUNCTIONS,
     NOW,
     finish,
-    in_hand,
+    owned,
     release,
     request,
     rest,
@@ -65,8 +65,8 @@ class Family:
         prefix = f"f{next(self.numbers)}"
         self.parents = [f"{prefix}p{number}" for number in range(PARENTS)]
         self.children = [f"{parent}/{number}" for parent in self.parents for number in range(CHILDREN)]
-        start(store, *(in_hand(parent, "w1") for parent in self.parents))
-        start(store, *(in_hand(child, "w2", parent=child.split("/")[0]) for child in self.children))
+        start(store, *(owned(parent, "w1") for parent in self.parents))
+        start(store, *(owned(child, "w2", parent=child.split("/")[0]) for child in self.children))
         store.apply(
             [
                 RecordStep(
@@ -119,7 +119,7 @@ VERBS: dict[str, Callable[[Store, Family, int], object]] = {
     "terminate trees": lambda store, family, n: store.terminate(shuffled(family.parents, n)[:2], None, NOW),
     "retire": lambda store, _, n: store.retire("w1" if n % 2 else "w2", NOW, None),
     "claim": lambda store, _family, _n: store.claim(request("w1", 5)),
-    "pokes": lambda store, _family, _n: store.pokes("w1"),
+    "notices": lambda store, _family, _n: store.notices("w1"),
     "expire": lambda store, _family, _n: store.expire(NOW),
     "strand": lambda store, _family, _n: store.strand("w1", FUNCTIONS, NOW),
     "start children": lambda store, family, n: store.apply(
@@ -139,7 +139,7 @@ PAIRS = [
     ("finish children", "terminate trees"),
     ("finish children", "retire"),
     ("finish parents", "retire"),
-    ("finish children", "pokes"),
+    ("finish children", "notices"),
     ("finish children", "watch children"),
     ("finish children", "stir parents"),
     ("finish one by one", "stir parents"),
@@ -151,7 +151,7 @@ PAIRS = [
     ("retire", "claim"),
     ("retire", "retire"),
     ("release parents", "finish children"),
-    ("pokes", "cancel trees"),
+    ("notices", "cancel trees"),
 ]
 
 
@@ -204,7 +204,7 @@ def test_no_crowd_of_verbs_ties_a_knot(shared_postgres: PostgresServer, url: str
         "finish children",
         "write parents",
         "cancel trees",
-        "pokes",
+        "notices",
         "watch children",
         "rest parents",
         "claim",

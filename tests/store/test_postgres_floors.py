@@ -25,7 +25,7 @@ from tests.store.build import (
     claim,
     done,
     finish,
-    in_hand,
+    owned,
     release,
     request,
     rest,
@@ -103,12 +103,12 @@ def test_a_run_of_another_process_that_was_due_long_ago_is_found_at_once(
 ) -> None:
     """As when a transaction of a user commits long after it has started a run."""
     begin(store, queue)
-    heard: list[Signal] = []
-    store.listen(heard.append)
-    eventually(lambda: bool(heard), "it listens")
+    arrived: list[Signal] = []
+    store.listen(arrived.append)
+    eventually(lambda: bool(arrived), "it listens")
     claim(store, now=NOW + SECOND)
     start(other, run("late", queue=queue, due=NOW - 60 * SECOND))
-    eventually(lambda: any(signal.overdue and bool(signal.started) for signal in heard), "it is notified")
+    eventually(lambda: any(signal.overdue and bool(signal.started) for signal in arrived), "it is notified")
     assert ids(claim(store, now=NOW + SECOND)) == ["late"]
 
 
@@ -137,7 +137,7 @@ def test_a_run_of_a_dead_worker_is_found_at_once(store: Store, queue: str | None
 
 def test_a_run_whose_time_comes_is_found_at_once(store: Store, queue: str | None) -> None:
     begin(store, queue)
-    start(store, in_hand("sleeper"))
+    start(store, owned("sleeper"))
     write(store, sleep("sleeper", NOW + 3 * SECOND), mood=State.WAITING)
     done(store, rest("sleeper"))
     assert not claim(store, now=NOW + 2 * SECOND)

@@ -28,7 +28,7 @@ from tests.store.build import (
     claim,
     finish,
     get,
-    in_hand,
+    owned,
     request,
     rest,
     run,
@@ -116,7 +116,7 @@ def until_blocked(url: str, work: Future[Any]) -> None:
 def test_a_takeover_waits_for_a_checkpoint_that_is_being_written_and_sees_it(
     store: Store, postgres_url: str, pool: ThreadPoolExecutor
 ) -> None:
-    start(store, in_hand("a", "zombie"))
+    start(store, owned("a", "zombie"))
     with somebody(postgres_url) as zombie:
         zombie.does(
             "SELECT 1 FROM runs WHERE id = 'a' AND owner = 'zombie' AND epoch = 1 FOR SHARE",
@@ -139,7 +139,7 @@ def test_a_claim_passes_over_what_somebody_has_and_does_not_wait(store: Store, p
 
 
 def test_a_locked_run_does_not_hold_up_the_writes_of_others(store: Store, postgres_url: str) -> None:
-    start(store, *(in_hand(f"r{number}") for number in range(5)))
+    start(store, *(owned(f"r{number}") for number in range(5)))
     with somebody(postgres_url) as other:
         other.does("SELECT 1 FROM runs WHERE id = 'r2' FOR UPDATE")
         answers = store.apply([RecordStep("w1", step(f"r{number}")) for number in range(5)], NOW)
@@ -151,7 +151,7 @@ def test_a_locked_run_does_not_hold_up_the_writes_of_others(store: Store, postgr
 
 
 def test_later_writes_about_a_locked_run_are_held_up_with_the_first(store: Store, postgres_url: str) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     with somebody(postgres_url) as other:
         other.does("SELECT 1 FROM runs WHERE id = 'a' FOR UPDATE")
         assert store.apply([RecordStep("w1", step("a")), rest("a"), finish("a")], NOW) == [Verdict.HELD] * 3
@@ -160,7 +160,7 @@ def test_later_writes_about_a_locked_run_are_held_up_with_the_first(store: Store
 def test_the_committer_makes_a_held_write_again_until_it_goes(
     store: Store, postgres_url: str, pool: ThreadPoolExecutor
 ) -> None:
-    start(store, in_hand("a"), in_hand("b"))
+    start(store, owned("a"), owned("b"))
     committer = Committer(store.apply, SystemClock())
     with closing(committer), somebody(postgres_url) as other:
         other.does("SELECT 1 FROM runs WHERE id = 'a' FOR UPDATE")
@@ -199,7 +199,7 @@ def test_who_begins_to_wait_while_the_run_is_just_ending_sees_the_end(
     store: Store, postgres_url: str, pool: ThreadPoolExecutor
 ) -> None:
     """The finisher has looked for waiters and found none; it has not committed. The waiter must not believe it goes on."""
-    start(store, in_hand("a", "w1"), in_hand("b", "w2"))
+    start(store, owned("a", "w1"), owned("b", "w2"))
     with somebody(postgres_url) as finisher:
         finisher.does(ENDS, LOOKS_FOR_WAITERS)
         waiting = pool.submit(write, store, wait_for("b"), "w1", watch="b", mood=State.WAITING)
@@ -215,35 +215,35 @@ def test_who_ends_while_somebody_is_just_beginning_to_wait_wakes_them(
     store: Store, postgres_url: str, pool: ThreadPoolExecutor
 ) -> None:
     """The waiter has seen that the run goes on; it has not committed. The finisher must not overlook it."""
-    start(store, in_hand("a", "w1"), in_hand("b", "w2"))
+    start(store, owned("a", "w1"), owned("b", "w2"))
     with somebody(postgres_url) as waiter:
         waiter.does("SELECT 1 FROM runs WHERE id IN ('a', 'b') ORDER BY id FOR SHARE", BEGINS_TO_WAIT)
         ending = pool.submit(store.apply, [finish("b", "w2")], NOW)
         until_blocked(postgres_url, ending)
         waiter.commits()
     assert ending.result(PATIENCE) == [Verdict.DONE]
-    assert [poke.run for poke in store.pokes("w1")] == ["a"]
+    assert [notice.run for notice in store.notices("w1")] == ["a"]
 
 
 def test_who_parks_while_a_child_is_just_ending_is_refused(
     store: Store, postgres_url: str, pool: ThreadPoolExecutor
 ) -> None:
-    """Both are this worker's, so the finisher does not poke; it holds the waiter's row, and that must be enough."""
-    start(store, in_hand("a"), in_hand("b"))
+    """Both are this worker's, so the finisher does not notice; it holds the waiter's row, and that must be enough."""
+    start(store, owned("a"), owned("b"))
     write(store, wait_for("b"), watch="b", mood=State.WAITING)
     with somebody(postgres_url) as finisher:
         finisher.does(ENDS, "SELECT 1 FROM runs WHERE id = 'a' FOR NO KEY UPDATE")
         parking = pool.submit(store.apply, [rest("a")], NOW)
         until_blocked(postgres_url, parking)
         finisher.commits()
-    assert parking.result(PATIENCE) == [Verdict.POKED]
+    assert parking.result(PATIENCE) == [Verdict.NOTIFIED]
     assert get(store, "a").owner == "w1"
 
 
 def test_who_ends_while_the_waiting_one_is_just_parking_readies_it(
     store: Store, postgres_url: str, pool: ThreadPoolExecutor
 ) -> None:
-    start(store, in_hand("a"), in_hand("b"))
+    start(store, owned("a"), owned("b"))
     write(store, wait_for("b"), watch="b", mood=State.WAITING)
     with somebody(postgres_url) as parker:
         parker.does("UPDATE runs SET owner = NULL WHERE id = 'a'")
@@ -255,7 +255,7 @@ def test_who_ends_while_the_waiting_one_is_just_parking_readies_it(
 
 
 def test_an_end_whose_waiter_is_locked_for_long_is_held_up_and_others_are_not(store: Store, postgres_url: str) -> None:
-    start(store, in_hand("a"), *(in_hand(f"r{number}", "w2") for number in range(20)))
+    start(store, owned("a"), *(owned(f"r{number}", "w2") for number in range(20)))
     write(store, wait_for("r7"), watch="r7", mood=State.WAITING)
     with somebody(postgres_url) as other:
         other.does("SELECT 1 FROM runs WHERE id = 'a' FOR SHARE")
@@ -263,14 +263,14 @@ def test_an_end_whose_waiter_is_locked_for_long_is_held_up_and_others_are_not(st
         assert [number for number, answer in enumerate(answers) if answer is Verdict.HELD] == [7]
         assert state(store, "r7") is State.RUNNING
     assert store.apply([finish("r7", "w2")], NOW) == [Verdict.DONE]
-    assert len(store.pokes("w1")) == 1
+    assert len(store.notices("w1")) == 1
 
 
 def test_what_a_lost_worker_took_after_its_runs_were_locked_is_not_waited_for(
     store: Store, postgres_url: str, pool: ThreadPoolExecutor
 ) -> None:
     """Whoever waits with its hands full can be waited for in turn. Runs that are left with a lost worker are found as orphans."""
-    start(store, in_hand("a"), in_hand("b"), in_hand("late", "w2"))
+    start(store, owned("a"), owned("b"), owned("late", "w2"))
     with somebody(postgres_url) as other:
 
         def work(tx: Transaction) -> Script[list[tuple[Any, ...]]]:
@@ -290,7 +290,7 @@ def test_what_a_lost_worker_took_after_its_runs_were_locked_is_not_waited_for(
 def test_a_child_that_is_just_being_started_is_cancelled_with_its_parent(
     store: Store, postgres_url: str, pool: ThreadPoolExecutor
 ) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     with somebody(postgres_url) as starter:
         starter.does(
             "SELECT 1 FROM runs WHERE id = 'a' FOR SHARE",
@@ -307,14 +307,14 @@ def test_a_child_that_is_just_being_started_is_cancelled_with_its_parent(
 def test_a_poke_that_somebody_is_just_holding_is_waited_for(
     store: Store, postgres_url: str, pool: ThreadPoolExecutor
 ) -> None:
-    start(store, in_hand("a"), in_hand("b"))
+    start(store, owned("a"), owned("b"))
     store.cancel(["a", "b"], None, NOW)
     with somebody(postgres_url) as other:
         other.does("SELECT 1 FROM runs WHERE id = 'a' FOR SHARE")
-        pokes = pool.submit(store.pokes, "w1")
-        until_blocked(postgres_url, pokes)
+        notices = pool.submit(store.notices, "w1")
+        until_blocked(postgres_url, notices)
         other.commits()
-    assert {poke.run for poke in pokes.result(PATIENCE)} == {"a", "b"}
+    assert {notice.run for notice in notices.result(PATIENCE)} == {"a", "b"}
 
 
 # -- what stands still -------------------------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ def test_behind_a_pooler_the_limit_of_a_transaction_is_left_to_nobody(postgres_u
 
 def test_a_run_that_is_locked_does_not_hold_up_the_recovery_of_the_others(store: Store, postgres_url: str) -> None:
     store.register(worker("w1"))
-    start(store, in_hand("a"), in_hand("b"))
+    start(store, owned("a"), owned("b"))
     with somebody(postgres_url) as frozen:
         frozen.does("SELECT 1 FROM runs WHERE id = 'a' FOR SHARE")
         assert store.retire("w1", NOW, None) == 1
@@ -428,7 +428,7 @@ def tell(run_id: str) -> Send:
 
 
 def test_whoever_holds_a_run_does_not_hold_up_what_is_said_to_others(store: Store, postgres_url: str) -> None:
-    start(store, *(in_hand(f"r{number}") for number in range(5)))
+    start(store, *(owned(f"r{number}") for number in range(5)))
     with somebody(postgres_url) as other:
         other.does("SELECT 1 FROM runs WHERE id = 'r2' FOR UPDATE")
         answers = store.apply([tell(f"r{number}") for number in range(5)], NOW)
@@ -441,7 +441,7 @@ def test_a_message_that_waits_for_its_run_has_a_number_after_the_one_it_waited_f
     store: Store, postgres_url: str, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch, "_MOMENT", 60.0)
-    start(store, in_hand("a"), in_hand("b"))
+    start(store, owned("a"), owned("b"))
     with somebody(postgres_url) as other:
         other.does(
             "SELECT 1 FROM runs WHERE id = 'a' FOR NO KEY UPDATE",
@@ -458,7 +458,7 @@ def test_a_waiter_that_somebody_holds_is_woken_when_it_is_free(
     store: Store, postgres_url: str, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch, "_MOMENT", 60.0)
-    start(store, in_hand("a"), in_hand("b"), in_hand("c"))
+    start(store, owned("a"), owned("b"), owned("c"))
     write(store, Step("a", "0", "event", "e", started=NOW, epoch=1, child="b"), mood=State.WAITING)
     with somebody(postgres_url) as other:
         other.does("SELECT 1 FROM runs WHERE id = 'a' FOR UPDATE")
@@ -467,11 +467,11 @@ def test_a_waiter_that_somebody_holds_is_woken_when_it_is_free(
         until_blocked(postgres_url, said)
         assert not said.done()
     assert said.result(PATIENCE) == [Recorded()] * 2
-    assert [poke.run for poke in store.pokes("w1")] == ["a"]
+    assert [notice.run for notice in store.notices("w1")] == ["a"]
 
 
 def test_sending_and_receiving_are_one_round_trip_each(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    start(store, in_hand("a"))
+    start(store, owned("a"))
     write(store, Step("a", "0", "receive", "t", started=NOW, epoch=1, child="a"), mood=State.WAITING)
     store.apply([tell("a")], NOW)  # prepared now
     trips: list[str] = []
@@ -486,25 +486,25 @@ def test_sending_and_receiving_are_one_round_trip_each(store: Store, monkeypatch
 
 def test_a_worker_of_the_same_store_hears_what_is_said_without_a_poke(store: Store) -> None:
     store.register(worker("w1"))
-    start(store, in_hand("a", "w1"), in_hand("b", "w2"))
+    start(store, owned("a", "w1"), owned("b", "w2"))
     for each, owner in (("a", "w1"), ("b", "w2")):
         waits = Step(each, "0", "receive", "t", started=NOW, epoch=1, child=each)
         write(store, waits, owner=owner, mood=State.WAITING)
     ear = Ear(store)
     store.apply([tell("a"), tell("b")], NOW)
-    assert [each.said for each in ear.heard] == [frozenset({("a", "receive", "t"), ("b", "receive", "t")})]
-    assert [each.poked for each in ear.heard] == [frozenset({"w2"})]
-    assert store.pokes("w1") == []
-    assert [poke.run for poke in store.pokes("w2")] == ["b"]
+    assert [each.published for each in ear.arrived] == [frozenset({("a", "receive", "t"), ("b", "receive", "t")})]
+    assert [each.notified for each in ear.arrived] == [frozenset({"w2"})]
+    assert store.notices("w1") == []
+    assert [notice.run for notice in store.notices("w2")] == ["b"]
 
 
 def test_what_was_said_but_not_acknowledged_wakes_once_more_when_it_is_said_again(store: Store) -> None:
-    start(store, in_hand("a", "w2"), in_hand("b"))
+    start(store, owned("a", "w2"), owned("b"))
     write(store, Step("a", "0", "receive", "t", started=NOW, epoch=1, child="a"), owner="w2", mood=State.WAITING)
     speak = RecordAndSend("w1", step("b"), says=[Post("a", "t", "1", NOW)])
     for _ in range(2):
         assert store.apply([speak], NOW) == [Recorded()]
-        assert [poke.run for poke in store.pokes("w2")] == ["a"]
+        assert [notice.run for notice in store.notices("w2")] == ["a"]
     assert len(store.messages.received("a")) == 1
 
 

@@ -1,4 +1,4 @@
-"""The line breaks after the server has committed and before anybody hears of it. Asked again, everything is as it should be."""
+"""The line breaks after the server has committed and before anybody awaits of it. Asked again, everything is as it should be."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from mainspring.errors import StoreUnavailable
 from mainspring.model.states import State
 from mainspring.store.postgres.store import PostgresStore
-from tests.store.build import NOW, claim, done, finish, get, in_hand, rest, run, start, step, suspend, wait_for, write
+from tests.store.build import NOW, claim, done, finish, get, owned, rest, run, start, step, suspend, wait_for, write
 from tests.store.proxies import BrokenLine
 from tests.store.test_conformance_repetition import OPS
 
@@ -68,7 +68,7 @@ def test_a_write_whose_answer_was_lost_is_made_again_with_the_same_answer(
         return [of.run(each) for each in ("a", "new", "a/0", "a/1")], of.steps("a")
 
     for each in (store, control):
-        start(each, in_hand("a"), in_hand("b", "w2"))
+        start(each, owned("a"), owned("b", "w2"))
         write(each, step("a", "9"))
     line.lose_answer(answer)
     assert again(lambda: store.apply([OPS[what]()], NOW)) == control.apply([OPS[what]()], NOW)
@@ -85,28 +85,28 @@ def test_a_lost_answer_is_reported_as_such(store: Store, line: BrokenLine) -> No
 
 @pytest.mark.parametrize("answer", [1, 2, 3, 4])
 def test_what_a_claim_took_whose_answer_was_lost_is_in_hand(store: Store, line: BrokenLine, answer: int) -> None:
-    start(store, run("a"), run("b"), in_hand("c"))
+    start(store, run("a"), run("b"), owned("c"))
     write(store, step("c"))
     suspend(store, "c", due=NOW + 1)
     line.lose_answer(answer)
     with contextlib.suppress(StoreUnavailable):
         claim(store, "w1", now=NOW + 1)
     line.lose_answer(0)
-    while len(store.in_hand("w1")) < 3:  # the server takes a moment to notice that whoever had locked them is gone
+    while len(store.owned("w1")) < 3:  # the server takes a moment to notice that whoever had locked them is gone
         claim(store, "w1", now=NOW + 1)
-    assert {taken.run: taken.epoch for taken in store.in_hand("w1")} == {"a": 1, "b": 1, "c": 2}
+    assert {taken.run: taken.epoch for taken in store.owned("w1")} == {"a": 1, "b": 1, "c": 2}
     assert claim(store, "w1", now=NOW + 1) == []
 
 
 @pytest.mark.parametrize("answer", [1, 2, 3, 4])
 def test_what_pokes_told_when_the_answer_was_lost_is_seen_in_hand(store: Store, line: BrokenLine, answer: int) -> None:
-    start(store, in_hand("a"), in_hand("b"))
+    start(store, owned("a"), owned("b"))
     store.cancel(["a", "b"], "enough", NOW)
     line.lose_answer(answer)
     with contextlib.suppress(StoreUnavailable):
-        store.pokes("w1")
+        store.notices("w1")
     line.lose_answer(0)
-    found = {poke.run: (poke.state, poke.reason) for poke in store.in_hand("w1")}
+    found = {notice.run: (notice.state, notice.reason) for notice in store.owned("w1")}
     assert found == dict.fromkeys(("a", "b"), (State.CANCELLING, "enough"))
 
 
@@ -115,7 +115,7 @@ def test_what_pokes_told_when_the_answer_was_lost_is_seen_in_hand(store: Store, 
 def test_a_change_of_many_runs_happens_once_and_wakes_who_waits(
     store: Store, line: BrokenLine, verb: str, answer: int
 ) -> None:
-    start(store, in_hand("p", "w9"), in_hand("a", "w1"), run("a/0", parent="a"))
+    start(store, owned("p", "w9"), owned("a", "w1"), run("a/0", parent="a"))
     write(store, wait_for("a", "p"), owner="w9", watch="a", mood=State.WAITING)
     done(store, rest("p", "w9"))
     line.lose_answer(answer)

@@ -13,7 +13,7 @@ from mainspring.store.postgres import bulk_statements as text
 from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.postgres.libpq import to_json
 from mainspring.store.writes import Finish
-from tests.store.build import NOW, StoreSettings, in_hand, start
+from tests.store.build import NOW, StoreSettings, owned, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ MANY = 300
 def test_ends_of_many_runs(postgres_url: str, *, analysed: bool) -> None:
     store = open_store(postgres_url, StoreSettings())
     store.open()
-    start(store, *(in_hand(f"r{n}", uid=f"{n:05d}") for n in range(MANY)))
+    start(store, *(owned(f"r{n}", uid=f"{n:05d}") for n in range(MANY)))
     store.close()
     ops = to_json([Finish("w1", f"r{n}", 1, State.SUCCEEDED, NOW, output="1") for n in range(MANY)])
     explain = b"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) "

@@ -25,7 +25,7 @@ WRITER = """
 import json, sys, time
 from mainspring.store.open import open_store
 from mainspring.store.writes import Start, Verdict, RecordStep
-from tests.store.build import NOW, StoreSettings, finish, in_hand, request, run, step
+from tests.store.build import NOW, StoreSettings, finish, owned, request, run, step
 
 url, me, runs, steps = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 store = open_store(url, StoreSettings())
@@ -45,7 +45,7 @@ def timed(work):
 
 for number in range(runs):
     name = f"{me}-{number}"
-    assert timed(lambda: store.apply([Start(in_hand(name, me)), Start(run(f"{name}-queued"))], NOW))[0].created
+    assert timed(lambda: store.apply([Start(owned(name, me)), Start(run(f"{name}-queued"))], NOW))[0].created
     for position in range(steps):
         (written,) = timed(lambda: store.apply([RecordStep(me, step(name, str(position)))], NOW))
         assert written.verdict is Verdict.DONE

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from mainspring.model.runs import NewRun
     from mainspring.store.protocol import Claimed, Store
 
+pytestmark = pytest.mark.empty_database
+
 MINE = {"wf": "print-1", "other": "print-2"}
 MANY = 3_000
 

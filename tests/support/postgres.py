@@ -135,9 +135,9 @@ class PostgresServer:
         self._administrate(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(_name_in(url))))
 
     @contextlib.contextmanager
-    def database(self) -> Generator[str, None, None]:
+    def database(self, *, template: str = "template0") -> Generator[str, None, None]:
         """A fresh database for as long as the block lasts."""
-        url = self.create_database()
+        url = self.create_database(template=template)
         try:
             yield url
         finally:

@@ -98,7 +98,7 @@ async def test_a_question_is_answered(store_url: str) -> None:
 
 @app.workflow
 async def listener() -> str:
-    """Answers until it hears that it is enough."""
+    """Answers until it awaits that it is enough."""
     run.answer("twice", lambda number: 2 * number)
     return str(await run.receive("enough"))
 

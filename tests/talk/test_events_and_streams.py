@@ -126,8 +126,8 @@ async def test_a_crash_at_any_call_changes_nothing_of_what_is_said(
             speaker = await worker.options(id=name).start(2)
             listener = await watcher.options(id=f"{name}-watcher").start(name)
             await speaker.result()
-            heard = await listener.result()
-            return [heard[1:], [value async for value in app.read_stream(name, tokens)], await app.get_events(name)]
+            arrived = await listener.result()
+            return [arrived[1:], [value async for value in app.read_stream(name, tokens)], await app.get_events(name)]
 
         outcome = await crash(app, work, at=at, when=when, url=store_url)
         assert outcome.result == [[None, ["token 0", "token 1"]], ["token 0", "token 1"], {"progress": 1}], at

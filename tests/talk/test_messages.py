@@ -221,10 +221,10 @@ async def test_a_parked_run_is_woken_by_a_message(store_url: str) -> None:
     try:
         async with world(app, url=store_url) as w:
             handle = await collect.options(id="a").start(2)
-            await w.settle()
+            await w.drain()
             assert (await handle.describe()).worker is None
             await app.send("a", "t", 1)
-            await w.settle()
+            await w.drain()
             await app.send("a", "t", 2)
             assert await handle.result() == [1, 2]
     finally:

@@ -19,7 +19,7 @@ PATIENCE = 60
 
 
 class Looking:
-    """A real inbox. Both lines find the first message, and the second of them hears of it when the first one has received it."""
+    """A real inbox. Both lines find the first message, and the second of them awaits of it when the first one has received it."""
 
     def __init__(self, inbox: Any) -> None:
         self._next = inbox.next

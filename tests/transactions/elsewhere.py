@@ -45,14 +45,14 @@ async def everything_happens(shop: Shop, store_url: str, url: str, alone: Callab
     """What a transaction elsewhere wants happens here, if and only if it commits. `alone` is done in between, before the nesting."""
     app = shop.app
     async with world(app, url=store_url):
-        heard = await shop.listener.options(id="listener").start()
+        arrived = await shop.listener.options(id="listener").start()
         stopped = await shop.sleeper.options(id="sleeper").start()
         handle = await shop.entering.start("listen")
         assert await handle.result() == "told listen"
         assert await app.handle("told listen").result() == "told listen"
         assert await app.get_event(handle.id, "entered") == "listen"
         assert (await app.handle("later listen").describe()).state is State.SCHEDULED
-        assert await heard.result() == "listen"
+        assert await arrived.result() == "listen"
         await app.first(stopped)
         assert (await stopped.describe()).state is State.CANCELLED
         assert await shop.entering("bad") == "failed bad"

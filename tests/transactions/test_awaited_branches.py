@@ -44,7 +44,7 @@ async def branching() -> list[str]:
 async def test_branches_have_the_same_numbers_in_a_replay_that_makes_no_transaction(postgres_url: str) -> None:
     async with world(app, url=postgres_url) as w:
         handle = await branching.options(id="r").start()
-        await w.settle()
+        await w.drain()
         assert [step.position for step in lives.record(w.app, "r")] == ["0", "t0.0", "t1.0", "1"]
         await lives.another_process(w)
         await w.app.send("r", "go on", None)

@@ -82,7 +82,7 @@ async def test_a_client_schedules_as_part_of_a_transaction(url: str) -> None:
             if end == "rollback":
                 with pytest.raises(NotFound):
                     await client.handle("joined").describe()
-        # A worker hears of the commit a moment later, and the clock must not move on before that.
+        # A worker awaits of the commit a moment later, and the clock must not move on before that.
         assert await client.handle("at").result() == "noted commit at"
         assert await client.handle("joined").result() == "noted commit"
         assert bank.rows(url, "SELECT entry FROM ledger") == [("own",)]

@@ -106,7 +106,7 @@ async def test_a_run_that_was_taken_over_meanwhile_commits_nothing(postgres: str
     MEANWHILE["two"] = lambda: bank.execute(postgres, taken)
     async with world(app, url=postgres) as w:
         await entering.options(id="a").start("one", "two", "three")
-        await w.settle()
+        await w.drain()
         assert seen == ["one", "two"]
         assert bank.entries(postgres) == ["one"]
 
@@ -115,7 +115,7 @@ async def test_a_run_that_was_deleted_meanwhile_commits_nothing(postgres: str) -
     MEANWHILE["two"] = lambda: bank.execute(postgres, "DELETE FROM mainspring.runs WHERE id = 'a'")
     async with world(app, url=postgres) as w:
         await entering.options(id="a").start("one", "two", "three")
-        await w.settle()
+        await w.drain()
         assert seen == ["one", "two"]
         assert bank.entries(postgres) == ["one"]
 

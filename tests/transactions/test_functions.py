@@ -251,7 +251,7 @@ async def test_while_it_is_paused_nothing_runs_and_nothing_is_lost(url: str) -> 
         assert seen == []
         assert {each.state for each in await app.scheduled_functions.list()} == {"pending"}
         app.resume()
-        await w.settle()
+        await w.drain()
         assert seen == [0, 1, 2]
 
 
@@ -259,7 +259,7 @@ async def test_what_became_due_while_nobody_worked_runs_when_somebody_does(url: 
     async with world(app, url=url, at="2026-01-01T00:00Z"):
         handles = [await app.run_after(f"{hours}h", note.bind(hours)) for hours in (3, 1, 48)]
     async with world(app, url=url, at="2026-01-02T00:00Z") as w:
-        await w.settle()
+        await w.drain()
         assert seen == [1, 3]
         assert (await app.handle(handles[2].id).describe()).state is State.SCHEDULED
 
@@ -290,7 +290,7 @@ async def test_an_endless_chain_is_an_error_in_a_test(sqlite_url: str) -> None:
     async with world(app, url=sqlite_url) as w:
         await app.run_after(0, for_ever.bind())
         with pytest.raises(Endless, match="for_ever"):
-            await w.settle()
+            await w.drain()
         with pytest.raises(Endless):
             await w.advance("1d")
 

@@ -74,7 +74,7 @@ async def test_every_verb_takes_part_in_every_kind_of_transaction(place: tuple[s
     async with world(app, url=url) as w:
         listener = await listen.options(id="listener").start()
         sleeper = await sleep.options(id="sleeper").start()
-        await w.settle()
+        await w.drain()
         async with own.opened(url, kind) as mine:
             await everything(mine, "undone")
             await mine.rollback()

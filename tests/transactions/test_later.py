@@ -218,7 +218,7 @@ async def test_the_record_tells_how_it_ended(url: str) -> None:
         good = await app.run_after(0, enter.bind("good"))
         bad = await app.run_after(0, enter.bind("bad"))
         ugly = await app.run_after(0, fail.bind("ugly"))
-        await w.settle()
+        await w.drain()
         assert await state(good.id) == "success"
         failed = await app.scheduled_functions.get(bad.id)
         assert (failed.state, failed.error, failed.completed_time) == ("failed", "bad", w.now)
@@ -321,7 +321,7 @@ async def test_a_function_that_no_worker_knows_waits_visibly_and_fails_with_the_
         lost = await client.options(id="lost").start("removed", 1)
         known = await client.options(id="known").start("note", what="by name")
         assert await known.result() == "noted by name"
-        await w.settle()
+        await w.drain()
         store, now = app._runtime.connection().store, app._runtime.clock.now()
 
         def review(later: int) -> tuple[int, int]:

@@ -178,7 +178,7 @@ async def test_texts_and_rows_may_be_of_any_kind(sqlite_url: str, kind: str) -> 
                 handle = await echo.options(id="a").start(8)
                 again = await echo.options(id="a").start(9)
             await own.commit()
-        await w.settle()
+        await w.drain()
         assert await handle.result() == await again.result() == 8
 
 

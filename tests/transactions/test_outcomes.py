@@ -66,7 +66,7 @@ def left(url: str) -> int:
 
 async def forget_to_forget(app: App, w: World) -> None:
     """As a process does that dies between recording and clearing away."""
-    await w.settle()
+    await w.drain()
     place_of(app)._recorded.clear()
 
 

@@ -53,10 +53,10 @@ class Program:
 
         @app.workflow
         async def listener() -> list[str]:
-            heard: list[str] = []
+            arrived: list[str] = []
             while (said := await run.receive("news")) != "stop":
-                heard.append(said)
-            return heard
+                arrived.append(said)
+            return arrived
 
         self.job, self.listener = job, listener
 
@@ -116,8 +116,8 @@ async def _audit(program: Program, handles: dict[str, Any], play: Callable[[], A
     for name in LISTENERS:
         await program.app.send(name, "news", "stop")
     for name, handle in handles.items():
-        heard = await asyncio.wait_for(handle.result(), 60)
-        assert sorted(heard) == sorted(said for to, said in _committed(url, "said") if to == name)
+        arrived = await asyncio.wait_for(handle.result(), 60)
+        assert sorted(arrived) == sorted(said for to, said in _committed(url, "said") if to == name)
     wanted = {name for (name,) in _committed(url, "run")}
     for name in wanted:
         await asyncio.wait_for(program.app.handle(name).result(), 60)

@@ -21,7 +21,7 @@ from mainspring.store.postgres.store import PostgresStore
 from mainspring.store.sql.retention import TABLES_OF_RUN
 from mainspring.store.verbs.prune import Due, Keep
 from mainspring.testing import world
-from tests.store.build import NOW, finish, in_hand, start
+from tests.store.build import NOW, finish, owned, start
 from tests.store.proxies import Distance
 from tests.transactions import bank
 
@@ -130,7 +130,7 @@ async def test_pruning_goes_in_batches_and_says_when_there_will_be_more(store_ur
     async with world(app, url=store_url) as w:
         handles = await app.start_many([long.bind() for _ in range(7)])
         await handles[-1].result()
-        await w.settle()
+        await w.drain()
         store = store_of(app)
         now = app._runtime.clock.now()
         keep = Keep(runs=DAY)
@@ -151,7 +151,7 @@ async def test_it_is_known_how_far_pruning_is_behind(store_url: str) -> None:
     async with world(app, url=store_url) as w:
         await long()
         await eternal()
-        await w.settle()
+        await w.drain()
         store, now = store_of(app), app._runtime.clock.now()
         assert await asyncio.to_thread(Pruning(store, _At(now)).behind) == 0
         late = await asyncio.to_thread(Pruning(store, _At(now + 31 * DAY)).behind)
@@ -179,7 +179,7 @@ def test_a_batch_that_takes_long_makes_the_next_one_smaller_but_never_small() ->
 def test_a_batch_is_one_round_trip_on_postgres(postgres_url: str) -> None:
     with Distance(postgres_url) as far, closing(PostgresStore(far.url)) as store:
         store.open()
-        start(store, *(in_hand(f"r{number}") for number in range(300)))
+        start(store, *(owned(f"r{number}") for number in range(300)))
         store.apply([finish(f"r{number}") for number in range(300)], NOW)
         due = store.retention.due(Keep(runs=0), NOW + DAY)
         before = far.requests

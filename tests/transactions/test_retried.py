@@ -220,7 +220,7 @@ async def test_what_was_committed_elsewhere_and_not_recorded_is_found_after_a_re
         steps = "mainspring_steps" if bank.is_sqlite(url) else "mainspring.steps"
         bank.execute(url, f"DELETE FROM {steps} WHERE kind = 'transaction'")
         assert await handle.cancel()
-        await w.settle()
+        await w.drain()
         await app.runs.resume("r")
         await app.send("r", "go", None)
         assert await handle.result() == "noted clock"

@@ -279,7 +279,7 @@ def send_late(tx: Tx) -> None:
 async def test_a_message_from_an_old_snapshot_gets_a_number_of_its_own(postgres_url: str) -> None:
     async with world(talking, url=postgres_url) as w:
         listener = await two_messages.options(id="listener").start()
-        await w.settle()
+        await w.drain()
         late = asyncio.create_task(send_late.aio())
         await asyncio.to_thread(looked.wait, 60)
         await talking.send("listener", "news", "early")

@@ -74,15 +74,15 @@ async def test_an_awaited_one_too(postgres_url: str) -> None:
 
 
 async def test_a_parent_that_waits_is_woken_and_all_that_want_to_know_are_told(url: str) -> None:
-    heard: list[str] = []
-    app.on("run.succeeded", lambda event: heard.append(event.run))
+    arrived: list[str] = []
+    app.on("run.succeeded", lambda event: arrived.append(event.run))
     async with world(app, url=url) as w:
         assert await parent("p") == "entered p"
-        await w.settle()
+        await w.drain()
         assert await app.handle("after p").result() == "p"
         info = await app.handle("child p").describe()
         assert (info.state, info.attempts) == (State.SUCCEEDED, 1)
-        assert "child p" in heard
+        assert "child p" in arrived
     assert bank.entries(url) == ["p"]
 
 

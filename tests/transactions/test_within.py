@@ -183,7 +183,7 @@ async def test_one_inside_another_is_part_of_it(bank: Bank) -> None:
 
 def test_its_process_is_notified_as_soon_as_it_has_committed(bank: Bank) -> None:
     app = bank.app
-    heard: list[Signal] = []
+    arrived: list[Signal] = []
 
     @app.workflow
     async def thank() -> None: ...
@@ -192,20 +192,20 @@ def test_its_process_is_notified_as_soon_as_it_has_committed(bank: Bank) -> None
     def pay(amount: int) -> None:
         bank.open.execute(f"INSERT INTO payments VALUES ({amount})")
         thank.start.sync()
-        assert heard == []
+        assert arrived == []
         if amount < 0:
             raise ValueError(amount)
 
-    def hear(signal: Signal) -> None:
+    def notify(signal: Signal) -> None:
         if signal.ended is not None:  # not that anything may have changed, as when it begins to listen
-            heard.append(signal)
+            arrived.append(signal)
 
-    app._runtime.connection().on_signal(hear)
+    app._runtime.connection().on_signal(notify)
     with pytest.raises(ValueError, match="-1"):
         pay(-1)
-    assert heard == []
+    assert arrived == []
     pay(1)
-    assert [signal.ready for signal in heard] == [True]
+    assert [signal.ready for signal in arrived] == [True]
     app.close()
 
 

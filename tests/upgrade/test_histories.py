@@ -19,6 +19,8 @@ from mainspring.testing import world
 from tests.store.build import StoreSettings
 from tests.upgrade.workflows import app, executed
 
+pytestmark = pytest.mark.empty_database
+
 HISTORIES = sorted((Path(__file__).parent / "histories").glob("*.json"))
 RECORDED: dict[str, Any] = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in HISTORIES}
 MOMENTS = [(version, number) for version, recorded in RECORDED.items() for number in range(len(recorded["moments"]))]

@@ -1,1 +1,1 @@
-"""The app: what a user holds in hand, and the one place where all the parts are put together."""
+"""The app: the object that a user holds, and the one place where all the parts are put together."""

@@ -176,7 +176,7 @@ class App(ClientApi, ByName[Any], Scope):
         Events: run.started, run.resumed, run.waiting, run.retrying, run.cancelling, run.succeeded, run.failed, run.cancelled. The
         function is given a `RunEvent`, on the loop; it may be a coroutine function. Nothing waits for it, and what it raises is
         logged. It is called in the worker that executes the run; for runs that end in no worker's hand in one worker that has
-        such a function, within a day, if there is one. Each change is told once, or never if the process dies in that moment.
+        such a function, within a day, if there is one. Each change is reported once, or never if the process dies in that moment.
         """
         self._runtime.listeners.add(event, fn)
         return fn
@@ -291,7 +291,7 @@ class App(ClientApi, ByName[Any], Scope):
         self._runtime.disconnect()
 
     def pause(self) -> None:
-        """Begin nothing more in this process, not even what is started in it; what is in hand goes on."""
+        """Begin nothing more in this process, not even what is started in it; runs that it owns go on."""
         self._require_worker().pause(paused=True)
 
     def resume(self) -> None:

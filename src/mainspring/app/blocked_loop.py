@@ -28,7 +28,7 @@ class LoopWatch:
         self._loop = loop
         self._thread = thread
         self._answered = True
-        self._said = False
+        self._reported = False
 
     def look(self) -> None:
         if threading.get_ident() == self._thread:
@@ -36,7 +36,7 @@ class LoopWatch:
         if not self._answered:
             self._warn()
             return
-        self._answered = self._said = False
+        self._answered = self._reported = False
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._answer)
 
@@ -46,8 +46,8 @@ class LoopWatch:
     def _warn(self) -> None:
         """Once for each time that the loop stands still."""
         line = _users_line(sys._current_frames().get(self._thread))  # noqa: SLF001  (there is no other way to see another thread)
-        if line is not None and not self._said:
-            self._said = True
+        if line is not None and not self._reported:
+            self._reported = True
             log.warning(
                 "the event loop has stood still at %s for seconds, and every other run of this worker with it; write a step that "
                 "blocks as `def`, or use asyncio.to_thread",

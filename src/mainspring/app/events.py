@@ -49,15 +49,15 @@ class RunEvent:
 
 
 class Listeners:
-    """Who wants to be told what. Whatever they raise is logged and concerns nobody else."""
+    """Which listener wants which events. An exception of one is logged and does not reach the others."""
 
     def __init__(self) -> None:
         self._all: dict[str, list[Callable[[RunEvent], Any]]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.operations: list[Callable[[Run, Step], None]] = []
-        """Told when an operation of a run here is over, on whatever thread it is. They must not block, nor raise."""
+        """Called when an operation of a run here is over, on whatever thread it is. They must not block, nor raise."""
         self.around: Callable[[Run, str], Callable[[], None]] | None = None
-        """Told before each attempt of a step, where it is executed; what it returns is called afterwards."""
+        """Called before each attempt of a step, where it is executed; what it returns is called afterwards."""
 
     def add(self, name: str, fn: Callable[[RunEvent], Any]) -> None:
         if name != "*" and name not in EVENTS:
@@ -70,7 +70,7 @@ class Listeners:
         return bool(self._all)
 
     def tell(self, name: str, run: Run | UnreportedEnd, reason: str | None, at: int) -> None:
-        """Tell those who want to know, on the loop: nobody waits for them."""
+        """Call the listeners, on the loop: no caller waits for them."""
         if not self._all:
             return
         interested = [*self._all.get(name, ()), *self._all.get("*", ())]
@@ -78,7 +78,9 @@ class Listeners:
             return
         event = RunEvent(name, run.id, run.workflow, reason, run.attempts, run.queue, to_datetime(at))
         for fn in interested:
-            contextvars.Context().run(self._tell, fn, event)  # what they do is no part of the run that they are told of
+            contextvars.Context().run(
+                self._tell, fn, event
+            )  # what they do is no part of the run that the event is about
 
     def _tell(self, fn: Callable[[RunEvent], Any], event: RunEvent) -> None:
         try:

@@ -1,7 +1,7 @@
 """What a forked process inherits and must leave alone: connections, and objects whose threads stayed behind in the parent.
 
 Not even throwing them away is harmless: closing a database connection says goodbye to the server in the parent's name. So they
-are set aside, and whoever had them begins anew in the child.
+are set aside, and their users open new ones in the child.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def _engine(app: App) -> Engine:
         methods=runtime.instances.methods,
         on_end=lambda _: None,
         on_room=lambda: None,
-        on_poke=lambda: None,
+        on_notice=lambda: None,
         home=runtime,
     )
 

@@ -43,7 +43,7 @@ log = logging.getLogger("mainspring.app")
 
 _PAUSE = 1.0
 _LOOK = 0.01
-"""Seconds between two looks at whether all work is done, for whoever waits for that."""
+"""Seconds between two looks at whether all work is done, for callers of `drain`."""
 _REVIEW = 60.0
 _WARN = 600.0
 _DYING = 10.0
@@ -76,7 +76,7 @@ class Worker:
         self._review_at = runtime.clock.monotonic() + _REVIEW
         self._warn_at = 0.0
         self._warned: set[str] = set()
-        """What the log has said of runs that nothing serves."""
+        """Log lines that were written about runs that nothing serves."""
         self._watch = LoopWatch(self._loop, self._thread)
         self.tally = Tally(runtime.clock)
         self._crontab = WorkerCrontab(runtime, connection.store)
@@ -110,7 +110,7 @@ class Worker:
             methods=runtime.instances.methods,
             on_end=self._ended,
             on_room=self._room,
-            on_poke=self._poke,
+            on_notice=self._notice,
             home=runtime,
         )
         self._claimer = Claimer(
@@ -137,7 +137,7 @@ class Worker:
             store=store,
             engine=self.engine,
             wanted=lambda: bool(runtime.listeners),
-            count=self.tally.count_untold,
+            count=self.tally.count_unreported,
             tell=lambda end: runtime.listeners.tell(f"run.{end.state}", end, end.reason, end.completed),
         )
         self.engine.on_change = lambda name, run, reason: runtime.listeners.tell(name, run, reason, clock.now())
@@ -201,10 +201,10 @@ class Worker:
         """
         while True:
             engine, before = self.engine, self.engine.launches
-            if self._state is WorkerState.WORKING and engine.at_rest:
+            if self._state is WorkerState.WORKING and engine.is_idle:
                 for service in (self._attendant, self._scheduler, self._claimer):
                     await service.one_more_round()
-                if engine is self.engine and engine.at_rest and engine.launches == before:
+                if engine is self.engine and engine.is_idle and engine.launches == before:
                     return
             await asyncio.sleep(_LOOK)
 
@@ -217,7 +217,7 @@ class Worker:
             await self._end_logs()
             self._runtime.engine = None
             await asyncio.to_thread(self._leave)
-        except BaseException:  # also when nobody waits for the end of this: who shows no life does no work
+        except BaseException:  # also when the caller was cancelled: a worker without heartbeat does no work
             self._heartbeat.cease()
             self.engine.abandon()
             raise
@@ -268,15 +268,15 @@ class Worker:
     def _room(self) -> None:
         self._claimer.kick_for_room()
 
-    def _poke(self) -> None:
+    def _notice(self) -> None:
         self._attendant.kick()
 
     def _notify(self, signal: Signal) -> None:
-        if signal.said:
-            self._call_soon(self.engine.waits.heard, signal.said)
+        if signal.published:
+            self._call_soon(self.engine.waits.arrived, signal.published)
         if signal.lost:
             self._call_soon(self._attendant.missed)
-        mine = signal.poked is None or self.engine.worker_id in signal.poked
+        mine = signal.notified is None or self.engine.worker_id in signal.notified
         if signal.stops and mine:
             self.engine.halting.heed_all(signal.stops)
         if signal.started:
@@ -288,20 +288,20 @@ class Worker:
             self._call_soon(self._claimer.kick)
         if signal.ready or signal.due or mine:
             self._call_soon(self._wake, signal.ready, mine, signal.due)
-        if signal.due or self._nobody_saw(signal, mine=mine):
+        if signal.due or self._unobserved(signal, mine=mine):
             self._call_soon(self._teller.kick)
 
-    def _nobody_saw(self, signal: Signal, *, mine: bool) -> bool:
+    def _unobserved(self, signal: Signal, *, mine: bool) -> bool:
         """Whether runs may have ended that were in no worker's hand, or were taken from it. Of a run's own end the engine tells."""
         ended = signal.ended or frozenset()
         return bool(ended) and (mine or not ended <= self.engine.executions.keys())
 
-    def _wake(self, ready: bool, poked: bool, due: bool) -> None:  # noqa: FBT001
+    def _wake(self, ready: bool, notified: bool, due: bool) -> None:  # noqa: FBT001
         if ready:
             self._claimer.kick()
         if due:
             self._scheduler.kick()
-        if poked:
+        if notified:
             self._attendant.kick()
 
     async def _end_logs(self) -> None:
@@ -310,7 +310,7 @@ class Worker:
             await asyncio.to_thread(keeper.end, self._connection.store)
 
     def _round(self) -> None:
-        """Once per heartbeat, on its thread: write down what has ended, mark runs that nobody alive can continue."""
+        """Once per heartbeat, on its thread: write down what has ended, mark runs that no live worker can continue."""
         self._watch.look()
         self.tally.flush(self._connection.store)
         if self._keeper is not None:
@@ -335,7 +335,7 @@ class Worker:
         self._call_soon(self._claimer.kick)
 
     def _review_unknown(self) -> None:
-        """Now and then: runs of functions that nobody knows are marked, and fail after a while."""
+        """Now and then: runs of functions that no worker knows are marked, and fail after a while."""
         clock = self._runtime.clock
         if clock.monotonic() < self._review_at:
             return
@@ -377,7 +377,7 @@ class Worker:
             self.engine.abandon()
 
     async def _begin_anew(self) -> None:
-        """Everything in hand belongs to others now: let go of it and enter the fleet again, as soon as the database lets us."""
+        """All runs belong to other workers now: let go of it and enter the fleet again, as soon as the database lets us."""
         await self._stop_services()
         await self._end_logs()
         self._runtime.engine = None

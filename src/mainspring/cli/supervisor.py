@@ -59,7 +59,7 @@ class Supervisor:
         """Supervise until stopped, or, with `once`, until all have ended; the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if number is not signal.SIGHUP or signal.getsignal(number) is signal.SIG_DFL:
-                signal.signal(number, self._hear)
+                signal.signal(number, self._notify)
         for child in self._children:
             self._start(child)
         while any(child.process is not None or child.again_at is not None for child in self._children):
@@ -74,7 +74,7 @@ class Supervisor:
                 self._stop(event)
         return self._code
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _notify(self, number: int, frame: FrameType | None) -> None:
         del frame
         self._events.put(signal.Signals(number))
 

@@ -192,7 +192,7 @@ def conclude(
     error_text: str | None = None,
     speak: Callable[[RecordStep], RecordStep] | None = None,
 ) -> Flow:
-    """Record an outcome, wait for its turn, and hand it over. `speak` adds what is said or received with it."""
+    """Record an outcome, wait for its turn, and hand it over. `speak` adds the messages sent or received with it."""
     record.output = output
     record.error = encode_exception(error) if error is not None else error_text
     record.completed = ex.engine.clock.now()
@@ -200,7 +200,7 @@ def conclude(
     ex.open_records.pop(record.position, None)
     try:
         write = stirring(ex, record)
-        if record.kind == "step" and error is None and _may_go_ahead(ex, write):
+        if record.kind == "step" and _may_go_ahead(ex, write):
             _go_ahead(ex, write)
             return outcome(ex, record, codec)
         yield from keep(ex, write if speak is None else speak(write), final=record)
@@ -215,9 +215,15 @@ def conclude(
 
 
 def _may_go_ahead(ex: Execution, write: RecordStep) -> bool:
-    """Whether the code may have an outcome while it is being committed: it is the only thing that goes on in its run."""
+    """Whether the code may have an outcome while it is being committed: it is the only thing that goes on in its run.
+
+    In a `def` run, and with an exception, only where nothing but the end of the run can follow.
+    """
     record = write.step
-    if not ex.function.on_loop or not ex.alone or write.mood is not None or record.position.startswith(UNDO):
+    if not ex.alone or write.mood is not None or record.position.startswith(UNDO):
+        return False
+    is_last = ex.function.kind == "step" and (record.error is None or ex.run.retry is None)
+    if not is_last and (record.error is not None or not ex.function.on_loop):
         return False
     return ex.delivery.is_next(record.seq)
 
@@ -226,12 +232,12 @@ def _go_ahead(ex: Execution, write: RecordStep) -> None:
     """Hand an outcome over without waiting for its commit.
 
     No operation begins before it is committed (`frontier`), so nothing can be seen that a crash would undo. Where no other
-    operation comes, the end of the run follows on its heels, and both are one commit.
+    operation comes, the end of the run follows on its heels, and both are one commit. Where none can come, it waits for that.
     """
-    record = write.step
-    ex.delivery.turn(record.seq or 0, alone=True)
-    ex.ahead = Ahead(ex, record)
-    ex.engine.committer.hand_over(write, ex.engine.loop, ex.ahead)
+    ex.delivery.turn(write.step.seq or 0, alone=True)
+    ex.ahead = ahead = Ahead(ex, write)
+    if ex.function.kind != "step":
+        ex.engine.committer.hand_over(write, ex.engine.loop, ahead)
 
 
 def stirring(ex: Execution, record: Step) -> RecordStep:
@@ -319,8 +325,8 @@ def failure_of(ending: Ending) -> BaseException:
 
 
 def rebuilt(text: str) -> Exception:
-    """The exception of another run or step. One that means something to whoever it passes through (a cancellation, an exit) is
-    only told of: it must not cancel or end the process that asks.
+    """The exception of another run or step. One that means something to the code it passes through (a cancellation, an exit) is
+    only described: it must not cancel or end the process that asks.
     """
     error = decode_exception(text)
     if isinstance(error, Exception):

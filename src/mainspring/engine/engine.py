@@ -1,4 +1,4 @@
-"""The runs that this process has in hand: setting them off, waking them, parking them, stopping them.
+"""The runs that this process owns: launching, waking, suspending and stopping them.
 
 Everything here happens on one event loop, except where a method says otherwise.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.model.runs import Claim, NewRun, Step
     from mainspring.store.committer.committer import Committer
-    from mainspring.store.protocol import Poke, Store
+    from mainspring.store.protocol import Notice, Store
 
 log = logging.getLogger("mainspring.engine")
 
@@ -51,7 +51,7 @@ class Engine:
     """What one worker executes."""
 
     patience = 1.0
-    """Seconds until the database is asked again, and until a run that was told to let go and does not is cancelled."""
+    """Seconds until the database is asked again, and until a run that was asked to stop and does not is cancelled."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Engine:
         methods: Callable[[], Mapping[str, Sequence[str]]],
         on_end: Callable[[Ending], None],
         on_room: Callable[[], None],
-        on_poke: Callable[[], None],
+        on_notice: Callable[[], None],
         home: object,
     ) -> None:
         self.store, self.committer = store, committer
@@ -81,12 +81,12 @@ class Engine:
         """The functions that need an instance, with the names of those that there are here."""
         self._on_end = on_end
         self.on_room = on_room
-        self.on_poke = on_poke
+        self.on_notice = on_notice
         self.on_scheduled_end: Callable[[], None] = lambda: None
         self.on_concluded: Callable[[Run, Ending], None] = lambda _run, _ending: None
         """Called when a run that a schedule started has ended here."""
         self.on_left: Callable[[str], None] = lambda _run_id: None
-        """Called when a run is no longer in hand, and what became of it is for the store to say."""
+        """Called when a run is no longer owned here; the store knows what became of it."""
         self.on_change: Callable[[str, Run, str | None], None] = lambda _name, _run, _reason: None
         """Called on the loop when something has happened to a run here."""
         self.operations: list[Callable[[Run, Step], None]] = []
@@ -193,7 +193,7 @@ class Engine:
         return task
 
     @property
-    def at_rest(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether all runs of this worker wait for something that this process has no part in, and none is just being concluded."""
         return (
             len(self._tasks) == len(self.executions)
@@ -240,13 +240,13 @@ class Engine:
             self.clock.idle()
 
     async def _conclude(self, ex: Execution, ending: Ending) -> None:
-        """Tell whoever wants to know that a run has ended here."""
+        """Call the listeners and wake the waiters: a run has ended here."""
         self.on_concluded(ex.run, ending)
         if ending.state is State.CANCELLED and ending.reason is None:
             ending = await self._with_reason(ending)
-        self.settle(ending)
+        self.resolve(ending)
         self.changed(ex, f"run.{ending.state}", ending.reason)
-        if ex.run.schedule is not None and not ex.settled:
+        if ex.run.schedule is not None and not ex.end_processed:
             self.on_scheduled_end()
 
     def changed(self, ex: Execution, name: str, reason: str | None = None) -> None:
@@ -260,7 +260,7 @@ class Engine:
         return ending
 
     async def _give_up(self, ex: Execution, defect: Exception) -> Ending | None:
-        """A defect of the library's own must not leave a run in nobody's hand: it fails, with what is known."""
+        """A defect of the library's own must not leave a run without an owner: it fails, with what is known."""
         finish = Finish(self.worker_id, ex.id, ex.epoch, State.FAILED, self.clock.now())
         finish.reason, finish.error = in_a_line(defect), encode_exception(defect)
         with contextlib.suppress(Exception):
@@ -283,16 +283,16 @@ class Engine:
             ex.signal.__traceback__ = ex.signal.__context__ = None
         self.on_room()
 
-    def settle(self, ending: Ending) -> None:
+    def resolve(self, ending: Ending) -> None:
         """A run has ended: wake those in this process that wait for it."""
-        self.waits.settle(ending)
+        self.waits.resolve(ending)
         self._on_end(ending)
 
     # -- from outside --------------------------------------------------------------------------------------------------
-    async def attend(self, pokes: list[Poke]) -> None:
+    async def attend(self, notices: list[Notice]) -> None:
         """React to what happened to runs of this worker."""
-        found = ((self.executions.get(poke.run), poke) for poke in pokes)
-        await self._look_around([ex for ex, poke in found if ex is not None and not self.halting.heed(ex, poke)])
+        found = ((self.executions.get(notice.run), notice) for notice in notices)
+        await self._look_around([ex for ex, notice in found if ex is not None and not self.halting.heed(ex, notice)])
 
     async def _look_around(self, curious: list[Execution]) -> None:
         """Something that these runs wait for may have happened."""
@@ -300,9 +300,9 @@ class Engine:
         if children:
             for ending in (await self.in_thread(self.store.endings, children)).values():
                 if ending is not None:
-                    self.waits.settle(ending)
+                    self.waits.resolve(ending)
         for ex in curious:
-            for wait in [wait for wait in ex.waits if wait.hears is not None]:
+            for wait in [wait for wait in ex.waits if wait.awaits is not None]:
                 wait.resolve()
             self.residency.reconsider(ex)
 
@@ -345,7 +345,7 @@ class Engine:
         while self._tasks or self.local_starts.ids:
             if self._tasks:
                 await asyncio.wait(self._tasks)
-            await self.local_starts.settled()
+            await self.local_starts.drained()
 
     def abandon(self) -> None:
         """This worker was declared dead: no run is its own any more."""

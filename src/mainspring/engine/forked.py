@@ -84,7 +84,7 @@ def _in_child() -> None:
 
 
 def _close_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Let the loop do nothing more in this process. Loops that are not asyncio's own cannot be told."""
+    """Let the loop do nothing more in this process. Loops that are not asyncio's own cannot be stopped so."""
     for name, value in (("_run_once", _stop_here), ("_ready", _Nothing())):
         with contextlib.suppress(AttributeError, TypeError):
             setattr(loop, name, value)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.model.runs import NewRun, Run, Step
     from mainspring.store.committer.committer import Committer
-    from mainspring.store.messages import Heard
+    from mainspring.store.messages import Awaited
     from mainspring.store.protocol import Store
-    from mainspring.store.writes import Recorded
+    from mainspring.store.writes import Op, Recorded
 
 
 class HaltsRuns(Protocol):
@@ -67,7 +67,7 @@ class WatchesWaits(Protocol):
 
     def watch(self, wait: Any, /) -> None: ...
     def unwatch(self, wait: Any, /) -> None: ...
-    def heard(self, said: Iterable[Heard], /) -> None: ...
+    def arrived(self, published: Iterable[Awaited], /) -> None: ...
 
 
 class FormsBatches(Protocol):
@@ -80,11 +80,15 @@ class PipelinedCommit(Protocol):
     """The commit of an outcome that the code has had already."""
 
     error: Exception | None
+    kept: bool
 
     @property
     def refused(self) -> bool: ...
     def done(self) -> bool: ...
     def arrival(self) -> asyncio.Future[Recorded]: ...
+    def commit_with(self, op: Op) -> asyncio.Future[Any]: ...
+    def commit_alone(self) -> asyncio.Future[Recorded]: ...
+    def commit_sync(self, *ops: Op) -> Any: ...
 
 
 class Host(Protocol):
@@ -109,7 +113,7 @@ class Host(Protocol):
     receiver: Callable[[Function, Any], Any]
     methods: Callable[[], Mapping[str, Sequence[str]]]
     on_room: Callable[[], None]
-    on_poke: Callable[[], None]
+    on_notice: Callable[[], None]
     operations: list[Callable[[Run, Step], None]]
     around: Callable[[Run, str], Callable[[], None]] | None
 

@@ -126,7 +126,7 @@ class _Stored(Struct, omit_defaults=True):
     on: list[str] | None = None
     unless: list[str] | None = None
     by_code: bool = False
-    """Which exceptions are worth it is said by the function's own policy."""
+    """The function's own policy decides which exceptions are worth it."""
 
 
 def stored(retry: Retry, *, of_function: bool = False) -> str:

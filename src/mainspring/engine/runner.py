@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mainspring.codec import encode_exception, in_a_line
@@ -26,8 +27,11 @@ from mainspring.model.states import State
 from mainspring.store.writes import Compensate, ContinueAs, Finish, Release, RetryLater, Verdict
 
 if TYPE_CHECKING:
-    from mainspring.engine.effects import Flow
+    from collections.abc import Awaitable
+
+    from mainspring.engine.effects import Effect, Flow
     from mainspring.engine.replay.execution import Execution
+    from mainspring.store.writes import Op
 
 log = logging.getLogger("mainspring.engine")
 
@@ -60,13 +64,23 @@ async def run_async(ex: Execution) -> Ending | None:
         effect = next(flow)
         while True:
             try:
-                answer = await perform(ex, effect)
+                answer = await _commit(ex, effect)
             except Exception as refused:  # noqa: BLE001  (what it means is for the flow to say)
                 effect = flow.throw(refused)
             else:
                 effect = flow.send(answer)
     except StopIteration as done:
+        if ex.ahead is not None and ex.ahead.kept:  # the run was taken from its code; that its step was made counts
+            with suppress(Exception):
+                await ex.ahead.commit_alone()
         return done.value  # type: ignore[no-any-return]
+
+
+def _commit(ex: Execution, effect: Effect) -> Awaitable[Any]:
+    """What commits a write of a run that is over, behind the outcome that its code has had already, if that waits for it."""
+    if ex.ahead is not None and ex.ahead.kept and isinstance(effect, Commit):
+        return ex.ahead.commit_with(effect.op)
+    return perform(ex, effect)
 
 
 def _refusal(ex: Execution) -> NotSerializable | None:
@@ -96,13 +110,22 @@ def run_blocking(ex: Execution) -> Ending | None:
         effect = next(flow)
         while True:
             try:
-                answer = ex.engine.committer.commit_sync(effect.op)  # type: ignore[union-attr]
+                answer = _commit_blocking(ex, effect.op)  # type: ignore[union-attr]
             except Exception as refused:  # noqa: BLE001
                 effect = flow.throw(refused)
             else:
                 effect = flow.send(answer)
     except StopIteration as done:
+        if ex.ahead is not None and ex.ahead.kept:
+            ex.ahead.commit_sync()
         return done.value  # type: ignore[no-any-return]
+
+
+def _commit_blocking(ex: Execution, op: Op) -> Any:
+    """The same on the thread of a `def` run."""
+    if ex.ahead is not None and ex.ahead.kept:
+        return ex.ahead.commit_sync(op)
+    return ex.engine.committer.commit_sync(op)
 
 
 def _come_to_its_end(ex: Execution, error: BaseException | None) -> BaseException | None:
@@ -297,7 +320,7 @@ def _finish(ex: Execution, finish: Finish, *, once_more: bool = True) -> Flow:
         log.error(
             "run %s of %s has ended, and the outcome of its last step was refused after that", ex.id, ex.function.name
         )
-    ex.settled = finish.settled
+    ex.end_processed = finish.end_processed
     return Ending(ex.id, finish.state, finish.reason, finish.output, finish.error)
 
 

@@ -43,7 +43,7 @@ class Deed:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What somebody is about to do: to which ids, why, and how."""
+    """An action that an operator is about to take: to which ids, why, and how."""
 
     who: str
     action: str
@@ -69,7 +69,7 @@ class Audit:
         self._ids = ids
 
     def carry_out(self, intent: Intent, deed: Callable[[], R], tell: Callable[[R], Any]) -> R:
-        """Do something in somebody's name. What cannot be written down is not done. `tell` says what came of it, as JSON."""
+        """Act in an operator's name. What cannot be recorded is not done. `tell` says what came of it, as JSON."""
         if intent.reason is not None and len(intent.reason) > LONGEST_REASON:
             raise InvalidInput(f"the reason has {len(intent.reason)} characters; the limit is {LONGEST_REASON}")
         entry = Entry(

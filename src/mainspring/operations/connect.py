@@ -111,7 +111,7 @@ class Operations:
         return Sessions(self._store, self.clock)
 
     def inspect(self, *, thorough: bool | None = None) -> list[Oddity]:
-        """What is in the database and should not be so. Thorough unless the database is large, if not said otherwise."""
+        """What is in the database and should not be so. Thorough unless the database is large, by default."""
         from mainspring.operations.inspection import inspect  # noqa: PLC0415  (few look, and it reads schedules)
 
         return inspect(self._store, self.clock.now(), thorough=thorough)
@@ -128,7 +128,7 @@ class Operations:
         return self._store.server_state()
 
     def conversation(self, run: str) -> Conversation:
-        """What a run was told and has said."""
+        """The messages, events and streams of a run."""
         return conversation(self._store, run)
 
 
@@ -172,7 +172,7 @@ def missing_file(url: str) -> Path | None:
 
 
 def require_there(url: str) -> None:
-    """Opening a SQLite file makes one. Nobody who only wants to look wants that."""
+    """Opening a SQLite file makes one. A command that only looks must not."""
     path = missing_file(url)
     if path is not None:
         raise StoreUnavailable(

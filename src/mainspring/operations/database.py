@@ -47,7 +47,7 @@ def check(url: str, settings: StoreSettings) -> SchemaReport:
 
 
 def script(dialect: str, settings: StoreSettings) -> str:
-    """All tables as SQL, to be read, reviewed and run by hand. Needs no database."""
+    """All tables as SQL, to be read, reviewed and executed by a person. Needs no database."""
     if dialect == "sqlite":
         from mainspring.store.sqlite import store as sqlite  # noqa: PLC0415  (only the store in use is loaded)
 

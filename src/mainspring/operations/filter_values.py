@@ -116,7 +116,7 @@ def _check_text(name: str, given: str) -> None:
 
 
 def cursor(given: str | None) -> str | None:
-    """The `next` of a page, handed back. Anything else would be page one for somebody who asked for another."""
+    """The `next` of a page, handed back. Anything else would be page one for a caller that asked for another."""
     if given is not None and not _CURSOR.fullmatch(given):
         raise InvalidInput(f"after is the `next` of the page before, not {given!r}")
     return given

@@ -142,11 +142,11 @@ def _locks(url: str, settings: StoreSettings) -> Iterator[Finding]:
     time.sleep(_MOMENT)
     for reason in blockers(url, settings, everywhere=True):
         if any(_who(reason) == _who(each) for each in first):
-            yield Finding("locks", WRONG, reason, "end it, or let it go on: everybody who writes waits for it")
+            yield Finding("locks", WRONG, reason, "end it, or let it go on: all writers wait for it")
 
 
 def _who(reason: str) -> str:
-    """The beginning of what is said of somebody: it names the process or session."""
+    """The beginning of a lock's description: it names the process or session."""
     return " ".join(reason.split()[:4])
 
 
@@ -258,7 +258,7 @@ def _workers(fleet: list[WorkerInfo], counts: dict[str, int], lease: float) -> I
 
 
 def _unknown_functions(operations: Operations, fleet: list[WorkerInfo]) -> Iterator[Finding]:
-    """Runs that nobody alive has the code for. Without any worker, that is not the news."""
+    """Runs that no live worker has the code for. Without any worker there is a graver finding."""
     if not fleet:
         return
     known = {name for worker in fleet for name in worker.functions}

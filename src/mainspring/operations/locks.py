@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def blockers(url: str, settings: StoreSettings, *, everywhere: bool = False) -> list[str]:
     """The sessions or processes that this process waits for, in words; with `everywhere`, any process of the library.
 
-    None if that cannot be found out now: whoever asks has other troubles to tell of.
+    None if that cannot be found out now: the caller has other troubles to report.
     """
     try:
         store = open_store(url, settings)

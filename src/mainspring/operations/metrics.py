@@ -62,7 +62,7 @@ class Metrics:
         )
         oldest.add(max(0, now - ready.oldest) / 1e6 if ready.oldest is not None else 0)
         workers = Family("mainspring_worker_lease_age_seconds", "gauge", "How long ago each worker last showed life.")
-        held = Family("mainspring_worker_runs", "gauge", "Runs that each worker has in hand.")
+        held = Family("mainspring_worker_runs", "gauge", "Runs that each worker owns.")
         loads = watching.loads()
         for worker in Workers(self._store, self._clock).list():
             workers.add(worker.silent, worker=worker.id, version=worker.version)

@@ -126,7 +126,7 @@ class Watch:
         return figures_of(self._store.watching.totals())
 
     def loads(self) -> dict[str, int]:
-        """How many runs each worker has in hand."""
+        """How many runs each worker owns."""
         return self._store.watching.loads()
 
     def queue_ages(self) -> dict[str, int]:

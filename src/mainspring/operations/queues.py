@@ -76,7 +76,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
-    """A queue as people look at it. `exists` is False for one that runs are waiting for and nobody has made."""
+    """A queue as people look at it. `exists` is False for one that runs are waiting for and that was not declared."""
 
     name: str
     exists: bool
@@ -94,7 +94,7 @@ class QueueInfo:
 
 
 class HasQueues(Protocol):
-    """A store, or the part of it that works inside somebody's transaction."""
+    """A store, or the part of it that works inside a user's transaction."""
 
     @property
     def queues(self) -> QueueStore: ...

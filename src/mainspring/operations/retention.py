@@ -1,4 +1,4 @@
-"""How long ended runs are kept, and forgetting them by hand."""
+"""How long ended runs are kept, and deleting them on request."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _micros(seconds: float | None) -> int | None:
 
 
 def chosen(keep: Keep, *, runs: str | None, functions: str | None, names: Sequence[str]) -> Keep:
-    """The same, except for what somebody asks for now, as durations; with names, only runs of those."""
+    """The same, except for what the caller asks for now, as durations; with names, only runs of those."""
     if runs is not None or functions is not None:
         keep = Keep(
             keep.runs if runs is None else _micros(parse_duration(runs).total_seconds()),
@@ -48,7 +48,7 @@ def chosen(keep: Keep, *, runs: str | None, functions: str | None, names: Sequen
 
 
 class _KeepByName(Keep, frozen=True):
-    """What workers have said of their functions. What none has said anything of is kept."""
+    """What workers have declared about their functions. A run of any other function is kept."""
 
     plain: Mapping[str, int | None] = field(default_factory=dict[str, "int | None"])
     scheduled: Mapping[str, int | None] = field(default_factory=dict[str, "int | None"])
@@ -71,7 +71,7 @@ def _kept(described: Mapping[str, str]) -> Keep:
 
 
 class Pruning:
-    """Forgetting by hand what workers forget by themselves."""
+    """Deleting on request what workers delete by themselves."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -94,11 +94,11 @@ class Pruning:
         return self._store.retention.due(_kept(self._store.watching.functions()), self._clock.now()).behind / SECOND
 
     def sweep(self, places: Iterable[Elsewhere]) -> int:
-        """Clear away what transactions in other databases have left there and nobody will ask for any more; how many rows."""
+        """Clear away what transactions in other databases have left there and no run will ask for any more; how many rows."""
         return sum(place.sweep(self._store.transactions) for place in places)
 
     def prune(self, keep: Keep, on_batch: Callable[[int], None] = lambda _: None) -> int:
-        """Forget them, a few at a time, so that nobody who works has to wait; how many."""
+        """Forget them, a few at a time, so that no worker has to wait; how many."""
         due = self._store.retention.due(keep, self._clock.now())
         count = 0
         while done := self._store.retention.prune(due, _AT_ONCE):

@@ -73,7 +73,7 @@ class FunctionPage(Page[ScheduledFunction]):
 
 
 class HasFunctions(Protocol):
-    """A store, or the part of it that works inside somebody's transaction."""
+    """A store, or the part of it that works inside a user's transaction."""
 
     @property
     def functions(self) -> Functions: ...

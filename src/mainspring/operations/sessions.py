@@ -28,7 +28,7 @@ SESSION_ACTIONS = Actions("sessions")
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session. Its id is a digest of the secret in the browser's cookie, so that nobody who reads it can use it."""
+    """A session. Its id is a digest of the secret in the browser's cookie, so that a reader of the table cannot use it."""
 
     id: str
     who: str

@@ -1,4 +1,4 @@
-"""Seeing versions of the app, the runs that they began, and those that nobody can continue; helping the latter."""
+"""Seeing versions of the app, the runs that they began, and those that no worker can continue; helping the latter."""
 
 from __future__ import annotations
 

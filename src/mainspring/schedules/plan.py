@@ -101,7 +101,7 @@ class Planning:
             (run for run in self.situation.runs if run.state.ended), key=lambda run: (run.completed or 0, run.uid)
         )
         for run in ended:
-            self.plan.settled.append(run.id)
+            self.plan.processed.append(run.id)
             if run.id in self._promised:
                 continue
             failed = remember(self.schedule, run)
@@ -149,7 +149,7 @@ class Planning:
     def _collect_waiting(self) -> None:
         for tick in self.situation.waiting:
             tick = structs.replace(tick)  # noqa: PLW2901  (a plan may be made twice from one situation)
-            if tick.run is not None and tick.run in self.plan.settled:
+            if tick.run is not None and tick.run in self.plan.processed:
                 self.drop(tick, "its run was cancelled while it waited")
             elif tick.outcome is TickOutcome.PENDING and tick.due > self.now:
                 self.held.append(tick)
@@ -326,7 +326,7 @@ class Planning:
         reason = f"by schedule {schedule.id}, to make room for its next run"
         plan.cancels |= {run.id: reason for run in decisions.cancels}
         plan.terminates |= {run.id: reason for run in decisions.terminates}
-        plan.settled += [run.id for run in decisions.terminates]
+        plan.processed += [run.id for run in decisions.terminates]
 
     def _promise(self, tick: Tick) -> None:
         """Make the run of a tick that has to wait, due at no time: there is something to wait for, and to cancel."""

@@ -1,4 +1,4 @@
-"""Counting runs as they end, so that nobody has to count through history afterwards."""
+"""Count runs as they end, so that figures need no scan of the history."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Tally:
             if run.attempts <= 1 and not run.goes_on and run.due < FAR:  # later claims overwrite when it was due
                 self._add(minute, run.workflow, "lateness", ending.state, run.started - run.due)
 
-    def count_untold(self, end: UnreportedEnd) -> None:
-        """A run has ended that no worker had in hand, and this one has taken note of it."""
+    def count_unreported(self, end: UnreportedEnd) -> None:
+        """A run without an owner has ended, and this worker has taken its mark away."""
         began = end.completed if end.started is None else end.started
         with self._lock:
             minute = end.completed // MINUTE * MINUTE

@@ -43,7 +43,7 @@ class Claimer(Service):
         self._ends_meanwhile = False
         self._left_out = False
         self._barren_until = 0.0
-        """Until then, by monotonic time, there is nothing to expect that takes no thread, unless somebody says so."""
+        """Until then, by monotonic time, there is nothing to expect that takes no thread, unless a kick says so."""
         self.paused = False
         self.queues: frozenset[str] | None = None
         """The queues to take from; None: all."""
@@ -119,7 +119,7 @@ class Claimer(Service):
         """Ask for all functions at once, and for those that take no thread again if it was threads that were too few.
 
         Asking for some of them only makes the database pass over all waiting runs of the others, however many these are; so it
-        is not done again for a mere place that became free, when nothing was found before.
+        is not repeated for a slot that became free, when nothing was found before.
         """
         with_threads, others = self._functions(blocking=True), self._functions(blocking=False)
         self._left_out = False
@@ -138,7 +138,7 @@ class Claimer(Service):
         if barren or self._room(blocking=False) <= 0:
             self._left_out = True
             return
-        # Said before asking: whoever kicks meanwhile takes it back, and what was not found may be there by then.
+        # Set before the query: a kick meanwhile takes it back, and what was not found may be there by then.
         self._barren_until = self.clock.monotonic() + self.poll if with_threads else 0.0
         try:
             rest = await self._take(others, now, blocking=False)

@@ -2,7 +2,7 @@
 
 A worker's life is a number in the database that grows. It has lapsed when an observer, by its own monotonic clock and while it can
 itself read and renew, has not seen it change for one lease; wall clocks have no part in it, so a clock that is set, a machine
-that was suspended or a database that was away kills nobody. The beat comes from a thread of its own, because the loop may be
+that was suspended or a database that was away kills no worker. The beat comes from a thread of its own, because the loop may be
 held up by a step.
 """
 
@@ -34,7 +34,7 @@ class Observations:
         self._last: float | None = None
 
     def lapsed(self, fleet: list[Worker], mine: Worker, now: float) -> list[Worker]:
-        """The workers that have not shown life for a lease. After a pause of one's own, everybody gets a full lease again."""
+        """The workers that have not shown life for a lease. After a pause of its own, every worker gets a full lease again."""
         if self._last is not None and now - self._last > self._lease / 2:
             self._seen.clear()
         self._last = now

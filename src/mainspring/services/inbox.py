@@ -1,4 +1,4 @@
-"""Noticing what happens from outside to runs that this worker has in hand: cancelled, terminated, or something they wait for."""
+"""Reads what happened from outside to runs that this worker owns: cancelled, terminated, or something they wait for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mainspring.engine.residency.phases import Phase
 from mainspring.model.states import State
 from mainspring.services.service import Service
-from mainspring.store.protocol import Poke
+from mainspring.store.protocol import Notice
 
 if TYPE_CHECKING:
     from mainspring.engine.engine import Engine
@@ -28,16 +28,16 @@ class Attendant(Service):
         super().__init__(clock, poll)
         self._store = store
         self._engine = engine
-        self._unattended: list[Poke] = []
+        self._unattended: list[Notice] = []
         self._missed = False
         """An answer was lost, and with it perhaps what had happened."""
         self._broke = 0.0
         self._later = _LATEST_LOOK
 
     def missed(self) -> None:
-        """Something may have been said to runs in hand that nobody here was told of.
+        """Runs of this worker may have messages of which no notification arrived.
 
-        Or is about to be: a server finds out late that nobody listens to it any more, and commits what it was asked for before.
+        Or is about to be: a server finds out late that its client is gone, and commits what it was asked for before.
         So there are further looks, the next one at twice the distance.
         """
         self._missed = True
@@ -57,20 +57,20 @@ class Attendant(Service):
                 self._unattended += await self._everything()
                 self._missed = False
             # The store tells each of them once; if attending to them fails, they are still to be attended to.
-            self._unattended += await self._pokes()
+            self._unattended += await self._notices()
             await self._engine.attend(self._unattended)
             self._unattended = []
         return None
 
-    async def _pokes(self) -> list[Poke]:
+    async def _notices(self) -> list[Notice]:
         try:
-            found: list[Poke] = await self._engine.in_thread(self._store.pokes, self._engine.worker_id)
+            found: list[Notice] = await self._engine.in_thread(self._store.notices, self._engine.worker_id)
         except Exception:
             self._missed = True
             raise
         return found
 
-    async def _everything(self) -> list[Poke]:
+    async def _everything(self) -> list[Notice]:
         """How all runs of this worker stand, as if something had happened to all of them. One that is suspended and is not found is
         no longer this worker's.
 
@@ -78,10 +78,10 @@ class Attendant(Service):
         """
         engine = self._engine
         suspended = [ex for ex in engine.executions.values() if ex.phase is Phase.WAITING]
-        owned: list[Poke] = await engine.in_thread(self._store.in_hand, engine.worker_id)
-        there = {poke.run for poke in owned}
+        owned: list[Notice] = await engine.in_thread(self._store.owned, engine.worker_id)
+        there = {notice.run for notice in owned}
         gone = [
-            Poke(ex.id, -1, State.CANCELLED, None)
+            Notice(ex.id, -1, State.CANCELLED, None)
             for ex in suspended
             if ex.id not in there and ex.phase is Phase.WAITING
         ]

@@ -1,4 +1,4 @@
-"""Telling of the ends of runs that no worker had in hand: one worker of those that have somebody to tell tells of each, once."""
+"""Reports the ends of runs that had no owner: one of the workers that have listeners reports each, once."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 500
 _STALE = 86_400 * SECOND
-"""What ended longer ago, while nobody was there who wanted to know, is no news."""
+"""What ended longer ago, while there were no listeners, is not reported."""
 
 
 class Teller(Service):
-    """Kicked by the store's wake-ups. `wanted` says whether there is anybody to tell: if not, others may have somebody."""
+    """Kicked by the store's wake-ups. `wanted` says whether there are listeners here: if not, other workers may have some."""
 
     name = "teller"
 

@@ -17,7 +17,7 @@ def host() -> str:
 def boot() -> str:
     """Identifies this boot of this machine and the pid namespace: only within it does a pid mean something.
 
-    Empty where that cannot be told; then a worker is only known to be gone when its lease has lapsed.
+    Empty where that is unknown; then a worker is only known to be gone when its lease has lapsed.
     """
     try:
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

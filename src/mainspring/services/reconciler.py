@@ -1,7 +1,7 @@
-"""Comparing what the database says this worker has in hand with what it has.
+"""Compares the runs that the database says this worker owns with those it has.
 
-A claim that commits while its answer gets lost leaves runs in the hand of a worker that does not know of them, and as long as it
-lives nobody else takes them. So after a claim that failed, and now and then besides, the worker takes stock.
+A claim that commits while its answer gets lost leaves runs owned by a worker that does not know of them, and as long as it
+lives no other worker recovers them. So after a claim that failed, and now and then besides, the worker compares.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mainspring.model.states import State
 if TYPE_CHECKING:
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Clock
-    from mainspring.store.protocol import Poke, Store
+    from mainspring.store.protocol import Notice, Store
 
 log = logging.getLogger("mainspring.services")
 
@@ -33,32 +33,32 @@ class Stock:
         self._next = clock.monotonic() + _EVERY
 
     def doubt(self) -> None:
-        """Something may have been taken without this worker being told."""
+        """A claim may have committed whose answer was lost."""
         self._next = self._clock.monotonic()
 
     async def take(self) -> None:
-        """Set off what is in hand and not known, if it is time to look. Not while a claim is under way."""
+        """Launch what is owned and not known, if it is time to look. Not while a claim is under way."""
         if self._clock.monotonic() < self._next:
             return
         engine = self._engine
         known = self._known()
-        owned: list[Poke] = await engine.in_thread(self._store.in_hand, engine.worker_id)
+        owned: list[Notice] = await engine.in_thread(self._store.owned, engine.worker_id)
         known |= self._known()  # what began meanwhile; what ended meanwhile is in the first half
-        strays = [poke for poke in owned if poke.run not in known and not poke.state.ended]
+        strays = [notice for notice in owned if notice.run not in known and not notice.state.ended]
         if strays:
-            log.warning("%d runs were in the hand of this worker, and it had not been told", len(strays))
+            log.warning("recovered %d runs owned by this worker whose claim response was lost", len(strays))
             engine.take(await engine.in_thread(self._claims, strays))
-            await engine.attend([poke for poke in strays if poke.state is State.CANCELLING])
+            await engine.attend([notice for notice in strays if notice.state is State.CANCELLING])
         self._next = self._clock.monotonic() + _EVERY
 
     def _known(self) -> set[str]:
         return {*self._engine.executions, *self._engine.local_starts.ids, *self._engine.given_up}
 
-    def _claims(self, strays: list[Poke]) -> list[Claim]:
+    def _claims(self, strays: list[Notice]) -> list[Claim]:
         """The runs with what they have recorded, as far as they are still this worker's."""
         claims: list[Claim] = []
-        for poke in strays:
-            run = self._store.run(poke.run)
-            if run is not None and (run.owner, run.epoch) == (self._engine.worker_id, poke.epoch):
+        for notice in strays:
+            run = self._store.run(notice.run)
+            if run is not None and (run.owner, run.epoch) == (self._engine.worker_id, notice.epoch):
                 claims.append(Claim(run, self._store.steps(run.id)))
         return claims

@@ -1,4 +1,4 @@
-"""Acting on schedules that are due. Every worker does so; whoever locks a schedule first plans it.
+"""Acting on schedules that are due. Every worker does so; the first that locks a schedule plans it.
 
 One index says what is due, one alarm when there will be more: the number of schedules that are not due costs nothing.
 """
@@ -87,7 +87,7 @@ class Scheduler(Service):
         except BaseException:
             starts.hand_back()
             raise
-        starts.begin(passed.in_hand)
+        starts.begin(passed.owned)
         return passed
 
 
@@ -108,11 +108,11 @@ class _Decider:
             return made
         except Exception as error:
             fault = f"{type(error).__name__}: {error}"[:500]
-            if situation.schedule.fault != fault:  # else it has been said
+            if situation.schedule.fault != fault:  # else it was logged
                 log.exception(
                     "schedule %s (a row of table schedules) cannot be planned; trying again every minute",
                     situation.schedule.id,
                 )
             schedule = structs.replace(situation.schedule, fault=fault, due=self._now + _MINUTE)
-            settled = [run.id for run in situation.runs if run.state.ended]
-            return Plan(schedule, moved=True, settled=settled)
+            processed = [run.id for run in situation.runs if run.state.ended]
+            return Plan(schedule, moved=True, processed=processed)

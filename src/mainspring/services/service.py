@@ -23,7 +23,7 @@ class Service(ABC):
 
     name: str
     chore = False
-    """Whether it is nothing that anybody waits for."""
+    """Whether no caller waits for it."""
 
     def __init__(self, clock: Clock, poll: float) -> None:
         self.clock = clock

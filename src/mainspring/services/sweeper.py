@@ -1,4 +1,4 @@
-"""Clearing away, in other databases, what transactions there have left behind and nobody will ask for any more."""
+"""Deletes, in other databases, what transactions there have left behind and no run will ask for any more."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ class Sweeper(Service):
         for place in self._places:
             try:
                 count += await self._engine.in_thread(place.sweep, self._store.transactions)
-            except Exception as error:  # noqa: BLE001  (it is somebody's own database: the next round tries again)
+            except Exception as error:  # noqa: BLE001  (it is a user's own database: the next round tries again)
                 log.warning("what transactions have left in %r could not be cleared away: %s", place, error)
         return count

@@ -1,7 +1,7 @@
 """Whose turn it is to claim a run that has just become ready, so that an idle fleet does not look for it all at once.
 
 Every worker computes the same order from the run's id and the workers that know its function. The first looks at once, each other one a moment
-later than the one before it, unless it hears by then that the run was claimed.
+later than the one before it, unless it awaits by then that the run was claimed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows that cannot be read: changed by hand, by a defect, or by a broken disk. One of them stops nothing else.
+"""Rows that cannot be read: changed by a person, by a defect, or by a broken disk. One of them stops nothing else.
 
 It is set aside: left out of lists, claims and plans, named in the log once, and found by `mainspring doctor`.
 """
@@ -23,17 +23,17 @@ log = logging.getLogger("mainspring.store")
 
 FAULTS = (ValueError, TypeError, KeyError, IndexError, AttributeError, msgspec.MsgspecError, InvalidInput)
 """What reading a row raises that is not as it should be. A database that cannot be used raises something else."""
-_MOST_TOLD = 10_000
-_told: set[tuple[str, str]] = set()
+_MOST_REPORTED = 10_000
+_reported: set[tuple[str, str]] = set()
 _telling = threading.Lock()
 
 
 def tell(table: str, key: str, error: BaseException) -> None:
     """Name a row in the log, once."""
     with _telling:
-        if (table, key) in _told or len(_told) >= _MOST_TOLD:
+        if (table, key) in _reported or len(_reported) >= _MOST_REPORTED:
             return
-        _told.add((table, key))
+        _reported.add((table, key))
     log.error(
         "the row %r of table %s cannot be read and is set aside, everything else goes on: %s; `mainspring doctor` says what helps",
         key,
@@ -51,7 +51,7 @@ def _first(row: Any) -> Any:
 
 
 def readable(table: str, rows: Iterable[Row], make: Callable[[Row], T], key: Callable[[Row], Any] = _first) -> list[T]:
-    """What is made of rows, without those that cannot be read. `key` names a row: its first column unless said otherwise."""
+    """What is made of rows, without those that cannot be read. `key` names a row: its first column by default."""
     found: list[T] = []
     for row in rows:
         try:
@@ -62,7 +62,7 @@ def readable(table: str, rows: Iterable[Row], make: Callable[[Row], T], key: Cal
 
 
 def read(table: str, key: str, make: Callable[[], T]) -> T:
-    """What is made of one row that somebody asks for; an error in words if it cannot be read."""
+    """What is made of one row that a caller asks for; an error in words if it cannot be read."""
     try:
         return make()
     except MainspringError:
@@ -87,7 +87,7 @@ def readable_page(
     key: int,
     uid: int,
 ) -> list[T]:
-    """A page of runs. As long as it would be if all rows were readable: whoever finds it shorter takes it for the last one.
+    """A page of runs. As long as it would be if all rows were readable: a caller that finds it shorter takes it for the last one.
 
     `fetch` reads a page of rows older than the run with that uid, or the page itself; `key` and `uid` are columns.
     """

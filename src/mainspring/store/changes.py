@@ -9,13 +9,13 @@ from urllib.parse import quote, unquote
 from msgspec.structs import replace
 
 from mainspring.model.states import State
-from mainspring.store.protocol import Poke, ReadyRun, Signal
+from mainspring.store.protocol import Notice, ReadyRun, Signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mainspring.model.runs import NewRun
-    from mainspring.store.messages import Heard
+    from mainspring.store.messages import Awaited
 
 LONGEST_PAYLOAD = 7_000
 """PostgreSQL refuses more than 8,000 bytes in one notification."""
@@ -25,7 +25,7 @@ _A_WHILE = 50_000
 """A run that is due for longer than so many microseconds may be below what claims remember to have passed over."""
 ECHO = "echo"
 """What a listener sends to itself, to find out whether notifications arrive."""
-EVERYTHING = Signal(ready=True, overdue=True, ended=None, poked=None, due=True, said=None)
+EVERYTHING = Signal(ready=True, overdue=True, ended=None, notified=None, due=True, published=None)
 LOST = replace(EVERYTHING, lost=True)
 
 
@@ -47,9 +47,9 @@ class Changes:
     """Runs that ended."""
     notified: set[str] = field(default_factory=set[str])
     """Workers that own runs which need attention."""
-    stops: list[Poke] = field(default_factory=list["Poke"])
+    stops: list[Notice] = field(default_factory=list["Notice"])
     """Owned runs that were stopped."""
-    published: set[Heard] = field(default_factory=set["Heard"])
+    published: set[Awaited] = field(default_factory=set["Awaited"])
     """Messages, events and values of streams: what runs and processes may wait for."""
 
     def __bool__(self) -> bool:
@@ -87,7 +87,7 @@ class Changes:
         """Runs were stopped: rows of id, owner, epoch. Which of them have an owner, who is notified."""
         owned = [(run, owner, epoch) for run, owner, epoch in rows if owner is not None]
         self.notified |= {owner for _, owner, _ in owned}
-        self.stops += [Poke(run, epoch, state, reason) for run, _, epoch in owned]
+        self.stops += [Notice(run, epoch, state, reason) for run, _, epoch in owned]
         return {run for run, _, _ in owned}
 
     def end(self, runs: Iterable[str]) -> None:
@@ -113,10 +113,10 @@ class Changes:
             overdue=self.ready or self.overdue,
             started=frozenset(self.started),
             ended=frozenset(self.ended),
-            poked=frozenset(self.notified),
+            notified=frozenset(self.notified),
             stops=tuple(self.stops),
             due=self.due,
-            said=frozenset(self.published),
+            published=frozenset(self.published),
         )
 
     def payload(self, origin: str) -> str:
@@ -179,9 +179,9 @@ def parse(payload: str, origin: str) -> Signal | None:
         started=frozenset(_ready_run(token) for token in tokens if token.startswith(f"{READY}=")),
         claimed=frozenset(unquote(token.removeprefix(CLAIMED)) for token in tokens if token.startswith(CLAIMED)),
         ended=None if SOME_ENDED in tokens else frozenset(),
-        poked=None if SOME_WORKERS in tokens else named,
+        notified=None if SOME_WORKERS in tokens else named,
         due=DUE in tokens,
-        said=None if SOME_PUBLISHED in tokens else frozenset(),
+        published=None if SOME_PUBLISHED in tokens else frozenset(),
     )
 
 

@@ -1,11 +1,11 @@
-"""What runs are told, and what they say: the specification of messages, events and streams.
+"""The specification of messages, events and streams.
 
 A **message** is for one run and one topic; the run receives each once, in the order in which they were committed. A **question** is
-a message that is answered. An **event** is a named value of a run that anybody can read, the last one counts; a **stream** is
-a named list of values of a run that anybody can read from any place on.
+a message that is answered. An **event** is a named value of a run that every process can read, the last one counts; a **stream** is
+a named list of values of a run that every process can read from any position on.
 
-Everything said is numbered, under the lock of the run's row, so that the order of numbers is the order of commits. Whoever says
-something wakes those who wait for it in the same transaction: parked runs are queued, the others' workers are poked. A waiting
+All of them are numbered, under the lock of the run's row, so that the order of numbers is the order of commits. The transaction that
+writes one wakes the runs that wait for it: suspended runs are queued, the workers of the others are notified. A waiting
 run has an unfinished step whose `child` is the run that has to say it, whose `kind` is what it waits for (receive, question,
 event, stream or answer) and whose `name` is the topic or key.
 """
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from mainspring.model.states import State
 
-Heard: TypeAlias = tuple[str, str, str]
-"""Something to wait for: the run that has to say it or is to be told, the kind of wait, the topic or key."""
+Awaited: TypeAlias = tuple[str, str, str]
+"""Something to wait for: the run that publishes or receives it, the kind of wait, the topic or key."""
 
 Table: TypeAlias = Literal["events", "streams"]
 
@@ -65,8 +65,8 @@ class Reply(Struct):
 Say: TypeAlias = Post | Entry | Reply
 
 
-def heard_by(say: Say) -> Heard:
-    """What somebody waits for who waits for this."""
+def awaited_by(say: Say) -> Awaited:
+    """The key under which runs wait for this."""
     match say:
         case Post():
             return say.run, "question" if say.question else "receive", say.topic
@@ -113,10 +113,10 @@ class Reading(Struct, frozen=True):
 
 
 class Messages(Protocol):
-    """Reading what was said. Saying goes through the committer: `Write.says` for runs, `Tell` for everybody else."""
+    """Reading messages. Sending goes through the committer: `RecordStep.says` for runs, `Send` for all other callers."""
 
     def next(self, run: str, topic: str, *, question: bool, skip: Collection[int]) -> Message | None:
-        """The first message of a topic that the run has not received; those in `skip` are somebody else's."""
+        """The first message of a topic that the run has not received; those in `skip` belong to other branches."""
         ...
 
     def asked(self, run: str, key: str) -> tuple[Message | None, State | None]:

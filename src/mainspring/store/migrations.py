@@ -100,7 +100,7 @@ def require_current(report: SchemaReport, url: str) -> None:
 
 
 def as_script(migrations: list[Migration]) -> str:
-    """All of it as SQL that a person can read, review and run by hand; the store then finds it done."""
+    """All of it as SQL that a person can read, review and execute; the store then finds it done."""
     parts = [f"-- {migration.name}\n{migration.sql.rstrip()}\n" for migration in migrations]
     names = [
         f"INSERT INTO migrations (name, checksum) VALUES ('{migration.name}', '{migration.checksum}');\n"

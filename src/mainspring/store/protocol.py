@@ -6,7 +6,7 @@ Rules for all verbs:
 - Time is a parameter. A store never asks the database what time it is.
 - Each verb is one transaction: all of it happens or none of it.
 - A write that changes a run's state is conditional on what it expects. A loser learns that it lost; nothing is overwritten.
-- The database being out of reach is `StoreUnavailable`, a full disk `StoreFull`; a verb can simply be made again.
+- The database being out of reach is `StoreUnavailable`, a full disk `StoreFull`; a verb can simply be retried.
 - Rows are locked in the order schedules, queues, runs, each by id.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mainspring.model.states import State
     from mainspring.store.diagnostics import ServerState
     from mainspring.store.external.sessions import Transactions
-    from mainspring.store.messages import Heard, Messages
+    from mainspring.store.messages import Awaited, Messages
     from mainspring.store.queues import ClaimPolicy, QueueStore
     from mainspring.store.schedules import ScheduleStore
     from mainspring.store.verbs.dashboard import Dashboard
@@ -54,13 +54,13 @@ class ClaimRequest(Struct, frozen=True):
     compatible: bool = False
     """Also take runs that began under another fingerprint, as long as this version has not failed to replay them."""
     queues: frozenset[str] | None = None
-    """The queues to take from; None: all. Runs without a queue are everybody's."""
+    """The queues to take from; None: all. Runs without a queue are taken by every worker."""
     mine: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, "Mapping[str, int]"])
     """Runs of queues in this worker's memory, by queue and partition."""
     instances: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
     """Which of the functions are methods, with the names of the instances that the worker has: runs of others are left alone."""
     kinds: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Which of the functions are not workflows: whoever started one by its name alone did not know."""
+    """Which of the functions are not workflows: a caller that started one by its name alone did not know."""
     clock: Callable[[], int] | None = None
     """What time it is; None: `now`."""
 
@@ -84,7 +84,7 @@ class Claimed(Struct, frozen=True):
     """Whether a queue was passed over because another claim had locked it: to be claimed from again at once."""
 
 
-class Poke(Struct, frozen=True):
+class Notice(Struct, frozen=True):
     """A run in a worker's hand to which something happened from outside."""
 
     run: str
@@ -137,7 +137,7 @@ class ReadyRun(NamedTuple):
 
 
 class Signal(Struct, frozen=True):
-    """What a commit may have changed for somebody who waits."""
+    """What a commit may have changed for waiters."""
 
     ready: bool = False
     """There may be runs to claim, of any function and queue."""
@@ -149,16 +149,16 @@ class Signal(Struct, frozen=True):
     """Runs that another worker has claimed just after they became ready."""
     ended: frozenset[str] | None = frozenset()
     """Runs that ended; None: some did, unknown which."""
-    poked: frozenset[str] | None = frozenset()
-    """Workers whose runs were poked; None: perhaps anybody's."""
-    stops: tuple[Poke, ...] = ()
-    """Runs owned by workers that this commit has stopped. Only a commit of this process says so: others are told by pokes."""
-    said: frozenset[Heard] | None = frozenset()
-    """What was said; None: something was, unknown what."""
+    notified: frozenset[str] | None = frozenset()
+    """Workers whose runs need attention; None: perhaps any worker's."""
+    stops: tuple[Notice, ...] = ()
+    """Runs owned by workers that this commit has stopped. Only for commits of this process: other workers get notices."""
+    published: frozenset[Awaited] | None = frozenset()
+    """Messages, events and streams that were written; None: some were, unknown which."""
     due: bool = False
     """There may be schedules to look at, or ends to tell of that no worker has seen."""
     lost: bool = False
-    """An answer was lost: what was asked for may have been done, and those that wait for it here were not told."""
+    """An answer was lost: the commit may have happened, and its waiters here were not notified."""
 
 
 class SchemaReport(Struct, frozen=True):
@@ -187,7 +187,7 @@ class Store(Protocol):
 
     @property
     def messages(self) -> Messages:
-        """What runs are told, and what they say."""
+        """Messages, events and streams."""
         ...
 
     @property
@@ -207,12 +207,12 @@ class Store(Protocol):
 
     @property
     def unknown(self) -> UnknownFunctions:
-        """Runs of functions that nobody knows."""
+        """Runs of functions that no worker knows."""
         ...
 
     @property
     def telling(self) -> UnreportedEnds:
-        """Ends of runs that no worker had in hand."""
+        """Ends of runs that had no owner."""
         ...
 
     @property
@@ -248,8 +248,8 @@ class Store(Protocol):
         """Close all connections. The store cannot be used afterwards."""
         ...
 
-    def listen(self, hear: Callable[[Signal], None]) -> None:
-        """Call `hear`, on any thread, after each commit of this or of another process that may concern somebody."""
+    def listen(self, notify: Callable[[Signal], None]) -> None:
+        """Call `notify`, on any thread, after each commit of this or of another process that may concern a waiter."""
         ...
 
     def announce(self, claimed: Sequence[str]) -> None:
@@ -292,9 +292,9 @@ class Store(Protocol):
         """Commit `ops` together and answer each. Those about one run take effect in their order.
 
         Each is whole by itself: what it starts, whom it wakes and what it records are there together or not at all. Where
-        nothing stands in the way all of them are one transaction. What somebody else holds for longer than a moment comes
-        back as HELD, with all later ones about the same run, and is to be made again (`SlowLane` does); what the database
-        refuses comes back as its exception. Neither fails its neighbours. Made again after a lost acknowledgement, each
+        nothing stands in the way all of them are one transaction. What another transaction locks for longer than a moment comes
+        back as HELD, with all later ones about the same run, and is to be retried (`BlockedWrites` does); what the database
+        refuses comes back as its exception. Neither fails its neighbours. Retried after a lost acknowledgement, each
         answers as it did the first time.
         """
         ...
@@ -324,7 +324,7 @@ class Store(Protocol):
         """Take a worker out of the fleet and free its runs for others; how many.
 
         Running ones are queued again and count one recovery, beyond `max_recoveries` they fail with reason "recovery
-        exhausted"; `limits` has the numbers of functions that have one of their own. Resting ones stay waiting; those being cancelled are cancelled.
+        exhausted"; `limits` has the numbers of functions that have one of their own. Suspended ones stay waiting; those being cancelled are cancelled.
         """
         ...
 
@@ -342,20 +342,20 @@ class Store(Protocol):
 
         The smallest priority comes first, then the first due, then the first that was asked for; of runs in queues only
         those that `request.admit` lets begin, besides those that have begun already. If this raises, runs may have been taken
-        all the same: `in_hand` tells.
+        all the same: `owned` tells.
         """
         ...
 
-    def pokes(self, worker: str) -> list[Poke]:
-        """What happened to the worker's runs since it last asked. If this raises, it may be told no more: `in_hand` tells."""
+    def notices(self, worker: str) -> list[Notice]:
+        """What happened to the worker's runs since it last asked. If this raises, the notices may be lost: `owned` has all."""
         ...
 
-    def in_hand(self, worker: str) -> list[Poke]:
-        """Everything the worker has in hand: for one that may not have heard the answer to a claim, or to its last question."""
+    def owned(self, worker: str) -> list[Notice]:
+        """All runs that the worker owns: for one that may have lost the answer to a claim, or to its last `notices`."""
         ...
 
     def expire(self, now: int) -> int:
-        """Cancel, with reason "timeout", runs in nobody's hand whose deadline has passed; how many."""
+        """Cancel, with reason "timeout", runs without an owner whose deadline has passed; how many."""
         ...
 
     def strand(self, worker: str, functions: Mapping[str, str], now: int) -> int:
@@ -366,7 +366,7 @@ class Store(Protocol):
     def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
         """Cancel runs and their children, at any depth. True where there was something to cancel.
 
-        What nobody has in hand is cancelled at once; a workflow in a worker's hand becomes cancelling and is poked; a
+        A run without an owner is cancelled at once; a workflow that a worker owns becomes cancelling, with a notice; a
         step or transaction that runs at top level runs on, its record is cancelled at once.
         """
         ...

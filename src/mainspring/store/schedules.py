@@ -63,7 +63,7 @@ class Plan(Struct):
     """Runs to cancel, each with the reason."""
     terminates: dict[str, str] = field(default_factory=dict[str, str])
     """Runs to end at once, each with the reason."""
-    settled: list[str] = field(default_factory=list[str])
+    processed: list[str] = field(default_factory=list[str])
     """Ended runs that have been taken note of."""
     backfills: list[Backfill] = field(default_factory=list["Backfill"])
     """Backfills that are new or have changed."""
@@ -89,7 +89,7 @@ class Plan(Struct):
             or self.releases
             or self.cancels
             or self.terminates
-            or self.settled
+            or self.processed
             or self.backfills
             or self.moved
             or self.learned
@@ -107,7 +107,7 @@ class Passed(Struct, frozen=True):
     planned: int
     next_due: int | None
     more: bool
-    in_hand: frozenset[str] = frozenset()
+    owned: frozenset[str] = frozenset()
     """The runs that were stored as being in a worker's hand already."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mainspring.model.states import State
-from mainspring.store.protocol import Poke
+from mainspring.store.protocol import Notice
 from mainspring.store.sql.records import WORKER_COLUMNS, to_ending, to_run, to_step, to_worker
 from mainspring.store.sql.runs import COUNT_BY_STATE, ENDINGS, GET_RUN, ORPHANED, OWNED_RUNS, STRAND
 from mainspring.store.sql.steps import GET_STEP, LIST_STEPS
@@ -46,7 +46,7 @@ class SqlStore:
     ) -> None:
         self._transactor = transactor
         self._filters = filters
-        self._hear: Callable[[Signal], None] | None = None
+        self._notify: Callable[[Signal], None] | None = None
         self.messages = SqlMessages(quick or transactor.read)
         self.functions = Functions(transactor.read)
         self.schedules = Schedules(transactor)
@@ -63,8 +63,8 @@ class SqlStore:
             self._signal(changes.signal())
 
     def _signal(self, signal: Signal) -> None:
-        if self._hear is not None:
-            self._hear(signal)
+        if self._notify is not None:
+            self._notify(signal)
 
     # -- workers -------------------------------------------------------------------------------------------------------
     def register(self, worker: Worker) -> None:
@@ -92,9 +92,9 @@ class SqlStore:
         self._transactor.execute(REMEMBER_VERSION, version=version, now=now)
 
     # -- executing -----------------------------------------------------------------------------------------------------
-    def in_hand(self, worker: str) -> list[Poke]:
+    def owned(self, worker: str) -> list[Notice]:
         rows = self._transactor.read(OWNED_RUNS, worker=worker)
-        return [Poke(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
+        return [Notice(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
 
     def expire(self, now: int) -> int:
         return self._transactor.change(stop.expire, now)

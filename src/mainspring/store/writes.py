@@ -33,14 +33,14 @@ class Verdict(Enum):
     """The run is no longer this owner's in this epoch. Nothing was written."""
     STOPPING = "stopping"
     """The run was asked to stop, so nothing new begins. Nothing was written."""
-    POKED = "poked"
+    NOTIFIED = "notified"
     """Something happened to the run that its owner has not looked at yet. Nothing was written."""
     HELD = "held"
-    """Somebody holds what it concerns for longer than a moment. Nothing was written; the committer makes it again."""
+    """Another transaction locks what it concerns for longer than a moment. Nothing was written; the committer retries it."""
     LAST = "last"
     """The run is not to be tried again, since another one has taken its key. Nothing was written."""
     UNKNOWN = "unknown"
-    """Something was to be said to a run that does not exist. Nothing was written."""
+    """The receiver of a message does not exist. Nothing was written."""
     TAKEN = "taken"
     """A run that was to be started has the id of another workflow's run. Nothing was written."""
 
@@ -109,7 +109,7 @@ class RecordAndSend(RecordStep):
 class Send(Struct):
     """Say something that is not the outcome of an operation: from outside runs, or in the middle of a step.
 
-    With an `owner`, only if the run is still in that worker's hand, in that epoch. All of it is said, or nothing.
+    With an `owner`, only if that worker still owns the run, in that epoch. All of it is sent, or nothing.
     """
 
     run: str
@@ -124,7 +124,7 @@ class Recorded(Struct, gc=False):
     verdict: Verdict = Verdict.DONE
     taken: Mapping[str, str] = NONE
     unknown: Sequence[str] = ()
-    """Runs that were to be told something and do not exist."""
+    """Receivers that do not exist."""
     became: Mapping[str, str] = NONE
     """Started runs that are other ones than were asked for: the ones that had their keys."""
     refused: Mapping[str, str] = NONE
@@ -148,7 +148,7 @@ class DiscardOutcome(Struct):
 class Suspend(Struct):
     """All branches of a run wait: record it as waiting. With `park`, its owner releases it as well.
 
-    When it is to be woken is derived from its open steps; `no_later_than` can only make that earlier. Refused as POKED when
+    When it is to be woken is derived from its open steps; `no_later_than` can only make that earlier. Refused as NOTIFIED when
     something has happened meanwhile that the run waits for, or when it waits for nothing that is recorded.
     """
 
@@ -175,7 +175,7 @@ class Release(Struct):
 
 
 class ContinueAs(Release):
-    """Hand a run back to begin anew with another input: what it has recorded is forgotten, its id and what it said stay."""
+    """Hand a run back to begin anew with another input: what it has recorded is forgotten, its id and its messages stay."""
 
     input: str = "{}"
 
@@ -199,7 +199,7 @@ class Finish(Struct, gc=False):
     error: str | None = None
     schedule: str | None = None
     """The schedule that started it."""
-    settled: bool = False
+    end_processed: bool = False
     """Set by a store that has had the schedule take note of it already."""
     after: str | None = None
     """Set by a store: where the outcome stands that goes before it in the same batch, and has to be there."""

@@ -149,7 +149,7 @@ class VirtualClock:
         self._changed()
         await self._reached
 
-    async def settle(self) -> None:
+    async def drain(self) -> None:
         """Wait until everything that is due now is done."""
         await self.advance(0)
 

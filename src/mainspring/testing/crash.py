@@ -29,7 +29,7 @@ T = TypeVar("T")
 _VERBS = {
     "apply",
     "claim",
-    "pokes",
+    "notices",
     "expire",
     "cancel",
     "terminate",
@@ -56,9 +56,9 @@ class _Dead(StoreUnavailable):
 
 def _is_of_the_living(record: logging.LogRecord) -> bool:
     """Whether a log line is anything else than a dead process complaining of its death."""
-    said = record.args if isinstance(record.args, tuple) else (record.args,)
+    given = record.args if isinstance(record.args, tuple) else (record.args,)
     raised = record.exc_info[1] if record.exc_info else None
-    return not any(isinstance(each, _Dead) for each in (*said, raised))
+    return not any(isinstance(each, _Dead) for each in (*given, raised))
 
 
 @contextlib.contextmanager

@@ -84,9 +84,9 @@ class World:
         """Let civil time pass until a moment."""
         await self.clock.advance_to(when)
 
-    async def settle(self) -> None:
+    async def drain(self) -> None:
         """Wait until all that is due now has happened. `Endless` if runs start each other for ever meanwhile."""
-        await self.clock.settle()
+        await self.clock.drain()
 
     def replace(self, function: AsyncFn[..., Any] | SyncFn[..., Any], fake: Callable[..., Any]) -> Replacement:
         """Have `fake` called instead of a step or workflow, for as long as this is entered (`with` or `async with`)."""

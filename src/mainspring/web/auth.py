@@ -1,4 +1,4 @@
-"""Who is it? Nobody but this machine, unless the dashboard was told how to know people."""
+"""Authentication. Default: loopback only."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _FORWARDED_PREFIXES = ("x-forwarded", "x-original-", "x-envoy-", "x-proxy", "x-a
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody who is known. A viewer sees everything, an operator may also act, an admin may also delete and end sessions.
+    """A user who is known. A viewer sees everything, an operator may also act, an admin may also delete and end sessions.
 
     `logout` is an address of your own that signs the person out; every page links to it.
     """
@@ -62,7 +62,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why somebody is not let in. `ask` is what a browser should ask for: a token, a password, or nothing."""
+    """Why a request is refused. `ask` is what a browser should ask for: a token, a password, or nothing."""
 
     status: int
     message: str
@@ -83,7 +83,7 @@ class Auth(Protocol):
 
 Known: TypeAlias = "User | Response | None"
 Check: TypeAlias = "Callable[[HTTPConnection], Known | Awaitable[Known]]"
-"""A function of the user's own: somebody, or None, or a response for a browser that has to sign in first."""
+"""A function of the app's own: a user, or None, or a response for a browser that has to sign in first."""
 
 
 class Ask(Protocol):
@@ -93,7 +93,7 @@ class Ask(Protocol):
 
 
 class Loopback:
-    """Whoever is on this machine. Asked for by a name of this machine, too, so that no page on the web can come in by a name that
+    """Every user of this machine. Asked for by a name of this machine, too, so that no page on the web can come in by a name that
     it has pointed here.
     """
 
@@ -145,7 +145,7 @@ class Token:
 
 
 class SignedIn:
-    """Whoever has a token, or a session that began with one."""
+    """Every holder of a token, or of a session that began with one."""
 
     def __init__(self, tokens: Token, sessions: Ask) -> None:
         self.tokens = tokens
@@ -168,7 +168,7 @@ class SignedIn:
         return user
 
     async def begin(self, token: str, user: User, address: str | None) -> str:
-        """A session for somebody who has given a right token: what the cookie says."""
+        """A session for a user who has given a right token: what the cookie says."""
         mark = self.tokens.mark(token)
         return await self._ask(
             lambda sessions: sessions.begin(user.name, mark, address=address, seconds=SESSION_SECONDS)

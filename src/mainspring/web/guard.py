@@ -1,4 +1,4 @@
-"""What stands before every page: who asks, whether they may, and what a browser is told to forbid."""
+"""What stands before every page: who asks, whether they may, and what a browser has to forbid."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 USER = "mainspring_user"
 """Where a request's scope has its user; `user` may be there already, of the app around the dashboard."""
 OPEN = ("/static/", "/healthz", "/readyz", "/login")
-"""What is answered to anybody: it says nothing of anybody's runs."""
+"""Pages without authentication: they show nothing about runs."""
 
 
 class Guard:
@@ -127,7 +127,7 @@ def may_act(user: User, *, read_only: bool) -> bool:
 
 
 def _foreign(request: Request) -> str | None:
-    """Why a request that changes something seems to come from a page of somebody else's. Browsers say where it comes from."""
+    """Why a request that changes something seems to come from another site's page. Browsers say where it comes from."""
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return None if site in {"same-origin", "none"} else f"a page from elsewhere ({site}) cannot act here"

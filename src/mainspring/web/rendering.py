@@ -173,7 +173,7 @@ def here(request: Request) -> str:
 
 
 def read_notice(text: str | None) -> dict[str, str] | None:
-    """What the last page left to be said. Other programs on this machine can set cookies, too: anything else is ignored."""
+    """The notice that the last page left. Other programs on this machine can set cookies, too: anything else is ignored."""
     try:
         found = msgspec.json.decode(text or "null", type=dict[str, str] | None)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
@@ -191,8 +191,8 @@ def clean(request: Request) -> str:
 
 def note(response: HTMLResponse | Any, request: Request, kind: str, message: str, run: str | None = None) -> None:
     """Have the next page say something, with a link to the run that it is about."""
-    said = {"kind": kind, "message": message[:1_500], "run": run or ""}
-    _set(response, request, NOTICE, json.dumps(said), 60)
+    notice = {"kind": kind, "message": message[:1_500], "run": run or ""}
+    _set(response, request, NOTICE, json.dumps(notice), 60)
 
 
 def _set(
@@ -210,7 +210,7 @@ def _set(
 
 
 def set_session(response: Any, request: Request, name: str, value: str, seconds: int) -> None:
-    """A cookie that comes along when somebody follows a link to here; what changes things needs more than that."""
+    """A cookie that comes along when a link to here is followed; what changes things needs more than that."""
     _set(response, request, name, value, seconds, samesite="lax")
 
 

@@ -94,7 +94,7 @@ async def read_json(kind: type[S], request: Request) -> S:
 
 
 def read_value(text: str, what: str) -> Any:
-    """A value that somebody has typed as JSON."""
+    """A value that was typed as JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

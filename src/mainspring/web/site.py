@@ -92,7 +92,7 @@ def dashboard(
 
     Mounted with a framework's own `mount` it knows where it is; `prefix` says so where a proxy takes the prefix away. Without
     `auth` it answers to this machine only. `auth` is a token, `Token(…)`, `Basic(…)` or a function from a request to a `User` or None.
-    `read_only` forbids all actions to everybody. `redact(value, about)` gives what is shown instead of a value.
+    `read_only` forbids all actions to all users. `redact(value, about)` gives what is shown instead of a value.
     """
     return make_dashboard(source, prefix=prefix, auth=auth, read_only=read_only, redact=redact)
 
@@ -377,8 +377,8 @@ class Dashboard:
     async def _unrouted(self, request: Request, error: Exception) -> Response:
         """An address that there is not, a method that it does not take, or a role that may not do it."""
         problem = cast("HTTPException", error)
-        said = {404: "there is no such page", 405: f"this address does not take {request.method}"}
-        status, message = problem.status_code, said.get(problem.status_code, problem.detail)
+        texts = {404: "there is no such page", 405: f"this address does not take {request.method}"}
+        status, message = problem.status_code, texts.get(problem.status_code, problem.detail)
         if _wants_page(request):
             answer: Response = self._pages.page(request, "problem.html", status, message=message, code=status)
         else:

@@ -64,6 +64,7 @@ def managed(s: Scene) -> Drive:
         await do("cancel", lambda: app.handle("c").cancel("wait"))
         await do("complete", lambda: runs.complete("given", result="by hand"))
         await do("fail", lambda: runs.fail("refused", reason="not wanted"))
+        await do("set attributes", lambda: runs.set_attributes("soon", {"colour": "red"}))
         await do("reschedule", lambda: runs.reschedule("soon", after=0))
         await do("fail first", lambda: app.handle("f").result(), missing=True, failing=True)
         s.ledger.facts.add("mended")
@@ -131,12 +132,14 @@ def managed_queues(s: Scene) -> Drive:
 
 
 _TICKS = ("00:00:10", "00:00:20")
+_NEEDS = ("make queue", "create", "resume schedule")
 
 
 @shape(
     {f"every-2026-01-01T{time}Z": "tick" for time in _TICKS},
     main=(f"every-2026-01-01T{_TICKS[0]}Z",),
     tries={"tick": 100},
+    needs=_NEEDS,
 )
 def scheduled(s: Scene) -> Drive:
     """A schedule that starts two runs, and is paused, triggered, changed, backfilled and deleted."""
@@ -165,7 +168,8 @@ def scheduled(s: Scene) -> Drive:
         await do("backfill", lambda: schedules.backfill("every", _at(-20), _at(-10)))
         await do("look at it", lambda: _look_at_schedule(caller))
         await caller.pause(22)
-        await caller.results_of(*(f"every-2026-01-01T{time}Z" for time in _TICKS))
+        promised = not {*_NEEDS} & {*caller.dropped}
+        await caller.results_of(*(f"every-2026-01-01T{time}Z" for time in _TICKS), promised=promised)
         await do("delete schedule", lambda: schedules.delete("every"), missing=True)
 
     return drive
@@ -194,7 +198,7 @@ async def _look_at_schedule(caller: Caller) -> None:
 def declared(s: Scene) -> Drive:
     """A schedule and a crontab that the code declares, a queue that it names, somebody who listens, and runs that are forgotten."""
     app = s.app
-    heard: list[str] = []
+    arrived: list[str] = []
     app.queue("ticks", concurrency=3)
 
     @app.step
@@ -223,7 +227,7 @@ def declared(s: Scene) -> Drive:
     async def endless() -> None:
         await run.sleep(3_000)
 
-    app.on("*", lambda event: heard.append(event.name))
+    app.on("*", lambda event: arrived.append(event.name))
     app.crontab(text="0 4 * * * task")
     app.schedule("declared", work.options(queue="ticks").bind(), Spec(intervals=["10s"]), Policy(limit=1, catchup="1h"))
 

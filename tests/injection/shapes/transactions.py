@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import sqlite3
+from typing import TYPE_CHECKING, Any
 
 from mainspring import Tx, run
+from mainspring.store.open import sqlite_path
 from tests.injection.scene import Caller, Drive, Scene, shape
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 _MAKE = "CREATE TABLE IF NOT EXISTS mine (what TEXT)"
 _ADD = "INSERT INTO mine VALUES (?)"
@@ -87,6 +93,50 @@ def def_transactions(s: Scene) -> Drive:
     @s.app.workflow
     def work() -> list[str]:
         return [save("a"), save_strictly("b")]
+
+    made = _prepared(s, _MAKE)
+
+    async def drive(caller: Caller) -> None:
+        await made(caller)
+        await caller.start(work, "r")
+        await caller.results_of("r")
+        await caller.start(rows, "rows")
+        await caller.results_of("rows")
+
+    return drive
+
+
+@shape({"r": ["a", "b"], "rows": 2}, main=("r",), databases=("sqlite",))
+def transactions_within(s: Scene) -> Drive:
+    """Transactions on connections that the user's own code opens, as an ORM does."""
+    opened: list[sqlite3.Connection] = []
+
+    @contextlib.contextmanager
+    def within() -> Generator[sqlite3.Connection]:
+        with contextlib.closing(sqlite3.connect(sqlite_path(s.life.database.url), isolation_level=None)) as db:
+            db.execute("BEGIN IMMEDIATE")
+            opened.append(db)
+            try:
+                yield db
+                db.commit()
+            except BaseException:
+                db.rollback()
+                raise
+            finally:
+                opened.remove(db)
+
+    @s.app.transaction(within=within)
+    def save(what: str) -> str:
+        opened[0].execute(_ADD, (what,))
+        return what
+
+    @s.app.transaction
+    def rows(tx: Tx) -> int:
+        return int(tx.execute(_COUNT).fetchone()[0])
+
+    @s.app.workflow
+    async def work() -> list[str]:
+        return [await save.aio("a"), await save.aio("b")]
 
     made = _prepared(s, _MAKE)
 

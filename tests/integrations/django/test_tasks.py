@@ -200,19 +200,19 @@ def test_a_task_that_is_enqueued_in_a_workflow_is_enqueued_once(bank: DjangoApp,
 @pytest.fixture
 def said() -> Iterator[list[tuple[str, str, str]]]:
     """What Django's signals say: which, of which task, and its status."""
-    heard: list[tuple[str, str, str]] = []
+    arrived: list[tuple[str, str, str]] = []
     signals = {"enqueued": task_enqueued, "started": task_started, "finished": task_finished}
     receivers: list[Any] = []
     for name, signal in signals.items():
 
-        def hear(task_result: AnyResult, name: str = name, **_: Any) -> None:
-            heard.append((name, task_result.task.name, str(task_result.status)))
+        def notify(task_result: AnyResult, name: str = name, **_: Any) -> None:
+            arrived.append((name, task_result.task.name, str(task_result.status)))
 
-        receivers.append(hear)
-        signal.connect(hear)
-    yield heard
-    for signal, hear in zip(signals.values(), receivers, strict=True):
-        signal.disconnect(hear)
+        receivers.append(notify)
+        signal.connect(notify)
+    yield arrived
+    for signal, notify in zip(signals.values(), receivers, strict=True):
+        signal.disconnect(notify)
 
 
 def test_signals_are_sent_and_failures_are_logged_with_their_exception(

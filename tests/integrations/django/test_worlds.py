@@ -32,7 +32,7 @@ def test_a_day_takes_no_time(bank: DjangoApp, tasks: Any) -> None:
         with transaction.atomic():
             run = tasks.transfer.start.sync("a", 5)
             later = tasks.note.using(run_after=w.now + timedelta(hours=30)).enqueue("later")
-        w.settle()
+        w.drain()
         assert bank.runs.get.sync(run.id).state == "waiting"
         w.advance("25h")
         assert run.result.sync()["before"] == 0
@@ -52,7 +52,7 @@ def test_tasks_can_be_replaced_and_a_world_begins_without_earlier_runs(bank: Dja
     with world() as w, w.replace(tasks.note, mail):
         assert bank.handle(tasks.note.enqueue("hello").id).result.sync() == "sent"
         tasks.transfer.start.sync("never ends", 1)
-        w.settle()
+        w.drain()
     assert mail.arguments[0] == (("hello",), {})
     with world():
         assert bank.runs.list.sync().runs == []

@@ -22,12 +22,12 @@ Post = list[Any]
 @app.workflow
 async def listener(total: int) -> list[Post]:
     """Receives so many messages; each is noted in the ledger by a step."""
-    heard: list[Post] = []
+    arrived: list[Post] = []
     for number in range(total):
-        heard.append(await run.receive(POST))
+        arrived.append(await run.receive(POST))
         if number % 4 == 3:
-            await act(f"heard {number}")
-    return heard
+            await act(f"arrived {number}")
+    return arrived
 
 
 @app.workflow
@@ -36,14 +36,14 @@ def listener_blocking(total: int) -> list[Post]:
 
 
 @app.workflow
-async def reader(total: int, chapter: int, heard: list[Post]) -> list[Post]:
+async def reader(total: int, chapter: int, arrived: list[Post]) -> list[Post]:
     """Begins anew after each chapter: what was received before is not received again."""
-    for _ in range(min(chapter, total - len(heard))):
-        heard = [*heard, await run.receive(POST)]
-    await act(f"chapter {len(heard)}")
-    if len(heard) < total:
-        await run.continue_as(total, chapter, heard)
-    return heard
+    for _ in range(min(chapter, total - len(arrived))):
+        arrived = [*arrived, await run.receive(POST)]
+    await act(f"chapter {len(arrived)}")
+    if len(arrived) < total:
+        await run.continue_as(total, chapter, arrived)
+    return arrived
 
 
 @app.workflow

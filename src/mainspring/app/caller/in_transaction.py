@@ -372,6 +372,6 @@ def _refuse_other_colour(scope: TransactionScope, call: TransactionCall) -> None
 def _refuse_waiting(what: str) -> NoReturn:
     """Waiting for a run inside a transaction could be waiting for a run that itself waits for the transaction."""
     raise InTransactionError(
-        f"{what} waits, and a transaction is open here: it would hold up everybody else meanwhile, and could wait for itself. "
+        f"{what} waits, and a transaction is open here: it would hold up every other writer meanwhile, and could wait for itself. "
         "Start it here, and wait for it after the transaction"
     )

@@ -1,4 +1,4 @@
-"""Functions of the app that are told when a schedule missed a tick, was late, or was paused by a failure."""
+"""Functions of the app that receive an alert when a schedule missed a tick, was late, or was paused by a failure."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ class Hooks:
         raise NotImplementedError
 
     def on_missed(self, fn: F, /) -> F:
-        """Call the function below with an `Alert` when nobody acted on a tick until its catch-up window had closed."""
-        return self._told("missed", fn)
+        """Call the function below with an `Alert` when no worker acted on a tick until its catch-up window had closed."""
+        return self._declared("missed", fn)
 
     def on_late(self, after: Duration, /) -> Callable[[F], F]:
         """Call the function below with an `Alert` when a run was begun more than `after` too late, whatever the reason."""
         length = micros(after)
-        return lambda fn: self._told("late", fn, length)
+        return lambda fn: self._declared("late", fn, length)
 
     def on_paused_by_failure(self, fn: F, /) -> F:
         """Call the function below with an `Alert` when a schedule was paused because of runs that failed."""
-        return self._told("paused_by_failure", fn)
+        return self._declared("paused_by_failure", fn)
 
-    def _told(self, event: str, fn: F, after: int = 0) -> F:
+    def _declared(self, event: str, fn: F, after: int = 0) -> F:
         made: object = fn
         if not isinstance(made, (AsyncFn, SyncFn)):
             raise InvalidInput(f"@on_{event} goes above @workflow or @step, and {fn!r} is neither yet")
@@ -65,7 +65,7 @@ class Hooks:
         names = list(function.codec.signature.parameters)
         if len(names) != 1:
             raise InvalidInput(
-                f"{function.name!r} is to be told of what happens to schedules: it takes one argument, an Alert, and not "
+                f"{function.name!r} receives the alerts of schedules: it takes one argument, an Alert, and not "
                 f"{function.codec.signature}"
             )
         self._hook(Hook("", event, function.name, function.kind, names[0], after, ""))

@@ -84,11 +84,11 @@ class DeclaredQueues:
 
 
 def _text(queue: Queue) -> str:
-    said: dict[str, Any] = {
+    declared_json: dict[str, Any] = {
         "limits": queue.limits,
         "retry": None if queue.retry is None else msgspec.Raw(queue.retry.encode()),
     }
-    return msgspec.json.encode(said).decode()
+    return msgspec.json.encode(declared_json).decode()
 
 
 class DeclaredSchedules:

@@ -86,7 +86,7 @@ class WorkerCrontab:
         self._store = store
         self._made: Crontabs | None = None
         self._listed = "{}"
-        """What the worker's row said last."""
+        """What the worker's row had last."""
 
     def _crontabs(self) -> Crontabs:
         from mainspring.operations.schedules.crontabs import Crontabs  # noqa: PLC0415  (recurrence is slow to import)
@@ -114,7 +114,7 @@ class WorkerCrontab:
             self._crontabs().bring(self._definitions())
 
     def review(self, worker: str) -> None:
-        """Read the file again if it has changed, and stop what nobody lists any more."""
+        """Read the file again if it has changed, and stop what no worker lists any more."""
         crontab = self._runtime.crontab
         if crontab is not None:
             self._list_again(worker)

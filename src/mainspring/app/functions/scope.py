@@ -119,7 +119,7 @@ class Scope(Hooks):
         retention: Duration | None = None,
         max_recoveries: int | None = None,
     ) -> Any:
-        """Register a durable function: it survives any crash, and what it has done is not done again.
+        """Register a durable function: it survives any crash, and no recorded step of it is executed again.
 
         `queue` is where its runs wait, unless `options(queue=…)` says otherwise. `retry` says how often a run that fails is tried
         again, and how soon; it goes on from what it has achieved. `retention` says how long its ended runs are kept,

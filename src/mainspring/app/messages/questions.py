@@ -78,7 +78,7 @@ class Answer:
     """`run.answer(question, handler, validate=…)`: answer a question from now on, for as long as the run lasts.
 
     The handler is given the value and returns the answer; it may do whatever a workflow does. Questions of one name are answered
-    one after the other, beside the rest of the workflow. `validate` is given the value first: what it raises goes back to whoever
+    one after the other, beside the rest of the workflow. `validate` is given the value first: what it raises goes back to the caller that
     asks, and leaves nothing in the run's record. It must not do anything but look.
     """
 

@@ -38,7 +38,7 @@ class QueueVerbs:
 
     @dual
     def list(self, /) -> Coroutine[Any, Any, list[QueueInfo]]:
-        """All queues by name, also those that runs wait for and that nobody has made."""
+        """All queues by name, also those that runs wait for and that were not declared."""
         return self._look("list", list[QueueInfo], lambda queues: queues.list())
 
     @dual

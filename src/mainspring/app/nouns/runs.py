@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _Lines: TypeAlias = list[str]
 _Figures: TypeAlias = list[Figures]
-"""Said here, because a verb that is called `list` stands in the way of the type below."""
+"""Defined here, because a verb that is called `list` stands in the way of the type below."""
 
 
 class _Noun:
@@ -147,7 +147,7 @@ class RunVerbs(_Noun):
         A result that is not of the type that the function returns is an error, and nothing is done. Where the function's code is
         not known, as in a client, any result is stored as it is, and a caller that waits for it finds out whether it fits.
         """
-        output = results_by_hand(self._runtime.registry, result, self._runtime.settings.value_bytes)
+        output = given_result(self._runtime.registry, result, self._runtime.settings.value_bytes)
         return self._act("complete", ids, filters, lambda runs, chosen: runs.complete(chosen, output, reason))
 
     @dual
@@ -349,12 +349,12 @@ class VersionVerbs(_Noun):
         )
 
 
-def results_by_hand(registry: Registry, value: Any, limit: int) -> Callable[[str], str]:
+def given_result(registry: Registry, value: Any, limit: int) -> Callable[[str], str]:
     """What is stored, for a function of a given name, when one of its runs is completed with `value`.
 
     Whatever is not JSON or too large is an error now, what does not fit the function's annotation when its name is given.
     """
-    loose = value_codec(Any, "the result of a run that is completed by hand")
+    loose = value_codec(Any, "the result of a run that is completed on request")
     codecs = {function.name: function.codec.result for function in registry}
     texts: dict[str, str] = {}
 

@@ -202,13 +202,13 @@ class CurrentRun:
 
     @dual
     def set_event(self, /, key: Event[T] | str, value: T) -> Coroutine[Any, Any, None]:
-        """Give a named value that anybody can read, also after the end; the last one counts."""
+        """Set a named value that every process can read, also after the end; the last one counts."""
         name, codec = named(key, "event")
         return _publish("set_event", "events", name, _text(name, codec, value))
 
     @dual
     def write_stream(self, /, key: Stream[T] | str, value: T) -> Coroutine[Any, Any, None]:
-        """Add a value to a stream that anybody can read."""
+        """Add a value to a stream that every process can read."""
         name, codec = named(key, "stream")
         return _publish("write_stream", "streams", name, _text(name, codec, value))
 

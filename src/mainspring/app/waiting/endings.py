@@ -188,7 +188,7 @@ class EndingLookups:
         return await answer
 
     async def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """One turn of the loop later: everybody who asked in this turn has done so. Civil time stands still until then."""
+        """One turn of the loop later: all callers of this turn have asked. Civil time stands still until then."""
         askers = self._gathering.pop(loop)
         try:
             found = await self._ask({run_id for run_id, _ in askers})

@@ -46,10 +46,10 @@ class Subscriptions:
         """Something was committed. Notify those whom it may concern."""
         if not self._by_run:
             return
-        if signal.said is None or signal.ended is None:
+        if signal.published is None or signal.ended is None:
             self._notify(None)
-        elif signal.said or signal.ended:
-            self._notify({run for run, _, _ in signal.said} | signal.ended)
+        elif signal.published or signal.ended:
+            self._notify({run for run, _, _ in signal.published} | signal.ended)
 
     def _notify(self, runs: set[str] | frozenset[str] | None) -> None:
         with self._lock:

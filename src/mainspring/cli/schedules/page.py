@@ -142,8 +142,8 @@ def show_audit(audit: ScheduleAudit) -> None:
         f"{click.style(safe(audit.schedule), bold=True)}  {audit.since:%Y-%m-%d %H:%M:%S} to {audit.until:%Y-%m-%d %H:%M:%S} UTC\n"
     )
     rows = [(name, f"{count:,}") for name, count in audit.classes.items()]
-    if audit.by_hand:
-        rows.append(("by hand", f"{audit.by_hand:,}"))
+    if audit.manual:
+        rows.append(("on request", f"{audit.manual:,}"))
     if audit.unaccounted_count:
         rows.append(("unaccounted for", f"{audit.unaccounted_count:,}"))
     display.table(("WHAT", "TICKS"), rows or [("nothing", "0")])

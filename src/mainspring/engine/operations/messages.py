@@ -1,7 +1,7 @@
 """The operations with which runs talk: receiving, saying, and waiting for what another run says. `recording` says how they are made.
 
 All waits have one shape. They are registered in memory, then recorded, and only then is looked whether what they wait for is
-there: whatever is said from that moment on wakes them. Being woken means nothing but to look again.
+there: every message from that moment on wakes them. A woken operation reads again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mainspring.engine.effects import Flow
     from mainspring.engine.replay.execution import Execution
     from mainspring.model.runs import StepKind
-    from mainspring.store.messages import Heard, Message, Reading, Say
+    from mainspring.store.messages import Awaited, Message, Reading, Say
     from mainspring.store.writes import RecordStep
 
 
@@ -47,11 +47,13 @@ def receive(ex: Execution, position: str, topic: str, until: int | None, codec: 
     finally:
         if message is not None:
             let_go(ex, message.number)
-            ex.engine.waits.heard([(ex.id, "receive", topic)])  # if it was not received after all, it is the next one's
+            ex.engine.waits.arrived(
+                [(ex.id, "receive", topic)]
+            )  # if it was not received after all, it is the next one's
 
 
 def unread(ex: Execution, topic: str, *, question: bool) -> Flow:
-    """The first message that nobody has received, kept for the line of control that asks.
+    """The first message that was not received yet, kept for the branch that asks.
 
     What was found may have been received by another line while the answer was on its way, so then it is looked for once more.
     """
@@ -75,7 +77,7 @@ def let_go(ex: Execution, number: int) -> None:
 
 
 def say(ex: Execution, position: str, kind: StepKind, name: str, make: Callable[[], list[Say]]) -> Flow:
-    """Say something. It is said if, and only if, this is recorded."""
+    """Send or publish. It is sent if, and only if, this is recorded."""
     recorded = ex.recall(position, kind, name)
     if recorded is not None and recorded.completed is not None:
         yield from replayed(ex, recorded, None)
@@ -119,7 +121,7 @@ def stream(
         return (yield from replayed(ex, recorded, codec))
     yield from frontier(ex, position)
     record = recorded or Step(ex.id, position, "stream", key, started=ex.begins(), child=run, due=until)
-    record.output = str(offset)  # until it is known: whoever parks the run asks whether the stream has come so far
+    record.output = str(offset)  # until it is known: suspending the run checks whether the stream has come so far
 
     def look() -> Flow:
         found: Reading = yield Consult(lambda: ex.engine.store.messages.stream(run, key, offset, 1))
@@ -146,16 +148,16 @@ def await_(
 ) -> Flow:
     """What `look` finds, as soon as it finds something; None when the time is over. A look before it is recorded saves a write.
 
-    `says` is said with the record of the wait. `NotFound` if there is nobody to say it to; then nothing is recorded.
+    `says` is sent with the record of the wait. `NotFound` if there is no receiver; then nothing is recorded.
     """
     record.epoch = ex.epoch
     found: Any = None if pending else (yield from look())
     if found is not None:
         return found
-    hears: Heard = (record.child or ex.id, record.kind, record.name)
+    awaits: Awaited = (record.child or ex.id, record.kind, record.name)
     registered = False
     while True:
-        wait = ex.wait(until=record.due, child=record.child if record.child != ex.id else None, hears=hears)
+        wait = ex.wait(until=record.due, child=record.child if record.child != ex.id else None, awaits=awaits)
         if not registered:
             write = waiting(ex, record)
             write.watch = record.child if record.child != ex.id else None

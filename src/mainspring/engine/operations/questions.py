@@ -76,7 +76,7 @@ def accept(
     finally:
         if message is not None:
             messages.let_go(ex, message.number)
-            ex.engine.waits.heard([(ex.id, "question", name)])
+            ex.engine.waits.arrived([(ex.id, "question", name)])
 
 
 def _asked(record: Step, codec: ValueCodec) -> Asked:

@@ -1,6 +1,6 @@
 """A transaction as an operation of a run: its outcome is recorded by the very commit that makes its effects true.
 
-The database may roll it back for the sake of others: then it is made again, after a short pause. The answer to the commit may
+The database may roll it back for the sake of others: then it is retried, after a short pause. The answer to the commit may
 get lost: then the record tells whether it was made, and a second attempt would find the record in its way, so it is
 made once whatever happens.
 """

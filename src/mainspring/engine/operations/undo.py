@@ -1,6 +1,6 @@
 """Compensations: what a run does to undo what it did, when it fails, is cancelled or runs out of time.
 
-Entering a scope is recorded, so that everybody knows that the run is not simply to be dropped. What is pushed is not: a replay pushes
+Entering a scope is recorded, so that a cancelled run is replayed to compensate. What is pushed is not: a replay pushes
 it again. A run that is stopped is therefore unwound by a replay, in which the first operation that has no record stops instead of
 beginning; the scopes that this leaves make their compensations, each of which is recorded once. Leaving a scope in good order is
 recorded as well, unless the run has been stopped by then: a run that is stopped before that is in its scope, however little of

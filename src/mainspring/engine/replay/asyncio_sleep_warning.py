@@ -143,14 +143,14 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
     """Watch the timers of a loop. Doing so twice is once; loops that cannot be watched are left alone."""
     if getattr(loop.call_at, _MARK, False):
         return
-    told: set[tuple[str, int]] = set()
+    warned: set[tuple[str, int]] = set()
     with contextlib.suppress(AttributeError, TypeError):
-        loop.call_at = _watched(loop.call_at, told)  # type: ignore[method-assign]
+        loop.call_at = _watched(loop.call_at, warned)  # type: ignore[method-assign]
         if not isinstance(loop, asyncio.BaseEventLoop):  # there it is made of the other one
-            loop.call_later = _watched(loop.call_later, told)  # type: ignore[method-assign]
+            loop.call_later = _watched(loop.call_later, warned)  # type: ignore[method-assign]
 
 
-def _watched(original: Callable[..., asyncio.TimerHandle], told: set[tuple[str, int]]) -> Any:
+def _watched(original: Callable[..., asyncio.TimerHandle], warned: set[tuple[str, int]]) -> Any:
     def call(
         when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
@@ -160,7 +160,7 @@ def _watched(original: Callable[..., asyncio.TimerHandle], told: set[tuple[str, 
             frame = _users(sys._getframe(1))  # noqa: SLF001  (there is no other way to ask who sets a timer)
             if frame is not None:
                 where.execution.watch_timer(timer)
-                _warn(where, frame, told)
+                _warn(where, frame, warned)
         return timer
 
     setattr(call, _MARK, True)
@@ -174,10 +174,10 @@ def _users(frame: FrameType | None) -> FrameType | None:
     return None if frame is None or _package(frame) == "mainspring" else frame
 
 
-def _warn(where: Branch, frame: FrameType, told: set[tuple[str, int]]) -> None:
+def _warn(where: Branch, frame: FrameType, warned: set[tuple[str, int]]) -> None:
     place = (frame.f_code.co_filename, frame.f_lineno)
-    if place not in told:
-        told.add(place)
+    if place not in warned:
+        warned.add(place)
         log.warning(
             "workflow %s waits for the time of this process at %s:%d (asyncio.sleep, asyncio.timeout or the like): it begins anew after "
             "a restart. Use run.sleep and run.timeout, or do it in a step.",

@@ -112,7 +112,7 @@ class Branch:
 class StepScope:
     """Inside a step: operations are plain calls here, and what is started gets an id of the step's own."""
 
-    __slots__ = ("_draws", "_said", "_started", "attempt", "execution", "name", "position", "quota")
+    __slots__ = ("_draws", "_sent", "_started", "attempt", "execution", "name", "position", "quota")
 
     def __init__(self, execution: Execution, position: str, attempt: int, name: str) -> None:
         self.execution = execution
@@ -122,7 +122,7 @@ class StepScope:
         self.name = name
         self.quota = Quota()
         self._started = 0
-        self._said = 0
+        self._sent = 0
         self._draws = 0
 
     def next_draw(self) -> str:
@@ -149,8 +149,8 @@ class StepScope:
 
     def next_key(self) -> str:
         """The key of the next message sent in this step: the same when the step is tried again, so that it is sent once."""
-        self._said += 1
-        return f"{self.execution.run.uid}-{self.position}.m{self._said}"
+        self._sent += 1
+        return f"{self.execution.run.uid}-{self.position}.m{self._sent}"
 
     def next_start(self, *, detached: bool = False) -> str:
         """The id of the next run started in this step: the same when the step is tried again."""

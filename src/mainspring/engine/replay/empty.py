@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 class _Unused(dict[Any, Any]):
     def __setitem__(self, key: object, value: object) -> NoReturn:
-        raise TypeError("this dictionary is everybody's: ask `own` for one first")
+        raise TypeError("this dictionary is shared: ask `own` for one first")
 
 
 UNUSED: Final[dict[Any, Any]] = _Unused()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mainspring.engine.registry import Function
     from mainspring.engine.residency.timers import Timer
     from mainspring.model.runs import Run, StepKind
-    from mainspring.store.messages import Heard
+    from mainspring.store.messages import Awaited
 
 
 class Quota(Struct, gc=False):
@@ -44,13 +44,13 @@ _MOST_WATCHED = 50
 class Wait:
     """Something a run waits for: a time, the end of another run, a message, or whichever comes first."""
 
-    __slots__ = ("_execution", "child", "future", "hears", "timer", "until")
+    __slots__ = ("_execution", "awaits", "child", "future", "timer", "until")
 
-    def __init__(self, execution: Execution, until: int | None, child: str | None, hears: Heard | None) -> None:
+    def __init__(self, execution: Execution, until: int | None, child: str | None, awaits: Awaited | None) -> None:
         self._execution = execution
         self.until = until
         self.child = child
-        self.hears = hears
+        self.awaits = awaits
         self.timer: Timer | None = None
         self.future: asyncio.Future[Any] = execution.engine.loop.create_future()
 
@@ -90,6 +90,7 @@ class Execution:
         "delivery",
         "disagreement",
         "dry",
+        "end_processed",
         "ended_with",
         "engine",
         "epoch",
@@ -118,7 +119,6 @@ class Execution:
         "run",
         "scopes",
         "servants",
-        "settled",
         "signal",
         "tasks",
         "unawaited",
@@ -191,7 +191,7 @@ class Execution:
         self.unconfirmed: asyncio.Future[Any] | None = None
         """The last write that nothing waits for. A transaction, which does not go through the committer, has to."""
         self.patches: dict[str, bool] = UNUSED
-        """Which patches the run's code has asked for, and what it was told."""
+        """Which patches the run's code has asked for, and the answers."""
         self.reserved: dict[int, None] = UNUSED
         """Messages that a branch is about to receive: no other one may."""
         self.let_go = 0
@@ -217,7 +217,7 @@ class Execution:
         """What came out of its code."""
         self.ended_with: str | None = None
         """The result with which it has succeeded, in the commit of its only operation."""
-        self.settled = False
+        self.end_processed = False
         """Its schedule has taken note of its end."""
 
     # -- what it is doing ----------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ class Execution:
     def take_away(self, signal: Halt) -> bool:
         """Take the run from its code, unless it is over already or was taken by a stronger signal. From any thread.
 
-        `Halting` then tells the code; whoever calls this from an operation of the run raises the signal.
+        `Halting` then tells the code; a caller inside an operation of the run raises the signal.
         """
         with self.engine.moving:
             if self.phase not in IN_CODE and self.phase is not Phase.HALTED:
@@ -336,14 +336,14 @@ class Execution:
     def patched(self, name: str) -> bool:
         """Whether the run is to take the path of a patch: a new one does, one that has been past here without it does not.
 
-        A run that is taken from its code is told, too, and nothing is recorded: raising here, where nothing can be awaited, would cut
+        A run that is taken from its code gets an answer, too, and nothing is recorded: raising here, where nothing can be awaited, would cut
         off the steps of other branches.
         """
-        told = self.patches.get(name)
-        if told is None:
+        answer = self.patches.get(name)
+        if answer is None:
             self.patches = own(self.patches)
-            told = self.patches[name] = self._take_patch(name)
-        return told
+            answer = self.patches[name] = self._take_patch(name)
+        return answer
 
     def _take_patch(self, name: str) -> bool:
         position = f"p:{name}"
@@ -425,9 +425,9 @@ class Execution:
         return min(left, key=lambda step: step.seq or 0, default=None)
 
     # -- waiting -------------------------------------------------------------------------------------------------------
-    def wait(self, until: int | None = None, child: str | None = None, hears: Heard | None = None) -> Wait:
+    def wait(self, until: int | None = None, child: str | None = None, awaits: Awaited | None = None) -> Wait:
         """Register a wait in memory, before it is recorded, so that nothing can slip through between the two."""
-        wait = Wait(self, until, child, hears)
+        wait = Wait(self, until, child, awaits)
         self.engine.waits.watch(wait)
         return wait
 
@@ -462,8 +462,10 @@ class Execution:
     def _disown(self, task: asyncio.Future[Any]) -> None:
         self.tasks.pop(task, None)
         self.branches.pop(task, None)
-        if isinstance(getattr(task, "_exception", None), Halt):
-            task.exception()  # that the run was taken from its code is no news to anyone, whether or not the code awaits the task
+        if isinstance(getattr(task, "_exception", None), Halt) or (self.signal is not None and not task.cancelled()):
+            # That the run was taken from its code is no news to anyone, whether or not the code awaits the task; and what comes out
+            # of the code after that does not count. With the database gone, that may be an error of the store.
+            task.exception()
 
     # -- process time --------------------------------------------------------------------------------------------------
     def watch_timer(self, timer: asyncio.TimerHandle) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from mainspring.store.writes import Verdict
 
@@ -11,18 +11,23 @@ if TYPE_CHECKING:
 
     from mainspring.engine.replay.execution import Execution
     from mainspring.model.runs import Step
-    from mainspring.store.writes import Recorded
+    from mainspring.store.writes import Op, Recorded, RecordStep
 
 
 class Ahead:
-    """The commit of an outcome that the code has had already. It cannot be cancelled, and there is one for every step."""
+    """The commit of an outcome that the code has had already. It cannot be cancelled, and there is one for every step.
 
-    __slots__ = ("_ex", "_loop", "_record", "_waiting", "answer", "error")
+    In a workflow the committer has it already. In a run that is one step it waits for what the run commits next: its end.
+    """
 
-    def __init__(self, ex: Execution, record: Step) -> None:
+    __slots__ = ("_ex", "_loop", "_waiting", "_write", "answer", "error", "kept")
+
+    def __init__(self, ex: Execution, write: RecordStep) -> None:
         self._ex: Execution | None = ex
         self._loop = ex.engine.loop
-        self._record = record
+        self._write = write
+        self.kept = ex.function.kind == "step"
+        """The committer does not have it yet."""
         self._waiting: tuple[asyncio.Future[Recorded], ...] = ()
         self.answer: Recorded | None = None
         self.error: Exception | None = None
@@ -41,7 +46,7 @@ class Ahead:
         self.answer = answer
         ex, self._ex = self._ex, None  # a run that keeps this would keep itself
         if answer.verdict is Verdict.DONE and ex is not None and ex.engine.operations:
-            self._loop.call_soon(tell, ex, self._record)
+            self._loop.call_soon(tell, ex, self._write.step)
         for each in self._waiting:
             if not each.done():
                 each.set_result(answer)
@@ -53,6 +58,35 @@ class Ahead:
         for each in self._waiting:
             if not each.done():
                 each.set_exception(error)
+
+    def commit_with(self, op: Op) -> asyncio.Future[Any]:
+        """Commit it, and `op` behind it; the answer to that. On the loop, once."""
+        assert self._ex is not None  # noqa: S101
+        self.kept = False
+        return self._ex.engine.committer.commit_both(self._write, self, op)
+
+    def commit_alone(self) -> asyncio.Future[Recorded]:
+        """Commit it, with nothing behind it. On the loop, once."""
+        assert self._ex is not None  # noqa: S101
+        self.kept = False
+        self._ex.engine.committer.hand_over(self._write, self._loop, self)
+        return self.arrival()
+
+    def commit_sync(self, *ops: Op) -> Any:
+        """The same on the thread of a `def` run, with or without something behind it."""
+        ex, self._ex, self.kept = self._ex, None, False
+        assert ex is not None  # noqa: S101
+        first, *others = ex.engine.committer.commit_all_sync([self._write, *ops])
+        if isinstance(first, Exception):
+            self.error = first
+        else:
+            self.answer = cast("Recorded", first)
+            if self.answer.verdict is Verdict.DONE:
+                tell(ex, self._write.step)
+        for answer in others:
+            if isinstance(answer, Exception):
+                raise answer
+        return others[0] if others else None
 
     def arrival(self) -> asyncio.Future[Recorded]:
         """What to await for the answer: a future of the caller's own, whom it does not concern when others give up waiting."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mainspring.engine.replay.execution import Execution
 
 DRY_SECONDS = 2.0
-"""The same for a run that is only compared with its record: there somebody waits for the answer, and nothing is lost by it."""
+"""The same for a run that is only compared with its record: there a caller waits for the answer, and nothing is lost by it."""
 STUCK_SECONDS = 30.0
 """How long a replay may ask for nothing that is recorded, twice in a row. Long, because what the workflow's own code waits for is not known here,
 and because being wrong about it ends a run that could have gone on.
@@ -19,7 +19,7 @@ and because being wrong about it ends a run that could have gone on.
 
 
 def watch_for_disagreement(ex: Execution, position: str) -> None:
-    """An operation is held back. If the record stays unused for long, nobody will ever ask for it."""
+    """An operation is held back. If the record stays unused for long, no branch will ever ask for it."""
     _look_later(ex, position, suspicious=False)
 
 

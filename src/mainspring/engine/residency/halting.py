@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from mainspring.engine.replay.execution import Execution
 from mainspring.engine.replay.signals import HandedBack, Lost, Stopped
 from mainspring.engine.residency.phases import Phase
-from mainspring.engine.residency.residency import SETTLE_ROUNDS
+from mainspring.engine.residency.residency import QUIET_ROUNDS
 from mainspring.errors import StoreError
 from mainspring.model.clock import SECOND
 from mainspring.model.states import State
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from mainspring.engine.host import Host
     from mainspring.engine.replay.signals import Halt
-    from mainspring.store.protocol import Poke
+    from mainspring.store.protocol import Notice
 
 log = logging.getLogger("mainspring.engine")
 
@@ -37,7 +37,7 @@ class Halting:
 
     def __init__(self, engine: Host) -> None:
         self._engine = engine
-        self._stopped_early: dict[str, Poke] = {}
+        self._stopped_early: dict[str, Notice] = {}
         """Runs that were stopped between being claimed or stored and being begun."""
 
     def halt(self, ex: Execution, signal: Halt) -> None:
@@ -60,39 +60,39 @@ class Halting:
             return
         _cancel(ex)
 
-    # -- stopped by somebody ------------------------------------------------------------------------------------------
-    def heed(self, ex: Execution, poke: Poke) -> bool:
+    # -- stopped from outside -----------------------------------------------------------------------------------------
+    def heed(self, ex: Execution, notice: Notice) -> bool:
         """Halt a run that was stopped, or is another's by now; whether it was. From any thread."""
-        if poke.epoch != ex.epoch or poke.state.ended:
+        if notice.epoch != ex.epoch or notice.state.ended:
             self.halt(ex, Lost())
-        elif poke.state is State.CANCELLING:
-            self.halt(ex, Stopped(poke.reason))
+        elif notice.state is State.CANCELLING:
+            self.halt(ex, Stopped(notice.reason))
         else:
             return False
         return True
 
-    def heed_all(self, stops: Iterable[Poke]) -> None:
+    def heed_all(self, stops: Iterable[Notice]) -> None:
         """Runs of this worker were stopped by a commit of this process: nothing of them begins from now on. From any thread."""
-        for poke in stops:
-            ex = self._engine.executions.get(poke.run)
+        for notice in stops:
+            ex = self._engine.executions.get(notice.run)
             if ex is not None:
-                self.heed(ex, poke)
+                self.heed(ex, notice)
             else:  # claimed or stored, and not begun yet; or just over
-                self._stopped_early[poke.run] = poke
-                self._engine.here(self._forget_later, poke)
+                self._stopped_early[notice.run] = notice
+                self._engine.here(self._forget_later, notice)
 
     def halt_if_stopped_early(self, ex: Execution) -> None:
         """A run is in memory from now on: it may have been stopped before. On the loop."""
-        poke = self._stopped_early.pop(ex.id, None)
-        if poke is not None and poke.epoch >= ex.epoch:
-            self.heed(ex, poke)
+        notice = self._stopped_early.pop(ex.id, None)
+        if notice is not None and notice.epoch >= ex.epoch:
+            self.heed(ex, notice)
 
-    def _forget_later(self, poke: Poke) -> None:
-        self._engine.loop.call_later(self._engine.patience, self._forget, poke)
+    def _forget_later(self, notice: Notice) -> None:
+        self._engine.loop.call_later(self._engine.patience, self._forget, notice)
 
-    def _forget(self, poke: Poke) -> None:
-        if self._stopped_early.get(poke.run) is poke:
-            del self._stopped_early[poke.run]
+    def _forget(self, notice: Notice) -> None:
+        if self._stopped_early.get(notice.run) is notice:
+            del self._stopped_early[notice.run]
 
     # -- the worker stops ----------------------------------------------------------------------------------------------
     def hand_back_if_idle(self, ex: Execution) -> None:
@@ -101,7 +101,7 @@ class Halting:
         The loop goes round a few times first: an outcome that was just handed over may be the last that the code has waited for.
         """
         if _is_idle(ex) and not self._has_its_grace(ex):
-            self._engine.residency.after_rounds(SETTLE_ROUNDS, partial(self._hand_back_if_still_idle, ex))
+            self._engine.residency.after_rounds(QUIET_ROUNDS, partial(self._hand_back_if_still_idle, ex))
 
     def _hand_back_if_still_idle(self, ex: Execution) -> None:
         if _is_idle(ex):
@@ -121,7 +121,7 @@ class Halting:
         self._engine.spawn(self._cancel_for_time(ex))
 
     async def _cancel_for_time(self, ex: Execution) -> None:
-        """Cancel a run and its children for being out of time, however long the database takes to be told."""
+        """Cancel a run and its children for being out of time, however long the database is away."""
         while self._engine.accepting:
             try:
                 await self._engine.in_thread(self._engine.store.cancel, [ex.id], "timeout", self._engine.clock.now())

@@ -1,6 +1,6 @@
 """Runs that begin in the worker that stores them: one transaction less before their first line.
 
-Starting one is a protocol with an owner for each moment. *Reserve*: whoever makes the row asks for a slot; from then on the run's id
+Starting one is a protocol with an owner for each moment. *Reserve*: the writer of the row asks for a slot; from then on the run's id
 is reserved here. *Store*: the row is committed with this worker as its owner. *Begin or hand back*: the answer of the store
 decides, on the engine's loop, whether or not the caller that asked for the start still waits: a run that was stored begins; one
 that was not frees its slot; one of which that is not known, or that comes when the worker stops, is handed back to the fleet.
@@ -50,7 +50,7 @@ class LocalStarts:
     def reserve(self, run: NewRun, *, in_run: bool = False, by_name: bool = False) -> bool:
         """Make this worker the owner of a run that is about to be stored, if it may begin here and there is a slot for it.
 
-        `in_run`: a run of this worker starts it. `by_name`: nobody has seen to it that the instance of a method is here, so that
+        `in_run`: a run of this worker starts it. `by_name`: nothing has checked that the instance of a method is here, so that
         a claim has to. To be answered by `begin_if_stored`, whatever becomes of the start. From any thread.
         """
         engine = self._engine
@@ -175,7 +175,7 @@ class LocalStarts:
         if not self.ids:
             self._empty.set()
 
-    async def settled(self) -> None:
+    async def drained(self) -> None:
         """Wait until every start has been answered and every run that is handed back is."""
         while self.ids:
             self._empty.clear()

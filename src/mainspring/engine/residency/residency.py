@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mainspring.engine.host import Host
     from mainspring.engine.replay.execution import Execution
 
-SETTLE_ROUNDS = 8
+QUIET_ROUNDS = 8
 """Rounds of the event loop in which a branch that was just woken shows whether it does anything."""
 _TOLERATED = 100
 
@@ -57,7 +57,7 @@ class Residency:
         elif ex.suspended:
             self._suspended(ex)
         elif ex.acting == 0 and ex.phase is Phase.RUNNING:
-            self.after_rounds(SETTLE_ROUNDS, partial(self._perhaps_suspend, ex))
+            self.after_rounds(QUIET_ROUNDS, partial(self._perhaps_suspend, ex))
 
     def end_wait(self, ex: Execution) -> None:
         """One of the run's operations waits no more."""
@@ -71,7 +71,7 @@ class Residency:
     def reconsider(self, ex: Execution) -> None:
         """Something happened to a run that may not concern it after all: then it is suspended again."""
         if ex.phase is Phase.RUNNING and ex.acting == 0:
-            self.after_rounds(SETTLE_ROUNDS, partial(self._perhaps_suspend, ex))
+            self.after_rounds(QUIET_ROUNDS, partial(self._perhaps_suspend, ex))
 
     def _perhaps_suspend(self, ex: Execution) -> None:
         """A run with several branches is suspended when all of them wait."""
@@ -161,7 +161,7 @@ class Residency:
                 ex.move(Phase.WAITING)
             elif ex.phase is Phase.SUSPENDING:
                 ex.move(Phase.RUNNING)
-            self._engine.on_poke()  # something happened to it meanwhile
+            self._engine.on_notice()  # something happened to it meanwhile
         for wait, value in happened:
             wait.resolve(value)
 

@@ -1,4 +1,4 @@
-"""What the runs in hand wait for, and waking them when it has happened."""
+"""What the runs of this worker wait for, and waking them when it has happened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from mainspring.engine.host import Host
     from mainspring.engine.replay.execution import Wait
     from mainspring.model.runs import Ending
-    from mainspring.store.messages import Heard
+    from mainspring.store.messages import Awaited
 
 K = TypeVar("K")
 
@@ -21,10 +21,10 @@ class Waits:
     def __init__(self, engine: Host) -> None:
         self._engine = engine
         self._children: dict[str, list[Wait]] = {}
-        self._hearing: dict[Heard, list[Wait]] = {}
+        self._awaiting: dict[Awaited, list[Wait]] = {}
 
     def watch(self, wait: Wait) -> None:
-        """Arrange for a wait to be resolved by its time, by the end of a run or by what is said. From any thread of the run's own."""
+        """Arrange for a wait to be resolved by its time, by the end of a run or by a message. From any thread of the run's own."""
         self._engine.here(self._watch, wait)
 
     def _watch(self, wait: Wait) -> None:
@@ -33,8 +33,8 @@ class Waits:
             wait.timer = self._engine.timers.at(wait.until, wait.resolve)
         if wait.child is not None:
             self._children.setdefault(wait.child, []).append(wait)
-        if wait.hears is not None:
-            self._hearing.setdefault(wait.hears, []).append(wait)
+        if wait.awaits is not None:
+            self._awaiting.setdefault(wait.awaits, []).append(wait)
 
     def unwatch(self, wait: Wait) -> None:
         """The wait is over. From any thread of the run's own."""
@@ -46,21 +46,21 @@ class Waits:
             wait.timer = None
         if wait.child is not None:
             _remove(self._children, wait.child, wait)
-        if wait.hears is not None:
-            _remove(self._hearing, wait.hears, wait)
+        if wait.awaits is not None:
+            _remove(self._awaiting, wait.awaits, wait)
 
-    def settle(self, ending: Ending) -> None:
+    def resolve(self, ending: Ending) -> None:
         """A run has ended: wake those that wait for it."""
         for wait in list(self._children.get(ending.id, ())):
             wait.resolve(ending)
 
-    def heard(self, said: Iterable[Heard]) -> None:
-        """Something was said: those that wait for it look whether it is for them. From any thread."""
-        self._engine.here(self._heard, said)
+    def arrived(self, published: Iterable[Awaited]) -> None:
+        """Messages arrived: the runs that wait for them read again. From any thread."""
+        self._engine.here(self._arrived, published)
 
-    def _heard(self, said: Iterable[Heard]) -> None:
-        for what in said:
-            for wait in list(self._hearing.get(what, ())):
+    def _arrived(self, published: Iterable[Awaited]) -> None:
+        for what in published:
+            for wait in list(self._awaiting.get(what, ())):
                 wait.resolve()
 
 

@@ -57,9 +57,9 @@ class BlockingWorld:
         """Let civil time pass until a moment."""
         self._move(self._inner.advance_to(when))
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Wait until all that is due now has happened."""
-        self._move(self._inner.settle())
+        self._move(self._inner.drain())
 
     def _move(self, moving: Coroutine[Any, Any, None]) -> None:
         """Move the clock once the worker has seen what the test has committed, and wait until it has seen what that has led to."""

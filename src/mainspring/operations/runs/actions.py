@@ -215,7 +215,7 @@ class RunActions:
 
         `output` says, given the name of a function, what is stored as the result of its runs. If it raises, nothing is changed.
         """
-        why = check_reason(reason) or "completed by hand"
+        why = check_reason(reason) or "completed on request"
         return self._to(
             "complete", ids, filters, lambda chosen: self._management.complete(chosen, output, why, self._clock.now())
         )
@@ -226,7 +226,7 @@ class RunActions:
 
         Runs that have failed are marked with the reason, and keep their error.
         """
-        why = check_reason(reason) or "marked as failed by hand"
+        why = check_reason(reason) or "marked as failed on request"
         return self._to("fail", ids, filters, lambda chosen: self._management.fail(chosen, why, self._clock.now()))
 
     @RUN_ACTIONS(NOT_BEGUN, "rescheduled", "has begun, or has ended without failing")
@@ -379,7 +379,7 @@ class RunActions:
 
 
 def check_reason(reason: str | None) -> str | None:
-    """A reason that somebody gives. One of them is the library's own: whoever waits is told by it that a run's time was over."""
+    """A reason that an operator gives. One of them is reserved: waiters learn by it that a run's time was over."""
     if reason == "timeout":
         raise InvalidInput("the reason 'timeout' is that of runs whose time is over; say it in other words")
     return text("reason", reason)

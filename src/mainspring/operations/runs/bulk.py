@@ -56,7 +56,7 @@ def act_on(
 ) -> dict[str, bool]:
     """Do something to the runs that are all of this, newest first; those it was done to.
 
-    `states` are those in which it can be done, for whoever names none. Each batch is a transaction of its own: runs that come
+    `states` are those in which it can be done, for a caller that names none. Each batch is a transaction of its own: runs that come
     meanwhile are left alone, and what stands in the way of one run stops none of the others.
     """
     done: dict[str, bool] = {}

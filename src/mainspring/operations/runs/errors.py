@@ -38,13 +38,13 @@ def error_groups(runs: Iterable[RunSummary]) -> list[ErrorGroup]:
     """Groups of failed runs, given latest first; the largest group comes first."""
     found: dict[tuple[str, str | None, str], list[RunSummary]] = {}
     for run in runs:
-        kind, message = _said(run)
+        kind, message = _type_and_message(run)
         found.setdefault((run.workflow, kind, _VARYING.sub("…", message)[:_LONGEST]), []).append(run)
     groups = [
         ErrorGroup(
             workflow,
             kind,
-            _said(members[0])[1],
+            _type_and_message(members[0])[1],
             len(members),
             members[-1].completed,
             members[0].completed,
@@ -55,7 +55,7 @@ def error_groups(runs: Iterable[RunSummary]) -> list[ErrorGroup]:
     return sorted(groups, key=lambda group: -group.count)
 
 
-def _said(run: RunSummary) -> tuple[str | None, str]:
+def _type_and_message(run: RunSummary) -> tuple[str | None, str]:
     """The type of the exception, if its reason names it, and what it says."""
     reason = run.reason or ""
     named = _TYPE.match(reason)

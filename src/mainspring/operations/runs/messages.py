@@ -1,4 +1,4 @@
-"""What a run was told and what it has said, as people look at it."""
+"""The messages, events and streams of a run, as people look at them."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ class MessageInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class SaidInfo:
+class PublishedInfo:
     """A value of an event or a stream of a run. `closed`: the stream ends here."""
 
     key: str
     number: int
     value: Any
     closed: bool
-    said: datetime
+    set_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What a run was told and has said; of each at most `MOST_SHOWN`, messages and streams from their beginning."""
+    """The messages, events and streams of a run; of each at most `MOST_SHOWN`, messages and streams from their beginning."""
 
     messages: list[MessageInfo]
-    events: list[SaidInfo]
-    streams: list[SaidInfo]
+    events: list[PublishedInfo]
+    streams: list[PublishedInfo]
 
 
 def conversation(store: Store, run: str) -> Conversation:
-    """What a run was told and has said."""
+    """The messages, events and streams of a run."""
     messages = store.messages
     return Conversation(
         [_message(each) for each in messages.received(run)[:MOST_SHOWN]],
-        [_said(each) for each in messages.events(run).entries[:MOST_SHOWN]],
-        [_said(each) for each in messages.streams(run, MOST_SHOWN)],
+        [_published(each) for each in messages.events(run).entries[:MOST_SHOWN]],
+        [_published(each) for each in messages.streams(run, MOST_SHOWN)],
     )
 
 
@@ -77,6 +77,6 @@ def _message(message: Message) -> MessageInfo:
     )
 
 
-def _said(spoken: Spoken) -> SaidInfo:
+def _published(spoken: Spoken) -> PublishedInfo:
     value = None if spoken.value is None else shown(spoken.value)
-    return SaidInfo(spoken.key, spoken.number, value, spoken.value is None, to_datetime(spoken.set_at))
+    return PublishedInfo(spoken.key, spoken.number, value, spoken.value is None, to_datetime(spoken.set_at))

@@ -73,7 +73,7 @@ def described(registry: Registry, keep: Keep) -> dict[str, str]:
         if each.bound is not Bound.NOT:
             continue
         workflow = each.kind == "workflow"
-        said = {
+        data = {
             "kind": each.kind,
             "input": each.codec.schema(),
             "documentation": (each.fn.__doc__ or "").strip().partition("\n\n")[0] or None,
@@ -82,7 +82,7 @@ def described(registry: Registry, keep: Keep) -> dict[str, str]:
             "retry": stored(each.retry, of_function=True) if workflow and each.retry.attempts > 1 else None,
             "kept": kept(keep, each.name),
         }
-        found[each.name] = json.dumps(said)
+        found[each.name] = json.dumps(data)
     return found
 
 
@@ -167,7 +167,7 @@ class Starting:
         return made
 
     def waits(self, run: str) -> list[StepInfo]:
-        """What a run waits for that somebody could send or ask."""
+        """What a run waits for that an operator could send or ask."""
         return [step for each in self._store.steps(run) if (step := step_info(each)).awaited]
 
     def _post(self, run: str, topic: str, value: Any, key: str | None, *, question: bool) -> None:
@@ -190,9 +190,9 @@ class Starting:
             raise NotFound(not_found(run))
 
 
-def _function(name: str, said: str, *, known: bool) -> FunctionInfo:
+def _function(name: str, text: str, *, known: bool) -> FunctionInfo:
     """A description as a worker stored it, which may say more than a form needs, also because the worker is newer."""
-    given: dict[str, Any] = json.loads(said)
+    given: dict[str, Any] = json.loads(text)
     return FunctionInfo(name=name, known=known, **{part: given[part] for part in given if part in _DESCRIBED})
 
 

@@ -47,8 +47,8 @@ def _resumed(schedule: str, info: ScheduleInfo) -> Answer:
 
 
 def _triggered(schedule: str, tick: TickInfo) -> Answer:
-    said = f"{schedule} was triggered: {tick.run}" if tick.run else f"{schedule} started nothing: {tick.reason}"
-    return Answer(said, {"run": tick.run, "outcome": str(tick.outcome), "reason": tick.reason}, tick.run)
+    text = f"{schedule} was triggered: {tick.run}" if tick.run else f"{schedule} started nothing: {tick.reason}"
+    return Answer(text, {"run": tick.run, "outcome": str(tick.outcome), "reason": tick.reason}, tick.run)
 
 
 def _skipped(schedule: str, when: datetime) -> Answer:
@@ -72,8 +72,8 @@ def _defined(words: str) -> Callable[[str, ScheduleInfo], Answer]:
 
 
 def _applied(_: str, done: dict[str, str]) -> Answer:
-    said = [f"{count} {what}" for what in sorted({*done.values()}) if (count := [*done.values()].count(what))]
-    return Answer(f"schedules: {', '.join(said) or 'none'}", dict(done))
+    text = [f"{count} {what}" for what in sorted({*done.values()}) if (count := [*done.values()].count(what))]
+    return Answer(f"schedules: {', '.join(text) or 'none'}", dict(done))
 
 
 class Schedules(ScheduleViews):
@@ -188,7 +188,7 @@ class Schedules(ScheduleViews):
         values = {**definition.columns(), "app": group, "version": None, "declared": None}
         try:
             plan = self._change(definition.id, lambda control: control.update(values, None))
-        except NotFound:  # somebody has deleted it in this moment
+        except NotFound:  # it was deleted in this moment
             row = self._row(definition)
             row.app = group
             return "created" if not self._store.create([row]) else self._bring_in(definition, group)
@@ -198,7 +198,7 @@ class Schedules(ScheduleViews):
         """Delete the schedules of a group that are not among these."""
         gone = self._of_group(group, kept)
         for schedule in gone:
-            with suppress(NotFound):  # somebody else has, who applies the same
+            with suppress(NotFound):  # another process has, which applies the same
                 self.delete(schedule)
         return dict.fromkeys(gone, "deleted")
 

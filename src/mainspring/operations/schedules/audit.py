@@ -30,21 +30,21 @@ class ScheduleAudit:
     """What became of all times of a schedule from `since` to `until`.
 
     The classes: `on_time`, `late` (made up for after its time), `delayed` (waited for a run to end), `overdue` (its time has come
-    and no worker has acted), and otherwise the outcome of the tick. `by_hand` counts what was triggered and backfilled.
+    and no worker has acted), and otherwise the outcome of the tick. `manual` counts what was triggered and backfilled.
     """
 
     schedule: str
     since: datetime
     until: datetime
     classes: dict[str, int]
-    by_hand: int
+    manual: int
     lateness: dict[str, float]
     """Seconds from the time to act until a run was made: median, p99 and worst; without those that were made to wait."""
     unaccounted: list[datetime]
     """Times that the spec names and for which there is no tick: there should be none. The first of them."""
     unaccounted_count: int
     notable: list[TickInfo]
-    """The latest ticks that were neither on time nor left out by somebody's decision."""
+    """The latest ticks that were neither on time nor left out by an operator's decision."""
     healthy: bool
     """No tick was late, overdue, missed, dropped or unaccounted for, and no start failed."""
 
@@ -58,7 +58,7 @@ class Auditor:
         self._until = min(until, now)
         self._now = now
         self._classes: dict[str, int] = {}
-        self._by_hand = 0
+        self._manual = 0
         self._lateness: list[int] = []
         self._notable: list[Tick] = []
         self._seen: list[tuple[int, int]] = []
@@ -66,7 +66,7 @@ class Auditor:
     def look(self, ticks: Iterable[Tick]) -> None:
         for tick in ticks:
             if tick.source.manual:
-                self._by_hand += 1
+                self._manual += 1
                 continue
             self._seen.append((tick.nominal, tick.until or tick.nominal))
             fate = _class(tick)
@@ -87,7 +87,7 @@ class Auditor:
             since=to_datetime(self._since),
             until=to_datetime(self._until),
             classes=dict(sorted(self._classes.items())),
-            by_hand=self._by_hand,
+            manual=self._manual,
             lateness=_spread(self._lateness),
             unaccounted=[to_datetime(nominal) for nominal in missing[:_MOST_SHOWN]],
             unaccounted_count=len(missing),

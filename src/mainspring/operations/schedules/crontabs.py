@@ -46,7 +46,7 @@ def listing(definitions: Sequence[Definition]) -> str:
 
 
 class Crontabs:
-    """Brings entries into the database, and stops those that nobody lists any more."""
+    """Brings entries into the database, and stops those that no worker lists any more."""
 
     def __init__(self, store: Store, clock: Clock, ids: IdMaker) -> None:
         self._store = store
@@ -85,7 +85,7 @@ class Crontabs:
         """
         listed: Mapping[str, list[Any]] | None = None
         for row in filter(is_crontab_entry, schedules_of(self._store.schedules, CRONTAB)):
-            if listed is None:  # where there are no entries, nobody is asked
+            if listed is None:  # where there are no entries, there is no query
                 listed = self._listed()
             if row.id in listed:
                 self._unlisted.pop(row.id, None)
@@ -106,7 +106,7 @@ class Crontabs:
         other = sorted(there, key=json.dumps) != sorted(patterns, key=json.dumps)
         if other:
             columns |= _spec_columns(_spec(sorted(patterns, key=json.dumps)))
-        if other or row.stopped == UNLISTED or _rests(row):
+        if other or row.stopped == UNLISTED or _is_idle(row):
             stopped = None if row.stopped == UNLISTED else row.stopped
             self._declaring.declare(row, columns, {"stopped": stopped}, _WHO)
 
@@ -120,7 +120,7 @@ class Crontabs:
         return found
 
 
-def _rests(row: Schedule) -> bool:
+def _is_idle(row: Schedule) -> bool:
     """Whether an entry was planned last while no worker listed it: nothing else keeps it from being due."""
     return row.due >= FAR and row.upcoming is not None and not row.paused and row.remaining != 0
 

@@ -91,7 +91,7 @@ class Declared:
         self._stop_others(definitions, there)
 
     def apply_hooks(self, hooks: Sequence[Hook]) -> None:
-        """Make the database say whom to tell, unless a later version that is at work has said so."""
+        """Store the functions that receive alerts, unless a later version that is at work has."""
         there = [hook for hook in self._store.schedules.hooks() if hook.app == self._app]
         if not there and not hooks:
             return

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mainspring.store.schedules import Decide, Plan
 
 _SHOWN = ("spec", "policy", "note")
-"""What of an operator's change is written down when it is overridden. Inputs and attributes may be nobody else's business."""
+"""What of an operator's change is written down when it is overridden. Inputs and attributes may be confidential."""
 
 
 class Declaring:

@@ -121,7 +121,7 @@ class ScheduleInfo:
     last_result: Any
     last_failure: dict[str, Any] | None
     pause_note: str | None = None
-    """What was said when it was last paused or resumed: why it is paused."""
+    """The note of the last pause or resume: why it is paused."""
     differs: list[str] = field(default_factory=list[str])
     """What of it differs from what the code or the crontab declares, because an operator changed it: `reset` goes back."""
 

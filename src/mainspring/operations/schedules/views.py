@@ -44,7 +44,7 @@ _PAGE = 1_000
 
 
 class HasSchedules(Protocol):
-    """A store, or the part of it that works inside somebody's transaction."""
+    """A store, or the part of it that works inside a user's transaction."""
 
     @property
     def schedules(self) -> ScheduleStore: ...

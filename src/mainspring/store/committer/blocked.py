@@ -1,6 +1,6 @@
-"""The slow lane of the committer: writes that somebody else holds up, made again until they go.
+"""Writes that are blocked by a row lock, retried until they succeed.
 
-A row can be locked for as long as a user's own transaction lasts. The writes that need it come here, so that everybody else's
+A row can be locked for as long as a user's own transaction lasts. The writes that need it come here, so that all other
 go on; later writes about the same run line up behind them.
 """
 
@@ -44,7 +44,7 @@ class BlockedWrites:
             for ticket in tickets:
                 self._lines.setdefault(run_of(ticket.op), deque()).append(ticket)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="mainspring-slow-lane", daemon=True)
+                self._thread = threading.Thread(target=self._work, name="mainspring-blocked-writes", daemon=True)
                 self._thread.start()
 
     def divert(self, tickets: list[Ticket]) -> list[Ticket]:
@@ -73,7 +73,7 @@ class BlockedWrites:
                 if not heads:
                     self._thread = None
                     return
-            self._settle(heads, self._try(heads))
+            self._resolve(heads, self._try(heads))
             if closing:
                 self._give_up()
             self._closing.wait(_PAUSE)
@@ -88,17 +88,17 @@ class BlockedWrites:
             log.exception("%d writes that had been held up failed", len(heads))
             return [error for _ in heads]
 
-    def _settle(self, heads: list[Ticket], answers: Sequence[Result | Exception]) -> None:
-        settled = [
+    def _resolve(self, heads: list[Ticket], answers: Sequence[Result | Exception]) -> None:
+        resolved = [
             (ticket, result) for ticket, result in zip(heads, answers, strict=True) if result is not Verdict.HELD
         ]
         with self._lock:
-            for ticket, _ in settled:
+            for ticket, _ in resolved:
                 line = self._lines[run_of(ticket.op)]
                 line.popleft()
                 if not line:
                     del self._lines[run_of(ticket.op)]
-        answer(self._clock, [ticket for ticket, _ in settled], [result for _, result in settled])
+        answer(self._clock, [ticket for ticket, _ in resolved], [result for _, result in resolved])
 
     def _keep_patient(self, error: StoreError) -> None:
         """Who lines up behind a head, and is not patient, does not wait for the database to come back."""
@@ -113,6 +113,6 @@ class BlockedWrites:
             late = [ticket for line in self._lines.values() for ticket in line]
             self._lines.clear()
         error = StoreUnavailable(
-            "somebody holds a lock on this run, and the connection to the database is being closed"
+            "another transaction holds a lock on this run, and the connection to the database is being closed"
         )
         answer(self._clock, late, [error] * len(late))

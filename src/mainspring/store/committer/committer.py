@@ -54,7 +54,7 @@ class Committer:
         self._clock = clock
         self._at_once = at_once
         self._pending: deque[Ticket] = deque()
-        """Writes in the order of their hand-over. Anybody appends; only the holder of `_turn` takes from the front."""
+        """Writes in the order of their hand-over. Any thread appends; only the holder of `_turn` takes from the front."""
         self._turn = threading.Lock()
         self._queue: SimpleQueue[None] = SimpleQueue()
         """Wake-ups for the thread."""
@@ -65,7 +65,7 @@ class Committer:
         self._planned: set[asyncio.AbstractEventLoop] = set()
         """Loops on which a commit is about to be made (see `_commit_here`)."""
         self._closing = threading.Event()
-        self._lane = BlockedWrites(apply, clock)
+        self._blocked = BlockedWrites(apply, clock)
         self._thread = threading.Thread(target=self._work, name="mainspring-committer", daemon=True)
         self._thread.start()
         self.batches = 0
@@ -83,6 +83,23 @@ class Committer:
         """Hand over a write whose answer `reply` is given when it is committed, on `loop`, which is the one that is running."""
         self._clock.busy()
         self._pending.append(Ticket(op, patient=patient, loop=loop, reply=reply))
+        self._plan(loop)
+
+    def commit_both(self, first: Op, reply: Reply, second: Op) -> asyncio.Future[Any]:
+        """Hand over two writes in one piece, so that no batch ends between them: `reply` for the first, the future for the second."""
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        for _ in range(2):
+            self._clock.busy()
+        tickets = (
+            Ticket(first, patient=True, loop=loop, reply=reply),
+            Ticket(second, patient=True, loop=loop, reply=future),
+        )
+        self._pending.extend(tickets)
+        self._plan(loop)
+        return future
+
+    def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._at_once is None:
             self._wake_thread()
         elif loop not in self._planned:
@@ -113,17 +130,27 @@ class Committer:
         """Commit a write and return its answer."""
         ticket = Ticket(op, patient=patient)
         self._pending.append(ticket)
+        self._commit_on_this_thread()
+        return ticket.wait()
+
+    def commit_all_sync(self, ops: Sequence[Op]) -> list[Result | Exception]:
+        """Commit writes together and return their answers, exceptions among them, in order."""
+        tickets = [Ticket(op, patient=True) for op in ops]
+        self._pending.extend(tickets)
+        self._commit_on_this_thread()
+        return [ticket.outcome() for ticket in tickets]
+
+    def _commit_on_this_thread(self) -> None:
         if not self._failing and self._turn.acquire(blocking=False):
             self._serve_inline()
         self._leave_rest_to_thread()
-        return ticket.wait()
 
     def close(self) -> None:
         """Commit what was handed over, then stop. What the database does not take within a moment fails as unavailable."""
         self._closing.set()
         self._queue.put(None)
         self._thread.join()
-        self._lane.close()
+        self._blocked.close()
         self._refuse_rest()
 
     def _wake_thread(self) -> None:
@@ -211,7 +238,7 @@ class Committer:
 
     def _serve(self, tickets: list[Ticket]) -> StoreError | None:
         """Commit a batch and answer it. If the database does not take it, patient writes go back to the line; the error says why."""
-        tickets = self._lane.divert(tickets)  # writes that stay there have left this batch, whatever becomes of it
+        tickets = self._blocked.divert(tickets)  # writes that stay there have left this batch, whatever becomes of it
         if not tickets:
             return None
         error = self._try(tickets)
@@ -221,7 +248,7 @@ class Committer:
         if error is None:
             return None
         for number, ticket in enumerate(tickets):
-            if not self._lane.divert([ticket]):  # an earlier one of its run was held up just now
+            if not self._blocked.divert([ticket]):  # an earlier one of its run was held up just now
                 continue
             alone = self._try([ticket])
             if isinstance(alone, StoreError):
@@ -242,7 +269,7 @@ class Committer:
             return error
         self.batches += 1
         self.committed += len(tickets)
-        self._settle(tickets, answers)
+        self._resolve(tickets, answers)
         return None
 
     def _retry_later(self, tickets: list[Ticket], error: StoreError) -> None:
@@ -252,12 +279,12 @@ class Committer:
         impatient = [ticket for ticket in line if not ticket.patient]
         answer(self._clock, impatient, [error] * len(impatient))
 
-    def _settle(self, tickets: list[Ticket], answers: Sequence[Result | Exception]) -> None:
+    def _resolve(self, tickets: list[Ticket], answers: Sequence[Result | Exception]) -> None:
         """Answer what is answered. A write that waits for a lock must not hold up the rest."""
         if Verdict.HELD not in answers:
             answer(self._clock, tickets, answers)
             return
         pairs = list(zip(tickets, answers, strict=True))
-        self._lane.take([ticket for ticket, result in pairs if result is Verdict.HELD])
-        settled = [(ticket, result) for ticket, result in pairs if result is not Verdict.HELD]
-        answer(self._clock, [ticket for ticket, _ in settled], [result for _, result in settled])
+        self._blocked.take([ticket for ticket, result in pairs if result is Verdict.HELD])
+        resolved = [(ticket, result) for ticket, result in pairs if result is not Verdict.HELD]
+        answer(self._clock, [ticket for ticket, _ in resolved], [result for _, result in resolved])

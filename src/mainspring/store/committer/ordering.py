@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 class _Last(Struct, gc=False):
     """What was last written about a run: in which part, and at which places."""
 
-    wave: int = -1
+    layer: int = -1
     places: dict[str, None] = {}
     checkpoints: bool = True
     """There was nothing but checkpoints in that part."""
 
 
-def waves(ops: Sequence[Op]) -> list[list[Op]]:
+def layers(ops: Sequence[Op]) -> list[list[Op]]:
     """Parts to be applied one after the other, so that no write in a part builds on another in the same part.
 
     Within a part a store may group writes by kind, the ends of runs last. Nearly always there is one part: a run has one
@@ -41,18 +41,18 @@ def waves(ops: Sequence[Op]) -> list[list[Op]]:
         else:
             follows = bool(last.places) and place is not None and place not in last.places
         if not follows:
-            last.wave, last.places, last.checkpoints = last.wave + 1, {}, True
+            last.layer, last.places, last.checkpoints = last.layer + 1, {}, True
         if place is not None:
             last.places[place] = None
         last.checkpoints = last.checkpoints and is_checkpoint(op)
-        if last.wave == len(found):
+        if last.layer == len(found):
             found.append([])
-        found[last.wave].append(op)
+        found[last.layer].append(op)
     return found
 
 
 def _place(op: Op) -> str | None:
-    """Where a write stands in its run, if those at other places do not matter to it. What is said is said in its order anyway."""
+    """Where a write stands in its run, if those at other positions do not matter to it. Messages keep their order anyway."""
     if isinstance(op, Send):
         return f"tell {id(op)}"
     return op.step.position if isinstance(op, RecordStep) and op.mood is None else None

@@ -26,7 +26,7 @@ class Group:
         self._left = size
         self._lock = threading.Lock()
 
-    def told(self, answers: int) -> bool:
+    def answered(self, answers: int) -> bool:
         """So many answers have come; whether those were the last."""
         with self._lock:
             self._left -= answers
@@ -34,10 +34,10 @@ class Group:
 
 
 class Reply(Protocol):
-    """Who is told an answer, on the loop where it was asked for: a future, or what is lighter than one."""
+    """Receives an answer, on the loop where it was asked for: a future, or what is lighter than one."""
 
     def done(self) -> bool:
-        """Whether nobody wants to know any more."""
+        """Whether no caller waits any more."""
         ...
 
     def set_result(self, answer: Any, /) -> None: ...
@@ -76,18 +76,21 @@ class Ticket:
     def release(self) -> None:
         self._lock.release()
 
-    def wait(self) -> Any:
+    def outcome(self) -> Any:
+        """Wait for the answer, which may be an exception. On the thread that made this."""
         self._lock.acquire()
-        return self.take()
-
-    def take(self) -> Any:
-        if isinstance(self.answer, Exception):
-            raise self.answer
         return self.answer
+
+    def wait(self) -> Any:
+        """Wait for the answer, and raise it if it is an exception."""
+        answer = self.outcome()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 def answer(clock: Clock, tickets: list[Ticket], answers: Sequence[Result | Exception]) -> None:
-    """Wake everybody: threads one by one, each event loop once."""
+    """Wake all callers: threads one by one, each event loop once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
     groups: dict[Group, int] = {}
     for ticket, answer in zip(tickets, answers, strict=True):
@@ -103,7 +106,7 @@ def answer(clock: Clock, tickets: list[Ticket], answers: Sequence[Result | Excep
     for loop, group in by_loop.items():
         _wake(clock, loop, len(group), _resolve, group)
     for together, count in groups.items():
-        if together.told(count):
+        if together.answered(count):
             _wake(clock, together.loop, 1, _resolve_group, together)
 
 
@@ -116,7 +119,7 @@ def _wake(
         return
     try:
         loop.call_soon_threadsafe(resolve, clock, whom)
-    except RuntimeError:  # the loop was closed; nobody waits there any more
+    except RuntimeError:  # the loop was closed; no caller waits there any more
         for _ in range(waiting):
             clock.idle()
 

@@ -1,1 +1,1 @@
-"""Transactions of users: connections lent to them, connections of their own, other databases."""
+"""Transactions of users: borrowed connections, connections of their own, other databases."""

@@ -121,7 +121,7 @@ class SqlitePlace:
         try:
             yield connection
         finally:
-            connection.stop_reading()  # closing alone would wait for the last cursor that somebody still has
+            connection.stop_reading()  # closing alone would wait for the last cursor that is still open
             connection.close()
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ class Cancel(Struct):
 
 
 class Deferred(Struct):
-    """Verbs that are still to be carried out: first what is started, then what is said, then what is cancelled."""
+    """Verbs that are still to be carried out: first starts, then messages, then cancellations."""
 
     starts: list[NewRun] = field(default_factory=list[NewRun])
     posts: list[Post] = field(default_factory=list[Post])

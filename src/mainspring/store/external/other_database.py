@@ -1,6 +1,6 @@
 """Transactions in a database that is not the app's own: the table of outcomes there says which of them have been committed.
 
-A transaction's outcome is a row there, committed with the user's rows. Then it is recorded here. Whoever comes in between and
+A transaction's outcome is a row there, committed with the user's rows. Then it is recorded here. A worker that comes in between and
 does not know how far it went, after a crash or a lost answer, looks there first. Two who race for one transaction want the same
 row; one of them gets it, the other one is rolled back and takes over what it finds.
 """
@@ -77,7 +77,7 @@ class Elsewhere:
         return isinstance(self.database, str) and urlsplit(self.database).scheme != "sqlite"
 
     def transact(self, work: Callable[[ElsewhereSession], T], wants: Wants, isolation: str | None) -> T:
-        """A transaction that nobody records."""
+        """A transaction without a record."""
         return self._at().transact(work, wants, isolation)
 
     async def atransact(self, work: Callable[[AwaitedSession], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
@@ -120,7 +120,7 @@ class Elsewhere:
     def find(self, way: Way) -> Outcome | None:
         """What a transaction came to whose answer was lost; None: it was not made, and will not be.
 
-        Whoever wants its row waits until the one that has it has committed or rolled back.
+        A second attempt that wants its row waits until the first has committed or rolled back.
         """
 
         def within(session: ElsewhereSession) -> Outcome:
@@ -144,7 +144,7 @@ class Elsewhere:
         self._recorded.append(key)
 
     def sweep(self, own: Transactions) -> int:
-        """Forget what nobody will ask for any more: what was recorded by a process that died before it could say so here, and
+        """Forget what no run will ask for any more: what was recorded by a process that died before it could say so here, and
         what runs have left that are deleted. How many.
         """
         self._make_ready()
@@ -233,7 +233,7 @@ def _taken_means_again() -> Generator[None]:
         yield
     except Exception as error:
         if _is_taken(error):
-            raise Again(f"somebody else has made this transaction: {error}") from error
+            raise Again(f"another attempt has made this transaction: {error}") from error
         raise
 
 

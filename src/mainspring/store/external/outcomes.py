@@ -80,7 +80,7 @@ def keep(key: Key, store: str, outcome: Outcome) -> Script[None]:
 
 
 def forget(keys: Iterable[Key]) -> Script[None]:
-    """Nobody will ask for these any more."""
+    """No run will ask for these any more."""
     for key in keys:
         yield _FORGET, key.values()
 

@@ -1,7 +1,7 @@
 """Transactions in which a user's function and the library write together. What a store promises about them.
 
 `transact` begins a transaction, has the work done in it, and commits it; whatever the work raises rolls it back and comes out
-again. `Again` says that the database itself rolled it back, for the sake of others, and that it can be made again at once.
+again. `Again` says that the database itself rolled it back, for the sake of others, and that it can be retried at once.
 `StoreUnavailable` may mean that it committed and only the answer was lost: who must know has to look.
 """
 
@@ -76,7 +76,7 @@ class Wants(Enum):
 
 
 class Again(Exception):
-    """The database rolled the transaction back because of others. Made again, it may succeed."""
+    """The database rolled the transaction back because of others. A retry may succeed."""
 
 
 def named(session: Session) -> str:
@@ -153,7 +153,7 @@ class Session(Protocol):
     def record(self, write: RecordStep, now: int) -> State | None:
         """Record the outcome of the transaction, as the last thing in it, blocking; see `mainspring.store.verbs.record.record_outcome`.
 
-        It may be committed with that at once, so nobody must change his mind afterwards.
+        It may be committed with that at once, so nothing may follow it.
         """
         ...
 

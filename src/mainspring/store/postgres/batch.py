@@ -2,7 +2,7 @@
 
 A lone write is one statement, or one round trip of two. A batch is a statement for each kind of write, all of them sent at once
 and committed together. Whatever does not come back as done was fenced, locked, a repetition or bad data; it has changed
-nothing, and is made again alone (`store/verbs/apply.py`), where it learns which of these it was.
+nothing, and is retried alone (`store/verbs/apply.py`), where it learns which of these it was.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mainspring.model.clock import SystemClock
 from mainspring.store.changes import Changes
-from mainspring.store.committer.ordering import waves
+from mainspring.store.committer.ordering import layers
 from mainspring.store.postgres.bulk import Bulk
 from mainspring.store.postgres.database import BAD_DATA, LOCKED, roll_back
 from mainspring.store.postgres.executor import PostgresExecutor, wait_for
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _CLOCK = SystemClock()
 _MOMENT = 0.3
-"""How long, in seconds, a write waits here for a row that somebody else has. After that it is HELD."""
+"""How long, in seconds, a write waits here for a row that another transaction has locked. After that it is HELD."""
 
 
 class Applier:
@@ -40,13 +40,13 @@ class Applier:
         self._sql = dialect
         self._origin = origin
         self.here: set[str] = set()
-        """The workers that hear in memory what is said through this store."""
+        """The workers that are notified in memory of messages sent through this store."""
 
     def apply(self, ops: Sequence[Op], now: int, changes: Changes) -> list[Result | Exception]:
         with self._database.connection() as connection:
             batch = _Batch(connection, self._sql, self._origin, now, changes, here=frozenset(self.here))
-            for wave in waves(ops):
-                batch.apply(wave)
+            for layer in layers(ops):
+                batch.apply(layer)
         return [batch.answers[id(op)] for op in ops]
 
 
@@ -66,8 +66,8 @@ class _Batch:
         """Writes of steps in the part at hand, by run."""
         self.answers: dict[int, Result | Exception] = {}
 
-    def apply(self, wave: list[Op]) -> None:
-        ready = [op for op in wave if run_of(op) not in self._stuck]
+    def apply(self, layer: list[Op]) -> None:
+        ready = [op for op in layer if run_of(op) not in self._stuck]
         self._outcomes = {op.step.run: id(op) for op in ready if isinstance(op, RecordStep)}
         # What a step asks for is started alone, because it has to look at who asks.
         self._together(
@@ -75,16 +75,16 @@ class _Batch:
         )
         self._talk([op for op in ready if isinstance(op, (RecordAndSend, Send))])
         self._together([op for op in ready if isinstance(op, (Suspend, Release))])
-        for op in self._left(wave):
-            self._settle(op)
+        for op in self._left(layer):
+            self._resolve(op)
 
     def _talk(self, ops: Sequence[Op]) -> None:
-        """Those who talk need each other's runs, so that many at once are often in somebody's way, for the moment of a commit.
+        """Writes that send messages lock each other's runs, so that many at once often wait for one another, for the moment of a commit.
         The first of those left is made alone, which waits for that moment, and then the others are tried together once more.
         """
         left, before = self._left(ops), -1
         while 1 < len(left) != before:
-            self._settle(left[0])
+            self._resolve(left[0])
             before = len(left) - 1
             self._together([op for op in self._left(ops) if run_of(op) not in self._stuck])
             left = self._left(ops)
@@ -92,7 +92,7 @@ class _Batch:
     def _left(self, ops: Sequence[Op]) -> list[Op]:
         return [op for op in ops if id(op) not in self.answers]
 
-    def _settle(self, op: Op) -> None:
+    def _resolve(self, op: Op) -> None:
         """Answer a write that did not go with the others."""
         answer = self._stuck.get(run_of(op)) or self._alone(op)
         if answer is Verdict.HELD or isinstance(answer, Exception):

@@ -19,7 +19,7 @@ _BLOCKING = b"""
         ELSE a.application_name = current_setting('application_name') END
   GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 7 DESC
 """
-"""Sessions are told apart by their application_name, which poolers pass on: it has the host and the pid."""
+"""Sessions are distinguished by their application_name, which poolers pass on: it has the host and the pid."""
 
 
 def blockers(database: Database, *, everywhere: bool) -> list[str]:
@@ -33,8 +33,8 @@ def _in_words(row: tuple[Any, ...]) -> str:
     pid, name, host, state, since, query, waited = row
     who = f"the session {pid}" + (f" of {name}" if name else "") + (f" from {host}" if host else "")
     doing = f", {state} for {since or 0} s" if state else ""
-    said = f', whose last statement is "{query}"' if query else ""
+    statement = f', whose last statement is "{query}"' if query else ""
     return (
-        f"{who}{doing}{said}, holds a lock that is waited for since {waited or 0} s "
+        f"{who}{doing}{statement}, holds a lock that is waited for since {waited or 0} s "
         f"(SELECT pg_terminate_backend({pid}) ends it)"
     )

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = "50ms"
 _LOCK = f"{LOCK_RUNS}{SKIP_LOCKED}"
-_IN_HAND = {"running", "waiting"}
+_OWNED = {"running", "waiting"}
 
 
 class Bulk:
@@ -156,7 +156,7 @@ class Bulk:
         for row in rows:
             self._answers[id(ops[_number(row)])] = Verdict.DONE
 
-    # -- what is said ----------------------------------------------------------------------------------------------------
+    # -- messages --------------------------------------------------------------------------------------------------------
     def _talks(self, ops: list[RecordAndSend | Send]) -> None:
         talk = Talk(ops, self._here, self._now, self._changes, self._answers)
         for statement, values, later in talk.parts():
@@ -181,8 +181,8 @@ class Bulk:
             self._add(text.FINISH, {"ops": to_json(ops)}, ended)
         values: dict[str, Value] = {
             "ended": array(op.run for op in ops),
-            # A worker hears of what it finished itself in memory, before any poke could reach it.
-            "told": array({op.owner for op in ops}),
+            # A worker learns in memory of what it finished itself, before any notification could reach it.
+            "notified": array({op.owner for op in ops}),
             "now": self._now,
         }
         self._add(text.UNBLOCK, values, unblocked, payload="e")
@@ -193,20 +193,20 @@ class Bulk:
         begin: Part = (self._sql.raw("BEGIN"), {})
         lock: Part = (self._sql.raw(_LOCK), {"ids": array(op.run for op in ops)})
         _, locked = self._db.wire.execute(begin, lock)
-        mine = {(run, owner, int(epoch or 0)) for run, owner, epoch, state, *_ in locked if state in _IN_HAND}
+        mine = {(run, owner, int(epoch or 0)) for run, owner, epoch, state, *_ in locked if state in _OWNED}
         clean = [(number, op) for number, op in enumerate(ops) if (op.run, op.owner, op.epoch) in mine]
-        rests: list[dict[str, Any]] = []
+        suspended: list[dict[str, Any]] = []
         releases: list[dict[str, Any]] = []
         for number, op in clean:
             if isinstance(op, Suspend):
-                rests.append(rest_row(number, op))
+                suspended.append(rest_row(number, op))
             else:
                 releases.append(release_row(number, op))
-        ready = bool(releases) or any(row["park"] for row in rests)
-        if rests:
+        ready = bool(releases) or any(row["park"] for row in suspended)
+        if suspended:
             statement = REST_AND_TELL if ready else REST
-            rested: dict[str, Value] = {"ops": to_json(rests), "now": self._now}
-            self._add(statement, rested, lambda rows: self._done(ops, rows), payload=FRESH)
+            suspending: dict[str, Value] = {"ops": to_json(suspended), "now": self._now}
+            self._add(statement, suspending, lambda rows: self._done(ops, rows), payload=FRESH)
         if releases:
             values: dict[str, Value] = {"ops": to_json(releases), "now": self._now}
             self._add(RELEASE_AND_TELL, values, lambda rows: self._done(ops, rows))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.model.runs import NewRun
 from mainspring.store.changes import FRESH, LONGEST_PAYLOAD, WORKER
 from mainspring.store.sql.dialect import column_type, travel_type
-from mainspring.store.sql.messages import heard
+from mainspring.store.sql.messages import arrived
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, STEP_COLUMNS
 from mainspring.store.sql.runs import ENDED, awaited_end, has_wait, next_wake, stays_waiting, undoable
 from mainspring.store.sql.steps import DISCARD_OUTCOME, ON_STEP
@@ -31,11 +31,11 @@ REST = f"""
     owner = CASE WHEN a.park THEN NULL ELSE r.owner END
   FROM json_to_recordset(:ops::json) AS a (n integer, run text, no_later_than bigint, park boolean)
   WHERE r.id = a.run AND NOT r.needs_attention AND {has_wait("r")} AND NOT {awaited_end("r")}
-    AND NOT (a.park AND ({heard("r")} OR least(a.no_later_than, {next_wake("r")}) <= :now))
+    AND NOT (a.park AND ({arrived("r")} OR least(a.no_later_than, {next_wake("r")}) <= :now))
   RETURNING a.n
 """
-"""A poke may have been taken note of a moment ago without the run having looked yet, and once it is parked it will not: so nobody
-is parked for whom there is something to hear, or whose time has come."""
+"""A notice may have been taken a moment ago without the run having looked yet, and once it is suspended it will not: so no run
+is suspended that has a message to receive, or whose time has come."""
 REST_AND_TELL = f"{REST}, {NOTIFY}"
 UNBEGUN = "(a.unbegun IS NOT NULL AND r.epoch = r.began_epoch)"
 """Whether a run that is handed back has not begun its present attempt: its next claim begins it."""
@@ -95,20 +95,20 @@ _ASKED_FOR = {
     if name in NEW_RUN_COLUMNS
 }
 _BEGUN, _ONCE = "CASE WHEN a.owner IS NOT NULL THEN a.created END", "(a.owner IS NOT NULL)::integer"
-_IN_HAND = {"started": _BEGUN, "attempt_started": _BEGUN, "epoch": _ONCE, "attempts": _ONCE}
+_OWNED = {"started": _BEGUN, "attempt_started": _BEGUN, "epoch": _ONCE, "attempts": _ONCE}
 
 
 def _new_run(column: str) -> str:
-    """A column of a run that comes as it was asked for, without what it has by default. One in hand has been claimed once."""
+    """A column of a run that comes as it was asked for, without what it has by default. An owned one has been claimed once."""
     default = _ASKED_FOR.get(column)
     if default is None:
-        return _IN_HAND.get(column) or f"a.{column}::{column_type(column)}"
+        return _OWNED.get(column) or f"a.{column}::{column_type(column)}"
     return f"coalesce(a.{column}, '{default}')::{column_type(column)}"
 
 
 @cache
 def start(*, lone: bool, tell: bool) -> str:
-    """Waits a moment for an id that somebody is just using, in a transaction that may yet be rolled back."""
+    """Waits a moment for an id that is just being used, in a transaction that may yet be rolled back."""
     return f"""
   INSERT INTO runs ({_RUN})
   SELECT {values(NEW_RUN_COLUMNS, "a") if lone else ", ".join(map(_new_run, NEW_RUN_COLUMNS))}
@@ -132,9 +132,9 @@ CHECKPOINT = f"""
 def write(*, lone: bool, starts: bool, mood: bool, watch: bool, tell: bool) -> str:
     """The statement for writes of steps, with the parts that these need.
 
-    `mine` is the fence. `watched` are the runs that somebody begins to wait for, held until this commits: so whoever ends one
+    `mine` is the fence. `watched` are the runs that others begin to wait for, locked until this commits: so the transaction that ends one
     either has done so already, and that is seen here, or comes later, and finds the step that waits (see `UNBLOCK`). A
-    watched run that somebody is holding right now may just be ending, so the write that watches it is left for later.
+    watched run that is locked right now may just be ending, so the write that watches it is left for later.
 
     The parts are put together by `IN (…) IS TRUE`, not by joins: PostgreSQL takes every part for a row or two and would join
     them by nested loops, which takes a second for a batch of a thousand. Membership that is not a plain condition is hashed.
@@ -184,8 +184,8 @@ def write(*, lone: bool, starts: bool, mood: bool, watch: bool, tell: bool) -> s
     FROM done d
     WHERE r.id = d.run AND d.mood IS NOT NULL AND r.state IN ('running', 'waiting') {over})"""
         )
-    told = f"{NOTIFY}::text" if tell else "NULL"
-    answer = f"SELECT n, {told}, NULL AS id, NULL AS state, NULL AS reason, NULL AS output, NULL AS error FROM done"
+    notified = f"{NOTIFY}::text" if tell else "NULL"
+    answer = f"SELECT n, {notified}, NULL AS id, NULL AS state, NULL AS reason, NULL AS output, NULL AS error FROM done"
     if watch:
         answer += " UNION ALL SELECT NULL, NULL, id, state, reason, output::text, error::text FROM watched"
     return f"WITH {', '.join(parts)} {answer}"
@@ -248,9 +248,9 @@ WOKEN = """woken AS (
       due   = CASE WHEN w.owner IS NULL THEN :now ELSE r.due END
     FROM waiting w
     WHERE r.id = w.id AND ((w.owner IS NULL AND w.state = 'waiting') OR
-      (w.state IN ('running', 'waiting', 'cancelling') AND w.owner <> ALL(:told)))
+      (w.state IN ('running', 'waiting', 'cancelling') AND w.owner <> ALL(:notified)))
     RETURNING r.owner),
-  told AS (SELECT coalesce(string_agg(DISTINCT coalesce(' p=' || owner, ' n'), ''), '') AS tokens FROM woken)"""
+  to_notify AS (SELECT coalesce(string_agg(DISTINCT coalesce(' p=' || owner, ' n'), ''), '') AS tokens FROM woken)"""
 """Wakes the runs that are `waiting`, except those whose worker learns of it in memory. The tokens are those of `store/changes.py`."""
 
 
@@ -270,7 +270,7 @@ UNBLOCK = f"""
     ORDER BY id FOR NO KEY UPDATE OF runs),
   {WOKEN}
   SELECT tokens, pg_notify(:channel, :payload || CASE WHEN length(tokens) < {LONGEST_PAYLOAD} THEN tokens ELSE ' r p' END)
-  FROM told
+  FROM to_notify
 """
 """Wakes the runs that wait for runs that have just ended, and tells the world.
 
@@ -278,7 +278,7 @@ Always a later statement than the one that ended them. That one took their rows;
 holds its row until that is committed (`watched` above). So at this moment every such waiter is either committed, and seen by
 this statement because it is a new one, or it has not got the row yet, and will see the end when it has.
 
-All waiters are locked, also those that need no change because their worker is told in memory: `Rest` looks for ended
+All waiters are locked, also those that need no change because their worker is notified in memory: `Suspend` looks for ended
 children in a later statement than the one that locks its run, so one of the two sees the other. (Hence MATERIALIZED: a
 condition on a plain subquery would be pushed down below its lock.)
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mainspring.store.changes import LONGEST_PAYLOAD
-from mainspring.store.messages import heard_by
+from mainspring.store.messages import awaited_by
 from mainspring.store.postgres import messages
 from mainspring.store.postgres.bulk_statements import STEP, STEP_WRITE, WOKEN, rows, values, woken
 from mainspring.store.postgres.libpq import array, to_json
@@ -66,23 +66,23 @@ _WRITE = f"""
   WHERE n IN (SELECT n FROM done) OR (n IN (SELECT n FROM asked)) IS NOT TRUE
 """
 _WAKE = f"""
-  WITH said AS MATERIALIZED ({rows({"op": "integer", "run": "text", "kind": "text", "name": "text"}, "said")}),
+  WITH published AS MATERIALIZED ({rows({"op": "integer", "run": "text", "kind": "text", "name": "text"}, "published")}),
   clean AS MATERIALIZED (
     SELECT unnest(string_to_array(current_setting('{CLEAN}'), ',')::integer[]) AS n),
   waiting AS MATERIALIZED (
     SELECT id, owner, state FROM set_config('lock_timeout', :patience, true) CROSS JOIN runs
     WHERE id = ANY(ARRAY(
-      SELECT s.run FROM said w JOIN steps s ON s.child = w.run AND s.kind = w.kind AND s.name = w.name
+      SELECT s.run FROM published w JOIN steps s ON s.child = w.run AND s.kind = w.kind AND s.name = w.name
       WHERE s.completed IS NULL AND w.op IN (SELECT n FROM clean)))
     ORDER BY id FOR NO KEY UPDATE OF runs),
   {WOKEN},
   passed AS (SELECT CASE WHEN EXISTS (
-    SELECT 1 FROM runs WHERE id = ANY(ARRAY(SELECT run FROM said)) AND state = 'queued') THEN ' r' ELSE '' END AS token)
+    SELECT 1 FROM runs WHERE id = ANY(ARRAY(SELECT run FROM published)) AND state = 'queued') THEN ' r' ELSE '' END AS token)
   SELECT tokens, CASE WHEN :aloud::boolean OR tokens || token <> '' THEN pg_notify(:channel,
     :payload || CASE WHEN length(tokens) < {LONGEST_PAYLOAD} THEN token || tokens ELSE ' r p' END) END
-  FROM told CROSS JOIN passed
+  FROM to_notify CROSS JOIN passed
 """
-"""Wakes those who wait for what was said. A claim that came by while the runs concerned were held has passed over those of them
+"""Wakes the runs that wait for these messages. A claim that came by while the runs concerned were held has passed over those of them
 that are ready, so it is asked to come again."""
 
 
@@ -104,12 +104,12 @@ class Talk:
         self._answers = answers
         self._says: list[Say] = [say for op in self._ops for say in op.says]
         self._sayers = [number for number, op in enumerate(self._ops) for _ in op.says]
-        self._aloud = any(heard_by(say)[1] in {"event", "stream", "answer"} for say in self._says)
+        self._aloud = any(awaited_by(say)[1] in {"event", "stream", "answer"} for say in self._says)
         self._endings: dict[str | None, Row] = {}
 
     @property
     def payload(self) -> str:
-        """What other processes are told in any case."""
+        """What other processes are notified of in any case."""
         return "v" if self._aloud else ""
 
     def parts(self) -> Iterator[Part]:
@@ -132,12 +132,12 @@ class Talk:
         for statement, parameters in messages.statements(self._says, self._sayers):
             yield statement, parameters, _ignore
         if self._says:
-            said = {(number, *heard_by(say)) for number, say in zip(self._sayers, self._says, strict=True)}
-            listed = [{"op": op, "run": run, "kind": kind, "name": name} for op, run, kind, name in sorted(said)]
+            published = {(number, *awaited_by(say)) for number, say in zip(self._sayers, self._says, strict=True)}
+            listed = [{"op": op, "run": run, "kind": kind, "name": name} for op, run, kind, name in sorted(published)]
             wake: dict[str, Value] = {
-                "said": to_json(listed),
-                # A worker of this very store hears of it in memory, with what was said, before any poke could reach it.
-                "told": array(self._here),
+                "published": to_json(listed),
+                # A worker of this very store is notified in memory, with the messages, before any notification could reach it.
+                "notified": array(self._here),
                 "now": self._now,
                 "aloud": "true" if self._aloud else "false",
             }
@@ -169,11 +169,11 @@ class Talk:
         woken(self._changes, tokens)
         for op in self._ops:
             if id(op) in self._answers:
-                self._changes.published |= {heard_by(say) for say in op.says}
+                self._changes.published |= {awaited_by(say) for say in op.says}
 
 
 def _ignore(_: list[Row]) -> None:
-    """Whether it was written is told by the statement before it."""
+    """The statement before it says whether it was written."""
 
 
 def _concerned(number: int, op: RecordAndSend | Send) -> dict[str, Any]:
@@ -196,5 +196,5 @@ def write_row(number: int, op: RecordStep) -> dict[str, Any]:
 
 
 def watched_by(op: RecordStep) -> str | None:
-    """The run to look at. One that begins with this very write cannot have ended, and nobody else knows of it yet."""
+    """The run to look at. One that begins with this very write cannot have ended, and no other worker knows of it yet."""
     return None if op.watch is None or op.watch in [run.id for run in op.starts] else op.watch

@@ -107,7 +107,7 @@ LIMIT_WAITING = "SELECT set_config('lock_timeout', :patience, true)"
 KNOWN_QUEUES = f"{text.QUEUES} WHERE name = ANY(:names)"
 RESUMED = f"""
   SELECT id, queue, partition, due, uid FROM runs
-  WHERE {text.RESUMES} AND {_CLAIMABLE} AND (:heard::text[] IS NULL OR queue = ANY(:heard)) AND (due, uid) > (:due::bigint, :uid)
+  WHERE {text.RESUMES} AND {_CLAIMABLE} AND (:listed::text[] IS NULL OR queue = ANY(:listed)) AND (due, uid) > (:due::bigint, :uid)
   ORDER BY due, uid LIMIT :page
 """
 TAKE_RESUMED = f"""
@@ -202,7 +202,7 @@ ABOVE_FLOORS = Statements(
 # makes a join of it, for which it reads everything; nor LIMIT 1 without an order: it takes its chances with reading from the beginning.
 _PLAIN = "state = 'queued' AND queue IS NULL"
 _WAITS_BY_NAME = "state = 'queued' AND coalesce(attempt_started, 0) = 0"
-"""As in all stores, but said so that no other index seems to do: PostgreSQL would take the one without names, and look at all."""
+"""As in all stores, but written so that no other index seems to do: PostgreSQL would take the one without names, and look at all."""
 _ORDER = "queue, partition, priority, due, uid"
 """The queue is the same for all of them; unless it is named, PostgreSQL sorts."""
 

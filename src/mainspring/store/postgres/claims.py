@@ -18,7 +18,7 @@ from mainspring.store.postgres.executor import wait_for
 from mainspring.store.postgres.floors import PLAIN, Floors
 from mainspring.store.postgres.libpq import array
 from mainspring.store.postgres.queue_claims import Queued
-from mainspring.store.protocol import Claimed, Poke
+from mainspring.store.protocol import Claimed, Notice
 from mainspring.store.sql.queues import EXCEPTIONS, NAMES, to_exceptions, to_queue_with, to_queues
 from mainspring.store.sql.records import to_run, to_step
 from mainspring.store.transaction import Blocked
@@ -149,15 +149,15 @@ class Claims:
                     steps.setdefault(row[0], []).append(to_step(row))
         return [Claim(run, steps.get(run.id, [])) for run in runs]
 
-    # -- pokes ---------------------------------------------------------------------------------------------------------
-    def pokes(self, worker: str) -> list[Poke]:
+    # -- notices -------------------------------------------------------------------------------------------------------
+    def notices(self, worker: str) -> list[Notice]:
         """One round trip, unless another transaction has one of the runs locked."""
-        found: list[Poke] = []
+        found: list[Notice] = []
         asked = [(self._sql.raw(each), {"worker": worker}) for each in (sql.TAKE_NOTIFICATIONS, sql.NOTIFIED)]
         with self._db.connection() as db:
             while True:
                 rows, left = db.wire.execute(*asked)
-                found += [Poke(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
+                found += [Notice(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
                 if not left:
                     return found
                 if not rows:

@@ -56,7 +56,7 @@ _SHORTEST_IDLE = 1.0
 _LIMIT = "idle_in_transaction_session_timeout"
 
 LOCKED = (pg.LockNotAvailable, pg.DeadlockDetected, pg.SerializationFailure)
-"""Somebody else was in the way; the transaction is rolled back and can be made again at once."""
+"""Another transaction was in the way; this one is rolled back and can be retried at once."""
 BAD_DATA = (
     psycopg.DataError,
     psycopg.IntegrityError,
@@ -89,7 +89,7 @@ def translate(error: psycopg.Error, where: str) -> Exception:
         return StoreError(f"{where}: {error}")
     # Class 08: the connection; 53: resources; 57: shut down, starting or cancelled; 25006: a standby that is read only;
     # 25P03, 25P04: this process did not go on with its transaction for so long that the server ended it.
-    # A bare DatabaseError without a state is libpq's own: the server said nothing, the line broke.
+    # A bare DatabaseError without a state is libpq's own: the server sent nothing, the connection broke.
     bare = type(error) is psycopg.DatabaseError
     lost = not state and (bare or isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)))
     if lost or isinstance(error, LOCKED) or state[:2] in {"08", "53", "57"} or state in {"25006", "25P03", "25P04"}:
@@ -101,7 +101,7 @@ class Database:
     """Connections to one database, shared by the threads of a process.
 
     `prepare=None` finds out whether a pooler stands in between, and leaves prepared statements alone if one does: a pooler
-    that lends connections by transaction may give the next one to somebody else.
+    that lends connections by transaction may give the next one to another client.
 
     The server ends a transaction that stands still for half of the `lease` (seconds): its process is frozen or gone, and others
     wait for the rows that it has locked.
@@ -113,7 +113,7 @@ class Database:
         self, url: str, *, prepare: bool | None = None, lease: float = 15.0, connections: int = DEFAULT
     ) -> None:
         self.on_loss: Callable[[], None] = lambda: None
-        """Called when a connection broke: what was being done may have been done, and nobody was told."""
+        """Called when a connection broke: the statement may have been executed, and its answer was lost."""
         self.where = describe(url)
         try:
             given = conninfo_to_dict(url)
@@ -181,7 +181,7 @@ class Database:
             connection.adapters.register_loader(name, TextLoader)
         pooled, isolation = self._surroundings(connection)
         if pooled:
-            # What is set for a session would be set for those who are lent it next; what is set for a transaction ends with it.
+            # What is set for a session would be set for its next client; what is set for a transaction ends with it.
             connection.begin = ("BEGIN", f"SET LOCAL {_LIMIT} = {self._idle_limit}")
         if self._prepare is None:
             self._prepare = not pooled

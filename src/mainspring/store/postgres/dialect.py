@@ -41,7 +41,7 @@ class Statement:
 class Dialect:
     """The statements of one store, each made on first use and kept: for psycopg by a call, for the wire by `raw`.
 
-    See `mainspring.store.sql.dialect.Dialect`. With `notify=False` no statement notifies anybody: transactions that do wait for each other
+    See `mainspring.store.sql.dialect.Dialect`. With `notify=False` no statement notifies: transactions that do wait for each other
     when they commit, in all databases of a server.
     """
 

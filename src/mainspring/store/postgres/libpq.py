@@ -74,7 +74,7 @@ class Wire:
         return self._answers(piped=piped)
 
     def send(self, command: bytes) -> None:
-        """Send a command without waiting for the answer, which has to be read before anything else is said."""
+        """Send a command without waiting for the answer, which has to be read before anything else is sent."""
         self._pg.send_query(command)
         self._flush()
 

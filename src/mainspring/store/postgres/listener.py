@@ -1,4 +1,4 @@
-"""Hearing what other processes commit: one connection that listens, on a thread of its own; polling where that does not work.
+"""Receives what other processes commit: one connection that listens, on a thread of its own; polling where that does not work.
 
 A pooler that lends connections by transaction accepts LISTEN and delivers nothing, so the listener sends itself a word first.
 """
@@ -36,13 +36,13 @@ _PING_SECONDS = 30.0
 
 
 class Listener:
-    """Calls `hear` for what other processes tell, until it is closed."""
+    """Calls `notify` for what other processes commit, until it is closed."""
 
-    def __init__(self, database: Database, dialect: Dialect, origin: str, hear: Callable[[Signal], None]) -> None:
+    def __init__(self, database: Database, dialect: Dialect, origin: str, notify: Callable[[Signal], None]) -> None:
         self._db = database
         self._sql = dialect
         self._origin = origin
-        self._hear_of = hear
+        self._on_signal = notify
         self._clock = SystemClock()
         self._complained = False
         self._closing = threading.Event()
@@ -63,35 +63,35 @@ class Listener:
         while not self._closing.is_set():
             polls = 1
             try:
-                with self._db.connect() as connection, Told(connection, self._wake_up) as told:
-                    if self._echoes(connection, told):
-                        self._listen(connection, told)
+                with self._db.connect() as connection, Notifications(connection, self._wake_up) as arrived:
+                    if self._echoes(connection, arrived):
+                        self._listen(connection, arrived)
                     elif not self._closing.is_set():
                         polls = _POLLS
                         self._complain("LISTEN does not work here (a pooler?)")
             except (psycopg.Error, StoreError) as error:
                 self._complain(error)
-            # Whether the database is gone or only this connection is deaf: somebody has to look until it hears again.
+            # Whether the database is gone or only this connection is lost: the store is polled until notifications arrive again.
             for _ in range(polls):
                 if not self._closing.wait(_POLL_SECONDS):
                     self._db.slots.trim()
-                    self._hear(changes.EVERYTHING)
+                    self._notify(changes.EVERYTHING)
 
     def _complain(self, why: object) -> None:
         if not self._complained:
-            log.warning("not hearing from other processes, looking every second instead: %s", why)
+            log.warning("no notifications from other processes, polling every second instead: %s", why)
         self._complained = True
 
-    def _hear(self, signal: Signal) -> None:
+    def _notify(self, signal: Signal) -> None:
         try:
-            self._hear_of(signal)
+            self._on_signal(signal)
         except Exception:
-            log.exception("what was heard from other processes was not understood")
+            log.exception("a notification from another process was not understood")
 
-    def _echoes(self, connection: Connection, told: Told) -> bool:
+    def _echoes(self, connection: Connection, arrived: Notifications) -> bool:
         """Whether a word sent to oneself arrives.
 
-        On a channel that nobody else uses: behind a pooler this LISTEN stays with a connection that is lent to others. And over
+        On a channel of its own: behind a pooler this LISTEN stays with a connection that other clients use. And over
         another connection: a pooler with nothing else to do lends the same one twice, and there the word comes back as part of
         the answer to the very statement that sent it, which proves nothing.
         """
@@ -104,34 +104,34 @@ class Listener:
         give_up = self._clock.monotonic() + _ECHO_SECONDS
         found = False
         while not found and (left := give_up - self._clock.monotonic()) > 0 and not self._closing.is_set():
-            found = changes.ECHO in told.next(left)
+            found = changes.ECHO in arrived.next(left)
         connection.execute(sql.SQL("UNLISTEN {}").format(sql.Identifier(private)))
         return found
 
-    def _listen(self, connection: Connection, told: Told) -> None:
+    def _listen(self, connection: Connection, arrived: Notifications) -> None:
         """Listen until closed, or until cut off: that is an exception."""
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._sql.channel)))
         self._complained = False
-        self._hear(changes.EVERYTHING)  # what was told before this connection could hear
+        self._notify(changes.EVERYTHING)  # what was committed before this connection listened
         pinged = self._clock.monotonic()
         while not self._closing.is_set():
-            for payload in told.next(min(_PING_SECONDS, slots.IDLE_SECONDS)):
+            for payload in arrived.next(min(_PING_SECONDS, slots.IDLE_SECONDS)):
                 signal = changes.parse(payload, self._origin)
                 if signal is not None:
-                    self._hear(signal)
+                    self._notify(signal)
             self._db.slots.trim()
             if self._clock.monotonic() - pinged > _PING_SECONDS:
                 connection.execute(b"SELECT 1")
                 pinged = self._clock.monotonic()
 
 
-class Told:
-    """What a connection was told: some of it arrives beside the results of statements, the rest has to be waited for."""
+class Notifications:
+    """Notifications of a connection: some arrive beside the results of statements, the others have to be waited for."""
 
     def __init__(self, connection: Connection, wake_up: int) -> None:
         self._connection = connection
         self._payloads: list[str] = []
-        connection.add_notify_handler(lambda told: self._payloads.append(told.payload))
+        connection.add_notify_handler(lambda each: self._payloads.append(each.payload))
         self._selector = selectors.DefaultSelector()
         self._selector.register(connection.fileno(), selectors.EVENT_READ)
         self._selector.register(wake_up, selectors.EVENT_READ)
@@ -147,7 +147,7 @@ class Told:
         if not self._payloads:
             self._selector.select(timeout)
             self._connection.pgconn.consume_input()
-            while (told := self._connection.pgconn.notifies()) is not None:
-                self._payloads.append(told.extra.decode())
+            while (each := self._connection.pgconn.notifies()) is not None:
+                self._payloads.append(each.extra.decode())
         found, self._payloads = self._payloads, []
         return found

@@ -1,8 +1,8 @@
 """Saying things on PostgreSQL, inside an open transaction that holds the rows of the runs concerned.
 
 The row of a run is the lock under which everything for it and by it is numbered: so numbers are in the order of commits, and
-whoever begins to wait for something either has done so before it is said, and is found by the statement that looks for
-waiters, or gets the lock afterwards, and finds what was said.
+a run that begins to wait for something either has done so before it is sent, and is found by the statement that looks for
+waiters, or gets the lock afterwards, and finds the message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mainspring.store.postgres.libpq import to_json
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mainspring.store.messages import Heard, Say, Table
+    from mainspring.store.messages import Awaited, Say, Table
 
 CLEAN = "mainspring.clean"
 """A setting, for one transaction: the numbers of the writes of a batch that stand so far. So one statement of a round trip knows what
@@ -78,7 +78,7 @@ UNTAKE = """
   WHERE run = :run AND position = :position AND answered IS NULL RETURNING run
 """
 LISTENERS = """
-  SELECT DISTINCT s.run FROM json_to_recordset(:said::json) AS w (run text, kind text, name text)
+  SELECT DISTINCT s.run FROM json_to_recordset(:published::json) AS w (run text, kind text, name text)
   JOIN steps s ON s.child = w.run AND s.kind = w.kind AND s.name = w.name
   WHERE s.completed IS NULL
 """
@@ -107,9 +107,9 @@ def destinations(says: Iterable[Say]) -> list[str]:
     return list(dict.fromkeys(say.run for say in says if isinstance(say, Post)))
 
 
-def listening(said: Iterable[Heard]) -> str:
-    """What was said, as the parameter of `LISTENERS`."""
-    return to_json([{"run": run, "kind": kind, "name": name} for run, kind, name in sorted(said)])
+def listening(published: Iterable[Awaited]) -> str:
+    """Messages, as the parameter of `LISTENERS`."""
+    return to_json([{"run": run, "kind": kind, "name": name} for run, kind, name in sorted(published)])
 
 
 def _post(number: int, say: Post, op: int) -> dict[str, Any]:

@@ -66,8 +66,8 @@ class Queued:
         self._sql = dialect
         self.request = request
         """As it was asked; once runs go on, with those among what the worker has."""
-        heard = None if request.queues is None else array(request.queues)
-        self._values = values | {"heard": heard, "schema": dialect.name}
+        listed = None if request.queues is None else array(request.queues)
+        self._values = values | {"listed": listed, "schema": dialect.name}
         self._begun = False
         self.more = self.short = False
         self.passed: list[str] = []
@@ -159,9 +159,9 @@ class Queued:
         names, rows, exceptions, *rest = self._execute(*asked)[len(wait) :]
         answers = iter(rest)
         for facts in found.values():
-            facts.hear_limits(answers)
+            facts.take_limits(answers)
         for facts in near:
-            facts.hear_partitions(answers)
+            facts.take_partitions(answers)
         locked = {name for (name,) in names}
         self.passed = [queue.name for queue in demands.queues if queue.shared and queue.name not in locked]
         queues = text.to_queues(row for row in rows if row[0] in locked)
@@ -171,7 +171,7 @@ class Queued:
                 self._execute((text.CLAMP_STARTS, {"queue": queue.name, "ahead": self.request.now + text.AHEAD}))
             if found[queue.name].ahead or not found[queue.name].answers(queue):
                 found[queue.name] = facts = self._facts(queue, demands)
-                facts.hear_limits(iter(self._execute(*facts.of_limits())))
+                facts.take_limits(iter(self._execute(*facts.of_limits())))
         return found
 
     def _facts(self, queue: Queue, demands: Demands) -> Facts:
@@ -182,7 +182,7 @@ class Queued:
             facts = found[allotment.queue.name]
             most = allotment.most_partitions(facts.placed, facts.recent)
             if not facts.knows_partitions(most):
-                facts.hear_partitions(iter(self._execute(*facts.of_partitions(most))))
+                facts.take_partitions(iter(self._execute(*facts.of_partitions(most))))
             allotment.decide(facts.partitions, facts.placed, facts.recent)
             yield allotment
 
@@ -219,7 +219,7 @@ class Queued:
 class Facts:
     """What is under way in one queue, as far as its limits ask, and the partitions in which runs wait.
 
-    Answers are heard in the order in which the questions were given out.
+    Answers are taken in the order of the statements.
     """
 
     def __init__(self, queue: Queue, turn: str, now: int, statements: Statements, floors: Floors) -> None:
@@ -253,7 +253,7 @@ class Facts:
         ]
         return placed + recent
 
-    def hear_limits(self, answers: Iterator[list[Row]]) -> None:
+    def take_limits(self, answers: Iterator[list[Row]]) -> None:
         self.placed = {}
         if self._counts:
             rows = next(answers)
@@ -277,7 +277,7 @@ class Facts:
         none: Asked = (self._text.unpartitioned, values)
         return [after, none, (self._text.partitions, values | {"after": ""})] if self._turn else [after, none]
 
-    def hear_partitions(self, answers: Iterator[list[Row]]) -> None:
+    def take_partitions(self, answers: Iterator[list[Row]]) -> None:
         after, none = next(answers), next(answers)
         first = next(answers) if self._turn else []
         self._cut_off = self._most <= max(len(after), len(first))

@@ -76,7 +76,7 @@ def migrate(database: Database, dialect: Dialect, url: str) -> None:
         connection.execute(dialect(_LOCK), {"schema": dialect.name})
         found = report(connection, dialect)
         migrations.refuse_foreign(found, url)
-        # Not IF NOT EXISTS: that needs the right to create schemas even where somebody has already made this one for us.
+        # Not IF NOT EXISTS: that needs the right to create schemas even where an administrator has already made this one.
         if connection.execute(dialect(_SCHEMA_THERE), {"schema": dialect.name}).fetchone() is None:
             connection.execute(f"CREATE SCHEMA {dialect.schema}".encode())
         connection.execute(f"SET LOCAL search_path TO {dialect.schema}".encode())
@@ -99,7 +99,7 @@ def _apply(connection: Connection, migration: Migration, where: str) -> None:
 
 
 def script(dialect: Dialect) -> str:
-    """The whole schema as SQL that a person can read, review and run by hand."""
+    """The whole schema as SQL that a person can read, review and execute."""
     return (
         f"BEGIN;\nCREATE SCHEMA IF NOT EXISTS {dialect.schema};\nSET LOCAL search_path TO {dialect.schema};\n"
         f"{_MIGRATIONS_TABLE};\n\n{migrations.as_script(MIGRATIONS)}COMMIT;\n"

@@ -26,7 +26,7 @@ _OLDEST_SNAPSHOT = """
     FROM pg_prepared_xacts WHERE database = current_database()) AS held
   ORDER BY age DESC, seconds DESC LIMIT 1
 """
-"""Rows that died after it was taken cannot be removed. Snapshots in other databases of the server are in nobody's way."""
+"""Rows that died after it was taken cannot be removed. Snapshots in other databases of the server do not matter."""
 _DEAD_ROWS = """
   SELECT relname, n_live_tup, n_dead_tup FROM pg_stat_user_tables
   WHERE schemaname = :schema AND relname IN ('runs', 'steps') ORDER BY relname

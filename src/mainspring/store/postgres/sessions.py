@@ -57,7 +57,7 @@ missing."""
 
 
 _RELEASE = Statement(b"SELECT pg_advisory_unlock_all(), current_user <> $1 OR pg_my_temp_schema() <> 0", ("user",))
-"""Goes with COMMIT, behind it: nobody is to wait for the locks of a session that is idle. The rest is whether it has another role, or had
+"""Goes with COMMIT, behind it: no transaction is to wait for the locks of a session that is idle. The rest is whether it has another role, or had
 temporary tables, which statements that are prepared may name."""
 _AFRESH = b"RESET ALL; UNLISTEN *; "
 """Goes with BEGIN, before it. What a function sets, by whatever statement or trigger, must not reach the next one; to ask the session whether
@@ -76,7 +76,7 @@ _FAILED = "a statement of this transaction failed"
 _REFUSED = {"run", "epoch"}
 
 
-class Lent(psycopg.Connection[tuple[Any, ...]]):
+class Borrowed(psycopg.Connection[tuple[Any, ...]]):
     """A connection for users' functions. psycopg does not know of a transaction that is begun past it; it is not its to end."""
 
     wire: Wire
@@ -163,7 +163,7 @@ class PostgresSession:
         return joined.run(lambda tx: record_outcome(tx, write, joined.started), now)
 
     def end(self) -> None:
-        """What the function was given is of no more use: the connection will be somebody else's."""
+        """What the function was given is of no more use: another client will have the connection."""
         self._over = True
         if self._wrapped is not None and not self._db.closed:
             self._wrapped.close()
@@ -193,11 +193,11 @@ class PostgresSession:
 
 
 class TxSession(PostgresSession):
-    """An open transaction of which a function has been given a `Tx`, so that every word said in it passes here."""
+    """An open transaction of which a function has been given a `Tx`, so that every statement passes here."""
 
-    _db: Lent
+    _db: Borrowed
 
-    def __init__(self, connection: Lent, join: Callable[[UsersExecutor], Joined], dialect: Dialect) -> None:
+    def __init__(self, connection: Borrowed, join: Callable[[UsersExecutor], Joined], dialect: Dialect) -> None:
         super().__init__(connection, lambda: join(_TxExecutor(self, connection, dialect)))
         self._sql = dialect
         self._wire = connection.wire
@@ -234,7 +234,7 @@ class TxSession(PostgresSession):
         self._require_open()
 
     def begun(self) -> None:
-        """Wait for the answer to BEGIN, if nobody has yet. Nothing else can be said before."""
+        """Wait for the answer to BEGIN, if that was not done yet. Nothing else can be sent before."""
         if not self._begun:
             self._begun = True
             self._wire.answer()
@@ -280,7 +280,7 @@ class TxSession(PostgresSession):
         self._db.dirty = self._db.dirty or bool(left)
 
     def _roll_back(self) -> None:
-        """Roll back what is open. Where that cannot be done, the connection is of no more use, which whoever lent it will see."""
+        """Roll back what is open. Where that cannot be done, the connection is of no more use, which its owner will see."""
         self.doubt()
         self._db.held, self._db.dirty = False, True
         try:
@@ -307,7 +307,7 @@ class TxSession(PostgresSession):
 class _TxExecutor(UsersExecutor):
     """Executes statements of the library in such a transaction."""
 
-    def __init__(self, session: TxSession, connection: Lent, dialect: Dialect) -> None:
+    def __init__(self, session: TxSession, connection: Borrowed, dialect: Dialect) -> None:
         super().__init__(connection, dialect)
         self._session = session
 

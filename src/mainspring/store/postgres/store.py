@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mainspring.model.runs import Worker
     from mainspring.store.diagnostics import ServerState
-    from mainspring.store.protocol import Claimed, ClaimRequest, Poke, SchemaReport, Signal
+    from mainspring.store.protocol import Claimed, ClaimRequest, Notice, SchemaReport, Signal
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.verbs.oddities import Oddity
     from mainspring.store.writes import Op, Result
@@ -82,8 +82,8 @@ class PostgresStore(SqlStore):
             self._listener.close()
         self._db.close()
 
-    def listen(self, hear: Callable[[Signal], None]) -> None:
-        self._hear = hear
+    def listen(self, notify: Callable[[Signal], None]) -> None:
+        self._notify = notify
         self._db.on_loss = lambda: self._signal(LOST)
         self._listener = Listener(self._db, self._sql, self._origin, self._signal)
 
@@ -104,14 +104,14 @@ class PostgresStore(SqlStore):
         return server.state(self._transactor, self._sql.name)
 
     def clock_offset(self) -> int:
-        """The midpoint between asking and hearing, of the quickest look. What is within its error counts as the same clock."""
+        """The midpoint between query and answer, of the quickest look. What is within its error counts as the same clock."""
         here = SystemClock()
         looks: list[tuple[int, int]] = []
         for _ in range(_CLOCK_LOOKS):
             asked = here.now()
             there = self._transactor.read(_NOW)[0][0]
-            heard = here.now()
-            looks.append((heard - asked, there - (asked + heard) // 2))
+            answered = here.now()
+            looks.append((answered - asked, there - (asked + answered) // 2))
         took, offset = min(looks)
         return 0 if abs(offset) <= took else offset
 
@@ -142,8 +142,8 @@ class PostgresStore(SqlStore):
     def claim(self, request: ClaimRequest) -> Claimed:
         return self._claims.claim(request)
 
-    def pokes(self, worker: str) -> list[Poke]:
-        return self._claims.pokes(worker)
+    def notices(self, worker: str) -> list[Notice]:
+        return self._claims.notices(worker)
 
     def _read_prepared(self, sql: Sql, **values: Any) -> list[tuple[Any, ...]]:
         """Read with a prepared statement, where statements can be prepared: for what runs wait for."""

@@ -19,7 +19,16 @@ from mainspring.store.external.sqlalchemy import Wrapped
 from mainspring.store.postgres.executor import UsersAsyncExecutor, UsersExecutor
 from mainspring.store.postgres.libpq import Wire
 from mainspring.store.postgres.same_database import Identity
-from mainspring.store.postgres.sessions import LEVELS, RESET, ROLLED_BACK, Async, Lent, PostgresSession, Sync, TxSession
+from mainspring.store.postgres.sessions import (
+    LEVELS,
+    RESET,
+    ROLLED_BACK,
+    Async,
+    Borrowed,
+    PostgresSession,
+    Sync,
+    TxSession,
+)
 from mainspring.store.postgres.slots import USERS
 from mainspring.store.sql.run_filters import POSTGRES_FILTERS
 
@@ -44,8 +53,8 @@ _WENT_ON = (
     "a statement of this transaction failed before, and the function went on. PostgreSQL does nothing more then: let the exception "
     "through, or put what may fail between SAVEPOINT and ROLLBACK TO SAVEPOINT"
 )
-EVERYBODY = "-"
-"""The sender of what a user's own commit tells: this process has to hear of it as the others do."""
+ALL_PROCESSES = "-"
+"""The sender of a user's own commit: this process has to be notified of it as the others are."""
 
 
 class PostgresTransactions:
@@ -71,7 +80,7 @@ class PostgresTransactions:
             _refuse_sqlite(wants)
             if self.engine is not None and self.engine.serves(wants):
                 return self._transact_on(self.engine.begun(isolation), work, on_engine=True)
-        with self._lent(fresh=wants is not Wants.TX) as connection:
+        with self._borrowed(fresh=wants is not Wants.TX) as connection:
             session = self._session(connection, wants)
             try:
                 answer = session.make(work, isolation)
@@ -100,7 +109,7 @@ class PostgresTransactions:
             self._wake_hidden(joined)
         self._publish(joined)
 
-    def _session(self, connection: Lent, wants: Wants) -> PostgresSession:
+    def _session(self, connection: Borrowed, wants: Wants) -> PostgresSession:
         if wants is Wants.TX:
             return TxSession(connection, self._own, self._sql)
         connection.wire.sure, connection.dirty = False, True
@@ -127,7 +136,7 @@ class PostgresTransactions:
         self, work: Callable[[Session], Awaitable[T]], wants: Wants, isolation: str | None
     ) -> tuple[T, Joined]:
         """Do `work` in a transaction on a connection of our own, which is awaited."""
-        async with self._lent_async() as connection:
+        async with self._borrowed_async() as connection:
             joined = self._joined(self._origin, async_executor=UsersAsyncExecutor(connection, self._sql))
             wrapped = await sqlalchemy.wrap_async("postgresql+psycopg://", connection) if wants.of_sqlalchemy else None
             session = PostgresSession(connection, lambda: joined, wrapped)
@@ -147,7 +156,7 @@ class PostgresTransactions:
         return self._store_id
 
     def join(self, connection: Any) -> Joined:
-        return self._join(connection, EVERYBODY)
+        return self._join(connection, ALL_PROCESSES)
 
     def _join(self, connection: Any, origin: str) -> Joined:
         raw, executor, async_executor = sqlalchemy.unwrap(connection, self._sql, self._native)
@@ -225,10 +234,10 @@ class PostgresTransactions:
         return error
 
     @contextlib.contextmanager
-    def _lent(self, *, fresh: bool) -> Generator[Lent]:
+    def _borrowed(self, *, fresh: bool) -> Generator[Borrowed]:
         """A connection for a function. One that is given the connection itself needs a `fresh` one; for a `Tx`, BEGIN sees to that."""
         slots = self._db.slots
-        connection: Lent | None = slots.take(USERS)
+        connection: Borrowed | None = slots.take(USERS)
         kept = False
         try:
             # One that the server closed meanwhile, as it does when it is restarted, must not be found out by the function.
@@ -244,17 +253,17 @@ class PostgresTransactions:
                 connection.close()
             slots.give_back(USERS, connection if kept else None)
 
-    def _connect(self) -> Lent:
+    def _connect(self) -> Borrowed:
         threshold = 5 if self._db.prepares else None
         try:
-            connection = Lent.connect(self._db.conninfo, autocommit=True, prepare_threshold=threshold)
+            connection = Borrowed.connect(self._db.conninfo, autocommit=True, prepare_threshold=threshold)
             connection.wire = Wire(connection, prepare=self._db.prepares)
             return connection
         except psycopg.Error as error:
             raise StoreUnavailable(f"the database {self._db.where} cannot be used now: {error}") from error
 
     @contextlib.asynccontextmanager
-    async def _lent_async(self) -> AsyncGenerator[Async]:
+    async def _borrowed_async(self) -> AsyncGenerator[Async]:
         slots, loop = self._db.slots, asyncio.get_running_loop()
         connection: Async | None = await slots.take_async(loop)
         kept = False
@@ -307,7 +316,7 @@ def _is(connection: object, kind: Any) -> bool:
     return isinstance(connection, kind)
 
 
-def _ready(connection: Lent, *, fresh: bool) -> bool:
+def _ready(connection: Borrowed, *, fresh: bool) -> bool:
     """Whether an idle connection can be given to a function; closed if not."""
     ready = not connection.closed and not connection.wire.stale()
     if ready and fresh and not connection.fresh:
@@ -321,7 +330,7 @@ def _usable(connection: Sync | Async) -> bool:
     return not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
 
 
-def _reset(connection: Lent) -> bool:
+def _reset(connection: Borrowed) -> bool:
     """Have nothing stay of what a function did to a connection that others will be given after it. False: it is of no more use."""
     try:
         return connection.reset()
@@ -338,7 +347,7 @@ async def _reset_async(connection: Async) -> bool:
         rows = await cursor.fetchall()
     except psycopg.Error:
         return False
-    except BaseException:  # whoever asked has given up, in the middle of it
+    except BaseException:  # the caller was cancelled, in the middle of it
         await connection.close()
         raise
     return not any(left for *_, left in rows)

@@ -72,7 +72,7 @@ SUBSCRIBERS = PerDatabase(  # a list of triples is JSON, which each database rea
 """Runs that wait for something that was sent or published: (run, kind of wait, topic or key)."""
 
 
-def heard(run: str) -> str:
+def arrived(run: str) -> str:
     """A condition: what the run waits for has been sent or published. `run` is the name of its row in the statement.
 
     A worker that is notified, and dies or releases the run before it has looked, leaves no trace of the notification; so every

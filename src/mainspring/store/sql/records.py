@@ -41,7 +41,7 @@ WORKER_COLUMNS = (
 
 
 def run_values(run: NewRun) -> tuple[Any, ...]:
-    """The row of a new run, in the order of NEW_RUN_COLUMNS. One that begins in hand has been claimed once."""
+    """The row of a new run, in the order of NEW_RUN_COLUMNS. One that begins owned has been claimed once."""
     begun, once = (run.created, 1) if run.owner is not None else (None, 0)
     return (
         run.id,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _TEXTS = ("workflow", "kind", "parent", "queue", "key", "schedule", "version", "forked_from")
 _SPANS = ("created", "started", "completed", "due")
 _STRANDED = "(blocked IS NOT NULL AND state = 'queued')"
-"""In hand it goes on after all; which versions could not follow it is remembered until it has ended or is handed back."""
+"""Owned, it goes on after all; which versions could not follow it is remembered until it has ended or is handed back."""
 
 _OWNED = "owner IS NOT NULL"
 _READY = "state = 'queued' AND queue IS NULL"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mainspring.model.states import LIVE
 from mainspring.store.sql.bulk import insert
 from mainspring.store.sql.dialect import PerDatabase, column_type, for_sqlite, typed
-from mainspring.store.sql.messages import heard
+from mainspring.store.sql.messages import arrived
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, RUN_COLUMNS, SCHEDULED_RUN_COLUMNS
 from mainspring.store.writes import FAR
 
@@ -54,7 +54,7 @@ def has_wait(run: str) -> str:
 
 def has_news(run: str) -> str:
     """A condition: something that the run waits for has happened."""
-    return f"({awaited_end(run)} OR {heard(run)})"
+    return f"({awaited_end(run)} OR {arrived(run)})"
 
 
 def stays_waiting(run: str) -> str:
@@ -154,7 +154,7 @@ SUSPEND = f"""
   UPDATE runs AS r SET state = 'waiting', due = least(:no_later_than::bigint, {next_wake("r")}),
     owner = CASE WHEN :park THEN NULL ELSE r.owner END
   WHERE id = :run AND NOT r.needs_attention AND {has_wait("r")} AND NOT {awaited_end("r")}
-    AND NOT (:park AND ({heard("r")} OR least(:no_later_than::bigint, {next_wake("r")}) <= :now))
+    AND NOT (:park AND ({arrived("r")} OR least(:no_later_than::bigint, {next_wake("r")}) <= :now))
   RETURNING id
 """
 """A notification may have been read a moment ago without the run having looked yet, and once it is suspended it will not: so no run is

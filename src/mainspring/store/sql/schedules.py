@@ -219,7 +219,7 @@ _RUNS = f"""
     CASE WHEN state IN {ENDED} THEN error END, coalesce({{request}}, ''), schedule
   FROM runs WHERE end_unprocessed AND schedule = ANY(:ids) ORDER BY uid
 """
-UNSETTLED_RUNS = PerDatabase(
+UNPROCESSED_ENDS = PerDatabase(
     _by_index(_RUNS.format(request=_REQUEST.postgres)).postgres, _by_index(_RUNS.format(request=_REQUEST.sqlite)).sqlite
 )
 WAITING_TICKS = _by_index(f"""
@@ -265,8 +265,8 @@ OF_SCHEDULE = "UPDATE runs SET schedule = :schedule, tick = :tick::json, end_unp
 RELEASE_PROMISED = (
     "UPDATE runs SET state = 'queued', due = :due, tick = :tick::json WHERE id = :id AND state = 'scheduled'"
 )
-SETTLE = "UPDATE runs SET end_unprocessed = false WHERE id = ANY(:ids)"
-SETTLE_STRAYS = _by_index("""
+MARK_PROCESSED = "UPDATE runs SET end_unprocessed = false WHERE id = ANY(:ids)"
+MARK_STRAYS_PROCESSED = _by_index("""
   UPDATE runs SET end_unprocessed = false WHERE id IN (
     SELECT id FROM runs WHERE end_unprocessed AND schedule = ANY(:ids)
       AND NOT EXISTS (SELECT 1 FROM schedules s WHERE s.id = runs.schedule))
@@ -276,7 +276,7 @@ DELETE = (
     "DELETE FROM schedules WHERE id = ANY(:ids)",
     "DELETE FROM ticks WHERE schedule = ANY(:ids)",
     "DELETE FROM backfills WHERE schedule = ANY(:ids)",
-    SETTLE_STRAYS,
+    MARK_STRAYS_PROCESSED,
 )
 KEEP_HOOK = f"""
   INSERT INTO hooks ({", ".join(HOOK_COLUMNS)}) VALUES ({", ".join(f":{column}" for column in HOOK_COLUMNS)})
@@ -353,6 +353,6 @@ def to_backfill(row: Sequence[Any]) -> Backfill:
 
 
 def to_run_of(row: Sequence[Any]) -> RunOf:
-    """From a row of UNSETTLED_RUNS."""
+    """From a row of UNPROCESSED_ENDS."""
     run_id, uid, state, reason, completed, output, error, request, _ = row
     return RunOf(run_id, uid, State(state), reason, completed, output, error, request)

@@ -11,9 +11,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from mainspring.model.states import State
-from mainspring.store.committer.ordering import waves
+from mainspring.store.committer.ordering import layers
 from mainspring.store.sql.dialect import prefixed
-from mainspring.store.sql.messages import RETURN_MESSAGE, heard
+from mainspring.store.sql.messages import RETURN_MESSAGE, arrived
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, STEP_COLUMNS, run_values, step_values, to_ending
 from mainspring.store.sql.runs import ENDED, ENDINGS, STARTED_RUNS, awaited_end, has_wait, next_wake
 from mainspring.store.sql.steps import DISCARD_OUTCOME, ON_STEP
@@ -89,7 +89,7 @@ _SUSPEND = Bulk(
   FROM (VALUES {{rows}}) v
   WHERE id = v.column3 AND owner = v.column4 AND epoch = v.column5
     AND state IN ('running', 'waiting') AND needs_attention = 0 AND {has_wait("runs")} AND NOT {awaited_end("runs")}
-    AND NOT (v.column2 AND ({heard("runs")} OR min(v.column1, {next_wake("runs")}) <= v.column6))
+    AND NOT (v.column2 AND ({arrived("runs")} OR min(v.column1, {next_wake("runs")}) <= v.column6))
 """,
     6,
 )
@@ -149,9 +149,9 @@ class Batch:
         """Apply all of them; writes about one run in their order, others grouped by kind."""
         self._lone = len(ops) == 1
         answers: dict[int, Result | Exception] = {}
-        for wave in waves(ops):
+        for layer in layers(ops):
             kinds: dict[type, list[Any]] = {}
-            for op in wave:
+            for op in layer:
                 kinds.setdefault(type(op), []).append(op)
             for kind in _ORDER:
                 if kind in kinds:
@@ -281,7 +281,7 @@ class Batch:
     def _finishes(self, ops: list[Finish]) -> Sequence[Result] | None:
         self._note_successes(ops)
         rows = [
-            (op.run, op.owner, op.epoch, op.state, op.reason, op.output, op.error, op.completed, op.settled)
+            (op.run, op.owner, op.epoch, op.state, op.reason, op.output, op.error, op.completed, op.end_processed)
             for op in ops
         ]
         if _FINISH.run(self._db, rows) != len(ops):
@@ -299,7 +299,7 @@ class Batch:
         """
         of_schedule = Counter(op.schedule for op in ops)
         for op in ops:
-            op.settled = (
+            op.end_processed = (
                 op.schedule is not None
                 and op.state is State.SUCCEEDED
                 and of_schedule[op.schedule] == 1

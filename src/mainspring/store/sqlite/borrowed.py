@@ -1,7 +1,7 @@
-"""Connections that somebody else works with for a while, and what has to be taken back from them afterwards.
+"""Connections that user code borrows for a while, and what has to be taken back from them afterwards.
 
-A SELECT that was not read to its end keeps its connection at what the database was then. After anybody else has written, such
-a connection can no longer write: for as long as somebody has that cursor, in a variable, or in the traceback of an exception.
+A SELECT that was not read to its end keeps its connection at what the database was then. After another connection has written, such
+a connection can no longer write: for as long as that cursor is alive, in a variable, or in the traceback of an exception.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class BorrowedConnection(sqlite3.Connection):
-    """A connection that knows the cursors that were made on it, and is of use only while it is lent.
+    """A connection that knows the cursors that were made on it, and is of use only while it is borrowed.
 
     Between `begin` and `commit` it executes nothing outside the transaction: after SQLite has rolled that back, statements would
     commit one by one.
@@ -28,14 +28,14 @@ class BorrowedConnection(sqlite3.Connection):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._cursors: WeakSet[sqlite3.Cursor] = WeakSet()
-        self._is_lent = True
+        self._is_borrowed = True
         self._begun = False
         self._cause: sqlite3.Error | None = None
 
     def cursor(self, factory: Any = None) -> Any:
-        if not self._is_lent:
+        if not self._is_borrowed:
             raise InTransaction(OVER)
-        made = super().cursor(factory or LentCursor)
+        made = super().cursor(factory or BorrowedCursor)
         self._cursors.add(made)
         return made
 
@@ -52,7 +52,7 @@ class BorrowedConnection(sqlite3.Connection):
         return made.executescript(*args)
 
     def begin(self) -> None:
-        """Begin the transaction that whoever has the connection is to stay in."""
+        """Begin the transaction that the borrower is to stay in."""
         self.cursor().execute("BEGIN IMMEDIATE")
         self._begun, self._cause = True, None
 
@@ -93,19 +93,19 @@ class BorrowedConnection(sqlite3.Connection):
             raise InTransaction(SCRIPT)
 
     def lend(self) -> None:
-        self._is_lent = True
+        self._is_borrowed = True
 
     def stop_reading(self) -> None:
         """Close what has not been read to its end."""
         close_all(self._cursors)
 
     def take_back(self) -> None:
-        """The end of it: it reads as before, and whoever has it still can do nothing with it."""
+        """The end of it: it reads as before, and a borrower that still has it can do nothing with it."""
         self.row_factory, self.text_factory = None, str
-        self._is_lent = False
+        self._is_borrowed = False
 
 
-class LentCursor(sqlite3.Cursor):
+class BorrowedCursor(sqlite3.Cursor):
     """A cursor on such a connection."""
 
     connection: BorrowedConnection  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -132,7 +132,7 @@ class LentCursor(sqlite3.Cursor):
 
 
 def rolled_back(cause: BaseException | None) -> InTransaction:
-    """What is said to a function that goes on after its transaction was rolled back."""
+    """The error for a function that goes on after its transaction was rolled back."""
     error = InTransaction(ROLLED_BACK.format(cause=cause or "it is no longer open"))
     error.__cause__ = cause
     return error

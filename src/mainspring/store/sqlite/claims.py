@@ -53,7 +53,7 @@ _READY_OF_NAME = f"""{_KNOWN}
 """
 _RESUMED = f"""{_KNOWN}
   SELECT id, queue, partition FROM runs WHERE {text.RESUMES} AND {_CLAIMABLE}
-    AND (:heard IS NULL OR queue IN (SELECT value FROM json_each(:heard)))
+    AND (:listed IS NULL OR queue IN (SELECT value FROM json_each(:listed)))
   ORDER BY due, uid
 """
 _SHARE = f"""{_KNOWN}
@@ -123,7 +123,7 @@ class Claiming:
             "version": request.version,
             "worker": request.worker,
             "now": request.now,
-            "heard": None if request.queues is None else json.dumps(sorted(request.queues)),
+            "listed": None if request.queues is None else json.dumps(sorted(request.queues)),
         }
         self._more = self._short = False
         self._by_name: ByName | None = None

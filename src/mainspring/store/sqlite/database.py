@@ -117,7 +117,7 @@ class Database:
         self._turns: turns.Turns | None = None
         self._writer: sqlite3.Connection | None = None
         self._opened: tuple[int, int] | None = None
-        self._lent_to: int | None = None
+        self._borrowed_by: int | None = None
         self._turn = Turn(self)
         self._taken_by: int | None = None
         self._lease = lease
@@ -150,7 +150,7 @@ class Database:
     def close(self) -> None:
         with self._lock, self._lending:
             for connection in self._all:
-                if connection not in self._reading:  # that would crash the process; whoever reads closes it afterwards
+                if connection not in self._reading:  # that would crash the process; its reader closes it afterwards
                     connection.close()
             self._all.clear()
             self._writer = None
@@ -163,7 +163,7 @@ class Database:
     def leave_to_parent(self) -> None:
         """In a forked process: give up the right to take turns.
 
-        A turn is everybody's who has the file open, so a child that lives on would never give back one that its parent had
+        All processes that have the file open share the turn, so a child that lives on would never give back one that its parent had
         taken before it died.
         """
         if self._turns is not None:
@@ -226,11 +226,11 @@ class Database:
     def lend_turn(self) -> None:
         """Take a turn at writing for a user's function on this thread. Whatever else it would write here meanwhile is an error."""
         self.take_turn()
-        self._lent_to = threading.get_ident()
+        self._borrowed_by = threading.get_ident()
 
     def take_back_turn(self) -> None:
         """The end of it."""
-        self._lent_to = None
+        self._borrowed_by = None
         self.end_turn()
 
     def writer(self) -> sqlite3.Connection:
@@ -238,7 +238,7 @@ class Database:
         return self._open_writer()
 
     def another(self) -> BorrowedConnection:
-        """One more connection that can write, to be given to somebody within a turn. Closed with the rest."""
+        """One more connection that can write, to be borrowed within a turn. Closed with the rest."""
         self._open_writer()
         return self._connect(BorrowedConnection)
 
@@ -298,7 +298,7 @@ class Database:
                 self._readers.put(connection)
 
     def foreign_commits(self) -> int:
-        """A number that changes when somebody else than this object has written to the file."""
+        """A number that changes when another connection than this object's has written to the file."""
         with translated(self.path), self._lock:
             version: int = self._open_writer().execute("PRAGMA data_version").fetchone()[0]
             return version
@@ -327,8 +327,8 @@ class Database:
         return connection
 
     def take_turn(self) -> None:
-        """Wait until nobody else writes, in this process and in others."""
-        if self._lent_to is not None and self._lent_to == threading.get_ident():
+        """Wait until no other connection writes, in this process and in others."""
+        if self._borrowed_by is not None and self._borrowed_by == threading.get_ident():
             raise InTransaction(
                 "this thread is inside a transaction, and what it asks for is another one on the same SQLite file, which would "
                 "wait for the first for ever; do it before or after, or through the transaction's own connection"
@@ -348,7 +348,7 @@ class Database:
                 raise
 
     def _require_same_file(self) -> None:
-        """A file that was removed or replaced can be read and written as before by who has it open, and nobody else sees any of it."""
+        """A file that was removed or replaced can be read and written as before by those that have it open, and no other process sees any of it."""
         if self._opened is not None and self._opened != _identity(self.path):
             raise StoreReplaced(
                 f"the database {self.path} was removed or replaced since it was opened; put it back, or start this process again"

@@ -64,7 +64,7 @@ def report(db: sqlite3.Connection) -> SchemaReport:
 
 def migrate(db: sqlite3.Connection, path: str) -> None:
     """Bring the tables up to date, inside an open transaction."""
-    pending = report(db).pending  # again: somebody else may have done it meanwhile
+    pending = report(db).pending  # again: another process may have migrated meanwhile
     if len(pending) == len(MIGRATIONS):
         _refuse_strangers(db, path)
     db.execute(_MIGRATIONS_TABLE)
@@ -75,7 +75,7 @@ def migrate(db: sqlite3.Connection, path: str) -> None:
 
 
 def _refuse_strangers(db: sqlite3.Connection, path: str) -> None:
-    """A file in which somebody else has tables of these names."""
+    """A file in which another program has tables of these names."""
     ours = {name for kind, name, _ in _expected() if kind in {"table", "view"}} - {"mainspring_migrations"}
     taken = sorted(ours & {name for _, name, _ in db.execute(_MADE)})
     if taken:
@@ -93,7 +93,7 @@ def _apply(db: sqlite3.Connection, migration: Migration, path: str) -> None:
 
 
 def script() -> str:
-    """The whole schema as SQL that a person can read, review and run by hand; the store then finds it done."""
+    """The whole schema as SQL that a person can read, review and execute; the store then finds it done."""
     return f"BEGIN;{_MIGRATIONS_TABLE};\n\n{prefixed(migrations.as_script(MIGRATIONS))}COMMIT;\n"
 
 

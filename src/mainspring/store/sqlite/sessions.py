@@ -58,7 +58,7 @@ constraint refuses it. Its values are those of the step, and the owner."""
 
 
 class SqliteSession:
-    """An open transaction on one connection: on the one that everything is written with, or on one that is lent."""
+    """An open transaction on one connection: on the one that everything is written with, or on a borrowed one."""
 
     def __init__(
         self, connection: sqlite3.Connection, wrapped: Wrapped | None = None, payloads: Payloads | None = None
@@ -80,7 +80,7 @@ class SqliteSession:
 
     @property
     def news(self) -> Signal | None:
-        """What is to be told when it has committed."""
+        """The changes to be published when it has committed."""
         joined = self._joined
         return joined.changes.signal() if joined is not None and joined.changes else None
 
@@ -211,7 +211,7 @@ class SqliteTransactions:
     def __init__(self, database: Database, tell: Callable[[Signal], None]) -> None:
         self._db = database
         self._tell = tell
-        self._lent: list[BorrowedConnection] = []
+        self._borrowed: list[BorrowedConnection] = []
         self._store_id: str | None = None
         self._awaiting: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
@@ -243,7 +243,7 @@ class SqliteTransactions:
                 if isinstance(connection, BorrowedConnection):
                     session.close()
                     connection.take_back()
-                    self._lent.append(connection)
+                    self._borrowed.append(connection)
         finally:
             database.take_back_turn()
         if (news := session.news) is not None:
@@ -268,7 +268,7 @@ class SqliteTransactions:
 
     def _lend(self) -> BorrowedConnection:
         with translated(self._db.path):
-            connection = self._lent.pop() if self._lent else self._db.another()
+            connection = self._borrowed.pop() if self._borrowed else self._db.another()
             connection.lend()
             return connection
 
@@ -308,7 +308,11 @@ class SqliteTransactions:
         connection = await on_thread(self._another)
         try:
             raw = await _aiosqlite(connection)
-            wrapped = await sqlalchemy.wrap_async("sqlite+aiosqlite://", raw) if wants.of_sqlalchemy else None
+            try:
+                wrapped = await sqlalchemy.wrap_async("sqlite+aiosqlite://", raw) if wants.of_sqlalchemy else None
+            except BaseException:
+                await _whole(raw.close())
+                raise
             session = AwaitedSession(raw, connection, wrapped, self.payloads)
             try:
                 await _whole(on_thread(self._begin, connection))

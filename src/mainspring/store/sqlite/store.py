@@ -12,7 +12,7 @@ from mainspring.errors import SchemaError, StoreError, StoreUnavailable
 from mainspring.model.states import State
 from mainspring.store import migrations
 from mainspring.store.changes import EVERYTHING
-from mainspring.store.protocol import Poke, Signal
+from mainspring.store.protocol import Notice, Signal
 from mainspring.store.sql.dialect import prefixed
 from mainspring.store.sql.run_filters import SQLITE_FILTERS
 from mainspring.store.sql_store import SqlStore
@@ -98,21 +98,23 @@ class SqliteStore(SqlStore):
             self._watcher.join()
         self._db.close()
 
-    def hear_only_self(self, hear: Callable[[Signal], None]) -> None:
+    def notify_only_self(self, notify: Callable[[Signal], None]) -> None:
         """Like `listen`, but without a thread that watches for other processes: for a simulation of them in this one."""
-        self._hear = hear
+        self._notify = notify
 
     def changes(self) -> int:
         """How many rows this object has ever changed."""
         return self._db.changes()
 
-    def listen(self, hear: Callable[[Signal], None]) -> None:
-        self._hear = hear
-        seen = self._db.foreign_commits()  # taken before this returns: what is committed from now on will be heard
-        self._watcher = threading.Thread(target=self._watch, args=(hear, seen), name="mainspring-watcher", daemon=True)
+    def listen(self, notify: Callable[[Signal], None]) -> None:
+        self._notify = notify
+        seen = self._db.foreign_commits()  # taken before this returns: what is committed from now on will be noticed
+        self._watcher = threading.Thread(
+            target=self._watch, args=(notify, seen), name="mainspring-watcher", daemon=True
+        )
         self._watcher.start()
 
-    def _watch(self, hear: Callable[[Signal], None], seen: int) -> None:
+    def _watch(self, notify: Callable[[Signal], None], seen: int) -> None:
         """Other processes' commits show as a change of the file's version; what they changed has to be looked for."""
         keen = 0
         while not self._closing.is_set():
@@ -125,7 +127,7 @@ class SqliteStore(SqlStore):
                 continue
             if version != seen:
                 keen = _KEEN_LOOKS
-                hear(EVERYTHING)
+                notify(EVERYTHING)
             seen = version
 
     def announce(self, claimed: Sequence[str]) -> None:
@@ -179,13 +181,13 @@ class SqliteStore(SqlStore):
         with self._db.write() as connection:
             return Claiming(connection, request.at_present(), self._claims, self._turns).claim()
 
-    def pokes(self, worker: str) -> list[Poke]:
+    def notices(self, worker: str) -> list[Notice]:
         if not self._transactor.read(_NOTIFIED, worker=worker):
             return []
         with self._db.write() as connection:
             rows = connection.execute(_NOTIFIED, {"worker": worker}).fetchall()
             connection.execute(_TAKE_NOTE, {"worker": worker})
-        return [Poke(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
+        return [Notice(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
 
 
 def script() -> str:

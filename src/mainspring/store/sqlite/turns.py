@@ -1,7 +1,7 @@
 """Turns at writing between the processes that use one SQLite file: a lock on a file beside it.
 
 The lock is fair and quick, but it is not what keeps writers apart: SQLite's own lock does that. So a process that does not get
-its turn within a lease goes on without: a process that froze with the turn, and without SQLite's lock, stops nobody. One that
+its turn within a lease goes on without: a process that froze with the turn, and without SQLite's lock, stops no other. One that
 froze in the middle of a transaction cannot be passed, because SQLite's lock ends with its process only; it is named instead.
 
 The system knows of no time limit for such a lock. A short wait asks again and again, a longer one is left to a thread.
@@ -40,7 +40,7 @@ class Holder(NamedTuple):
     host: str
     since: float | None
     state: str
-    """Of the process: R, S, D, T (stopped) …; empty where that cannot be told."""
+    """Of the process: R, S, D, T (stopped) …; empty where that is unknown."""
 
     def __str__(self) -> str:
         since = "" if self.since is None else f" since {to_datetime(int(self.since * SECOND)):%H:%M:%S} UTC"
@@ -103,7 +103,7 @@ class Turns:
 
 
 class _Waiting:
-    """A wait for a turn on a thread, which goes on when nobody waits for it any more, and gives back at once what it gets then."""
+    """A wait for a turn on a thread, which goes on when no caller waits for it any more, and gives back at once what it gets then."""
 
     def __init__(self, file: str) -> None:
         self._descriptor = _open(file)

@@ -15,7 +15,7 @@ from mainspring.store.sql.queues import RESUMES, WAITS
 from mainspring.store.sql.schedules import WILL_ACT
 from mainspring.store.verbs.run_lists import RunLists
 from mainspring.store.verbs.tick_lists import TickLists
-from mainspring.store.verbs.unnotified import UNTOLD_MINUTES, UNTOLD_TOTALS
+from mainspring.store.verbs.unnotified import UNREPORTED_MINUTES, UNREPORTED_TOTALS
 from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ LATE = 10_000_000
 MINUTE = 60_000_000
 ALL_TIME = 0
 
-_IN_HAND = """
+_OWNED = """
   SELECT state, count(*) FROM (SELECT state FROM runs WHERE owner IS NOT NULL LIMIT :most) x GROUP BY state
 """
 _READY = [
@@ -182,7 +182,7 @@ class Dashboard:
     def live(self) -> dict[str, int]:
         """How many runs are in each state that is not an end, each at most MOST."""
         found = dict.fromkeys(sorted(LIVE), 0)
-        for state, count in (*self._rows(_IN_HAND, most=MOST), *self._rows(_LATER, most=MOST)):
+        for state, count in (*self._rows(_OWNED, most=MOST), *self._rows(_LATER, most=MOST)):
             if State(state) in LIVE:
                 found[State(state)] += count
         found[State.QUEUED] += self.ready(0).count
@@ -214,7 +214,7 @@ class Dashboard:
         return {outcome: int(count) for outcome, count in self._rows(_LOST, since=since, most=MOST)}
 
     def loads(self) -> dict[str, int]:
-        """How many runs each worker has in hand."""
+        """How many runs each worker owns."""
         return dict(self._rows(_LOADS, most=10 * MOST))
 
     def versions(self, limit: int) -> list[tuple[str, int]]:
@@ -254,7 +254,7 @@ class Dashboard:
     def minutes(self, since: int, width: int = MINUTE) -> list[Minute]:
         """What ended since a time, by stretches of so many microseconds."""
         found: dict[tuple[str, int, str], tuple[int, int]] = {}
-        for statement in (_ACTIVITY, UNTOLD_MINUTES):
+        for statement in (_ACTIVITY, UNREPORTED_MINUTES):
             for measure, minute, state, count, micros in self._rows(statement, since=since, width=width):
                 there = found.get((measure, minute, state), (0, 0))
                 found[measure, minute, state] = there[0] + count, there[1] + micros
@@ -262,7 +262,7 @@ class Dashboard:
 
     def totals(self) -> list[Amount]:
         found: dict[tuple[str, str, str, int], tuple[int, int]] = {}
-        for statement in (_TOTALS, UNTOLD_TOTALS):
+        for statement in (_TOTALS, UNREPORTED_TOTALS):
             for workflow, measure, state, bucket, count, micros in self._rows(statement):
                 there = found.get((workflow, measure, state, bucket), (0, 0))
                 found[workflow, measure, state, bucket] = there[0] + count, there[1] + micros
@@ -270,7 +270,7 @@ class Dashboard:
 
     # -- who did what --------------------------------------------------------------------------------------------------
     def note(self, entry: Entry) -> None:
-        """Write down that somebody is about to do something."""
+        """Record that an operator is about to act."""
         self._do((_NOTE, [{name: getattr(entry, name) for name in Entry.__struct_fields__}]))
 
     def came_of_it(self, entry: str, outcome: str) -> None:
@@ -312,7 +312,7 @@ class Dashboard:
             self._do((_KEEP_FUNCTION, rows))
 
     def functions(self) -> dict[str, str]:
-        """What workers have said of functions, by name."""
+        """What workers have declared about functions, by name."""
         found = self._rows(_SESSIONS, like=f"{_FUNCTION_KEY}%")
         return {key.removeprefix(_FUNCTION_KEY): value for key, value in found}
 

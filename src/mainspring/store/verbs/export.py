@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.model.states import State
-from mainspring.store.sql.messages import MESSAGE_COLUMNS, SPOKEN_COLUMNS, heard
+from mainspring.store.sql.messages import MESSAGE_COLUMNS, SPOKEN_COLUMNS, arrived
 from mainspring.store.sql.records import RUN_COLUMNS, STEP_COLUMNS, to_run, to_step
 from mainspring.store.sql.runs import awaited_end, has_wait, undoable
 from mainspring.store.verbs.revive import require_key
@@ -55,7 +55,7 @@ _ENDED = "SELECT 1 FROM runs WHERE id = :run AND completed IS NOT NULL"
 _UID = "SELECT id FROM runs WHERE uid = :uid"
 _WAKE = f"""
   UPDATE runs SET state = 'queued', due = :now
-  WHERE id = :run AND state = 'waiting' AND ({awaited_end("runs")} OR {heard("runs")} OR NOT {has_wait("runs")})
+  WHERE id = :run AND state = 'waiting' AND ({awaited_end("runs")} OR {arrived("runs")} OR NOT {has_wait("runs")})
 """
 _STOP = f"""
   UPDATE runs SET state = CASE WHEN {undoable("runs")} THEN 'queued' ELSE 'cancelled' END,

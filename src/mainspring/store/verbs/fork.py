@@ -30,7 +30,7 @@ _COPY_STEP = f"""
   INSERT INTO steps (run, epoch, {_COPIED})
   SELECT CAST(:new AS text), 1, {_COPIED} FROM steps WHERE run = :id AND position = :position
 """
-_COPY_SAID = tuple(
+_COPY_MESSAGES = tuple(
     f"""
   INSERT INTO {table} (run, key, number, value, set_at, position)
   SELECT CAST(:new AS text), key, number, value, set_at, position FROM {table} WHERE run = :id AND position = :position
@@ -48,7 +48,7 @@ _OPEN = 2**62
 
 
 class Fork(Struct, frozen=True):
-    """A new run that begins where another one was. `step` is the position of the first operation to be made anew.
+    """A new run that begins where another one was. `step` is the position of the first operation to be executed again.
 
     None: all of them are. What is left None otherwise is as it was in the original.
     """
@@ -90,7 +90,7 @@ def fork(tx: Transaction, wanted: Fork) -> Script[None]:
         "created": tx.now,
         "timeout": wanted.timeout if wanted.timeout is not None else source.timeout,
         "version": wanted.version,
-        "epoch": 1,  # as if claimed before: whoever takes it takes its steps along
+        "epoch": 1,  # as if claimed before: the claim then brings its steps along
         "attributes": source.attributes,
         "forked_from": source.id,
         "forked_at": first.position if first is not None else "end" if wanted.past_last else None,
@@ -107,7 +107,7 @@ def fork(tx: Transaction, wanted: Fork) -> Script[None]:
         raise Conflict(f"run id {wanted.id!r} is taken, so a fork of {source.id!r} cannot have it; choose another id")
     yield from tx.execute(_FORK, **values)
     for step in copied:
-        for statement in (_COPY_STEP, *_COPY_SAID):
+        for statement in (_COPY_STEP, *_COPY_MESSAGES):
             yield from tx.execute(statement, id=source.id, new=wanted.id, position=step.position)
         if step.kind == "start":
             yield from _rename_children(tx, wanted, step)

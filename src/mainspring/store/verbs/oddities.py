@@ -37,7 +37,7 @@ class Oddity(Struct, frozen=True):
 
 
 class Question(Struct, frozen=True):
-    """A statement whose rows begin with the id of something odd. What is said of it may use the columns by number."""
+    """A statement whose rows begin with the id of something odd. Its description may use the columns by number."""
 
     what: str
     text: str

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 # -- what plans are made from --------------------------------------------------------------------------------------------
 def lock_situations(tx: Transaction, ids: Sequence[str], lock: Sql) -> Script[list[Situation]]:
-    """Lock schedules and read what plans of them are made from. Runs of those that do not exist any more are settled."""
+    """Lock schedules and read what plans of them are made from. Ends of runs of those that do not exist any more are marked as processed."""
     rows = yield from tx.execute(lock, ids=list(ids))
     found = {row[0] for row in rows}
     if missing := [each for each in ids if each not in found]:
-        yield from tx.execute(sql.SETTLE_STRAYS, ids=missing)
+        yield from tx.execute(sql.MARK_STRAYS_PROCESSED, ids=missing)
     return (yield from read_situations(rows, tx.now))
 
 
@@ -44,7 +44,7 @@ def read_situations(rows: Rows, now: int) -> Script[list[Situation]]:
         return []
     present = yield sql.PRESENT, {"ids": list(found)}
     runs, ticks, backfills, ahead, hooks = ([row[0] for row in present if row[number]] for number in range(1, 6))
-    for row in (yield sql.UNSETTLED_RUNS, {"ids": runs}) if runs else ():
+    for row in (yield sql.UNPROCESSED_ENDS, {"ids": runs}) if runs else ():
         found[row[-1]].runs += readable("runs", [row], sql.to_run_of)
     for row in (yield sql.WAITING_TICKS, {"ids": ticks}) if ticks else ():
         found[row[0]].waiting += readable("ticks", [row], sql.to_tick, tick_key)
@@ -78,7 +78,7 @@ def _add_backfills(found: dict[str, Situation], having: list[str], ahead: list[s
 
 # -- plans ---------------------------------------------------------------------------------------------------------------
 def decide_all(tx: Transaction, situations: Sequence[Situation], decide: Decide) -> Script[list[Plan]]:
-    """Have plans made, and store the runs that they start. A plan whose run has an id that is taken is made again, knowing that."""
+    """Have plans made, and store the runs that they start. A plan whose run has an id that is taken is planned again, knowing that."""
     plans = [decide(situation) for situation in situations]
     fresh = list(range(len(plans)))
     while refused := (yield from _start(tx, [plans[number] for number in fresh])):
@@ -123,8 +123,8 @@ def apply_plans(tx: Transaction, plans: Sequence[Plan]) -> Script[None]:
         (sql.REDEFINE, sql.REDEFINED, [plan.schedule for plan in plans if plan.redefined]),
     ):
         yield from _write(tx, statement, (sql.values_of(schedule, ("id", *columns)) for schedule in changed))
-    if settled := [run for plan in plans for run in plan.settled]:
-        yield from tx.execute(sql.SETTLE, ids=settled)
+    if processed := [run for plan in plans for run in plan.processed]:
+        yield from tx.execute(sql.MARK_PROCESSED, ids=processed)
     if deleted := [plan.schedule.id for plan in plans if plan.deleted]:
         for delete in sql.DELETE:
             yield from tx.execute(delete, ids=deleted)

@@ -109,7 +109,7 @@ def forget_attempt(tx: Transaction, run: Run, error: str | None) -> Script[None]
 
 
 def _forget(tx: Transaction, run: Run, step: Step) -> Script[None]:
-    """Undo what was recorded with an operation, so that it can be done again. Messages that it sent stay sent."""
+    """Undo what was recorded with an operation, so that it can be executed again. Messages that it sent stay sent."""
     if step.kind == "transaction" and step.output is not None:
         mark = f"{MADE}{step.position}"
         yield from tx.execute(_FORGET, run=run.id, position=mark)

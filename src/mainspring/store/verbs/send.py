@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from mainspring.store.messages import Entry, Post, Reply, heard_by
+from mainspring.store.messages import Entry, Post, Reply, awaited_by
 from mainspring.store.sql.messages import POST, PUBLISH, RECEIVE, REPLY
 from mainspring.store.verbs.fence import fence
 from mainspring.store.writes import Recorded, Verdict
@@ -52,7 +52,7 @@ def publish(tx: Transaction, says: Sequence[Say], again: Sequence[Say] = ()) -> 
                 yield from tx.execute(PUBLISH[say.table], **values)
             case Reply():
                 yield from tx.execute(REPLY, **values)
-    tx.changes.published |= {heard_by(say) for say in (*says, *again)}
+    tx.changes.published |= {awaited_by(say) for say in (*says, *again)}
 
 
 def receive(tx: Transaction, run: str, number: int, position: str) -> Script[None]:

@@ -2,7 +2,7 @@
 
 A run whose id is taken is not stored. A run whose key is taken meets the run that holds it: the unique index on keys is the mutex, the
 first insert has the key, and the second one finds that run, locks it and decides. A holder that ends in between is gone, and the
-insert is made again.
+insert is retried.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def suspend(tx: Transaction, op: Suspend) -> Script[Verdict]:
     # In a statement of its own, after the lock: see `Transaction.close`.
     values = {"run": op.run, "no_later_than": op.no_later_than, "park": op.park, "now": tx.now}
     if not (yield from tx.execute(SUSPEND, **values)):
-        return Verdict.POKED
+        return Verdict.NOTIFIED
     tx.changes.ready = tx.changes.ready or op.park
     return Verdict.DONE
 

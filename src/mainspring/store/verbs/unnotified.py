@@ -1,7 +1,7 @@
-"""Ends of runs that no worker had in hand (cancelled while they waited, ended by an operator, out of time, lost too often).
+"""Ends of runs that had no owner (cancelled while they waited, ended by an operator, out of time, lost too often).
 
-Nobody saw them happen, so they are marked in the transaction that makes them, and one worker takes each mark away and tells.
-Whoever takes a mark counts the end as well; until then it is counted by those who ask for figures.
+No worker saw them happen, so the transaction that ends them marks them, and one worker takes each mark away and reports the end.
+The worker that takes a mark counts the end as well; until then it is counted by those who ask for figures.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _TAKE = """
 """
 _TOOK = "completed - coalesce(started, completed)"
 _CLASS = " ".join(f"WHEN {_TOOK} <= {round(longest * SECOND)} THEN {number}" for number, longest in enumerate(CLASSES))
-UNTOLD_MINUTES = f"""
+UNREPORTED_MINUTES = f"""
   SELECT 'duration', completed / :width * :width, state, count(*), CAST(sum({_TOOK}) AS bigint) FROM runs
   WHERE end_unreported AND completed >= :since GROUP BY 2, 3
 """
-UNTOLD_TOTALS = f"""
+UNREPORTED_TOTALS = f"""
   SELECT workflow, 'duration', state, CASE {_CLASS} ELSE {len(CLASSES)} END, count(*), CAST(sum({_TOOK}) AS bigint) FROM runs
   WHERE end_unreported GROUP BY 1, 3, 4
 """

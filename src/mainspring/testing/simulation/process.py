@@ -154,6 +154,10 @@ class _Committer:
         else:
             self._plan()
 
+    def commit_both(self, first: Op, reply: Reply, second: Op) -> asyncio.Future[Any]:
+        self.hand_over(first, self._process.stage.loop, reply)
+        return self.commit(second)
+
     def commit_all(self, ops: Sequence[Op], *, patient: bool = True) -> asyncio.Future[list[Any]]:
         return asyncio.gather(*[self.commit(op, patient=patient) for op in ops], return_exceptions=True)
 

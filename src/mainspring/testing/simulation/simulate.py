@@ -107,7 +107,7 @@ class _World:
         self._cancel = cancel
         self.store = SqliteStore("", url="sqlite://")
         self.store.open()
-        self.store.hear_only_self(self._broadcast)
+        self.store.notify_only_self(self._broadcast)
         self.auditor = Auditor(self.store)
         stage.on_action = self._check
         self._functions = [self._watched(function) for function in runtime_of(app).registry]

@@ -36,7 +36,7 @@ class QueueRow(Struct):
 
     name: str
     exists: bool
-    """False: runs name it, and nobody has made it."""
+    """False: runs name it, and it was not declared."""
     paused: bool
     limits: Limits
     ready: int

@@ -30,7 +30,7 @@ class OneSchedule(Body):
 
 
 class Pausing(OneSchedule):
-    """A pause, until somebody ends it or until a time."""
+    """A pause, until it is resumed or until a time."""
 
     until: Moment | None = None
 

@@ -188,7 +188,7 @@ def spec_of_form(spec: str | None, cron: str | None, timezone: str | None) -> Sp
 
 
 def read_spec(text: str) -> Spec:
-    """The spec that somebody has typed. Whatever is wrong with it is said at once."""
+    """The spec as it was typed. All that is wrong with it is shown at once."""
     given = read_value(text, "the spec")
     if not isinstance(given, dict):
         raise InvalidInput('the spec is a JSON object, such as {"cron": ["0 9 * * mon-fri"]}')

@@ -19,7 +19,7 @@ _SILENT = 60.0
 
 
 class WorkerRow(Struct):
-    """A worker and what it has in hand."""
+    """A worker and the runs it owns."""
 
     id: str
     host: str
@@ -31,7 +31,7 @@ class WorkerRow(Struct):
     alive: bool
     """It has shown life within a minute."""
     runs: int
-    """How many runs it has in hand."""
+    """How many runs it owns."""
 
 
 class Fleet(Struct):

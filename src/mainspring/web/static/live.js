@@ -1,6 +1,6 @@
 "use strict";
 /* One stream for all visible pages of a browser, which allows six connections per site only. Pages say which address they show while
-   they are visible, and hear of what has changed there. */
+   they are visible, and receive what has changed there. */
 const pages = new Map();
 const PATIENCE = 45000; /* a page that has crashed does not say that it is gone; the others say every 15 s that they are there */
 let source = null, asked = "", base = "", soon = null;

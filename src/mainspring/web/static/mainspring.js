@@ -21,14 +21,14 @@
     }
   }
 
-  /* Somebody who is in the middle of something is not disturbed: the page waits until they are done. */
+  /* A user who is typing is not disturbed: the page waits until the form is closed. */
   function busy() {
     if (document.querySelector("details.action[open], #bulk input:checked, [data-progress]:not([hidden])")) return true;
     if (!getSelection().isCollapsed) return true;
     const focus = document.activeElement;
     return Boolean(focus && focus.closest("main") && focus.matches("input, select, textarea"));
   }
-  /* Rows stay where they are: what has come since is counted, and shown when somebody wants to see it. */
+  /* Rows stay where they are: what has come since is counted, and shown on a click. */
   let withNew = false;
   function keepRows(old, fresh) {
     const before = old.querySelector("tbody[data-keep]"), after = fresh.querySelector("tbody[data-keep]");
@@ -87,7 +87,7 @@
     if (page === undefined || !window.EventSource) return;
     const live = document.getElementById("live"), trouble = document.getElementById("trouble");
     let last = seen || null, source = null, port = null, watching = false;
-    function heard({ kind, is }) {
+    function receive({ kind, is }) {
       if (!watching) return;
       if (kind === "error") { live.hidden = true; return; }
       if (kind === "trouble") {
@@ -102,8 +102,8 @@
     /* A browser without shared workers has a stream for each page that is visible. */
     function alone() {
       source = new EventSource(`${base}/live?page=${encodeURIComponent(page)}`);
-      for (const kind of ["fresh", "changed", "trouble"]) source.addEventListener(kind, event => heard({ kind, is: JSON.parse(event.data).is }));
-      source.addEventListener("error", () => heard({ kind: "error" }));
+      for (const kind of ["fresh", "changed", "trouble"]) source.addEventListener(kind, event => receive({ kind, is: JSON.parse(event.data).is }));
+      source.addEventListener("error", () => receive({ kind: "error" }));
     }
     function say() { if (watching && port) port.postMessage({ page, base }); }
     function open() {
@@ -112,7 +112,7 @@
       if (!window.SharedWorker) { alone(); return; }
       if (!port) {
         port = new SharedWorker(script).port;
-        port.onmessage = message => heard(message.data);
+        port.onmessage = message => receive(message.data);
         setInterval(say, 15000);
       }
       say();
@@ -156,7 +156,7 @@
     });
   }
 
-  /* All runs that match: how many there are is said before, and how far it has come while it goes on. */
+  /* All runs that match: how many there are is shown before, and how far it has come while it goes on. */
   async function everything(form, button, matching) {
     const base = document.body.dataset.base, verb = new URL(button.formAction).pathname.split("/").pop(), name = button.textContent;
     const shown = form.querySelector("[data-progress]"), bar = shown.querySelector("progress"), words = shown.querySelector("span");
@@ -166,7 +166,7 @@
       if (!answer.ok) throw new Error(found.error);
       return found;
     }
-    function said(kind, text) {
+    function show(kind, text) {
       const one = document.createElement("p");
       one.className = `notice ${kind}`; one.setAttribute("role", "status"); one.textContent = text;
       document.querySelector("main > .notice[role=status]")?.remove(); document.getElementById("main").prepend(one); scrollTo(0, 0);
@@ -175,7 +175,7 @@
     shown.querySelector("[data-stop]").onclick = () => { stopped = true; };
     try {
       const { count } = await ask(`/runs/count?${new URLSearchParams({ verb, matching })}`);
-      if (!count) { said("problem", "No run that matches can be changed like this."); return; }
+      if (!count) { show("problem", "No run that matches can be changed like this."); return; }
       if (!confirm(`${name} ${count.toLocaleString()} run${count === 1 ? "" : "s"} that match?`)) return;
       shown.hidden = false; bar.max = count;
       do {
@@ -184,8 +184,8 @@
         const { result } = await ask(`/runs/${verb}`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
         changed += result.changed; next = result.next;
       } while (next && !stopped);
-      said("done", `${name}: ${changed.toLocaleString()} of ${count.toLocaleString()} runs${stopped && next ? ", then stopped" : ""}`);
-    } catch (error) { said("problem", error.message); } finally {
+      show("done", `${name}: ${changed.toLocaleString()} of ${count.toLocaleString()} runs${stopped && next ? ", then stopped" : ""}`);
+    } catch (error) { show("problem", error.message); } finally {
       shown.hidden = true; form.querySelector("[data-matching]").checked = false; withNew = true; refresh();
     }
   }
