@@ -65,10 +65,14 @@ def _bounded(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[No
     return bounded
 
 
+_SHORT_LIVED = {"autovacuum": "off", "io_method": "sync"}
+"""A database of a test lives for a second, in memory: nothing is worth a process beside it. What wants statistics says ANALYZE."""
+
+
 @pytest.fixture(scope="session")
 def shared_postgres() -> Iterator[PostgresServer]:
     """The server behind `postgres_url`. A test that wants to stop one asks for `own_postgres`."""
-    with PostgresServer(fsync=False) as server:
+    with PostgresServer(fsync=False, settings=_SHORT_LIVED) as server:
         yield server
 
 

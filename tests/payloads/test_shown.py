@@ -88,7 +88,7 @@ async def test_pages_and_commands_show_values_to_those_with_the_codec(
     }
 
     (tmp_path / "vault.py").write_text(f"from mainspring.payloads import Encryption\ncodec = Encryption({KEY!r})\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     for variable, wanted in ((None, False), ("vault:codec", True)):
         for command in (["runs", "show", "one"], ["schedules", "show", "daily"], ["runs", "show", "bad"]):
             env = {"MAINSPRING_PAYLOADS": variable, "MAINSPRING_URL": store_url}

@@ -278,7 +278,9 @@ def test_what_a_lost_worker_took_after_its_runs_were_locked_is_not_waited_for(
             other.does("UPDATE runs SET owner = 'w1' WHERE id = 'late'")
             other.commits()
             other.does("SELECT 1 FROM runs WHERE id = 'late' FOR UPDATE")
-            return (yield from tx.execute(RETIRE, ids=found, worker="w1", most=10, exhausted="{}", now=NOW))
+            return (
+                yield from tx.execute(RETIRE, ids=found, worker="w1", most=10, exhausted="{}", limits="{}", now=NOW)
+            )
 
         transactor: Any = vars(store)["_transactor"]
         rows: Any = pool.submit(transactor.change, work, NOW).result(PATIENCE)

@@ -40,14 +40,18 @@ OWN = [
     ("postgres", "psycopg"),
     ("postgres", "psycopg async"),
 ]
-CASES = [(*each, "url") for each in OWN] + [
-    (database, kind, given)
-    for database in ("sqlite", "postgres")
-    for kind in (*BLOCKING, *AWAITED)
-    for given in ("url", "engine")
-]
-CASES += [("postgres", "session", "psycopg2"), ("postgres", "async session", "asyncpg")]
+DRIVERS = [("postgres", "session", "psycopg2"), ("postgres", "async session", "asyncpg")]
 """Drivers that the library itself does not use."""
+CASES = (
+    [(*each, "url") for each in OWN]
+    + DRIVERS
+    + [
+        (database, kind, given)
+        for database in ("sqlite", "postgres")
+        for kind in (*BLOCKING, *AWAITED)
+        for given in ("url", "engine")
+    ]
+)
 
 
 class Shop:
@@ -107,7 +111,8 @@ class Shop:
             "psycopg async": psycopg.AsyncConnection,
         }
         fn.__annotations__["tx"] = {**kinds, **BLOCKING, **AWAITED}[self.kind]
-        return self.app.transaction(fn)
+        made: Any = self.app.transaction(fn)
+        return made
 
     async def call(self, *args: Any, **kwargs: Any) -> Any:
         return await (self.made if self.is_async else self.made.aio)(*args, **kwargs)

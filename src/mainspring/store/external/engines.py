@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlencode, urlsplit
@@ -195,7 +196,7 @@ def _sqlite(args: tuple[Any, ...], arguments: Mapping[str, Any]) -> str:
 def _postgresql(arguments: Mapping[str, Any]) -> str:
     from psycopg.pq import Conninfo  # noqa: PLC0415  (only for PostgreSQL)
 
-    import mainspring.store.postgres  # noqa: PLC0415, F401  (says which extra is missing)
+    importlib.import_module("mainspring.store.postgres")  # its error names the extra that is missing
 
     known = {option.keyword.decode() for option in Conninfo.get_defaults()}
     found = _as_libpq(arguments)

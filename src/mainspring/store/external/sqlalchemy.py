@@ -223,7 +223,9 @@ def unwrap(given: Any, dialect: Dialect, native: Native = _none) -> tuple[Any, E
     from sqlalchemy import Connection  # noqa: PLC0415
     from sqlalchemy.orm import Session, scoped_session  # noqa: PLC0415
 
-    given = given() if isinstance(given, scoped_session) else given
+    if isinstance(given, scoped_session):
+        registry: Any = given  # pyright: ignore[reportUnknownVariableType]
+        return unwrap(registry(), dialect, native)
     if isinstance(given, Session):
         _follow(given)
         given = given.connection()

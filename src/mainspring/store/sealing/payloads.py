@@ -34,11 +34,12 @@ def is_sealed(text: str) -> bool:
 
 def shown(text: str) -> Any:
     """A stored value as people see it who have no codec: what is sealed is "encrypted"."""
-    value = json.loads(text)
-    if isinstance(value, dict) and KEY in value:
-        rest = {name: part for name, part in value.items() if name != KEY}  # pyright: ignore[reportUnknownVariableType]
-        return rest or HIDDEN  # pyright: ignore[reportUnknownVariableType]
-    return value
+    value: Any = json.loads(text)
+    if not isinstance(value, dict) or KEY not in value:
+        return value  # pyright: ignore[reportUnknownVariableType]
+    sealed: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
+    del sealed[KEY]
+    return sealed or HIDDEN
 
 
 def shown_input(text: str) -> dict[str, Any]:
