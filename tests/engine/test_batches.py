@@ -228,6 +228,7 @@ async def test_no_crash_changes_what_a_batch_comes_to(store_url: str, when: Lite
         batch = [doubled.options(id=f"{at}-{number}").bind(number) for number in (1, 2)]
         return await app.gather(*await app.start_many(batch))
 
+    at = 0
     for at in itertools.count(1):
         outcome = await crash(app, work, at=at, when=when, url=store_url)
         assert outcome.result == [2, 4]

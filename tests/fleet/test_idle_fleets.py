@@ -21,7 +21,7 @@ from mainspring.store.protocol import ReadyRun, Signal
 from tests.store.build import NOW, owned, run, worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
 WORKERS = 12
 QUIET = Settings(poll=120, lease=120)
@@ -29,7 +29,7 @@ QUIET = Settings(poll=120, lease=120)
 
 
 @contextmanager
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def counted(monkeypatch: pytest.MonkeyPatch) -> Generator[list[str]]:
     """The statements that all apps of this process send meanwhile."""
     sent: list[str] = []
     wire, cursor = Wire.execute, psycopg.Cursor.execute
@@ -58,7 +58,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def fleet(url: str, size: int, done: list[str]) -> list[App]:
-    apps = []
+    apps: list[App] = []
     for _ in range(size):
         app = App(url, settings=QUIET)
 
@@ -121,7 +121,7 @@ async def test_who_does_not_serve_a_run_is_not_woken_by_it(postgres_url: str, mo
 def test_all_workers_agree_on_whose_turn_it_is(first: str) -> None:
     workers = [worker(name, functions=json.dumps({"job": "print"})) for name in ("w1", "w2", "w3")]
     stranger = worker("w4", functions=json.dumps({"other": "print"}))
-    delays = []
+    delays: list[float] = []
     for each in workers:
         mine = Turns(each.id)
         assert mine.alone

@@ -46,7 +46,8 @@ def one(number: int) -> Any:
 
 def pages(runs: Runs, **filters: Any) -> tuple[list[str], int]:
     """All runs that match, by following the pages, and how many pages that took."""
-    found, after, count = [], None, 0
+    found: list[str] = []
+    after, count = None, 0
     while True:
         page = runs.list(after=after, limit=5, **filters)
         found += [run.id for run in page.runs]

@@ -166,7 +166,8 @@ def test_a_look_from_a_floor_does_not_read_what_was_claimed(store: Store, postgr
             start(store, *(run(f"{part}-{number}", queue="q", due=due) for number in range(100)))
             while claims := claim(store, limit=50, now=due):
                 store.apply([finish(each.run.id, epoch=each.run.epoch) for each in claims], due)
-        (mine,) = store._claims._floors.values()  # type: ignore[attr-defined]
+        claims_of: Any = store
+        (mine,) = claims_of._claims._floors.values()
         everything, above = (_pages_read(watch, floors) for floors in ("[]", mine.ranges()))
     assert everything > 3 * above, (everything, above)
 
@@ -184,7 +185,7 @@ def _pages_read(connection: psycopg.Connection, ranges: str) -> int:
         "version": asked.version,
     }
     statement = Dialect("mainspring")(ABOVE_FLOORS.unpartitioned).decode()
-    row = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", values).fetchone()
+    row = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}".encode(), values).fetchone()
     assert row is not None
     plan = row[0][0]["Plan"]
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])

@@ -136,17 +136,19 @@ def test_calls_of_the_library_share_a_connection_unless_they_meet_all_the_time(
     monkeypatch.setattr(slots, "MOMENT", 60.0)
     with closing(PostgresStore(postgres_url)) as store, ThreadPoolExecutor(2) as pool:
         store.open()
-        list(pool.map(lambda _: store.counts(), range(4)))
+        for counting in [pool.submit(store.counts) for _ in range(4)]:
+            counting.result()
         assert opened(postgres_url) == 1
-        sleep = lambda _: store._transactor.execute("SELECT pg_sleep(0.002)")  # noqa: E731
-        list(pool.map(sleep, range(100)))
+        for sleeping in [pool.submit(store._transactor.execute, "SELECT pg_sleep(0.002)") for _ in range(100)]:
+            sleeping.result()
         assert opened(postgres_url) == 2
 
 
 def test_idle_connections_of_one_kind_make_room_for_another(store: PostgresStore, postgres_url: str) -> None:
     meet = threading.Barrier(2)
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(store.transactions.transact, [lambda _: meet.wait(20)] * 2))
+        for waiting in [pool.submit(store.transactions.transact, lambda _: meet.wait(20)) for _ in range(2)]:
+            waiting.result()
     assert opened(postgres_url) == 3
     asyncio.run(_awaited(store))
     assert opened(postgres_url) <= 3

@@ -15,7 +15,7 @@ from mainspring.errors import Conflict, InvalidInput
 from mainspring.model.ids import id_at
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 
 COLUMNS = (
@@ -90,7 +90,7 @@ async def open_shop(shop: Shop) -> AsyncIterator[Shop]:
         ({"attributes": {"tenant": "acme", "n": 1}}, """, attributes => '{"tenant": "acme", "n": 1}'"""),
         ({"version": "v7"}, ", version => 'v7'"),
     ],
-    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
+    ids=lambda value: ",".join(map(str, value)) if isinstance(value, dict) else "",
 )
 def test_a_run_started_from_sql_is_stored_as_the_library_stores_it(
     shop: Shop, options: dict[str, Any], sql: str
@@ -244,7 +244,7 @@ def test_a_message_needs_a_run_a_topic_and_json(shop: Shop) -> None:
 
 
 def test_cancelling_from_sql_does_what_the_library_does(shop: Shop) -> None:
-    def outcome(cancel: Any) -> Any:
+    def outcome(cancel: Callable[[str], object]) -> Any:
         shop.sql.execute(b"DELETE FROM mainspring.runs")
         shop.checkout.options(id="queued").start.sync(1)
         shop.checkout.options(id="later", after="1h").start.sync(1)

@@ -110,9 +110,9 @@ class Shop:
             "psycopg": psycopg.Connection,
             "psycopg async": psycopg.AsyncConnection,
         }
+        made: Any = self.app
         fn.__annotations__["tx"] = {**kinds, **BLOCKING, **AWAITED}[self.kind]
-        made: Any = self.app.transaction(fn)
-        return made
+        return made.transaction(fn)
 
     async def call(self, *args: Any, **kwargs: Any) -> Any:
         return await (self.made if self.is_async else self.made.aio)(*args, **kwargs)

@@ -122,7 +122,7 @@ class _Compiler:
     def _of_class(self, cls: Any, arguments: tuple[Any, ...]) -> Shape:
         if not isinstance(cls, type):
             _refuse(f"{cls!r} is no type whose values can be stored and read back")
-        if cls is abc.Callable:
+        if cls is cast("Any", abc.Callable):
             _refuse("a function cannot be stored and read back")
         container = self._of_container(cast("type[Any]", cls), arguments)
         return container or scalar(cls) or self._of_parts(cast("type[Any]", cls), arguments)

@@ -6,7 +6,7 @@ import inspect
 import types
 from collections.abc import Awaitable, Collection, Coroutine, Iterable, Sequence
 from inspect import Parameter
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Union, cast, get_args, get_origin
 
 from mainspring.codec.resolve import annotations_of
 from mainspring.errors import InvalidInput
@@ -53,5 +53,7 @@ def _value(annotation: Any) -> Any:
     """What is left of an outcome when it is no exception."""
     if get_origin(annotation) not in {Union, types.UnionType}:
         return annotation
-    kept = [each for each in get_args(annotation) if not (isinstance(each, type) and issubclass(each, BaseException))]
-    return Union[tuple(kept)] if kept else Any  # noqa: UP007  (of a tuple)
+    kept: list[Any] = [
+        each for each in get_args(annotation) if not (isinstance(each, type) and issubclass(each, BaseException))
+    ]
+    return cast("Any", Union)[tuple(kept)] if kept else Any

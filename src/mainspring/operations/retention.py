@@ -63,7 +63,9 @@ def kept(keep: Keep, name: str) -> dict[str, int | None]:
 
 
 def _kept(described: Mapping[str, str]) -> Keep:
-    found = {name: json.loads(text).get("kept") or {} for name, text in described.items()}
+    found: dict[str, dict[str, int | None]] = {
+        name: json.loads(text).get("kept") or {} for name, text in described.items()
+    }
     return _KeepByName(
         plain={name: each.get("runs") for name, each in found.items()},
         scheduled={name: each.get("scheduled") for name, each in found.items()},
