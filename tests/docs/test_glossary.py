@@ -82,7 +82,7 @@ def test_the_glossary_forbids_words_and_defines_none_of_them() -> None:
 
 def test_a_forbidden_word_is_found_in_prose_and_in_names() -> None:
     words = {"in hand": "owned", "lane": "path", "told": "notified"}
-    found = [use.word for use in uses("self.owned = SlowLane()  # Told\nplane, bold, lanes\n", "x.py", words)]
+    found = [use.word for use in uses("self.in_hand = SlowLane()  # Told\nplane, bold, lanes\n", "x.py", words)]
     assert found == ["in hand", "lane", "told"]
 
 
