@@ -189,16 +189,15 @@ async def test_a_step_that_blocks_the_event_loop_is_warned_of_with_its_line(capl
     watch = LoopWatch(asyncio.get_running_loop(), threading.get_ident())
 
     async def blocks() -> None:
-        for _ in range(3):
-            look = threading.Thread(target=watch.look)
-            look.start()
-            look.join()
+        with ThreadPoolExecutor(1) as pool:
+            for _ in range(3):
+                pool.submit(watch.look).result()
 
     watch.look()  # from the loop's own thread there is nothing to see
     await blocks()
     await asyncio.sleep(0)
     (warning,) = (record.getMessage() for record in caplog.records)
-    blocked_at = blocks.__code__.co_firstlineno + 4
+    blocked_at = blocks.__code__.co_firstlineno + 3
     assert f"stood still at {__file__}:{blocked_at}" in warning
     await asyncio.to_thread(watch.look)
     await asyncio.to_thread(watch.look)
