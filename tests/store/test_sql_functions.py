@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 import pytest
@@ -77,6 +77,10 @@ async def open_shop(shop: Shop) -> AsyncIterator[Shop]:
         yield shop
 
 
+def _id_of(value: object) -> str:
+    return ",".join(cast("dict[str, Any]", value)) if isinstance(value, dict) else ""
+
+
 @pytest.mark.parametrize(
     ("options", "sql"),
     [
@@ -90,7 +94,7 @@ async def open_shop(shop: Shop) -> AsyncIterator[Shop]:
         ({"attributes": {"tenant": "acme", "n": 1}}, """, attributes => '{"tenant": "acme", "n": 1}'"""),
         ({"version": "v7"}, ", version => 'v7'"),
     ],
-    ids=lambda value: ",".join(map(str, value)) if isinstance(value, dict) else "",
+    ids=_id_of,
 )
 def test_a_run_started_from_sql_is_stored_as_the_library_stores_it(
     shop: Shop, options: dict[str, Any], sql: str
