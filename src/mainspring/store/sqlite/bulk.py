@@ -14,7 +14,7 @@ from mainspring.store.sql.dialect import prefixed
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _BLOCKS = (64, 16, 4, 1)
 _SOURCE = re.compile(r"\s*FROM \(VALUES \{rows\}\) v\b")
@@ -28,26 +28,27 @@ class Bulk:
         text = prefixed(text)
         row = f"({', '.join('?' * width)})"
         self._statements = {size: text.replace("{rows}", ", ".join([row] * size)) for size in _BLOCKS}
-        if _SOURCE.search(text):
-            self._statements[1] = _VALUE.sub(r"?\1", _SOURCE.sub("", text))
+        self._order: tuple[int, ...] = tuple(range(width))
+        if _SOURCE.search(text):  # not `?1`, of which Python 3.12 warns at first
+            alone = _SOURCE.sub("", text)
+            self._order = tuple(int(number) - 1 for number in _VALUE.findall(alone))
+            self._statements[1] = _VALUE.sub("?", alone)
 
     def run(self, db: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> int:
         """Execute it for all rows; how many it changed."""
-        changed = begin = 0
-        for size in _BLOCKS:
-            while len(rows) - begin >= size:
-                values = [value for row in rows[begin : begin + size] for value in row]
-                changed += db.execute(self._statements[size], values).rowcount
-                begin += size
-        return changed
+        return sum(cursor.rowcount for cursor in self._executed(db, rows))
 
     def rows(self, db: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """Execute it for all rows; those that it returns."""
-        found: list[tuple[Any, ...]] = []
+        return [found for cursor in self._executed(db, rows) for found in cursor.fetchall()]
+
+    def _executed(self, db: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> Iterator[sqlite3.Cursor]:
         begin = 0
         for size in _BLOCKS:
             while len(rows) - begin >= size:
-                values = [value for row in rows[begin : begin + size] for value in row]
-                found += db.execute(self._statements[size], values).fetchall()
+                if size == 1:
+                    values = [rows[begin][number] for number in self._order]
+                else:
+                    values = [value for row in rows[begin : begin + size] for value in row]
+                yield db.execute(self._statements[size], values)
                 begin += size
-        return found

@@ -45,16 +45,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_EPOCH, _OWNER = STEP_COLUMNS.index("epoch") + 1, len(STEP_COLUMNS) + 1
 _RECORD_FIRST = prefixed(
     f"""
   INSERT INTO steps ({", ".join(STEP_COLUMNS)}) VALUES (
-    (SELECT id FROM runs WHERE id = ?1 AND owner = ?{_OWNER} AND epoch = ?{_EPOCH} AND state = 'running'),
-    {", ".join(f"?{number}" for number in range(2, _OWNER))})
+    (SELECT id FROM runs WHERE owner = ? AND epoch = ? AND id = ? AND state = 'running'),
+    {", ".join("?" * (len(STEP_COLUMNS) - 1))})
 """
 )
 """The fast path of `record_outcome`, in half the time: for an owned run, and a step of which nothing is recorded yet. Otherwise a
-constraint refuses it. Its values are those of the step, and the owner."""
+constraint refuses it. Its values are the owner, the epoch, and those of the step."""
 
 
 class SqliteSession:
@@ -123,7 +122,7 @@ class SqliteSession:
         """
         if type(write) is RecordStep and write.mood is None and self._joined is None:
             try:
-                self._db.execute(_RECORD_FIRST, (*step_values(write.step), write.owner))
+                self._db.execute(_RECORD_FIRST, (write.owner, write.step.epoch, *step_values(write.step)))
             except sqlite3.IntegrityError:
                 pass  # the run is being stopped, or not owned, or the step was recorded before
             else:
