@@ -117,7 +117,7 @@ def test_the_blocks_of_a_page_are_found_with_their_lines() -> None:
 def test_few_blocks_are_not_run() -> None:
     skipped = [(page, block) for page in PAGES for block in blocks(page.read_text("utf-8")) if block.not_run]
     foreign = [block for page, block in skipped if page.parent.name == "coming-from"]
-    assert len(skipped) - len(foreign) <= 2
+    assert len(skipped) - len(foreign) <= 3
     assert all(block.not_run and block.not_run.startswith("it is written for ") for block in foreign)
 
 

@@ -49,7 +49,7 @@ class WatchedStore:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
-        if name in {"url", "at_once", "listen", "open", "close"}:
+        if found is None or name in {"url", "at_once", "listen", "open", "close"}:
             return found
         if not callable(found):  # a part of the store, with verbs of its own
             return WatchedStore(self._scheduler, found, self._faults)

@@ -194,7 +194,7 @@ async def test_ticks_come_in_pages_and_by_outcome(bench: Bench) -> None:
     assert [tick.nominal for tick in between] == [at("00:20"), at("00:15")]
     with pytest.raises(InvalidInput, match="no outcome sometimes"):
         await schedules.ticks("s", outcome=["sometimes"])
-    with pytest.raises(InvalidInput, match="not where a page"):
+    with pytest.raises(InvalidInput, match="the `next` of the page before"):
         await schedules.ticks("s", after="nonsense")
 
 

@@ -186,7 +186,7 @@ def a_queue_has_too_many_at_work(forged: Forged) -> None:
 
 def a_rate_is_exceeded(forged: Forged) -> None:
     for number in range(5):
-        forged.run(f"r{number}", queue="rated", since=number + 1)
+        forged.run(f"r{number}", queue="rated", attempt_started=number + 1)
 
 
 def a_time_has_no_tick(forged: Forged) -> None:

@@ -12,7 +12,7 @@ from tests.soak.watcher import Watcher
 if TYPE_CHECKING:
     from pathlib import Path
 
-RUNS = "CREATE TABLE mainspring_runs (workflow TEXT, state TEXT, key TEXT, queue TEXT, partition TEXT, since INTEGER)"
+RUNS = "CREATE TABLE mainspring_runs (workflow TEXT, state TEXT, key TEXT, queue TEXT, partition TEXT, attempt_started INTEGER)"
 Row = tuple[str, str | None, str | None, str, int | None]
 
 

@@ -81,7 +81,7 @@ def _keys(db: Any) -> Iterator[str]:
 
 def _queues(db: Any) -> Iterator[str]:
     """Runs that have begun and not ended occupy their queue, whether they are executed, wait or sleep."""
-    text = f"SELECT queue, partition, count(*) FROM runs WHERE queue IS NOT NULL AND since IS NOT NULL AND {_LIVE} AND state <> 'scheduled' GROUP BY queue, partition"
+    text = f"SELECT queue, partition, count(*) FROM runs WHERE queue IS NOT NULL AND attempt_started IS NOT NULL AND {_LIVE} AND state <> 'scheduled' GROUP BY queue, partition"
     found: dict[str, dict[str, int]] = {}
     for queue, partition, count in rows(db, text):
         found.setdefault(queue, {})[partition] = count

@@ -180,7 +180,7 @@ async def test_an_async_transaction_is_recorded_with_what_it_wrote_and_started(p
 
 async def test_an_async_transaction_on_sqlite_is_refused_with_the_line_to_write(sqlite_url: str) -> None:
     async with world(awaiting, url=sqlite_url):
-        with pytest.raises(InvalidInput, match="aio"):
+        with pytest.raises(InvalidInput, match="annotate its first parameter with Tx"):
             await enter("x")
 
 

@@ -55,6 +55,7 @@ async def test_answers_are_what_the_description_says(one_shop: Shop) -> None:
         "/workflows/{name:path}": "/workflows/checkout",
     }
     extra = {
+        "/runs/timeline": "?id=order-2",
         "/runs/count": "?verb=retry&matching=state%3Dfailed",
         "/schedules/preview": '?spec={"cron":["0 9 * * *"]}',
         "/schedules/backfill-preview": "?id=nightly&start=2026-01-01T00:00:00Z&end=2026-01-02T00:00:00Z",

@@ -41,7 +41,7 @@ PAGES = {
     "/workers": "alive",
     "/queues": "30 per minute",
     "/queues/mail": "Unfinished runs",
-    "/audit": "Nobody has done anything",
+    "/audit": "There are no actions yet",
 }
 
 

@@ -149,7 +149,7 @@ async def test_roles_are_kept_by_every_action_and_page(one_shop: Shop) -> None:
             assert ("/runs/delete" in page) is (user.role == "admin")
             assert ("/runs/fork" in page) is (user.role != "viewer")
     deleting = {action.path for action in ACTIONS if action.role == "admin"}
-    assert deleting == {"/runs/delete", "/schedules/delete", "/queues/delete", "/sessions/end"}
+    assert deleting == {"/runs/delete", "/schedules/delete", "/queues/delete", "/sessions/end", "/versions/set-newest"}
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,7 @@ def _altered(database: Database, dialect: Dialect) -> Iterator[Oddity]:
         there = _shape(connection, _SPACE, name=dialect.name)
         with connection.transaction(force_rollback=True):
             connection.execute(b"SET LOCAL search_path TO pg_temp")
+            connection.execute(b"SET LOCAL check_function_bodies TO off")  # no function is looked up in pg_temp
             connection.execute(_MIGRATIONS_TABLE.encode())
             for migration in MIGRATIONS:
                 connection.execute(migration.sql.encode(), prepare=False)
