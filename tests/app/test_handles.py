@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
 
 from mainspring import App, Client, Handle
+from mainspring.app.waiting.endings import EndingLookups
 from mainspring.errors import InvalidInput, NotFound
+from mainspring.model.clock import SystemClock
+
+if TYPE_CHECKING:
+    from mainspring.model.runs import Ending
 
 
 @dataclass
@@ -108,3 +115,13 @@ async def test_a_handle_of_nothing_is_an_error_when_it_is_used() -> None:
             await app.handle("nothing").result()
         with pytest.raises(InvalidInput, match="a run id is a string"):
             pay.handle(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def test_whatever_fails_while_runs_are_looked_up_nobody_waits_for_ever() -> None:
+    async def closed(_: set[str]) -> dict[str, Ending | None]:
+        raise sqlite3.ProgrammingError("Cannot operate on a closed database")
+
+    lookups = EndingLookups(closed, SystemClock())
+    async with asyncio.timeout(20):
+        with pytest.raises(sqlite3.ProgrammingError):
+            await lookups.at("r")

@@ -192,7 +192,7 @@ class EndingLookups:
         askers = self._gathering.pop(loop)
         try:
             found = await self._ask({run_id for run_id, _ in askers})
-        except MainspringError as error:
+        except Exception as error:  # noqa: BLE001  (whatever fails, no caller may wait for ever)
             for _, answer in askers:
                 if not answer.done():
                     answer.set_exception(error)
