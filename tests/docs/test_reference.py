@@ -46,6 +46,11 @@ def _shown(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g} s" if isinstance(value, float) else str(value)
 
 
+def _like(default: object, low: float) -> object:
+    """The lowest value as it is written: a duration where the default is one."""
+    return type(default)(low) if isinstance(default, (int, float)) else low
+
+
 def _settings_table(monkeypatch: pytest.MonkeyPatch) -> str:
     """The table as it has to stand in settings.md."""
     for one in fields(Settings):
@@ -55,7 +60,7 @@ def _settings_table(monkeypatch: pytest.MonkeyPatch) -> str:
     for one in fields(Settings):
         choices = f"; one of {', '.join(one.metadata['choices'])}" if one.metadata["choices"] else ""
         low = (
-            f"; at least {_shown(type(getattr(defaults, one.name))(one.metadata['low']))}"
+            f"; at least {_shown(_like(getattr(defaults, one.name), one.metadata['low']))}"
             if one.metadata["low"]
             else ""
         )

@@ -231,3 +231,101 @@ def test_a_retention_of_nothing_is_an_error_at_registration() -> None:
 
     with pytest.raises(InvalidInput, match="retention"):
         App("sqlite://").workflow(retention=0)(nothing)
+
+
+counted = App("sqlite://", settings=Settings(keep_last=5))
+
+
+@counted.workflow(keep_last=2)
+async def few(number: int) -> int:
+    return number
+
+
+@counted.workflow
+async def some(number: int) -> int:
+    return number
+
+
+@counted.workflow(retention="forever")
+async def every(number: int) -> int:
+    return number
+
+
+@counted.workflow(retention="forever", keep_last=1)
+async def latest(number: int) -> int:
+    return number
+
+
+async def test_as_many_runs_are_kept_as_the_function_or_the_app_says(store_url: str) -> None:
+    async with world(counted, url=store_url) as w:
+        for number in range(7):
+            for fn in (few, some, every, latest):
+                await fn.options(id=f"{fn.name}-{number}")(number)
+                await counted.run_after("1s", fn.options(id=f"later-{fn.name}-{number}").bind(number))
+            await w.advance("1m")
+        await w.advance("15m")
+        kept = {item.id for item in await counted.runs.list(limit=100)}
+        for fn, many in ((few, 2), (some, 5), (every, 7), (latest, 1)):
+            for prefix in ("", "later-"):
+                of_fn = {each for each in kept if each.startswith(f"{prefix}{fn.name}-")}
+                assert of_fn == {f"{prefix}{fn.name}-{number}" for number in range(7 - many, 7)}
+
+
+async def test_age_and_number_hold_together(store_url: str) -> None:
+    """Whatever comes first: too old, or one too many. What ended in the same moment is not told apart."""
+    both = App("sqlite://", settings=Settings(retention="1h", keep_last=3))
+
+    @both.workflow
+    async def ping(number: int) -> int:
+        return number
+
+    async with world(both, url=store_url) as w:
+        for number in range(5):
+            await ping.options(id=f"old-{number}")(number)
+            await w.advance("1s")
+        await w.advance("10m")
+        assert {item.id for item in await both.runs.list()} == {"old-2", "old-3", "old-4"}
+        await w.advance("1h")
+        assert list(await both.runs.list()) == []
+        for number in range(5):
+            await ping.options(id=f"same-{number}")(number)
+        await w.advance("10m")
+        assert len(await both.runs.list()) == 5
+
+
+@pytest.mark.parametrize("number", [0, -1, True, 1.5, "3"])
+def test_a_number_to_keep_is_a_whole_one_from_one(number: Any) -> None:
+    with pytest.raises(InvalidInput, match="keep_last is a whole number from 1"):
+        App("sqlite://").workflow(keep_last=number)(lambda_workflow)
+
+
+async def lambda_workflow() -> None:
+    """To be registered."""
+
+
+async def test_the_command_line_deletes_all_but_the_latest(store_url: str) -> None:
+    async with world(plain_jobs, url=store_url) as w:
+        for number in range(4):
+            await job(number)
+            await w.advance("1s")
+    await asyncio.to_thread(_prune_all_but_the_latest, store_url)
+
+
+plain_jobs = App("sqlite://")
+
+
+@plain_jobs.workflow
+async def job(number: int) -> int:
+    return number
+
+
+def _prune_all_but_the_latest(store_url: str) -> None:
+    done = CliRunner().invoke(main, ["db", "prune", "--url", store_url, "--keep-last", "1", "--name", "other"])
+    assert done.exit_code == 0
+    assert "forgot 0 runs" in done.stderr
+    done = CliRunner().invoke(main, ["db", "prune", "--url", store_url, "--keep-last", "1"])
+    assert done.exit_code == 0
+    assert "forgot 3 runs" in done.stderr
+    refused = CliRunner().invoke(main, ["db", "prune", "--url", store_url, "--name", "other"])
+    assert refused.exit_code == 2
+    assert "--keep-last" in refused.stderr

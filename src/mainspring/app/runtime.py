@@ -118,7 +118,13 @@ class Runtime:
             for function in self.registry
             if function.retention is not None
         }
-        return keep_of(self.settings.retention, self.settings.function_retention, names)
+        # Who says "forever" of a function does not mean "until there are too many".
+        last_names = {
+            function.name: function.keep_last
+            for function in self.registry
+            if function.keep_last is not None or function.retention == FOR_EVER
+        }
+        return keep_of(self.settings, names, last_names)
 
     def result_codec(self, workflow: str | None) -> ValueCodec:
         """How the result of a run of a function is decoded: by its annotation, if the function is here."""

@@ -59,6 +59,9 @@ class Settings:
     )
     schedule_bytes: int = _setting(8 * 2**20, "int", "their arguments together, counted in the same way", low=64)
     retention: float | None = _setting(None, "duration or none", "how long ended runs are kept; none: for ever", low=0)
+    keep_last: int | None = _setting(
+        None, "int or none", "how many ended runs of each function are kept, the latest; none: any number", low=1
+    )
     function_retention: float | None = _setting(
         604_800.0, "duration or none", "how long ended functions of run_after and run_at are kept", low=0
     )
@@ -120,6 +123,7 @@ class Settings:
             schedule_functions: int = ...,
             schedule_bytes: int = ...,
             retention: Duration | None = ...,
+            keep_last: int | None = ...,
             function_retention: Duration | None = ...,
             tick_retention: Duration | None = ...,
             poll: Duration = ...,

@@ -71,6 +71,12 @@ def sql(dialect: str | None, url: str) -> None:
     metavar="DURATION",
     help="Scheduled functions that ended so long ago.  [default: the setting function_retention, 7d]",
 )
+@click.option(
+    "--keep-last",
+    metavar="N",
+    type=click.IntRange(1),
+    help="All but the latest so many of each function.  [default: the setting keep_last]",
+)
 @click.option("--name", "names", metavar="NAME", multiple=True, help="Only runs of this function. Repeatable.")
 @click.option("--dry-run", is_flag=True, help="Only say how many there are.")
 @reason_option
@@ -79,8 +85,9 @@ def prune(
     url: str,
     older_than: str | None,
     functions_older_than: str | None,
-    names: tuple[str, ...],
     *,
+    keep_last: int | None,
+    names: tuple[str, ...],
     reason: str | None,
     dry_run: bool,
 ) -> None:
@@ -92,14 +99,15 @@ def prune(
     \b
       mainspring db prune --older-than 30d --dry-run
       mainspring db prune --older-than 1d --name ping
+      mainspring db prune --keep-last 1000
       mainspring db prune shop:app
     """
     app = None if target is None else load_app(target)
     if app is None:
-        keep = keep_of(Settings().retention, Settings().function_retention, {})
+        keep = keep_of(Settings(), {}, {})
     else:
         keep, url = runtime_of(app).keep, app.url
-    keep = chosen(keep, runs=older_than, functions=functions_older_than, names=names)
+    keep = chosen(keep, runs=older_than, functions=functions_older_than, last=keep_last, names=names)
     with connect(url, Settings()) as operations:
         found = operations.pruning.expired(keep)
         for name, count in sorted(found.items()):
@@ -110,6 +118,7 @@ def prune(
             details = {
                 "older_than": older_than,
                 "functions_older_than": functions_older_than,
+                "keep_last": keep_last,
                 "names": ", ".join(names) or None,
             }
             forgotten = carry_out(

@@ -63,6 +63,8 @@ class Function:
     """Opens the transaction, if it is made on a connection of the user's."""
     retention: int | None = None
     """How long its ended runs are kept, in microseconds; None: as the settings say."""
+    keep_last: int | None = None
+    """How many of its ended runs are kept; None: as the settings say."""
 
     max_recoveries: int | None = None
     """How often a run may lose its worker before it fails; None: as the settings say."""
@@ -156,6 +158,7 @@ def make(
     database: Elsewhere | None = None,
     within: Within | None = None,
     retention: timedelta | float | str | None = None,
+    keep_last: int | None = None,
     batch: int | None = None,
     max_recoveries: int | None = None,
 ) -> Function:
@@ -214,14 +217,15 @@ def make(
         database=database,
         within=within,
         retention=_retention(retention, title),
+        keep_last=_at_least(1, keep_last, f"{title!r}: keep_last"),
         batch=batch,
-        max_recoveries=_at_least_none(max_recoveries, f"{title!r}: max_recoveries"),
+        max_recoveries=_at_least(0, max_recoveries, f"{title!r}: max_recoveries"),
     )
 
 
-def _at_least_none(number: int | None, what: str) -> int | None:
-    if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidInput(f"{what} is a whole number from 0, not {number!r}")
+def _at_least(low: int, number: int | None, what: str) -> int | None:
+    if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < low):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"{what} is a whole number from {low}, not {number!r}")
     return number
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import field
 
@@ -24,27 +24,43 @@ _SILENT = 60 * SECOND
 """A worker that was not seen for so long is taken for dead."""
 
 
-def keep_of(runs: float | None, functions: float | None, names: Mapping[str, int | None]) -> Keep:
-    """What settings, in seconds, and functions, in microseconds, say about how long ended runs are kept."""
-    return Keep(_micros(runs), _micros(functions), names)
+class RetentionSettings(Protocol):
+    """What settings say about it, in seconds."""
+
+    @property
+    def retention(self) -> float | None: ...
+    @property
+    def function_retention(self) -> float | None: ...
+    @property
+    def keep_last(self) -> int | None: ...
+
+
+def keep_of(settings: RetentionSettings, names: Mapping[str, int | None], last_names: Mapping[str, int | None]) -> Keep:
+    """What settings, and functions by name, in microseconds, say about how long, and how many, ended runs are kept."""
+    return Keep(
+        _micros(settings.retention), _micros(settings.function_retention), names, settings.keep_last, last_names
+    )
 
 
 def _micros(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * SECOND)
 
 
-def chosen(keep: Keep, *, runs: str | None, functions: str | None, names: Sequence[str]) -> Keep:
-    """The same, except for what the caller asks for now, as durations; with names, only runs of those."""
-    if runs is not None or functions is not None:
+def chosen(
+    keep: Keep, *, runs: str | None, functions: str | None, last: int | None = None, names: Sequence[str] = ()
+) -> Keep:
+    """The same, except for what the caller asks for now, as durations and a number; with names, only runs of those."""
+    if (runs, functions, last) != (None, None, None):
         keep = Keep(
             keep.runs if runs is None else _micros(parse_duration(runs).total_seconds()),
             keep.functions if functions is None else _micros(parse_duration(functions).total_seconds()),
+            last=last,
         )
     if not names:
         return keep
-    if runs is None:
-        raise InvalidInput("say with --older-than how old runs of that name are to be")
-    return Keep(names=dict.fromkeys(names, keep.runs))
+    if runs is None and last is None:
+        raise InvalidInput("say with --older-than how old, or with --keep-last how many, runs of that name are to be")
+    return Keep(names={} if runs is None else dict.fromkeys(names, keep.runs), last_names=dict.fromkeys(names, last))
 
 
 class _KeepByName(Keep, frozen=True):

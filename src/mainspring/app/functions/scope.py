@@ -104,6 +104,7 @@ class Scope(Hooks):
         retry: Retry | int | None = None,
         at_most_once: bool = False,
         retention: Duration | None = None,
+        keep_last: int | None = None,
         max_recoveries: int | None = None,
     ) -> Decorator: ...
     def workflow(
@@ -117,14 +118,15 @@ class Scope(Hooks):
         retry: Retry | int | None = None,
         at_most_once: bool = False,
         retention: Duration | None = None,
+        keep_last: int | None = None,
         max_recoveries: int | None = None,
     ) -> Any:
         """Register a durable function: it survives any crash, and no recorded step of it is executed again.
 
         `queue` is where its runs wait, unless `options(queue=…)` says otherwise. `retry` says how often a run that fails is tried
         again, and how soon; it goes on from what it has achieved. `retention` says how long its ended runs are kept,
-        instead of the settings; "forever" is possible. `max_recoveries` is how often a run may lose its worker before it fails, instead
-        of the settings.
+        instead of the settings; "forever" is possible. `keep_last` is how many of them are kept, the latest. `max_recoveries` is how
+        often a run may lose its worker before it fails. Both stand instead of the settings.
         """
         place = None if queue is None else check_queue_name(getattr(queue, "name", queue))
 
@@ -138,6 +140,7 @@ class Scope(Hooks):
                 queue=place,
                 at_most_once=at_most_once,
                 retention=retention,
+                keep_last=keep_last,
                 max_recoveries=max_recoveries,
             )
 

@@ -42,6 +42,15 @@ def _oldest(*, function: bool) -> str:
 OLDEST_ENDS = f"{_oldest(function=False)} UNION ALL {_oldest(function=True)}"
 """The names of runs and of functions that have ended, each with its oldest end."""
 
+NTH_END = {
+    function: f"""
+  SELECT r.completed FROM runs r WHERE r.workflow = :name AND {ended_runs("r", function=function)}
+  ORDER BY r.completed DESC LIMIT 1 OFFSET :newer
+"""
+    for function in (False, True)
+}
+"""When the run of a name ended after which `newer` others have: all that ended before it are more than are kept."""
+
 _UNNEEDED = """
   NOT EXISTS (SELECT 1 FROM runs p WHERE p.id = r.parent AND p.completed IS NULL)
   AND NOT EXISTS (SELECT 1 FROM runs p WHERE p.id = r.scheduled_by AND p.completed IS NULL)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from mainspring.model.clock import SystemClock
-from mainspring.store.sql.retention import COUNT_OLD, FIND_OLD, OLDEST_ENDS, PRUNE, TABLES_OF_RUN
+from mainspring.model.clock import SECOND, SystemClock
+from mainspring.store.sql.retention import COUNT_OLD, FIND_OLD, NTH_END, OLDEST_ENDS, PRUNE, TABLES_OF_RUN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mainspring.store.transaction import Script, Transaction, Transactor
 
 _CLOCK = SystemClock()
+_MINUTE = 60 * SECOND
 
 
 class Keep(Struct, frozen=True):
@@ -30,16 +31,23 @@ class Keep(Struct, frozen=True):
     """Those scheduled with run_after and run_at."""
     names: Mapping[str, int | None] = field(default_factory=dict[str, "int | None"])
     """Runs and functions of these names, instead of the above."""
+    last: int | None = None
+    """How many ended runs of each name are kept, the latest, and as many functions; None: any number."""
+    last_names: Mapping[str, int | None] = field(default_factory=dict[str, "int | None"])
+    """Of these names, instead of the above."""
 
     def of(self, name: str, *, function: bool) -> int | None:
         return self.names.get(name, self.functions if function else self.runs)
 
+    def last_of(self, name: str) -> int | None:
+        return self.last_names.get(name, self.last)
+
     @property
     def shortest(self) -> int | None:
-        """How long the first of them is kept."""
-        return min(
-            (each for each in (self.runs, self.functions, *self.names.values()) if each is not None), default=None
-        )
+        """How long after its end the first of them may have to be deleted. Runs that are too many go a minute's worth at a time."""
+        numbered = any(each is not None for each in (self.last, *self.last_names.values()))
+        lengths = (self.runs, self.functions, *self.names.values(), _MINUTE if numbered else None)
+        return min((each for each in lengths if each is not None), default=None)
 
 
 class Due(Struct, frozen=True):
@@ -67,12 +75,25 @@ class Retention:
         behind = 0
         for function, name, oldest in self._transactor.read(OLDEST_ENDS):
             length = keep.of(name, function=bool(function))
-            if length is not None and oldest <= now - length:
-                due.append({"name": name, "before": now - length, "function": bool(function)})
+            surplus = self._surplus(keep, name, function=bool(function))
+            aged = length is not None and oldest <= now - length
+            if length is not None and aged:
                 behind = max(behind, now - length - oldest)
             elif length is not None:
                 later.append(oldest + length)
+            if length is not None and aged and (surplus is None or surplus < now - length):
+                due.append({"name": name, "before": now - length, "function": bool(function)})
+            elif surplus is not None and surplus >= oldest:
+                due.append({"name": name, "before": surplus, "function": bool(function)})
         return Due(json.dumps(due) if due else "", min(later, default=None), behind)
+
+    def _surplus(self, keep: Keep, name: str, *, function: bool) -> int | None:
+        """Until when the runs of a name ended that are more than are kept. Runs that ended at the same time stay together."""
+        last = keep.last_of(name)
+        if last is None:
+            return None
+        found = self._transactor.read(NTH_END[function], name=name, newer=last - 1)
+        return found[0][0] - 1 if found else None
 
     def prune(self, due: Due, limit: int) -> int:
         """Delete at most `limit` of these runs, in one short transaction. Runs that another transaction has locked are left for another time."""
