@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from mainspring.recurrence import parse_cron_items as parse_cron_items
     from mainspring.recurrence import parse_crontab as parse_crontab
     from mainspring.schedules.policy import Policy as Policy
-    from mainspring.store.external.sessions import Tx as Tx
+    from mainspring.store.external.tx import Tx as Tx
 
 __version__ = "0.1.0"
 
@@ -123,7 +123,7 @@ if not TYPE_CHECKING:
             "parse_crontab",
         ),
         "schedules.policy": ("Policy",),
-        "store.external.sessions": ("Tx",),
+        "store.external.tx": ("Tx",),
     }
     """The public names, by the module that is imported when one of them is used. The imports above are for type checkers."""
 

@@ -14,10 +14,9 @@ import pytest
 from mainspring import App, Client, Settings, State
 from mainspring.services import turns
 from mainspring.services.turns import Turns
-from mainspring.store.changes import Changes, parse
+from mainspring.store.changes import Changes, ReadyRun, Signal, parse
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.libpq import Wire
-from mainspring.store.protocol import ReadyRun, Signal
 from tests.store.build import NOW, owned, run, worker
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mainspring import App, Settings, State
-from mainspring.store.protocol import RunFilter
+from mainspring.model.runs import RunFilter
 from tests.support.processes import eventually
 
 if TYPE_CHECKING:

@@ -19,9 +19,11 @@ from mainspring.app.factory import Backstage
 from mainspring.engine.engine import Engine
 from mainspring.model.clock import SECOND
 from mainspring.model.ids import IdMaker
+from mainspring.model.runs import RunFilter
 from mainspring.store import protocol
+from mainspring.store.changes import Signal
 from mainspring.store.open import open_store as open_store  # noqa: PLC0414  (for databases of the harness)
-from mainspring.store.protocol import RunFilter, Signal, Store
+from mainspring.store.protocol import Store
 from mainspring.store.sqlite.store import SqliteStore
 from tests.injection.threads import patched
 

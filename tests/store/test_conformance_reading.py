@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mainspring.model.runs import RunFilter
 from mainspring.model.states import State
-from mainspring.store.protocol import RunFilter
 from tests.store.build import NOW, done, finish, owned, run, start, suspend
 
 if TYPE_CHECKING:

@@ -34,7 +34,8 @@ from tests.store.build import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainspring.store.protocol import Signal, Store
+    from mainspring.store.changes import Signal
+    from mainspring.store.protocol import Store
     from mainspring.store.writes import Op
 
 OPS: dict[str, Callable[[], Op]] = {

@@ -29,7 +29,8 @@ from tests.store.build import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainspring.store.protocol import Signal, Store
+    from mainspring.store.changes import Signal
+    from mainspring.store.protocol import Store
 
 PATIENCE = 10
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mainspring.model.runs import Step, StepKind
+from mainspring.model.runs import RunFilter, Step, StepKind
 from mainspring.model.states import State
 from mainspring.store.messages import Entry, Post
-from mainspring.store.protocol import RunFilter
 from mainspring.store.writes import RecordStep, Send, Verdict
 from tests.store.build import (
     NOW,

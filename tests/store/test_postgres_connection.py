@@ -25,7 +25,8 @@ from tests.store.test_conformance_signals import Ear
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mainspring.store.protocol import Signal, Store
+    from mainspring.store.changes import Signal
+    from mainspring.store.protocol import Store
     from tests.support.postgres import PostgresServer
 
 CUT_WHO_WAITS = (

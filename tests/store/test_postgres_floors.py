@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mainspring.model.runs import Claim
-    from mainspring.store.protocol import Signal, Store
+    from mainspring.store.changes import Signal
+    from mainspring.store.protocol import Store
 
 
 @pytest.fixture

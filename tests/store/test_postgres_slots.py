@@ -13,7 +13,7 @@ import pytest
 
 from mainspring import App, Settings, Tx
 from mainspring.errors import StoreUnavailable
-from mainspring.store.external.sessions import Wants
+from mainspring.store.external.tx import Wants
 from mainspring.store.postgres import slots
 from mainspring.store.postgres.store import PostgresStore
 

@@ -11,8 +11,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mainspring.model.runs import RunFilter
 from mainspring.model.states import State
-from mainspring.store.protocol import RunFilter
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

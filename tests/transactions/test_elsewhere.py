@@ -17,7 +17,7 @@ from mainspring import App, Tx, run
 from mainspring.errors import InTransaction, InvalidInput, StoreUnavailable
 from mainspring.store.external.other_database import Elsewhere, Way
 from mainspring.store.external.outcomes import Key, Outcome
-from mainspring.store.external.sessions import Again, Wants
+from mainspring.store.external.tx import Again, Wants
 from mainspring.testing import world
 from tests.transactions import bank, elsewhere
 

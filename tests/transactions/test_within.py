@@ -11,13 +11,13 @@ import pytest
 
 from mainspring import App, Tx
 from mainspring.errors import InTransaction, InvalidInput
-from mainspring.store.external.sessions import Again
+from mainspring.store.external.tx import Again
 from mainspring.store.open import sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from mainspring.store.protocol import Signal
+    from mainspring.store.changes import Signal
 
 
 class Bank:

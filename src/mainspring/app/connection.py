@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.model.payloads import PayloadCodec
     from mainspring.model.runs import Ending
-    from mainspring.store.protocol import Signal
+    from mainspring.store.changes import Signal
 
 
 log = logging.getLogger("mainspring.app")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mainspring.app.connection import Connection
     from mainspring.app.runtime import Runtime
     from mainspring.model.runs import Ending
-    from mainspring.store.protocol import Signal
+    from mainspring.store.changes import Signal
 
 log = logging.getLogger("mainspring.app")
 

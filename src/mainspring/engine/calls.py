@@ -9,7 +9,7 @@ from msgspec import Struct
 from mainspring.engine.forked import await_here, call_here
 from mainspring.engine.registry import Bound
 from mainspring.engine.retry import Retry
-from mainspring.store.external.sessions import Wants
+from mainspring.store.external.tx import Wants
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from mainspring.engine.settings import EngineSettings
     from mainspring.model.clock import Clock
     from mainspring.model.runs import Claim, NewRun, Step
+    from mainspring.store.changes import Notice
     from mainspring.store.committer.committer import Committer
-    from mainspring.store.protocol import Notice, Store
+    from mainspring.store.protocol import Store
 
 log = logging.getLogger("mainspring.engine")
 

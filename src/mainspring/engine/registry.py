@@ -16,7 +16,7 @@ from mainspring.engine.source import source_of
 from mainspring.engine.transaction_parameter import wanted
 from mainspring.errors import AlreadyRegistered, InvalidInput, UnknownFunction
 from mainspring.recurrence.durations import parse_duration
-from mainspring.store.external.sessions import ISOLATION, Wants
+from mainspring.store.external.tx import ISOLATION, Wants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

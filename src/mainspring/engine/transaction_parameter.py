@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 from mainspring.codec.resolve import Unresolved, annotations_of
 from mainspring.errors import InvalidInput
-from mainspring.store.external.sessions import Tx, Wants
+from mainspring.store.external.tx import Tx, Wants
 
 if TYPE_CHECKING:
     from collections.abc import Callable

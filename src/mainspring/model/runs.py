@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
 from mainspring.model.states import State  # noqa: TC001  (records are also read back from JSON)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 USER = "user"
 """The attribute that says for whom a run is executed."""
@@ -190,3 +193,36 @@ class Claim(Struct, frozen=True):
 
     run: Run
     steps: list[Step] = field(default_factory=list[Step])
+
+
+class RunFilter(Struct, frozen=True):
+    """Which runs to list, newest first. `before` is the uid of the last one of the page before.
+
+    Times are microseconds; each span begins with its first and ends before its second. Of several texts one has to fit.
+    """
+
+    states: Sequence[str] = ()
+    workflow: Sequence[str] = ()
+    id_prefix: Sequence[str] = ()
+    parent: Sequence[str] = ()
+    stranded: bool | None = None
+    before: str | None = None
+    limit: int = 50
+    ids: Sequence[str] = ()
+    kind: Sequence[str] = ()
+    queue: Sequence[str] = ()
+    key: Sequence[str] = ()
+    schedule: Sequence[str] = ()
+    version: Sequence[str] = ()
+    forked_from: Sequence[str] = ()
+    attributes: str | None = None
+    """A JSON object: runs that have all of these."""
+    created: tuple[int | None, int | None] = (None, None)
+    started: tuple[int | None, int | None] = (None, None)
+    completed: tuple[int | None, int | None] = (None, None)
+    due: tuple[int | None, int | None] = (None, None)
+    few_by: Literal["", "states", "workflow", "prefix", "completed"] = ""
+    """There are few runs in these states (none of them an end), of these workflows, or with these prefixes: to find them by that is quicker
+    than to go through all."""
+    since: str | None = None
+    """The uid of the oldest run that comes into question."""

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from mainspring.operations.scheduled_functions import ScheduledFunctions
     from mainspring.operations.schedules.actions import Schedules
     from mainspring.operations.schedules.pictures import Pictures
-    from mainspring.store.diagnostics import ServerState
-    from mainspring.store.protocol import Store
+    from mainspring.store.protocol import ServerState, Store
     from mainspring.store.verbs.oddities import Oddity
 
 __all__ = ["Operations", "connect", "missing_file", "shown", "sqlite_path"]

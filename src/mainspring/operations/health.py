@@ -17,8 +17,8 @@ from mainspring.model.clock import SECOND
 from mainspring.operations import database
 from mainspring.operations.connect import connect, require_there, shown
 from mainspring.operations.locks import blockers
-from mainspring.store.diagnostics import facts
 from mainspring.store.migrations import EDITED
+from mainspring.store.open import facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

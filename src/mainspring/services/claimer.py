@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Clock
-    from mainspring.store.protocol import Claimed, ReadyRun, Store
+    from mainspring.store.changes import ReadyRun
+    from mainspring.store.protocol import Claimed, Store
 
 _LARGEST_BATCH = 500
 _EXPECTED = 2.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mainspring.engine.residency.phases import Phase
 from mainspring.model.states import State
 from mainspring.services.service import Service
-from mainspring.store.protocol import Notice
+from mainspring.store.changes import Notice
 
 if TYPE_CHECKING:
     from mainspring.engine.engine import Engine

@@ -15,7 +15,8 @@ from mainspring.model.states import State
 if TYPE_CHECKING:
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Clock
-    from mainspring.store.protocol import Notice, Store
+    from mainspring.store.changes import Notice
+    from mainspring.store.protocol import Store
 
 log = logging.getLogger("mainspring.services")
 

@@ -3,19 +3,64 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.model.states import State
-from mainspring.store.protocol import Notice, ReadyRun, Signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mainspring.model.runs import NewRun
     from mainspring.store.messages import Awaited
+
+
+class Notice(Struct, frozen=True):
+    """A run owned by a worker to which something happened from outside."""
+
+    run: str
+    epoch: int
+    state: State
+    reason: str | None
+
+
+class ReadyRun(NamedTuple):
+    """A run that became ready to be claimed, and what a worker has to know and to serve for it."""
+
+    function: str
+    queue: str
+    """Empty: none."""
+    id: str
+    """Empty: some runs of this function and queue."""
+
+
+class Signal(Struct, frozen=True):
+    """What a commit may have changed for waiters."""
+
+    ready: bool = False
+    """There may be runs to claim, of any function and queue."""
+    overdue: bool = False
+    """Some of those may have been due for long: a claim has to look at everything."""
+    started: frozenset[ReadyRun] = frozenset()
+    """Runs to claim that are known."""
+    claimed: frozenset[str] = frozenset()
+    """Runs that another worker has claimed just after they became ready."""
+    ended: frozenset[str] | None = frozenset()
+    """Runs that ended; None: some did, unknown which."""
+    notified: frozenset[str] | None = frozenset()
+    """Workers whose runs need attention; None: perhaps any worker's."""
+    stops: tuple[Notice, ...] = ()
+    """Runs owned by workers that this commit has stopped. Only for commits of this process: other workers get notices."""
+    published: frozenset[Awaited] | None = frozenset()
+    """Messages, events and streams that were written; None: some were, unknown which."""
+    due: bool = False
+    """There may be schedules to look at, or ends to tell of that no worker has seen."""
+    lost: bool = False
+    """An answer was lost: the commit may have happened, and its waiters here were not notified."""
+
 
 LONGEST_PAYLOAD = 7_000
 """PostgreSQL refuses more than 8,000 bytes in one notification."""

@@ -1,9 +1,10 @@
-"""From a URL to a store."""
+"""From a URL to a store, and to what people want to know of the database behind it."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from mainspring.errors import InvalidInput
 
@@ -68,3 +69,33 @@ def shown(url: str) -> str:
         return url
     place = parts.netloc.replace(f":{parts.password}@", ":***@")
     return parts._replace(netloc=place).geturl()
+
+
+def facts(url: str) -> dict[str, str]:
+    """Versions and modes of a database that is there. Changes nothing."""
+    return _sqlite(sqlite_path(url)) if urlsplit(url).scheme == "sqlite" else _postgres(url)
+
+
+def _sqlite(path: str) -> dict[str, str]:
+    import sqlite3  # noqa: PLC0415  (only the database in use is loaded)
+
+    connection = sqlite3.connect(f"file:{quote(str(Path(path).absolute()))}?mode=ro", uri=True)
+    try:
+        mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+    finally:
+        connection.close()
+    return {"SQLite": sqlite3.sqlite_version, "journal mode": mode, "size": f"{Path(path).stat().st_size:,} bytes"}
+
+
+def _postgres(url: str) -> dict[str, str]:
+    from importlib.metadata import version  # noqa: PLC0415
+
+    from mainspring.store.postgres.database import Database  # noqa: PLC0415  (only where it is used; names the missing extra)
+
+    database = Database(url)
+    try:
+        with database.connection() as connection:
+            number = connection.info.server_version
+    finally:
+        database.close()
+    return {"PostgreSQL": f"{number // 10_000}.{number % 10_000}", "psycopg": version("psycopg")}

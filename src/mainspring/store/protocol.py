@@ -12,7 +12,7 @@ Rules for all verbs:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct, field, structs
 
@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from mainspring.model.runs import Claim, Ending, Run, Step, Worker
-    from mainspring.model.states import State
-    from mainspring.store.diagnostics import ServerState
+    from mainspring.model.runs import Claim, Ending, Run, RunFilter, Step, Worker
+    from mainspring.store.changes import Notice, Signal
     from mainspring.store.external.sessions import Transactions
-    from mainspring.store.messages import Awaited, Messages
+    from mainspring.store.messages import Messages
     from mainspring.store.queues import ClaimPolicy, QueueStore
     from mainspring.store.schedules import ScheduleStore
     from mainspring.store.verbs.dashboard import Dashboard
@@ -84,81 +83,35 @@ class Claimed(Struct, frozen=True):
     """Whether a queue was passed over because another claim had locked it: to be claimed from again at once."""
 
 
-class Notice(Struct, frozen=True):
-    """A run in a worker's hand to which something happened from outside."""
+class Snapshot(Struct, frozen=True):
+    """A transaction whose snapshot keeps dead rows from being removed."""
 
-    run: str
-    epoch: int
-    state: State
-    reason: str | None
-
-
-class RunFilter(Struct, frozen=True):
-    """Which runs to list, newest first. `before` is the uid of the last one of the page before.
-
-    Times are microseconds; each span begins with its first and ends before its second. Of several texts one has to fit.
-    """
-
-    states: Sequence[str] = ()
-    workflow: Sequence[str] = ()
-    id_prefix: Sequence[str] = ()
-    parent: Sequence[str] = ()
-    stranded: bool | None = None
-    before: str | None = None
-    limit: int = 50
-    ids: Sequence[str] = ()
-    kind: Sequence[str] = ()
-    queue: Sequence[str] = ()
-    key: Sequence[str] = ()
-    schedule: Sequence[str] = ()
-    version: Sequence[str] = ()
-    forked_from: Sequence[str] = ()
-    attributes: str | None = None
-    """A JSON object: runs that have all of these."""
-    created: tuple[int | None, int | None] = (None, None)
-    started: tuple[int | None, int | None] = (None, None)
-    completed: tuple[int | None, int | None] = (None, None)
-    due: tuple[int | None, int | None] = (None, None)
-    few_by: Literal["", "states", "workflow", "prefix", "completed"] = ""
-    """There are few runs in these states (none of them an end), of these workflows, or with these prefixes: to find them by that is quicker
-    than to go through all."""
-    since: str | None = None
-    """The uid of the oldest run that comes into question."""
+    pid: int | None
+    """The server's process; None: a prepared transaction."""
+    name: str
+    """The name of the application, or of the prepared transaction."""
+    state: str
+    seconds: float
+    """For how long it has been open."""
 
 
-class ReadyRun(NamedTuple):
-    """A run that became ready to be claimed, and what a worker has to know and to serve for it."""
+class DeadRows(Struct, frozen=True):
+    """Rows of a table that vacuum has yet to remove, as the server estimates them."""
 
-    function: str
-    queue: str
-    """Empty: none."""
-    id: str
-    """Empty: some runs of this function and queue."""
+    table: str
+    live: int
+    dead: int
 
 
-class Signal(Struct, frozen=True):
-    """What a commit may have changed for waiters."""
+class ServerState(Struct, frozen=True):
+    """What a database server says of itself."""
 
-    ready: bool = False
-    """There may be runs to claim, of any function and queue."""
-    overdue: bool = False
-    """Some of those may have been due for long: a claim has to look at everything."""
-    started: frozenset[ReadyRun] = frozenset()
-    """Runs to claim that are known."""
-    claimed: frozenset[str] = frozenset()
-    """Runs that another worker has claimed just after they became ready."""
-    ended: frozenset[str] | None = frozenset()
-    """Runs that ended; None: some did, unknown which."""
-    notified: frozenset[str] | None = frozenset()
-    """Workers whose runs need attention; None: perhaps any worker's."""
-    stops: tuple[Notice, ...] = ()
-    """Runs owned by workers that this commit has stopped. Only for commits of this process: other workers get notices."""
-    published: frozenset[Awaited] | None = frozenset()
-    """Messages, events and streams that were written; None: some were, unknown which."""
-    due: bool = False
-    """There may be schedules to look at, or ends to tell of that no worker has seen."""
-    lost: bool = False
-    """An answer was lost: the commit may have happened, and its waiters here were not notified."""
+    connections: int
+    allowed: int
+    """Connections that roles without special rights may open."""
+    snapshot: Snapshot | None
+    """The oldest one of the database, if there is any besides this very question."""
+    dead_rows: list[DeadRows]
 
 
 class SchemaReport(Struct, frozen=True):

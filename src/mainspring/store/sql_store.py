@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mainspring.model.states import State
-from mainspring.store.protocol import Notice
+from mainspring.store.changes import Notice
 from mainspring.store.sql.records import WORKER_COLUMNS, to_ending, to_run, to_step, to_worker
 from mainspring.store.sql.runs import COUNT_BY_STATE, ENDINGS, GET_RUN, ORPHANED, OWNED_RUNS, STRAND
 from mainspring.store.sql.steps import GET_STEP, LIST_STEPS
@@ -25,9 +25,8 @@ from mainspring.store.verbs.unnotified import UnreportedEnds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from mainspring.model.runs import Ending, Run, Step, Worker
-    from mainspring.store.changes import Changes
-    from mainspring.store.protocol import RunFilter, Signal
+    from mainspring.model.runs import Ending, Run, RunFilter, Step, Worker
+    from mainspring.store.changes import Changes, Signal
     from mainspring.store.sql.run_filters import Filters
     from mainspring.store.transaction import Read, Transactor
 

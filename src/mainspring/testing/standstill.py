@@ -10,7 +10,7 @@ from mainspring.operations.runs.info import Runs
 
 if TYPE_CHECKING:
     from mainspring.app.connection import Connection
-    from mainspring.store.protocol import Signal
+    from mainspring.store.changes import Signal
     from mainspring.testing.clock import VirtualClock
 
 

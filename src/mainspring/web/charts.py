@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from mainspring.operations.overview import Bar
     from mainspring.operations.schedules.pictures import Day
-    from mainspring.web.waterfall import Part
 
 _WORST = (
     "run_failed", "start_failed", "missed", "dropped", "skipped_overlap", "late", "replaced", "skipped_by_request", "paused",
@@ -170,6 +170,17 @@ def axis(marks: Sequence[tuple[float, timedelta]]) -> Markup:
             for percent, since in marks
         )
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of a line."""
+
+    start: datetime
+    end: datetime
+    look: str
+    """Its colour: step, wait, child, transaction, queue, failed, pause or live."""
+    words: str = ""
 
 
 def spans(parts: Sequence[Part], low: datetime, high: datetime, marks: Sequence[tuple[float, timedelta]]) -> Markup:

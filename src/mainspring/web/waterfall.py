@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from mainspring.web.charts import time_step
+from mainspring.web.charts import Part, time_step
 from mainspring.web.formatting import duration
 
 if TYPE_CHECKING:
@@ -44,17 +44,6 @@ class Row:
     """The child that it started, if it is there."""
     folded: Sequence[Row] = ()
     """Lines that this one stands for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A stretch of a line."""
-
-    start: datetime
-    end: datetime
-    look: str
-    """Its colour: step, wait, child, transaction, queue, failed, pause or live."""
-    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)

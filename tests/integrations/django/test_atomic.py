@@ -13,7 +13,7 @@ from django.db import OperationalError, connection, connections, transaction
 
 from mainspring import Client
 from mainspring.errors import InTransaction
-from mainspring.store.external.sessions import Again
+from mainspring.store.external.tx import Again
 from tests.support.processes import PROJECT, eventually
 
 if TYPE_CHECKING:

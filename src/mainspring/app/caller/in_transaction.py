@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from mainspring.app.caller.in_step import entry_of, sign
 from mainspring.app.caller.outside import Outside, all_started, encoded, of_all, others_than, together
@@ -299,7 +299,7 @@ class InTransaction:
             return ops
         from mainspring.store.sealing.records import Sealer  # noqa: PLC0415  (only where values are sealed)
 
-        return [cast("W", Sealer(payloads).op(op)) for op in ops]
+        return [Sealer(payloads).op(op) for op in ops]
 
     async def _beside(self, work: Callable[..., R], *args: Any) -> R:
         """Do something blocking on a thread, with civil time standing still meanwhile."""

@@ -23,7 +23,7 @@ from mainspring.engine.replay.context import TransactionScope
 from mainspring.errors import MainspringError, NotFound, NotInRun, NotSerializable, StoreUnavailable
 from mainspring.operations.runs.actions import RunActions
 from mainspring.operations.runs.bulk import act_on_batch
-from mainspring.store.external.sessions import Again
+from mainspring.store.external.tx import Again
 from mainspring.store.sealing.payloads import readable
 from mainspring.store.writes import Send, Start, Verdict
 

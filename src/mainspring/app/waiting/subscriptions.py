@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from mainspring.app.functions.options import Duration
     from mainspring.model.clock import Alarm, Clock
-    from mainspring.store.protocol import Signal
+    from mainspring.store.changes import Signal
 
 
 class Subscriptions:

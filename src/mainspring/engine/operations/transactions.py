@@ -39,7 +39,7 @@ from mainspring.model.states import State
 from mainspring.store.external.deferred import Deferred
 from mainspring.store.external.other_database import Way
 from mainspring.store.external.outcomes import Key, Outcome, generation_of
-from mainspring.store.external.sessions import Again
+from mainspring.store.external.tx import Again
 from mainspring.store.verbs.record import record_outcome
 from mainspring.store.writes import Complete, RecordStep, StoppedFirst, Verdict
 
@@ -353,7 +353,11 @@ def _encoded(ex: Execution, effect: Transact, value: Any) -> str:
 def _record(ex: Execution, effect: Transact, text: str) -> tuple[RecordStep, int]:
     write, now = _written(ex, effect, text)
     payloads = ex.engine.store.transactions.payloads
-    return (write, now) if payloads is None else (payloads.sealed_step(write), now)
+    if payloads is None:
+        return write, now
+    from mainspring.store.sealing.records import Sealer  # noqa: PLC0415  (only where values are sealed)
+
+    return Sealer(payloads).op(write), now
 
 
 def _written(ex: Execution, effect: Transact, text: str) -> tuple[RecordStep, int]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from mainspring.engine.host import Host
     from mainspring.engine.replay.signals import Halt
-    from mainspring.store.protocol import Notice
+    from mainspring.store.changes import Notice
 
 log = logging.getLogger("mainspring.engine")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import Error, connections, transaction
 
 from mainspring.errors import InTransaction, StoreUnavailable
-from mainspring.store.external.sessions import Again
+from mainspring.store.external.tx import Again
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

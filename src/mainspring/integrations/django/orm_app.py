@@ -15,7 +15,7 @@ from mainspring.errors import InTransaction, InvalidInput
 from mainspring.integrations.django import atomic
 from mainspring.integrations.django.conf import IMMEDIATE, JOIN, configuration, database_url
 from mainspring.model.clock import to_datetime
-from mainspring.store.protocol import Signal
+from mainspring.store.changes import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

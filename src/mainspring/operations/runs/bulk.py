@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec.structs import replace
 
 from mainspring.errors import Conflict, InvalidInput, NotFound
+from mainspring.model.runs import RunFilter
 from mainspring.operations.filter_values import texts
 from mainspring.operations.runs.filters import TEXTS, run_filter
 from mainspring.operations.runs.lists import quickly
-from mainspring.store.protocol import RunFilter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

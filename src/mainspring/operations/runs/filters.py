@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from mainspring.codec.attributes import attributes_json
 from mainspring.errors import InvalidInput, NotSerializable
-from mainspring.model.runs import USER
+from mainspring.model.runs import USER, RunFilter
 from mainspring.model.states import State
 from mainspring.operations.filter_values import (
     Filter,
@@ -23,7 +23,6 @@ from mainspring.operations.filter_values import (
     text,
     time,
 )
-from mainspring.store.protocol import RunFilter
 
 KINDS = ("workflow", "step", "transaction")
 _NOT_BEGUN = (State.SCHEDULED, State.QUEUED)

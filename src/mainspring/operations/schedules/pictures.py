@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 from mainspring.errors import NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.ids import id_at
+from mainspring.model.runs import RunFilter
 from mainspring.operations.runs.state import appearance
 from mainspring.operations.schedules.declared import is_readable
 from mainspring.operations.schedules.filters import ScheduleFilters, schedule_filter
 from mainspring.operations.schedules.info import ScheduleInfo, TickInfo, TickPage, schedule_values, tick_info, upcoming
 from mainspring.operations.schedules.views import ScheduleViews
 from mainspring.schedules.due_ticks import Times, spec_of
-from mainspring.store.protocol import RunFilter
 
 if TYPE_CHECKING:
     from mainspring.model.clock import Clock

@@ -10,13 +10,13 @@ from mainspring.errors import InTransaction, InvalidInput, StoreUnavailable
 from mainspring.store.external import sqlalchemy
 from mainspring.store.external.engines import UsersEngine, require_open
 from mainspring.store.external.placeholders import for_psycopg, for_sqlite
-from mainspring.store.external.sessions import Tx, Wants
+from mainspring.store.external.tx import Tx, Wants
 from mainspring.store.sql.dialect import PlainDialect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from mainspring.store.external.sessions import Cursor
+    from mainspring.store.external.tx import Cursor
     from mainspring.store.sqlite.borrowed import BorrowedConnection
     from mainspring.store.transaction import AsyncExecutor, Executor
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from mainspring.errors import InTransaction, InvalidInput
-from mainspring.store.external.sessions import ENDED
 from mainspring.store.external.sqlalchemy import judged
+from mainspring.store.external.tx import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Mapping
 
-    from mainspring.store.external.sessions import Wants
+    from mainspring.store.external.tx import Wants
 
 _INSTEAD = "give App a URL, and the engine's connections to app.joined(…) or @app.transaction(database=engine)"
 _ALIASES = {"database": "dbname", "passwd": "password", "username": "user"}

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from mainspring.errors import InTransaction
 from mainspring.store.changes import Changes
-from mainspring.store.external.sessions import Wants
+from mainspring.store.external.tx import Wants
 from mainspring.store.transaction import BlockingExecutor, Transaction, on_thread, run_script, run_script_async
 from mainspring.store.verbs import stop
 from mainspring.store.verbs.manage import Management
@@ -144,9 +144,14 @@ class Joined:
         )
         if self._payloads is None:
             return inside
-        from mainspring.store.sealing.store import sealed_inside  # noqa: PLC0415  (only where values are sealed)
+        from mainspring.store.sealing import nouns  # noqa: PLC0415  (only where values are sealed)
 
-        return sealed_inside(inside, self._payloads)
+        return replace(
+            inside,
+            schedules=cast("ScheduleStore", nouns.SealedSchedules(inside.schedules, self._payloads)),
+            functions=cast("Functions", nouns.SealedFunctions(inside.functions, self._payloads)),
+            management=cast("Management", nouns.SealedManagement(inside.management, self._payloads)),
+        )
 
     # -- connections ---------------------------------------------------------------------------------------------------
     @property

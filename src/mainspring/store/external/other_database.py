@@ -20,7 +20,7 @@ from msgspec import Struct
 from mainspring.errors import InvalidInput
 from mainspring.store.external import outcomes
 from mainspring.store.external.outcomes import Key, Outcome
-from mainspring.store.external.sessions import Again, Wants
+from mainspring.store.external.tx import Again, Wants
 from mainspring.store.open import shown, sqlite_path
 from mainspring.store.transaction import run_script, run_script_async
 

@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import InTransaction, InvalidInput, MissingExtra, StoreUnavailable
-from mainspring.store.external.sessions import Again, Wants
+from mainspring.store.external.tx import Again, Wants
 from mainspring.store.sql.dialect import PlainDialect
 
 if TYPE_CHECKING:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from mainspring.model.clock import SystemClock
 from mainspring.model.runs import Claim
 from mainspring.model.states import State
+from mainspring.store.changes import Notice
 from mainspring.store.postgres import claim_statements as sql
 from mainspring.store.postgres.database import LOCKED, roll_back
 from mainspring.store.postgres.executor import wait_for
 from mainspring.store.postgres.floors import PLAIN, Floors
 from mainspring.store.postgres.libpq import array
 from mainspring.store.postgres.queue_claims import Queued
-from mainspring.store.protocol import Claimed, Notice
+from mainspring.store.protocol import Claimed
 from mainspring.store.sql.queues import EXCEPTIONS, NAMES, to_exceptions, to_queue_with, to_queues
 from mainspring.store.sql.records import to_run, to_step
 from mainspring.store.transaction import Blocked

@@ -22,9 +22,9 @@ from mainspring.store.postgres import slots
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mainspring.store.changes import Signal
     from mainspring.store.postgres.database import Connection, Database
     from mainspring.store.postgres.dialect import Dialect
-    from mainspring.store.protocol import Signal
 
 log = logging.getLogger("mainspring.store")
 

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mainspring.store.external.databases import AwaitedSession, ElsewhereSession
-    from mainspring.store.external.sessions import Session, Wants
+    from mainspring.store.external.sessions import Session
+    from mainspring.store.external.tx import Wants
     from mainspring.store.transaction import AsyncExecutor, Executor
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainspring.store.diagnostics import DeadRows, ServerState, Snapshot
+from mainspring.store.protocol import DeadRows, ServerState, Snapshot
 
 if TYPE_CHECKING:
     from mainspring.store.transaction import Transactor

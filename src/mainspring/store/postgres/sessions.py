@@ -14,7 +14,7 @@ from psycopg.pq import TransactionStatus
 from mainspring.errors import InTransaction
 from mainspring.model.states import State
 from mainspring.store.external.placeholders import for_psycopg
-from mainspring.store.external.sessions import ENDED, OVER, Again, Tx, Wants
+from mainspring.store.external.tx import ENDED, OVER, Again, Tx, Wants
 from mainspring.store.postgres.dialect import Statement
 from mainspring.store.postgres.executor import UsersExecutor
 from mainspring.store.sql.dialect import typed

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mainspring.model.runs import Worker
-    from mainspring.store.diagnostics import ServerState
-    from mainspring.store.protocol import Claimed, ClaimRequest, Notice, SchemaReport, Signal
+    from mainspring.store.changes import Notice, Signal
+    from mainspring.store.protocol import Claimed, ClaimRequest, SchemaReport, ServerState
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.verbs.oddities import Oddity
     from mainspring.store.writes import Op, Result

@@ -14,8 +14,9 @@ from psycopg.rows import tuple_row
 from mainspring.errors import InvalidInput, StoreUnavailable
 from mainspring.store.external import sqlalchemy
 from mainspring.store.external.join import EngineSession, Joined, JoinedSession
-from mainspring.store.external.sessions import NOT_OPEN, Again, Wants, named
+from mainspring.store.external.sessions import named
 from mainspring.store.external.sqlalchemy import Wrapped
+from mainspring.store.external.tx import NOT_OPEN, Again, Wants
 from mainspring.store.postgres.executor import UsersAsyncExecutor, UsersExecutor
 from mainspring.store.postgres.libpq import Wire
 from mainspring.store.postgres.same_database import Identity
@@ -36,11 +37,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
     from contextlib import AbstractContextManager
 
+    from mainspring.store.changes import Signal
     from mainspring.store.external.engines import UsersEngine
     from mainspring.store.external.sessions import Session, Within
     from mainspring.store.postgres.database import Database
     from mainspring.store.postgres.dialect import Dialect
-    from mainspring.store.protocol import Signal
     from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.transaction import AsyncExecutor, Executor, Rows, Script, Transaction, Values

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.model.payloads import PayloadCodec
-    from mainspring.store.writes import RecordStep
 
 KEY = "$payload"
 HIDDEN = "encrypted"
@@ -80,14 +79,6 @@ class Payloads:
             return self._codec.decode(base64.b64decode(encoded)).decode()
         except Exception as error:
             raise PayloadError(f"{what} cannot be decoded: {_cause(error)}") from error
-
-    def sealed_step(self, write: RecordStep) -> RecordStep:
-        """A write of a transaction with its values sealed."""
-        from mainspring.store.sealing.records import Sealer  # noqa: PLC0415  (which is made of this)
-
-        sealed = Sealer(self).op(write)
-        assert isinstance(sealed, type(write))  # noqa: S101
-        return sealed
 
     # -- exceptions ----------------------------------------------------------------------------------------------------
     def seal_error(self, text: str, what: str) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mainspring.store.writes import Op
 
 R = TypeVar("R")
+W = TypeVar("W", bound="Op")
 
 VALUES = frozenset({"step", "transaction", "call", "result", "receive", "event", "stream", "question", "answer"})
 """Operations whose outcome is a value of the user's. Those of the others are the library's own, and read by its statements."""
@@ -38,7 +39,7 @@ class Sealer:
     def __init__(self, payloads: Payloads) -> None:
         self._payloads = payloads
 
-    def op(self, op: Op) -> Op:
+    def op(self, op: W) -> W:
         """A write of the committer's, or of a transaction."""
         changed: dict[str, Any] = {}
         match op:

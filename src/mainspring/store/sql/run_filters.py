@@ -12,7 +12,7 @@ from mainspring.store.sql.retention import ENDED_NAMES, ended_runs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mainspring.store.protocol import RunFilter
+    from mainspring.model.runs import RunFilter
 
 _TEXTS = ("workflow", "kind", "parent", "queue", "key", "schedule", "version", "forked_from")
 _SPANS = ("created", "started", "completed", "due")

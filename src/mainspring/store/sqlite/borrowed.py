@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
 from mainspring.errors import InTransaction
-from mainspring.store.external.sessions import ENDED, OVER, ROLLED_BACK, SCRIPT, leave_alone
+from mainspring.store.external.tx import ENDED, OVER, ROLLED_BACK, SCRIPT, leave_alone
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable

@@ -18,8 +18,9 @@ from mainspring.model.states import State
 from mainspring.store.external import sqlalchemy
 from mainspring.store.external.join import EngineSession, Joined, JoinedSession
 from mainspring.store.external.placeholders import for_sqlite
-from mainspring.store.external.sessions import NOT_OPEN, OVER, Tx, Wants, named
+from mainspring.store.external.sessions import named
 from mainspring.store.external.sqlalchemy import Wrapped
+from mainspring.store.external.tx import NOT_OPEN, OVER, Tx, Wants
 from mainspring.store.sql.dialect import prefixed
 from mainspring.store.sql.records import STEP_COLUMNS, step_values
 from mainspring.store.sql.run_filters import SQLITE_FILTERS
@@ -35,9 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
     from contextlib import AbstractContextManager
 
+    from mainspring.store.changes import Signal
     from mainspring.store.external.engines import UsersEngine
-    from mainspring.store.external.sessions import Cursor, Session, Within
-    from mainspring.store.protocol import Signal
+    from mainspring.store.external.sessions import Session, Within
+    from mainspring.store.external.tx import Cursor
     from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.sqlite.database import Database

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.errors import SchemaError, StoreError, StoreUnavailable
 from mainspring.model.states import State
 from mainspring.store import migrations
-from mainspring.store.changes import EVERYTHING
-from mainspring.store.protocol import Notice, Signal
+from mainspring.store.changes import EVERYTHING, Notice, Signal
 from mainspring.store.sql.dialect import prefixed
 from mainspring.store.sql.run_filters import SQLITE_FILTERS
 from mainspring.store.sql_store import SqlStore

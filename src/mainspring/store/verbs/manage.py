@@ -22,8 +22,7 @@ from mainspring.store.verbs.lookup import find_all, find_some, tree_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from mainspring.model.runs import Run
-    from mainspring.store.protocol import RunFilter
+    from mainspring.model.runs import Run, RunFilter
     from mainspring.store.sql.run_filters import Filters
     from mainspring.store.transaction import Script, Transaction, Transactor
     from mainspring.store.verbs.fork import Fork

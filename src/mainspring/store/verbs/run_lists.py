@@ -15,8 +15,7 @@ from mainspring.store.sql.run_filters import completed_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mainspring.model.runs import Run
-    from mainspring.store.protocol import RunFilter
+    from mainspring.model.runs import Run, RunFilter
     from mainspring.store.sql.run_filters import Filters
 
 _FLOOR = "SELECT uid FROM runs {where} ORDER BY uid DESC LIMIT 1 OFFSET :within"

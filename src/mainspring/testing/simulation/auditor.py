@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainspring.engine.residency.phases import STORED_AS_WAITING, Phase
+from mainspring.model.runs import RunFilter
 from mainspring.model.states import State, legal
-from mainspring.store.protocol import RunFilter
 from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from mainspring.app.settings import Settings
     from mainspring.engine.registry import Function
     from mainspring.model.clock import Alarm
+    from mainspring.store.changes import Signal
     from mainspring.store.committer.tickets import Reply
-    from mainspring.store.protocol import Signal, Store
+    from mainspring.store.protocol import Store
     from mainspring.store.writes import Op
     from mainspring.testing.simulation.stage import Stage
 
@@ -335,3 +336,11 @@ class Process:
 
     def _thaw(self) -> None:
         self.frozen = False
+
+    def ask_to_stop(self) -> None:
+        """Leave in an orderly way."""
+        self.stop.set()
+
+    def set_clock(self, by: int) -> None:
+        """Set the civil clock, by microseconds."""
+        self.clock.offset += by

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mainspring.app.app import App
     from mainspring.app.functions.functions import Call
     from mainspring.engine.registry import Function
-    from mainspring.store.protocol import Signal
+    from mainspring.store.changes import Signal
 
 _PATIENCE = 400 * 86_400.0
 """Virtual seconds after which a simulation that has not come to its end has failed."""
@@ -110,13 +110,15 @@ class _World:
         self.store.notify_only_self(self._broadcast)
         self.auditor = Auditor(self.store)
         stage.on_action = self._check
+        self._processes: list[Process] = []
+        stage.processes = self._processes
         self._functions = [self._watched(function) for function in runtime_of(app).registry]
         self._lives: set[asyncio.Task[None]] = set()
         self.replaced = 0
 
     def _check(self) -> None:
         self.auditor.check()
-        for process in self._stage.processes:
+        for process in self._processes:
             engine = runtime_of(process.app).engine
             if process.alive and engine is not None:
                 self.auditor.check_engine(engine)
@@ -141,7 +143,7 @@ class _World:
         return recorded
 
     def _broadcast(self, signal: Signal) -> None:
-        for process in self._stage.processes:
+        for process in self._processes:
             if process.alive and not self._stage.happens("lost_signal"):
                 self._stage.loop.call_later(self._stage.chance.uniform(0, 0.05), process.on_signal, signal)
 
@@ -175,12 +177,12 @@ class _World:
             resident = self._stage.chance.choice((0, 1, 10_000))
             settings = Settings(lease=300, poll=120, grace=1, resident=resident)
             process = Process(self._stage, f"{name}.{generation}", self.store, self._functions, settings)
-            self._stage.processes.append(process)
+            self._processes.append(process)
             try:
                 await self._until_death(process)
             finally:
                 process.alive = False
-                self._stage.processes.remove(process)
+                self._processes.remove(process)
                 self._stage.drop(process)
                 await process.app._vanish()  # noqa: SLF001
             self.replaced += 1

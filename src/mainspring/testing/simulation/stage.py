@@ -4,15 +4,34 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mainspring.errors import MainspringError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from asyncio import AbstractEventLoop
+    from collections.abc import Callable, Sequence
 
-    from mainspring.testing.simulation.loop import SimulatedLoop
-    from mainspring.testing.simulation.process import Process
+
+class Actor(Protocol):
+    """A process, as far as the stage disturbs it."""
+
+    @property
+    def alive(self) -> bool: ...
+    @property
+    def frozen(self) -> bool: ...
+
+    def freeze(self) -> None:
+        """Stand still for longer than the lease."""
+        ...
+
+    def ask_to_stop(self) -> None:
+        """Stop in an orderly way."""
+        ...
+
+    def set_clock(self, by: int) -> None:
+        """Set the civil clock, by microseconds."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +62,7 @@ class Faults:
 class Action:
     """Something a process asked for that has not happened yet."""
 
-    process: Process | None
+    process: Actor | None
     perform: Callable[[], None]
     fail: Callable[[], None]
     """Called instead when the process dies first."""
@@ -65,25 +84,23 @@ class Stage:
     time: float = 0.0
     actions: int = 0
     counts: dict[str, int] = field(default_factory=dict[str, int])
-    processes: list[Process] = field(default_factory=list["Process"])
+    processes: Sequence[Actor] = ()
     _waiting: list[Action] = field(default_factory=list[Action])
     chance: random.Random = field(init=False)
-    loop: SimulatedLoop = field(init=False)
+    loop: AbstractEventLoop = field(init=False)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
 
     # -- asked by the processes ----------------------------------------------------------------------------------------
-    def add(
-        self, process: Process | None, perform: Callable[[], None], fail: Callable[[], None] = lambda: None
-    ) -> None:
+    def add(self, process: Actor | None, perform: Callable[[], None], fail: Callable[[], None] = lambda: None) -> None:
         """Something is to happen, at a moment of the stage's choosing."""
         if process is not None and not process.alive:
             fail()
         else:
             self._waiting.append(Action(process, perform, fail))
 
-    def drop(self, process: Process) -> None:
+    def drop(self, process: Actor) -> None:
         """Nothing that a dead process asked for happens any more."""
         lost = [action for action in self._waiting if action.process is process]
         self._waiting = [action for action in self._waiting if action.process is not process]
@@ -128,6 +145,6 @@ class Stage:
         if self.happens("freeze"):
             process.freeze()
         if self.happens("stop"):
-            process.stop.set()
+            process.ask_to_stop()
         if self.happens("clock_jump"):
-            process.clock.offset += int(self.chance.uniform(-3_600, 3_600) * 1e6)
+            process.set_clock(by=int(self.chance.uniform(-3_600, 3_600) * 1e6))

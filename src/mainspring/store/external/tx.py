@@ -1,0 +1,100 @@
+"""What a transaction's function is given, and what it must not do with it."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mainspring.errors import InTransaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+_ENDS = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
+    r"(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|ROLLBACK(?!(?:\s+(?:TRANSACTION|WORK))?\s+TO))\b",
+    re.IGNORECASE | re.DOTALL,
+)
+ENDED = "the function ends or begins the transaction that it was given by itself; leave that to @app.transaction"
+ROLLED_BACK = (
+    "the database has rolled this transaction back, so nothing of it is committed and nothing can be added to it: {cause}. "
+    "Let the exception of the statement that did it through, or keep the database from rolling back (ON CONFLICT ROLLBACK, "
+    "RAISE(ROLLBACK))"
+)
+SCRIPT = "executescript commits the transaction first; execute its statements one by one"
+NOT_OPEN = "no transaction is open on this connection, so each statement would commit by itself; "
+OVER = "the transaction is over; use what a transaction is given only inside it"
+ISOLATION = ("read committed", "repeatable read", "serializable")
+
+
+class Wants(Enum):
+    """What a transaction's function is given, as the annotation of its first parameter says."""
+
+    TX = "mainspring.Tx"
+    SQLITE = "sqlite3.Connection"
+    PSYCOPG = "psycopg.Connection"
+    PSYCOPG_ASYNC = "psycopg.AsyncConnection"
+    AIOSQLITE = "aiosqlite.Connection"
+    SA_CONNECTION = "sqlalchemy.Connection"
+    SA_SESSION = "sqlalchemy.orm.Session"
+    SA_ASYNC_CONNECTION = "sqlalchemy.ext.asyncio.AsyncConnection"
+    SA_ASYNC_SESSION = "sqlalchemy.ext.asyncio.AsyncSession"
+    SQLMODEL_SESSION = "sqlmodel.Session"
+    SQLMODEL_ASYNC_SESSION = "sqlmodel.ext.asyncio.session.AsyncSession"
+    NOTHING = "connection of its own, opened by within="
+
+    @property
+    def of_sqlalchemy(self) -> bool:
+        """Whether it is a connection or session of SQLAlchemy's, or of SQLModel's."""
+        return self.value.startswith("sql") and self is not Wants.SQLITE
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the function that is given it is `async def`."""
+        return "Async" in self.value or self is Wants.AIOSQLITE
+
+
+class Again(Exception):
+    """The database rolled the transaction back because of others. A retry may succeed."""
+
+
+class Cursor(Protocol):
+    """What `Tx.execute` answers with: the driver's own cursor, of which this is the part that all have."""
+
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    @property
+    def rowcount(self) -> int: ...
+
+
+@lru_cache(maxsize=512)
+def leave_alone(statement: str) -> None:
+    """Refuse a statement that ends the transaction it is part of, or begins one."""
+    if _ENDS.match(statement):
+        raise InTransaction(ENDED)
+
+
+class Tx:
+    """An open transaction, given to a function that is decorated with `@app.transaction`.
+
+    Statements may spell their parameters as SQLite does (`?`, `:name`) or as psycopg does (`%s`, `%(name)s`), wherever they run.
+    """
+
+    __slots__ = ("_execute",)
+
+    def __init__(self, execute: Callable[[str, Any], Cursor]) -> None:
+        self._execute = execute
+
+    def execute(self, statement: str, parameters: Any = (), /) -> Cursor:
+        """Execute a statement. Rows are fetched from what it returns."""
+        leave_alone(statement)
+        return self._execute(statement, parameters)
+
+    def executemany(self, statement: str, rows: Iterable[Any], /) -> None:
+        """Execute a statement once for each row of parameters."""
+        leave_alone(statement)
+        for row in rows:
+            self._execute(statement, row)
