@@ -1,4 +1,4 @@
-"""A run in this process's memory: what it has recorded, where it stands, and whether it may go on."""
+"""A run in the memory of this process: its record, its phase, its open waits and its tasks."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 
 class Quota(Struct, gc=False):
-    """What one execution has scheduled so far: how many functions, with how much of arguments."""
+    """The number of functions that one execution has scheduled, and the size of their arguments."""
 
     functions: int = 0
     size: int = 0
 
 
 _MOST_WATCHED = 50
-"""Tasks of one run that are looked at between two outcomes."""
+"""The most tasks of one run that are inspected between two outcomes."""
 
 
 class Wait:
-    """Something a run waits for: a time, the end of another run, a message, or whichever comes first."""
+    """A wait of a run: for a time, the end of another run or a message, or for the first of them."""
 
     __slots__ = ("_execution", "awaits", "child", "future", "timer", "until")
 
@@ -55,7 +55,7 @@ class Wait:
         self.future: asyncio.Future[Any] = execution.engine.loop.create_future()
 
     def register(self) -> None:
-        """Count among what the run waits for; if the run was halted meanwhile, the wait is over at once."""
+        """Add the wait to its run. In a halted run the wait ends at once with the signal."""
         if self._execution.signal is None:
             self._execution.waits[self] = None
         elif not self.future.done():
@@ -63,7 +63,7 @@ class Wait:
             self.future.exception()
 
     def resolve(self, value: Any = None) -> None:
-        """It has happened. While the store is asked to suspend the run, this is held until it has answered."""
+        """Resolve the wait. While a suspend of the run is being committed, the wake-up is held until that is answered."""
         if self._execution.held_wakes is not None:
             self._execution.held_wakes.append((self, value))
         elif not self.future.done():
@@ -72,10 +72,10 @@ class Wait:
 
 
 class Execution:
-    """One run in memory, from a claim to its end or until it is released.
+    """One run in memory, from its claim to its end or release.
 
-    `phase` says what it is doing, and changes only by `move`. What is mostly empty is a dictionary or a tuple, never a set or a
-    list: as long as they are empty the garbage collector does not have to visit them, and there may be thousands of runs.
+    `phase` is its state, and changes only by `move`. Attributes that are mostly empty are dictionaries or tuples, never sets or
+    lists: the garbage collector does not visit empty ones, and there may be thousands of runs.
     """
 
     __slots__ = (
@@ -138,91 +138,91 @@ class Execution:
         self.function = function
         self.journal = {step.position: step for step in steps} if steps else UNUSED
         self.unreached = {step.position: step for step in steps if step.completed is None} if steps else UNUSED
-        """Operations that are recorded as begun, and that this replay has not come to yet. They are in the journal, too."""
+        """By position: operations that are recorded as begun, and that this replay has not reached. They are in the journal, too."""
         self.delivery = Delivery(engine.loop, *_recorded(steps)) if steps else Delivery(engine.loop)
         self._seqs = itertools.count(self.delivery.recorded)
         begun = run.attempt_started if run.attempts > 1 and run.attempt_started is not None else run.started
         self.last_time = begun if begun is not None else run.created
         self.failed_at: int | None = None
-        """When the exception came that its code had last."""
+        """The time of the last exception that was delivered to the workflow's code."""
         self.landmark = 0
-        """When the last outcome came that a retry or resume may begin anew from. What begins later says a later time."""
-        # -- what it is doing
+        """The time of the last outcome from which a retry or resume may start over. Later operations get a later time."""
+        # -- its phase and what it executes
         self.phase = Phase.RUNNING
         self.signal: Halt | None = None
-        """Why it was taken from its code."""
+        """Why the run was halted."""
         self.acting = 0
-        """Operations that are doing something, not waiting."""
+        """The number of operations that execute or commit, and do not wait."""
         self.invoking = 0
-        """Steps whose function is being executed."""
+        """The number of steps whose function is executing."""
         self.outstanding = 0
-        """Operations that were called and are not over."""
+        """The number of operations that were called and have not returned."""
         self.unawaited: dict[str, tuple[str, CodeType, int]] = {}
-        """By position: calls whose coroutine was made and not awaited yet, with the name of the function and the user's line."""
+        """By position: calls whose coroutine was not awaited yet, with the function's name and the user's line."""
         self.waits: dict[Wait, None] = {}
         self.held_wakes: list[tuple[Wait, Any]] | None = None
-        """While the store is asked to suspend or park it: what has happened since."""
+        """While a suspend or park is being committed: the wake-ups since then."""
         self._answered: tuple[asyncio.Future[None], ...] = ()
-        """Operations that begin once it has answered."""
+        """Operations that begin when that commit is answered."""
         self.held_back: dict[asyncio.Future[None], None] = UNUSED
-        """Operations that do not begin, because the worker stops."""
+        """Operations that must not begin, because the worker stops."""
         self._quiet: tuple[asyncio.Future[None], ...] = ()
-        """Branches that a signal is to pass through once no step is cut off by that."""
+        """Branches that the signal unwinds when no step of another branch executes any more."""
         self.park_timer: Timer | None = None
         self.deadline: Timer | None = None
         self.process_timers: dict[asyncio.TimerHandle, None] = UNUSED
-        """Timers that its code has set on the event loop. They are not durable."""
+        """Timers that the workflow's code has set on the event loop. They are not durable."""
         self.root: asyncio.Task[Any] | None = None
         self.tasks: dict[asyncio.Future[Any], str] = UNUSED
-        """Tasks that the workflow created, with the place that did."""
+        """Tasks that the workflow created, with the line that created each."""
         self.branches: dict[asyncio.Future[Any], None] = UNUSED
-        """Those of them that are more than one operation."""
+        """The tasks among them that execute code of the workflow, and not just one operation."""
         self.open_records: dict[str, Step] = UNUSED
-        """By position: operations under way that the record has as begun, but for waits, which see to that themselves."""
+        """By position: operations under way that are recorded as begun. Waits are not among them."""
         self.recalled = ""
-        """The position of the operation that has asked last what is recorded of it."""
+        """The position that was last looked up in the record."""
         self.servants: dict[asyncio.Future[Any], str] = UNUSED
-        """Those of them that answer questions for as long as the run lasts, with where their operations stand."""
+        """The tasks that answer questions until the run ends, with the position of their branch."""
         self.interruptible: dict[asyncio.Task[Any], None] = UNUSED
-        """Steps that may be cut off in the middle."""
-        # -- what it has recorded, and is to record
+        """Tasks of steps that may be cancelled while they execute."""
+        # -- its record and its writes
         self.ahead: PipelinedCommit | None = None
-        """The commit of an outcome that the code has had already; no operation begins before it is over."""
+        """The commit of an outcome that was delivered before it is stored. No operation begins before this commit is answered."""
         self.unconfirmed: asyncio.Future[Any] | None = None
-        """The last write that nothing waits for. A transaction, which does not go through the committer, has to."""
+        """The last write that no caller awaits. A transaction awaits it, because it does not go through the committer."""
         self.patches: dict[str, bool] = UNUSED
-        """Which patches the run's code has asked for, and the answers."""
+        """By patch: the answer that the workflow's code has got."""
         self.reserved: dict[int, None] = UNUSED
-        """Messages that a branch is about to receive: no other one may."""
+        """Numbers of the messages that a branch is about to receive."""
         self.let_go = 0
-        """How often one of them was received, or given up."""
+        """How often a reservation of a message ended, with or without the message being received."""
         self.quota = Quota()
-        """What the workflow's body has scheduled."""
+        """The functions that the workflow's body has scheduled."""
         self.disagreement: NonDeterminism | None = None
         self.dry = False
-        """It is only compared with its record: nothing is undone."""
-        # -- undoing
+        """Whether the run is only compared with its record (`mainspring replay`). Nothing is undone then."""
+        # -- compensations
         self.undoable = bool(steps) and any(step.kind == "undo" for step in steps)
-        """It has entered a scope, so there may be something to undo when it is stopped."""
+        """Whether the run has entered a `run.undo` block, so that a stop may owe compensations."""
         self.scopes = 0
-        """Scopes that it is in."""
+        """The number of `run.undo` blocks that are open."""
         self.undoing: Stopped | None = Stopped(run.undo_reason or None) if run.undo_reason is not None else None
-        """It was stopped, and is executed only to undo what it did."""
+        """The stop whose compensations this execution makes. None: an ordinary execution."""
         self.unwound = False
-        """An operation was stopped for that."""
+        """Whether an operation without a record has been reached and stopped, so that the blocks unwind."""
         self.complaints: tuple[str, ...] = ()
-        """What could not be undone."""
+        """Compensations that failed."""
         # -- its end
         self.outcome: tuple[Any, BaseException | None] = (None, None)
-        """What came out of its code."""
+        """The value or exception of the workflow's code."""
         self.ended_with: str | None = None
-        """The result with which it has succeeded, in the commit of its only operation."""
+        """The result of a run that succeeded in the commit of its only operation."""
         self.end_processed = False
-        """Its schedule has taken note of its end."""
+        """Whether the schedule has processed the end of this run."""
 
-    # -- what it is doing ----------------------------------------------------------------------------------------------
+    # -- its phase -------------------------------------------------------------------------------------------------------
     def move(self, phase: Phase) -> bool:
-        """Go into another phase; False, and no change, if that does not follow the one it is in. From any thread of the run's own."""
+        """Change the phase. Return False, and change nothing, if the change is not legal. From any thread of the run."""
         with self.engine.moving:
             return self._move(phase)
 
@@ -235,7 +235,7 @@ class Execution:
         return True
 
     def leave(self) -> None:
-        """It is no longer in memory, whatever it was doing."""
+        """Leave the memory of this worker, from any phase."""
         with self.engine.moving:
             if self.phase in STORED_AS_WAITING:
                 self.engine.residency.count(-1)
@@ -243,15 +243,15 @@ class Execution:
         self.delivery.close()
 
     def take_away(self, signal: Halt) -> bool:
-        """Take the run from its code, unless it is over already or was taken by a stronger signal. From any thread.
+        """Halt the run, unless it has ended or was halted by a stronger signal. Return True if it was halted. Thread-safe.
 
-        `Halting` then tells the code; a caller inside an operation of the run raises the signal.
+        `Halting` then interrupts the code. A caller inside an operation of the run raises the signal.
         """
         with self.engine.moving:
             if self.phase not in IN_CODE and self.phase is not Phase.HALTED:
                 return False
             if self.undoing is not None and isinstance(signal, Stopped):
-                return False  # it is being stopped
+                return False  # this execution makes the compensations of a stop
             if self.signal is not None and signal.rank <= self.signal.rank:
                 return False
             self.signal = signal
@@ -260,13 +260,13 @@ class Execution:
             return True
 
     def request_answered(self) -> asyncio.Future[None]:
-        """What to await before an operation may begin, while the store is asked to suspend or park the run."""
+        """Return a future to await before an operation begins, while a suspend or park is being committed."""
         future = self.engine.loop.create_future()
         self._answered += (future,)
         return future
 
     def release_wakes(self) -> list[tuple[Wait, Any]]:
-        """The store has answered. What has happened meanwhile; operations that waited for the answer begin."""
+        """Return the wake-ups that were held while a suspend or park was committed, and let held operations begin."""
         happened, self.held_wakes = self.held_wakes or [], None
         waiting, self._answered = self._answered, ()
         for future in waiting:
@@ -276,32 +276,32 @@ class Execution:
 
     @property
     def in_code(self) -> bool:
-        """Whether its code has a say in what happens next."""
+        """Whether the workflow's code can still act."""
         return self.phase in IN_CODE
 
     @property
     def stored_as_waiting(self) -> bool:
-        """Whether the store has it as waiting, so that its next write has to say that it goes on."""
+        """Whether the run is stored as waiting, so that its next write sets it back to running."""
         return self.phase in STORED_AS_WAITING
 
     @property
     def suspended(self) -> bool:
-        """Whether it waits in memory, and nothing of it is at work."""
+        """Whether the run is stored as waiting, and no operation of it acts."""
         return self.phase is Phase.WAITING and self.acting == 0
 
     @property
     def must_finish(self) -> int:
-        """Steps that are being executed and must not be cut off."""
+        """The number of executing steps that must not be interrupted."""
         return self.invoking - len(self.interruptible)
 
     @property
     def alone(self) -> bool:
-        """Whether there is one line of control and one operation: then nothing can race it."""
+        """Whether the run has one branch and one operation, so that nothing can race it."""
         return self.outstanding <= 1 and not self.tasks
 
     # -- the record ----------------------------------------------------------------------------------------------------
     def recall(self, position: str, kind: StepKind, name: str) -> Step | None:
-        """What is recorded at a position; a `NonDeterminism` if that was something else."""
+        """Look up a position in the record. Raises `NonDeterminism` if another operation is recorded there."""
         if self.signal is not None:
             raise self.signal
         if self.disagreement is not None:
@@ -322,22 +322,22 @@ class Execution:
         return step
 
     def note_open(self, record: Step) -> None:
-        """An operation is under way that the record has as begun: if the code gives it up, that has to be recorded."""
+        """Remember an operation that is recorded as begun: if the code cancels it, that must be recorded."""
         self.open_records = own(self.open_records)
         self.open_records[record.position] = record
 
     def take_unreached(self, given_up: Callable[[str], bool] | None = None) -> list[Step]:
-        """Take from the record what was begun and is not come to any more: at positions that the code has given up, or all."""
+        """Remove operations from the journal that were begun and that the replay no longer reaches: all, or those at given-up positions."""
         left = [step for step in self.unreached.values() if given_up is None or given_up(step.position)]
         for step in left:
             del self.unreached[step.position], self.journal[step.position]
         return left
 
     def patched(self, name: str) -> bool:
-        """Whether the run is to take the path of a patch: a new one does, one that has been past here without it does not.
+        """Whether the run takes the path of a patch. A run that was past this point before the patch does not.
 
-        A run that is taken from its code gets an answer, too, and nothing is recorded: raising here, where nothing can be awaited, would cut
-        off the steps of other branches.
+        A halted run gets an answer, too, and nothing is recorded: raising here, where the code awaits nothing, would cut off the
+        steps of other branches.
         """
         answer = self.patches.get(name)
         if answer is None:
@@ -362,24 +362,24 @@ class Execution:
         return True
 
     def write_unconfirmed(self, write: RecordStep) -> None:
-        """Record something that nothing waits for: the committer stores it before whatever this run writes next."""
+        """Hand over a write that no caller awaits. The committer stores it before the next write of this run."""
         written = self.engine.committer.commit(write)
         written.add_done_callback(lambda done: done.cancelled() or done.exception())
         self.unconfirmed = written
 
     def mark(self, position: str) -> Any:
-        """What was noted beside the operations, at a place of its own; None if nothing was."""
+        """Take the value of a mark from the journal. None: there is no such mark."""
         step = self.journal.pop(position, None)
         return None if step is None else json.loads(step.output or "null")
 
     def new_mark(self, position: str, value: Any, kind: StepKind = "mark", name: str = "mark") -> Step:
-        """A note beside the operations: no outcome that code waits for, so it has no place in their order."""
+        """Make a mark: a record beside the operations, without a place in the order of outcomes."""
         now = self.engine.clock.now()
         text = json.dumps(value)
         return Step(self.id, position, kind, name, output=text, started=now, completed=now, epoch=self.epoch)
 
     def disagree(self, finding: str) -> NonDeterminism:
-        """Note that code and record do not agree. From now on the run's own code has no say in how it ends."""
+        """Note that the code does not agree with the record. From now on the outcome of the code does not count."""
         self.disagreement = NonDeterminism(
             f"run {self.id} of {self.function.name}: {finding}. A workflow must do the same operations in the same order when it "
             "is replayed: keep chance, time, and the outside world in steps, or guard a change with run.patched()."
@@ -387,34 +387,34 @@ class Execution:
         return self.disagreement
 
     def child_id(self, place: str, *, detached: bool = False) -> str:
-        """The id of a run that is started at a place of this one.
+        """The id of a run that this run starts at a position.
 
-        What is no child of it may outlive it: the id of this one may be used again meanwhile, its uid is not. In a chain of
-        children, each started by the one before, ids would grow for ever: from some length on they begin with the uid, too.
+        A detached run may outlive this one, whose id may then be used again, so its id begins with the uid of this run. So do the
+        ids in a long chain of children, which would grow without limit otherwise.
         """
         found = f"{self.id}/{place}"
         return f"{self.run.uid}/{place}" if detached or len(found) > LONGEST_ID else found
 
     def begins(self) -> int:
-        """The time at which an operation begins: later than what may have led to it, so that a retry can tell the two apart."""
+        """The time at which an operation begins: later than the last landmark, so that a retry can tell the two apart."""
         now = self.engine.clock.now()
         return now if now > self.landmark else self.landmark + 1
 
     def note_branch(self, prefix: str) -> None:
-        """Its code creates a branch after it had an exception: a retry that forgets the exception has to know."""
+        """Record that the code created a branch after an exception: a retry that forgets the exception forgets the branch, too."""
         position = f"{BORN}{prefix}"
         if self.journal.pop(position, None) is None and self.undoing is None and self.signal is None:
             self.write_unconfirmed(RecordStep(self.engine.worker_id, self.new_mark(position, value=self.failed_at)))
 
     def take_seq(self) -> int:
-        """The number of the next outcome. From any thread of the run's own."""
+        """Take the `seq` of the next outcome. From any thread of the run."""
         return next(self._seqs)
 
     def unused(self) -> Step | None:
-        """A recorded outcome that the code never asked for, the first of them."""
+        """The first recorded outcome that the code never asked for."""
         if not self.delivery.replaying:
             return None
-        # A question that came at the very end may be left without an answer, also by a servant that has not begun yet.
+        # The run may end before it answers its last question, also before the task that answers has begun.
         asked = (step.position for step in self.journal.values() if step.kind == "question")
         serving = (*(at for at in self.servants.values() if at), *(f"{at.rpartition('.')[0]}." for at in asked))
         left = [
@@ -426,13 +426,13 @@ class Execution:
 
     # -- waiting -------------------------------------------------------------------------------------------------------
     def wait(self, until: int | None = None, child: str | None = None, awaits: Awaited | None = None) -> Wait:
-        """Register a wait in memory, before it is recorded, so that nothing can slip through between the two."""
+        """Register a wait in memory before it is recorded, so that no wake-up is lost between the two."""
         wait = Wait(self, until, child, awaits)
         self.engine.waits.watch(wait)
         return wait
 
     def next_due(self) -> int:
-        """The first time at which one of the waits is over by itself."""
+        """The first time at which one of the waits ends by itself."""
         return min((wait.until for wait in self.waits if wait.until is not None), default=FAR)
 
     def woken(self, wait: Wait) -> None:
@@ -440,13 +440,13 @@ class Execution:
         self.engine.waits.unwatch(wait)
 
     def is_busy(self) -> bool | None:
-        """Whether one of its tasks is about to go on; None: there are too many of them to look."""
+        """Whether one of the tasks is about to continue. None: there are too many tasks to inspect."""
         if len(self.branches) > _MOST_WATCHED:
             return None
         return _is_ready(self.root) or any(map(_is_ready, self.branches))
 
     def adopt(self, task: asyncio.Future[Any], site: str, *, branch: bool = False) -> None:
-        """A task that the workflow created at `site` is part of the run until it is done. A `branch` executes code of the workflow's."""
+        """Make a task that the workflow created at `site` part of the run until it is done. `branch`: it executes workflow code."""
         self.tasks = own(self.tasks)
         self.tasks[task] = site
         if branch:
@@ -455,7 +455,7 @@ class Execution:
         task.add_done_callback(self._disown)
 
     def serves(self, task: asyncio.Future[Any], at: str) -> None:
-        """A task of the run answers questions; its operations stand at `at`, once it has begun."""
+        """Note that a task of the run answers questions. `at` is the position of its branch, once it has begun."""
         self.servants = own(self.servants)
         self.servants[task] = at
 
@@ -463,18 +463,18 @@ class Execution:
         self.tasks.pop(task, None)
         self.branches.pop(task, None)
         if isinstance(getattr(task, "_exception", None), Halt) or (self.signal is not None and not task.cancelled()):
-            # That the run was taken from its code is no news to anyone, whether or not the code awaits the task; and what comes out
-            # of the code after that does not count. With the database gone, that may be an error of the store.
+            # Retrieve the exception, so that asyncio does not log it: after a halt no outcome of the code counts. It may also be an
+            # error of the store, when the database is unavailable.
             task.exception()
 
     # -- process time --------------------------------------------------------------------------------------------------
     def watch_timer(self, timer: asyncio.TimerHandle) -> None:
-        """The run's code has set a timer on the event loop."""
+        """Note a timer that the workflow's code has set on the event loop."""
         self.process_timers = own(self.process_timers)
         self.process_timers[timer] = None
 
     def process_time(self) -> float | None:
-        """Seconds until the first timer that the run's code has set on the event loop; None: there is none."""
+        """Seconds until the first timer that the workflow's code has set on the event loop. None: there is none."""
         if not self.process_timers:
             return None
         now = self.engine.loop.time()
@@ -482,9 +482,9 @@ class Execution:
             del self.process_timers[timer]
         return min((timer.when() - now for timer in self.process_timers), default=None)
 
-    # -- being taken from its code -------------------------------------------------------------------------------------
+    # -- halting -------------------------------------------------------------------------------------------------------
     def interrupt(self) -> None:
-        """Tell the code of a run that was taken away: every wait ends with the signal. On the loop."""
+        """Interrupt the code of a halted run: every wait ends with the signal. On the loop."""
         signal = self.signal
         assert signal is not None  # noqa: S101
         self.delivery.fail(signal)
@@ -494,7 +494,7 @@ class Execution:
             self.woken(wait)
             if not wait.future.done():
                 wait.future.set_exception(signal)
-                wait.future.exception()  # an operation gets it; if none waits any more, that is fine
+                wait.future.exception()  # retrieved here, in case no operation awaits it any more
         for held in list(self.held_back):
             if not held.done():
                 held.set_exception(signal)
@@ -502,13 +502,13 @@ class Execution:
             self._release_quiet()
 
     def invoked(self) -> None:
-        """The function of a step is over."""
+        """Note that the function of a step has returned or raised."""
         self.invoking -= 1
         if self._quiet and self.must_finish == 0:
             self._release_quiet()
 
     def quiet(self) -> asyncio.Future[None] | None:
-        """What to await before the signal may pass through a branch: no step of another branch is cut off by it. None: nothing."""
+        """Return a future to await before the signal unwinds a branch, while a step of another branch executes; else None."""
         if self.must_finish == 0 or isinstance(self.signal, (Lost, Parked)):
             return None
         future = self.engine.loop.create_future()
@@ -522,7 +522,7 @@ class Execution:
                 future.set_result(None)
 
     def hold_back(self) -> asyncio.Future[None]:
-        """What an operation awaits that is not to begin: the signal."""
+        """Return the future that an operation awaits which must not begin. It ends with the signal."""
         future = self.engine.loop.create_future()
         self.held_back = own(self.held_back)
         self.held_back[future] = None
@@ -531,7 +531,7 @@ class Execution:
 
 
 def _is_ready(task: Any) -> bool:
-    """Whether a task is about to go on: it waits for nothing, or for something that is done."""
+    """Whether a task is about to continue: it awaits nothing, or a future that is done."""
     if task is None or task.done():
         return False
     waits_for = getattr(task, "_fut_waiter", task)
@@ -539,7 +539,7 @@ def _is_ready(task: Any) -> bool:
 
 
 def _recorded(steps: list[Step]) -> tuple[int, set[int]]:
-    """How many outcomes there are, and the numbers of those that no code waits for."""
+    """The number of recorded outcomes, and the `seq` of those that no code awaits."""
     seen = {
         step.seq
         for step in steps

@@ -1,8 +1,8 @@
-"""Taking runs from their code before they come to their end: cancelled, out of time, handed back, or no longer this worker's.
+"""Halting runs before their end: cancelled, out of time, handed back by a stopping worker, or owned by another worker.
 
-A step that is being executed is never cut off by that, in whichever branch it is: the signal passes through a run's code when
-no step is under way. When the worker stops, a run goes on until it asks for an operation that would begin, or waits; one that
-comes to its end first, ends.
+Halting never cuts off a step that is executing, in any branch: the signal passes through the workflow's code when no step
+executes. When the worker stops, a run continues until it would begin another operation or waits. A run that reaches its end
+first, ends.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ log = logging.getLogger("mainspring.engine")
 
 
 class Halting:
-    """Halts runs of one engine, cancels those that do not let go, and has those undone that have something to undo."""
+    """Halts the runs of one engine, cancels code that does not unwind, and starts the compensations of stopped runs."""
 
     def __init__(self, engine: Host) -> None:
         self._engine = engine
         self._stopped_early: dict[str, Notice] = {}
-        """Runs that were stopped between being claimed or stored and being begun."""
+        """By run: stops of runs that were claimed or stored by this worker, and not begun yet."""
 
     def halt(self, ex: Execution, signal: Halt) -> None:
-        """Take a run from its code. From any thread."""
+        """Halt a run: its code unwinds with the signal. Thread-safe."""
         if ex.take_away(signal):
             self._engine.here(self._interrupt, ex)
 
@@ -52,7 +52,7 @@ class Halting:
         self._engine.loop.call_later(self._engine.patience, self._press, ex)
 
     def _press(self, ex: Execution) -> None:
-        """A run that was halted still holds on, in something that is not an operation: cancel it, as long as no step is cut off."""
+        """Cancel the tasks of a halted run whose code still awaits something other than an operation, once no step executes."""
         if ex.phase is not Phase.HALTED or not ex.function.on_loop or ex.root is None:
             return
         if ex.must_finish and not isinstance(ex.signal, Lost):
@@ -62,7 +62,7 @@ class Halting:
 
     # -- stopped from outside -----------------------------------------------------------------------------------------
     def heed(self, ex: Execution, notice: Notice) -> bool:
-        """Halt a run that was stopped, or is another's by now; whether it was. From any thread."""
+        """Halt a run that was stopped or that another worker owns. Return True if it was halted. Thread-safe."""
         if notice.epoch != ex.epoch or notice.state.ended:
             self.halt(ex, Lost())
         elif notice.state is State.CANCELLING:
@@ -72,17 +72,17 @@ class Halting:
         return True
 
     def heed_all(self, stops: Iterable[Notice]) -> None:
-        """Runs of this worker were stopped by a commit of this process: nothing of them begins from now on. From any thread."""
+        """Halt the runs of this worker that a commit of this process has stopped, so that none begins another step. Thread-safe."""
         for notice in stops:
             ex = self._engine.executions.get(notice.run)
             if ex is not None:
                 self.heed(ex, notice)
-            else:  # claimed or stored, and not begun yet; or just over
+            else:  # claimed or stored, and not begun yet; or it has just ended
                 self._stopped_early[notice.run] = notice
                 self._engine.here(self._forget_later, notice)
 
     def halt_if_stopped_early(self, ex: Execution) -> None:
-        """A run is in memory from now on: it may have been stopped before. On the loop."""
+        """Halt a run that has just begun if it was stopped before that. On the loop."""
         notice = self._stopped_early.pop(ex.id, None)
         if notice is not None and notice.epoch >= ex.epoch:
             self.heed(ex, notice)
@@ -96,9 +96,9 @@ class Halting:
 
     # -- the worker stops ----------------------------------------------------------------------------------------------
     def hand_back_if_idle(self, ex: Execution) -> None:
-        """The worker stops: hand a run back once nothing of it is at work but operations that are not to begin. On the loop.
+        """Release a run of a stopping worker once it only waits, or only asks for operations that must not begin. On the loop.
 
-        The loop goes round a few times first: an outcome that was just handed over may be the last that the code has waited for.
+        The loop goes round a few times first: the code may reach its end with an outcome that was just delivered.
         """
         if _is_idle(ex) and not self._has_its_grace(ex):
             self._engine.residency.after_rounds(QUIET_ROUNDS, partial(self._hand_back_if_still_idle, ex))
@@ -108,7 +108,7 @@ class Halting:
             self.halt(ex, HandedBack())
 
     def _has_its_grace(self, ex: Execution) -> bool:
-        """A function that is not to be started a second time goes on as long as the grace lasts, if that may help it."""
+        """Whether an `at_most_once` run may continue until the grace ends: releasing it would fail it."""
         if not ex.function.at_most_once or self._engine.drained_at is None:
             return False
         left = self._engine.drained_at - self._engine.loop.time()
@@ -116,12 +116,12 @@ class Halting:
 
     # -- cancelled, or out of time -------------------------------------------------------------------------------------
     def out_of_time(self, ex: Execution) -> None:
-        """Stop the run here and now; its children, wherever they are, through the database."""
+        """Stop a run whose time is over: the run at once, in memory, and its children through the database."""
         self.halt(ex, Stopped("timeout"))
         self._engine.spawn(self._cancel_for_time(ex))
 
     async def _cancel_for_time(self, ex: Execution) -> None:
-        """Cancel a run and its children for being out of time, however long the database is away."""
+        """Cancel a run and its children with the reason "timeout". Retried while the database is unavailable."""
         while self._engine.accepting:
             try:
                 await self._engine.in_thread(self._engine.store.cancel, [ex.id], "timeout", self._engine.clock.now())
@@ -133,9 +133,9 @@ class Halting:
 
     # -- undoing -------------------------------------------------------------------------------------------------------
     async def undo(self, ex: Execution) -> None:
-        """Replay a run that was stopped as far as it is recorded, so that it makes its compensations: here, or in another worker."""
+        """Replay a stopped run up to the end of its record, so that it makes its compensations; in another worker if this one stops."""
         if ex.ahead is not None:
-            # What its code has done last is to be undone as well, so it has to be among what is recorded.
+            # The last outcome is undone as well, so its commit must be answered before the record is read.
             with suppress(Exception):
                 await ex.ahead.arrival()
         engine = self._engine
@@ -156,11 +156,11 @@ class Halting:
             await engine.committer.commit(Compensate(engine.worker_id, ex.id, ex.epoch, undo_reason=reason or ""))
 
     def press_on_later(self, ex: Execution) -> None:
-        """See to it that a run which is executed as far as it is recorded comes to an end."""
+        """Check later that the replay of a stopped run reaches its end."""
         self._engine.loop.call_later(self._engine.patience, self._press_on, ex)
 
     def _press_on(self, ex: Execution) -> None:
-        """A run that is to undo what it did waits for something that is no operation, and will not come: cancel it."""
+        """Cancel the tasks of a stopped run whose replay awaits something other than an operation."""
         if not ex.in_code or ex.unwound or ex.root is None:
             return
         if ex.delivery.replaying or ex.acting or not ex.function.on_loop:
@@ -171,7 +171,7 @@ class Halting:
 
 
 def _is_idle(ex: Execution) -> bool:
-    """Whether all operations of a run wait, may be cut off, or are held back because the worker stops."""
+    """Whether each operation of a run waits, may be interrupted, or is held back because the worker stops."""
     left = len(ex.held_back) + len(ex.interruptible)
     return ex.in_code and ex.acting == left and bool(left or ex.waits)
 

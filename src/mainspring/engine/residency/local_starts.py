@@ -1,10 +1,9 @@
-"""Runs that begin in the worker that stores them: one transaction less before their first line.
+"""Runs that begin in the worker that stores them, without a claim: one transaction less before their first line.
 
-Starting one is a protocol with an owner for each moment. *Reserve*: the writer of the row asks for a slot; from then on the run's id
-is reserved here. *Store*: the row is committed with this worker as its owner. *Begin or hand back*: the answer of the store
-decides, on the engine's loop, whether or not the caller that asked for the start still waits: a run that was stored begins; one
-that was not frees its slot; one of which that is not known, or that comes when the worker stops, is handed back to the fleet.
-So a run is either not stored, or executed, and its slot is free in the end.
+Starting one has three moments, each with one owner. *Reserve*: the caller reserves a slot for the run. *Store*: the row is committed
+with this worker as its owner. *Begin or hand back*: the answer to the commit decides, on the engine's loop, also when the caller has
+given up waiting. A run that was stored begins. A run that was not stored frees its slot. A run whose commit has no known answer, or
+that comes while the worker stops, is released for any worker. So a run is either not stored or executed, and its slot is freed.
 """
 
 from __future__ import annotations
@@ -30,28 +29,28 @@ if TYPE_CHECKING:
 
 
 class LocalStarts:
-    """The runs of one engine that are being started here, and those that are being handed back unbegun."""
+    """The runs of one engine that are being stored to begin here, and those that are being released without having begun."""
 
     def __init__(self, engine: Host) -> None:
         self._engine = engine
         self._reserved: dict[str, NewRun] = {}
-        """By uid: two starts may ask for one id."""
+        """By uid, because two starts may ask for one id."""
         self._returning: dict[str, None] = {}
         self._rooms: dict[Room, None] = {}
         self._empty = asyncio.Event()
 
     @property
     def ids(self) -> set[str]:
-        """Runs that the store may have as this worker's and that are not in its memory, rightly."""
+        """Ids of the runs that this worker may own in the store although they are not in its memory."""
         given = (run.id for room in list(self._rooms) for run in list(room.given.values()))
         return {*(run.id for run in list(self._reserved.values())), *given, *self._returning}
 
     # -- reserve -------------------------------------------------------------------------------------------------------
     def reserve(self, run: NewRun, *, in_run: bool = False, by_name: bool = False) -> bool:
-        """Make this worker the owner of a run that is about to be stored, if it may begin here and there is a slot for it.
+        """Make this worker the owner of a run that is about to be stored, if the run may begin here and a slot is free.
 
-        `in_run`: a run of this worker starts it. `by_name`: nothing has checked that the instance of a method is here, so that
-        a claim has to. To be answered by `begin_if_stored`, whatever becomes of the start. From any thread.
+        `in_run`: a run of this worker starts it. `by_name`: only a claim checks that the instance of a method is here. The caller
+        must call `begin_if_stored` when the start is answered, also with an exception. Thread-safe.
         """
         engine = self._engine
         if (
@@ -79,12 +78,12 @@ class LocalStarts:
         run.version, run.fingerprint = self._engine.version, function.fingerprint
 
     def reserve_each(self, runs: Iterable[NewRun], *, in_run: bool = False) -> bool:
-        """The same for several runs: whether any of them begins here."""
+        """Reserve slots for several runs. Return True if any of them begins here."""
         reserved = [self.reserve(run, in_run=in_run) for run in runs]
         return any(reserved)
 
     def room(self) -> Room:
-        """Room for runs that a transaction is about to make. To be closed after it. From any thread."""
+        """Open room for the runs that a transaction is about to start. The caller closes it after the transaction. Thread-safe."""
         made = Room(self._engine, self._own, self._close_room)
         self._rooms[made] = None
         return made
@@ -95,7 +94,7 @@ class LocalStarts:
 
     # -- store ---------------------------------------------------------------------------------------------------------
     def store(self, starts: list[Start], *, in_run: bool = False) -> asyncio.Future[list[Any]]:
-        """Store runs, and begin those here that have a slot. Giving up waiting for the answers changes nothing. On the loop."""
+        """Store runs, and begin those that have a slot here. Cancelling the future changes nothing about that. On the loop."""
         runs = [start.run for start in starts]
         local = self.reserve_each(runs, in_run=in_run)
         answers = self._engine.committer.commit_all(starts, patient=False)
@@ -108,13 +107,13 @@ class LocalStarts:
         return asyncio.shield(answers)
 
     def follow_write(self, runs: Sequence[NewRun], answer: asyncio.Future[Any]) -> asyncio.Future[Any]:
-        """Begin runs that one write starts when its answer is there. Cancelling what comes back does not touch that."""
+        """Begin the runs that a write starts when the write is answered. Cancelling the returned future does not prevent that."""
         answer.add_done_callback(lambda done: self.begin_if_stored(runs, [_result(done) or _failure(done)] * len(runs)))
         return asyncio.shield(answer)
 
     # -- begin or hand back --------------------------------------------------------------------------------------------
     def begin_if_stored(self, runs: Iterable[NewRun], answers: Iterable[Answer]) -> None:
-        """Begin those that were stored, free the slots of the others. From any thread."""
+        """Begin the runs that were stored, and free the slots of the others. Thread-safe."""
         for run, answer in zip(runs, answers, strict=True):
             if isinstance(answer, BaseException):
                 self.hand_back(run)
@@ -124,7 +123,7 @@ class LocalStarts:
                 self.discard(run)
 
     def begin(self, run: NewRun, *, schedule: str | None = None, tick: str | None = None) -> None:
-        """The run is stored as this worker's. From any thread."""
+        """Begin a run that is stored with this worker as its owner. Thread-safe."""
         if run.uid in self._reserved:
             self._engine.here(self._begin, run, schedule, tick)
 
@@ -136,12 +135,12 @@ class LocalStarts:
         self._unreserve(run)
 
     def discard(self, run: NewRun) -> None:
-        """The run is not stored, or not as this worker's. From any thread."""
+        """Free the slot of a run that was not stored, or that this worker does not own. Thread-safe."""
         if run.uid in self._reserved:
             self._engine.here(self._unreserve, run)
 
     def hand_back(self, run: NewRun) -> None:
-        """The run does not begin here, and may be stored: if it is there, any worker may take it. From any thread."""
+        """Release a run that may have been stored and does not begin here, so that any worker may claim it. Thread-safe."""
         if run.uid in self._reserved:
             self._engine.here(self._hand_back, run)
 
@@ -150,7 +149,7 @@ class LocalStarts:
         self._unreserve(run)
 
     def release(self, run_id: str, uid: str, epoch: int) -> None:
-        """Give back a run of which nothing was executed under this claim. On the loop."""
+        """Release a run that this worker owns and has not begun. On the loop."""
         self._returning[run_id] = None
         op = Release(self._engine.worker_id, run_id, epoch, unbegun=uid)
         self._engine.committer.commit(op).add_done_callback(partial(self._released, op))
@@ -176,17 +175,17 @@ class LocalStarts:
             self._empty.set()
 
     async def drained(self) -> None:
-        """Wait until every start has been answered and every run that is handed back is."""
+        """Wait until every start is answered and every release is committed."""
         while self.ids:
             self._empty.clear()
             await self._empty.wait()
 
 
 class Room:
-    """Slots that are reserved before the runs are known which get them.
+    """Slots that are reserved before a transaction decides which runs get them.
 
-    A transaction gives them away without touching the engine. After it `close` leaves the runs that got one to `begin`, `discard` or
-    `hand_back`, and frees the other slots.
+    The transaction assigns slots without calling the engine. After it, `close` frees the unused slots and leaves the runs that have
+    one to `begin`, `discard` or `hand_back`.
     """
 
     def __init__(self, engine: Host, own: Callable[[NewRun, Function], None], close: Callable[[Room], None]) -> None:
@@ -198,7 +197,7 @@ class Room:
         """The runs that have a slot, by uid."""
 
     def expect(self, functions: Iterable[str]) -> None:
-        """Reserve a slot for a run of each of these functions, as far as there are any."""
+        """Reserve a slot for a run of each of these functions, while slots are free."""
         self._free_unused()
         for name in functions:
             function = self._engine.registry.find(name)
@@ -208,9 +207,9 @@ class Room:
                 self._unused[name] += 1
 
     def give(self, runs: Iterable[NewRun], now: int) -> set[str]:
-        """Make this worker the owner of those runs that may begin at once, if there are slots for all of them; their uids.
+        """Make this worker the owner of the runs that may begin at once, if there are slots for all of them. Return their uids.
 
-        Otherwise those that are claimed might begin before others that are due earlier.
+        With slots for some of them only, claimed runs could begin before runs that are due earlier.
         """
         fitting = [run for run in runs if self._may_begin(run)]
         wanted = Counter(run.workflow for run in fitting)
@@ -228,7 +227,7 @@ class Room:
         return run.state is State.QUEUED and unlimited and run.version in {None, self._engine.version}
 
     def take_back(self, run: NewRun) -> None:
-        """The run is not stored after all."""
+        """Take the slot from a run that is not stored after all."""
         del self.given[run.uid]
         self._unused[run.workflow] += 1
 
@@ -253,7 +252,7 @@ def _failure(done: asyncio.Future[Any]) -> BaseException:
 
 
 def _is_stored(run: NewRun, answer: Started | Recorded) -> bool:
-    """Whether this very start stored the run, and it is to be executed."""
+    """Whether this start stored the run, and the run was not cancelled by it."""
     if isinstance(answer, Started):
         return answer.created and answer.state is not State.CANCELLED
     return answer.verdict is Verdict.DONE and run.id not in answer.taken and run.id not in answer.became

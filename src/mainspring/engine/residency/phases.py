@@ -1,7 +1,7 @@
-"""What a run in memory is doing, and which changes of that are legal.
+"""The phases of a run in memory, and the legal changes between them.
 
-Every stop, takeover, cancel, timeout, lost answer and message changes the phase through `Execution.move`, which knows this table
-and refuses anything else. So there is one answer to "what is this run doing?", and two parts of the engine cannot disagree.
+Every stop, takeover, cancel, timeout, lost answer and message changes the phase through `Execution.move`, which refuses every change
+that is not in this table. So a run has one state in memory, and two parts of the engine cannot disagree about it.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ if TYPE_CHECKING:
 
 
 class Phase(Enum):
-    """What a run in memory is doing."""
+    """The phase of a run in memory."""
 
     RUNNING = "running"
-    """The store has it as running: its code or one of its operations is at work."""
+    """Stored as running. The workflow's code or one of its operations executes."""
     WAITING = "waiting"
-    """The store has it as waiting. It stays in memory, and is woken here."""
+    """Stored as waiting. The run stays in memory, and this worker wakes it."""
     SUSPENDING = "suspending"
-    """The store is asked to have it as waiting. Wake-ups are held until it has answered."""
+    """The change to waiting is being committed. Wake-ups are held until the commit is answered."""
     PARKING = "parking"
-    """The store is asked to take it back. Wake-ups are held until it has answered."""
+    """The release of the waiting run is being committed. Wake-ups are held until the commit is answered."""
     HALTED = "halted"
-    """Taken from its code by `Execution.signal`. No operation acts any more; the code unwinds."""
+    """Halted by `Execution.signal`. No operation acts any more, and the workflow's code unwinds."""
     UNDOING = "undoing"
-    """Halted and unwound; it is about to be replayed, so that it makes its compensations."""
+    """Halted and unwound. The run is about to be replayed to make its compensations."""
     ENDING = "ending"
-    """Its code is over. Its end, or its release, is being committed."""
+    """The workflow's code has returned or raised. The end of the run, or its release, is being committed."""
     LEFT = "left"
-    """It is not in this worker's memory any more."""
+    """No longer in the memory of this worker."""
 
 
 LEGAL: Final[Mapping[Phase, frozenset[Phase]]] = {
     Phase.RUNNING: frozenset({Phase.WAITING, Phase.SUSPENDING, Phase.HALTED, Phase.ENDING}),
     Phase.WAITING: frozenset({Phase.RUNNING, Phase.PARKING, Phase.HALTED, Phase.ENDING}),
-    # An operation that the run's own code cancels is recorded at once, also while the store is being asked.
+    # An operation that the workflow's own code cancels is recorded at once, also while the suspend is being committed.
     Phase.SUSPENDING: frozenset({Phase.RUNNING, Phase.WAITING, Phase.HALTED, Phase.ENDING}),
     Phase.PARKING: frozenset({Phase.RUNNING, Phase.WAITING, Phase.HALTED, Phase.ENDING}),
     Phase.HALTED: frozenset({Phase.ENDING, Phase.UNDOING}),
-    # The end may be refused because the run was cancelled meanwhile: then its compensations are still owed.
+    # The store refuses the end of a run that was cancelled before it: the compensations are still owed.
     Phase.ENDING: frozenset({Phase.UNDOING, Phase.LEFT}),
     Phase.UNDOING: frozenset({Phase.LEFT}),
     Phase.LEFT: frozenset(),
@@ -49,6 +49,6 @@ LEGAL: Final[Mapping[Phase, frozenset[Phase]]] = {
 """The phases that may follow each phase."""
 
 IN_CODE: Final = frozenset({Phase.RUNNING, Phase.WAITING, Phase.SUSPENDING, Phase.PARKING})
-"""Its code has a say in what happens next."""
+"""Phases in which the workflow's code can still act."""
 STORED_AS_WAITING: Final = frozenset({Phase.WAITING, Phase.PARKING})
-"""It holds no slot of its worker."""
+"""Phases in which the run holds no slot of its worker."""

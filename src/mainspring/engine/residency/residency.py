@@ -1,7 +1,7 @@
-"""Runs all of whose branches wait: recorded as waiting, kept in memory as long as there is room, then parked.
+"""Suspending runs whose branches all wait: stored as waiting, kept in memory while there is room, then parked.
 
-A parked run has no memory and no owner; it comes back by replay when its time has come. Those that will be woken last go first. When
-a run is to be woken is for the store to say, from what is recorded; what memory knows of it only decides which run goes first.
+A parked run has no memory and no owner, and is replayed when it wakes. The runs that wake last are parked first. The store derives
+the time at which a run wakes from its record; the times in memory only decide which run is parked first.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     from mainspring.engine.replay.execution import Execution
 
 QUIET_ROUNDS = 8
-"""Rounds of the event loop in which a branch that was just woken shows whether it does anything."""
+"""Rounds of the event loop after which a branch that was just woken has begun its next operation, if it has one."""
 _TOLERATED = 100
 
 
 class Residency:
-    """Decides which runs of one engine are suspended, and which of those leave its memory."""
+    """Decides which runs of one engine are suspended, and which suspended runs are parked."""
 
     def __init__(self, engine: Host) -> None:
         self._engine = engine
         self.waiting = 0
-        """How many runs are in memory and stored as waiting."""
+        """Number of runs in memory that are stored as waiting."""
         self._sleepers: list[tuple[int, int, Execution]] = []
-        """`async def` runs that are suspended, or were; the last to wake first."""
+        """Heap of `async def` runs that were suspended, the last to wake first. Runs that woke since are removed lazily."""
         self._blocked: dict[Execution, None] = {}
-        """`def` runs that are suspended: each of them holds a thread."""
+        """Suspended `def` runs. Each holds a thread."""
         self._count = 0
 
     def count(self, change: int) -> None:
-        """A run is stored as waiting, or no longer. Under the engine's lock for changes of phases."""
+        """Count a run that is now stored as waiting (+1) or no longer (-1). The caller holds the engine's lock for phases."""
         self.waiting += change
         if change > 0:
             self._engine.here(self._engine.on_room)
 
     # -- from running to waiting ---------------------------------------------------------------------------------------
     def begin_wait(self, ex: Execution) -> None:
-        """One of the run's operations has begun to wait. When nothing else goes on, the run is suspended."""
+        """Note that an operation of a run waits. The run is suspended when no other operation of it acts."""
         if not ex.function.on_loop:
             self._engine.clock.idle()
         if self._engine.draining:
@@ -60,7 +60,7 @@ class Residency:
             self.after_rounds(QUIET_ROUNDS, partial(self._perhaps_suspend, ex))
 
     def end_wait(self, ex: Execution) -> None:
-        """One of the run's operations waits no more."""
+        """Note that an operation of a run has stopped waiting."""
         if not ex.function.on_loop:
             self._engine.clock.busy()
             self._blocked.pop(ex, None)
@@ -69,12 +69,12 @@ class Residency:
             ex.park_timer = None
 
     def reconsider(self, ex: Execution) -> None:
-        """Something happened to a run that may not concern it after all: then it is suspended again."""
+        """Suspend a run again whose wake-up led to no operation."""
         if ex.phase is Phase.RUNNING and ex.acting == 0:
             self.after_rounds(QUIET_ROUNDS, partial(self._perhaps_suspend, ex))
 
     def _perhaps_suspend(self, ex: Execution) -> None:
-        """A run with several branches is suspended when all of them wait."""
+        """Suspend a run if all its branches wait."""
         if (
             ex.held_wakes is None
             and ex.phase is Phase.RUNNING
@@ -87,7 +87,7 @@ class Residency:
     def _suspended(self, ex: Execution) -> None:
         settings = self._engine.settings
         if ex.function.at_most_once:
-            return  # parked, it could only come back by being started a second time
+            return  # a replay would start the function a second time
         if not ex.function.on_loop:
             self._blocked[ex] = None
             park_at = self._engine.clock.now() + round(settings.park_after * SECOND)
@@ -102,7 +102,7 @@ class Residency:
 
     # -- from memory to the store --------------------------------------------------------------------------------------
     def free_a_thread(self) -> None:
-        """A `def` run cannot begin for lack of a thread: park one that waits. From any thread."""
+        """Park a waiting `def` run, so that another `def` run gets its thread. Thread-safe."""
         self._engine.here(self._free_a_thread)
 
     def _free_a_thread(self) -> None:
@@ -111,7 +111,7 @@ class Residency:
             self._park(max(waiting, key=lambda ex: ex.next_due()))
 
     def _remember(self, ex: Execution) -> None:
-        """Keep the run in mind for parking; forget those that have gone on meanwhile when they are too many."""
+        """Add a suspended run to the heap. Drop runs that woke since from the heap when they are most of it."""
         self._count += 1
         heapq.heappush(self._sleepers, (-ex.next_due(), self._count, ex))
         if len(self._sleepers) > 2 * self.waiting + _TOLERATED:
@@ -130,7 +130,7 @@ class Residency:
             self._request(ex, park=True)
 
     def _request(self, ex: Execution, *, park: bool) -> None:
-        """Ask the store to suspend or park the run. What happens meanwhile is held until it has answered."""
+        """Commit the suspend or park of a run. Wake-ups are held until the commit is answered."""
         limit = not_durable_until(ex)
         if park and limit is not None and not limit.parkable:
             return
@@ -155,13 +155,13 @@ class Residency:
                 elif not happened and ex.suspended:
                     self._suspended(ex)
             else:
-                self.reconsider(ex)  # its code has cancelled an operation meanwhile
+                self.reconsider(ex)  # the workflow's code cancelled an operation before the answer
         else:
             if ex.phase is Phase.PARKING:
                 ex.move(Phase.WAITING)
             elif ex.phase is Phase.SUSPENDING:
                 ex.move(Phase.RUNNING)
-            self._engine.on_notice()  # something happened to it meanwhile
+            self._engine.on_notice()  # the run was notified before the commit
         for wait, value in happened:
             wait.resolve(value)
 

@@ -1,4 +1,4 @@
-"""Slots for runs in one worker: how many more it may take."""
+"""Slots of one worker: how many more runs it may execute."""
 
 from __future__ import annotations
 
@@ -24,23 +24,26 @@ class Slots:
         self._threads_reserved = 0
         self._threads_used = 0
         self.paused = False
-        """Whether nothing is to begin here but what runs of this worker start."""
+        """Whether only runs that runs of this worker start may begin here."""
         self.queued: dict[str, dict[str, int]] = {}
         """Runs of queues in memory, by queue and partition."""
 
     def free(self) -> int:
-        """How many more runs may begin here. Those that are stored as waiting do not count."""
+        """The number of runs that may still begin here. Runs that are stored as waiting take no slot."""
         engine = self._engine
         if not engine.accepting:
             return 0
         return engine.settings.concurrency - (len(engine.executions) - engine.residency.waiting) - self._reserved
 
     def threads(self) -> int:
-        """How many more `def` runs there are threads for."""
+        """The number of `def` runs for which a thread is free."""
         return self._engine.settings.threads - self._threads_used - self._threads_reserved
 
     def reserve(self, function: Function, *, in_run: bool) -> bool:
-        """Reserve a slot for a run that is about to be started here, if there is one; `in_run`: by a run. From any thread."""
+        """Reserve a slot for a run that is about to be started here. Return False if none is free. Thread-safe.
+
+        `in_run`: a run of this worker starts it.
+        """
         with self._lock:
             if (self.paused and not in_run) or self.free() <= 0:
                 return False
@@ -51,13 +54,13 @@ class Slots:
             return True
 
     def unreserve(self, function: Function) -> None:
-        """The run that the slot was reserved for has begun, or does not begin here. From any thread."""
+        """Free a reserved slot: its run has begun, or does not begin here. Thread-safe."""
         with self._lock:
             self._change(-1, blocking=not function.on_loop)
 
     @contextlib.contextmanager
     def reserved(self, slots: int, *, blocking: bool) -> Generator[None]:
-        """Reserve slots for runs that are being claimed, so that nothing that is started meanwhile takes them."""
+        """Reserve slots for runs that are being claimed, so that no start takes them before the claim is answered."""
         with self._lock:
             self._change(slots, blocking=blocking)
         try:

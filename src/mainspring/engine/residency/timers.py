@@ -1,4 +1,4 @@
-"""One heap of everything that waits for a civil time, and one alarm for the first of them."""
+"""One heap of timers in civil time, and one alarm for the first of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TOLERATED = 1_000
 
 
 class Timer:
-    """One entry. Called off by `cancel`, it stays in the heap, doing nothing, until too many like it do."""
+    """An entry of the heap. A cancelled one stays in the heap until cancelled ones are most of it."""
 
     __slots__ = ("_timers", "number", "ring", "when")
 
@@ -36,7 +36,7 @@ class Timer:
 
 
 class Timers:
-    """Timers on one loop. Those of the same moment ring in the order in which they were set."""
+    """Timers on one event loop. Timers of the same moment ring in the order in which they were set."""
 
     def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
         self._clock = clock
@@ -55,7 +55,7 @@ class Timers:
         return timer
 
     def forget_one(self) -> None:
-        """An entry was called off. Sweep the heap when it holds mostly such."""
+        """Count a cancelled entry, and remove all of them when they are most of the heap."""
         self._dead += 1
         if self._dead > max(_TOLERATED, len(self._heap) // 2):
             self._heap = [timer for timer in self._heap if timer.ring is not None]

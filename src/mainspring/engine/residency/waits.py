@@ -1,4 +1,4 @@
-"""What the runs of this worker wait for, and waking them when it has happened."""
+"""The open waits of the runs of this worker, and waking the runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ K = TypeVar("K")
 
 
 class Waits:
-    """The waits of all runs of one engine, by what ends them."""
+    """The open waits of all runs of one engine, by the run or message that ends each."""
 
     def __init__(self, engine: Host) -> None:
         self._engine = engine
@@ -24,7 +24,7 @@ class Waits:
         self._awaiting: dict[Awaited, list[Wait]] = {}
 
     def watch(self, wait: Wait) -> None:
-        """Arrange for a wait to be resolved by its time, by the end of a run or by a message. From any thread of the run's own."""
+        """Have a wait resolved by its time, the end of a run or a message. From any thread of the run."""
         self._engine.here(self._watch, wait)
 
     def _watch(self, wait: Wait) -> None:
@@ -37,7 +37,7 @@ class Waits:
             self._awaiting.setdefault(wait.awaits, []).append(wait)
 
     def unwatch(self, wait: Wait) -> None:
-        """The wait is over. From any thread of the run's own."""
+        """Remove a wait that is over. From any thread of the run."""
         self._engine.here(self._unwatch, wait)
 
     def _unwatch(self, wait: Wait) -> None:
@@ -50,12 +50,12 @@ class Waits:
             _remove(self._awaiting, wait.awaits, wait)
 
     def resolve(self, ending: Ending) -> None:
-        """A run has ended: wake those that wait for it."""
+        """Wake the runs that wait for a run that has ended."""
         for wait in list(self._children.get(ending.id, ())):
             wait.resolve(ending)
 
     def arrived(self, published: Iterable[Awaited]) -> None:
-        """Messages arrived: the runs that wait for them read again. From any thread."""
+        """Wake the runs that wait for messages, events or streams that were published. Thread-safe."""
         self._engine.here(self._arrived, published)
 
     def _arrived(self, published: Iterable[Awaited]) -> None:
