@@ -1,4 +1,4 @@
-"""Performing the effects of an operation: awaiting them in `async def` runs, blocking on them in `def` runs."""
+"""Drivers of operations: they perform the effects of an operation, awaiting in `async def` runs, blocking in `def` runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECOND = 1_000_000
 
 
 async def drive(ex: Execution, flow: Flow) -> Any:
-    """Perform an operation on the run's loop. Counted as outstanding by its caller, from the call on."""
+    """Perform an operation on the loop. The caller has counted it as outstanding."""
     ex.acting += 1
     position = ""
     try:
@@ -41,11 +41,11 @@ async def drive(ex: Execution, flow: Flow) -> Any:
         while True:
             try:
                 answer = await perform(ex, effect)
-            except BaseException as error:  # noqa: BLE001  (the operation decides what it means)
+            except BaseException as error:  # noqa: BLE001  (the operation handles it)
                 effect = flow.throw(error)
             else:
                 effect = flow.send(answer)
-                answer = None  # it may be a long time until the next one
+                answer = None  # free it: the next effect may take long
     except StopIteration as done:
         return done.value
     except asyncio.CancelledError:
@@ -53,7 +53,7 @@ async def drive(ex: Execution, flow: Flow) -> Any:
             abandon(ex, ex.open_records[position])
         raise
     except Halt:
-        while (quiet := ex.quiet()) is not None:  # a step of another branch would be cut off as the code unwinds
+        while (quiet := ex.quiet()) is not None:  # unwinding the code now would cut off a step of another branch
             await quiet
         raise
     finally:
@@ -64,7 +64,7 @@ async def drive(ex: Execution, flow: Flow) -> Any:
 
 
 def drive_blocking(ex: Execution, flow: Flow) -> Any:
-    """Perform an operation on the thread of a `def` run: steps and commits right here, waits on the loop."""
+    """Perform an operation on the thread of a `def` run: steps and commits on the thread, waits on the loop."""
     ex.acting += 1
     try:
         effect = next(flow)
@@ -91,7 +91,7 @@ def drive_blocking(ex: Execution, flow: Flow) -> Any:
 
 
 def perform(ex: Execution, effect: Effect) -> Awaitable[Any]:
-    """What performs one effect on the run's loop, to be awaited. Not a coroutine itself: runs that wait would hold one more each."""
+    """Return an awaitable that performs one effect. Not a coroutine function, which would cost each waiting run one more frame."""
     return PERFORMERS[type(effect)](ex, effect)
 
 
@@ -100,7 +100,7 @@ async def performed(ex: Execution, effect: Effect) -> Any:
 
 
 def on_loop(ex: Execution, work: Coroutine[Any, Any, Any]) -> Any:
-    """Have the run's loop do something while this thread waits."""
+    """Run a coroutine on the loop, and block this thread until it is done."""
     return asyncio.run_coroutine_threadsafe(work, ex.engine.loop).result()
 
 
@@ -145,12 +145,12 @@ async def _hold_outcome(ex: Execution, effect: Hold) -> Any:
 
 
 async def _void(ex: Execution, outcome: Step | None) -> None:
-    """The workflow's own code cancelled an operation whose outcome is already on its way: record that it never saw it."""
+    """Record that the workflow's own code cancelled an operation before its outcome was delivered."""
     if outcome is None or ex.signal is not None or ex.disagreement is not None or outcome.seq is None:
         return
     if (
         ex.phase is Phase.ENDING
-    ):  # it is not the code that has cancelled it: the code is over, and another attempt may want it
+    ):  # the end of the run has cancelled it, not the code, and another attempt may use the outcome
         return
     ex.landmark = max(ex.landmark, outcome.completed or 0)
     ex.delivery.skip(outcome.seq)
@@ -165,7 +165,7 @@ async def _void(ex: Execution, outcome: Step | None) -> None:
 async def _pause(ex: Execution, effect: Pause) -> Any:
     wait = effect.wait
     ex.open_records.pop(effect.record.position, None)
-    if wait.future.done():  # it was over before its beginning was committed
+    if wait.future.done():  # the wait ended before its beginning was committed
         ex.woken(wait)
         return wait.future.result()
     ex.acting -= 1
@@ -183,12 +183,12 @@ async def _pause(ex: Execution, effect: Pause) -> Any:
 
 
 def abandon(ex: Execution, begun: Step, *, stored_as_waiting: bool = False) -> None:
-    """The workflow's own code no longer waits for this: a replay is not to take it for a wait that goes on.
+    """Record that the workflow's own code cancelled an operation, so that a replay does not wait for its outcome.
 
-    `stored_as_waiting`: by a write that is under way, and whose answer the operation does not wait for any more.
+    `stored_as_waiting`: a write that is under way, and that the operation no longer awaits, stores the run as waiting.
     """
     if ex.disagreement is not None:
-        return  # code that fits the record may go on with it
+        return  # a version that agrees with the record may continue the operation
     now = ex.landmark = ex.begins()
     ex.open_records.pop(begun.position, None)
     write = stirring(ex, structs.replace(begun, epoch=ex.epoch, completed=now, seq=None, output=None, error=None))
@@ -198,10 +198,7 @@ def abandon(ex: Execution, begun: Step, *, stored_as_waiting: bool = False) -> N
 
 
 def abandon_unreached(ex: Execution, given_up: Callable[[str], bool] | None = None) -> None:
-    """What an `async def` run has recorded as begun, and what its code does not come to any more, is over.
-
-    At positions that the code has given up, or everywhere.
-    """
+    """Abandon operations of an `async def` run that are recorded as begun and that its code no longer reaches: all, or those given up."""
     for step in ex.take_unreached(given_up) if ex.function.on_loop else ():
         abandon(ex, step)
 
@@ -215,7 +212,7 @@ async def _forever(ex: Execution, _: Effect) -> None:
 
 
 async def _transact(ex: Execution, effect: Transact) -> None:
-    """Make a transaction. It cannot be cut off in the middle: whether it commits must be known."""
+    """Execute a transaction. A cancellation waits until it has committed or rolled back."""
     clock = ex.engine.clock
     clock.busy()
     ex.invoking += 1
@@ -223,7 +220,7 @@ async def _transact(ex: Execution, effect: Transact) -> None:
         if ex.unconfirmed is not None and not ex.unconfirmed.done():
             await asyncio.wait(
                 {ex.unconfirmed}
-            )  # a transaction does not go through the committer, and must not overtake it
+            )  # a transaction does not go through the committer, and must not commit before earlier writes
         if effect.call.is_async:
             work: asyncio.Future[None] = ex.engine.loop.create_task(transactions.make_async(ex, effect))
         else:
@@ -278,14 +275,14 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
         clock.idle()
         try:  # noqa: SIM105  (suppress() costs as much as all the rest here)
             current.reset(token)
-        except ValueError:  # abandoned, and closed by the garbage collector in some other context
+        except ValueError:  # the coroutine was closed by the garbage collector, in another context
             pass
         if leave is not None:
             leave()
 
 
 async def _invoke_batch(ex: Execution, effect: Invoke) -> Any:
-    """What a batch function makes of the input of one step. The batch is no part of any run, and has its own timeout."""
+    """Call a batch function with the input of one step among others. The batch belongs to no run, and has its own timeout."""
     leave = ex.engine.around(ex.run, effect.position) if ex.engine.around is not None else None
     ex.engine.clock.busy()
     ex.invoking += 1
@@ -299,7 +296,7 @@ async def _invoke_batch(ex: Execution, effect: Invoke) -> Any:
 
 
 async def _in_time(effect: Invoke, work: Awaitable[Any], timeout: int) -> Any:
-    """What a step comes to if that does not take longer than its timeout; whatever comes later is too late."""
+    """Await the function of a step until its timeout. A result or exception that comes later is ignored."""
     limit = asyncio.timeout(timeout / SECOND)
     try:
         async with limit:
@@ -318,13 +315,13 @@ async def _in_time(effect: Invoke, work: Awaitable[Any], timeout: int) -> Any:
 
 
 def was_closed(error: BaseException) -> bool:
-    """Whether a coroutine of ours was closed, as the collector does with one whose loop is gone: nothing below it has raised this."""
+    """Whether an exception means that a coroutine was closed by the garbage collector, and was not raised by code below it."""
     trace = error.__traceback__
     return isinstance(error, GeneratorExit) and (trace is None or trace.tb_next is None)
 
 
 async def _interruptible(ex: Execution, work: Coroutine[Any, Any, Any]) -> Any:
-    """Execute a step as a task that a halt of the run cancels. What an interrupted step raises is not its outcome."""
+    """Execute a step as a task that a halt of the run cancels. An exception of the interrupted step is not its outcome."""
     task = ex.engine.loop.create_task(work)
     ex.interruptible = own(ex.interruptible)
     ex.interruptible[task] = None
@@ -345,7 +342,7 @@ def _in_pool(ex: Execution, effect: Invoke) -> asyncio.Future[Any]:
 
 
 def _plainly(call: StepCall) -> Any:
-    """Call a `def` step. A StopIteration that leaves it means something else to whatever is above, as PEP 479 says."""
+    """Call a `def` step. A StopIteration becomes a RuntimeError, because it would end the generator above (PEP 479)."""
     try:
         return call_here(call.fn, *call.args, **call.kwargs)
     except StopIteration as error:
@@ -363,7 +360,7 @@ def _invoke_blocking(ex: Execution, effect: Invoke) -> Any:
         if call.timeout is None:
             return _plainly(call)
         context = contextvars.copy_context()
-        # A thread cannot be interrupted: after its time is up its result is ignored, and its place in the pool stays taken.
+        # A thread cannot be interrupted: after the timeout its result is ignored, and it keeps its slot in the pool.
         work = ex.engine.step_pool.submit(context.run, _plainly, call)
         try:
             return work.result(call.timeout / SECOND)

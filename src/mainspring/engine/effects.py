@@ -1,7 +1,7 @@
-"""What all operations of a run have in common: the effects they ask for, how an outcome is recorded, and how it is handed over.
+"""The effects of operations, and the parts that all operations share: recording an outcome, and delivering it to the code.
 
-An operation is a generator of a few effects. A driver performs them: one awaits them, for `async def` runs, the other blocks on
-them, for `def` runs. What is recorded is decided by the operation; how it is waited for is decided by the driver.
+An operation is a generator of effects, which a driver performs: one driver awaits, for `async def` runs, the other blocks, for
+`def` runs. The operation decides what is recorded; the driver decides how to wait for it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 class Commit(Struct):
-    """Commit a write and come back with its answer. `final` carries an outcome, which the code must not miss."""
+    """Commit a write and return its answer. `final` is the outcome that the write records, if it records one."""
 
     op: Op
     final: Step | None = None
     begins: Step | None = None
-    """The wait whose beginning this records: if the code cancels it meanwhile, it is over."""
+    """The wait whose beginning the write records. If the code cancels it before the answer, it is abandoned."""
 
 
 class Invoke(Struct):
@@ -50,46 +50,46 @@ class Invoke(Struct):
 
 
 class Pause(Struct):
-    """Wait for a registered wait to be over. `record` is what was recorded when it began."""
+    """Wait until a registered wait is resolved. `record` is the step that records its beginning."""
 
     wait: Wait
     record: Step
 
 
 class Hold(Struct):
-    """Await something of the engine's own: a turn, or the end of the record. `final` is the outcome that waits for its turn."""
+    """Await a future of the engine: a turn, or the end of the record. `final` is the outcome that waits for its turn."""
 
     future: asyncio.Future[Any]
     final: Step | None = None
 
 
 class Forever(Struct):
-    """Wait to be cancelled by the workflow's own code, as it was when this was recorded."""
+    """Wait until the workflow's own code cancels the operation, as it did when this was recorded."""
 
 
 class Consult(Struct):
-    """Ask the database something, on a thread where blocking is fine; again and again while it is out of reach."""
+    """Query the database on a thread. Retried while the database is unavailable."""
 
     question: Callable[[], Any]
 
 
 class Transact(Struct):
-    """Execute the user's function of a transaction and commit its outcome with whatever it wrote."""
+    """Execute the user's function of a transaction, and commit its outcome together with its rows."""
 
     call: TransactionCall
     record: Step
     forgotten: int = 0
-    """In which epoch the run last forgot that it had been made. It is another transaction since."""
+    """The epoch in which a retry of the run last forgot this transaction. Part of its key from then on."""
     whole: bool = False
-    """It is all that its run does: the run ends in its commit."""
+    """Whether the transaction is the whole run, so that the run ends in its commit."""
     doubt: bool = False
-    """The answer to an attempt was lost, so that one may yet turn out to have been committed."""
+    """Whether the answer to the commit of an attempt was lost, so that the attempt may have committed."""
     stopping: bool = False
-    """It was made, but the run was asked to stop meanwhile."""
+    """Whether the transaction committed after the run was asked to stop."""
 
 
 class Nap(Struct):
-    """Wait for a short while of real time before something is tried again."""
+    """Sleep in real time before a retry."""
 
     seconds: float
 
@@ -99,13 +99,13 @@ Flow = Generator[Effect, Any, Any]
 
 
 def frontier(ex: Execution, position: str, *, together: bool = False) -> Flow:
-    """Hold an operation without a recorded outcome back until the record is used up.
+    """Hold an operation without a recorded outcome back until all recorded outcomes are delivered.
 
-    A `def` run makes one operation after the other, except those that are made `together`. No operation begins while the store
-    is asked to suspend the run, nor when the worker stops.
+    A `def` run makes one operation after the other, except those that are made `together`. No operation begins while a suspend of
+    the run is being committed, nor when the worker stops.
     """
     if ex.ahead is not None:
-        # The code has gone ahead of a commit. Every step comes by here, so this is no flow of its own.
+        # The last outcome was delivered before its commit. Inlined, because every step passes here.
         try:
             answer = yield Hold(ex.ahead.arrival())
         except MainspringError:
@@ -139,7 +139,7 @@ def _end_of_record(ex: Execution, position: str, *, together: bool) -> Flow:
 
 
 def _hold_back(ex: Execution) -> Flow:
-    """The worker stops, so this operation does not begin: the run is handed back when nothing else of it is under way."""
+    """Keep an operation of a stopping worker from beginning. The run is released when no other operation of it acts."""
     if ex.function.on_loop:
         held = ex.hold_back()
         ex.engine.halting.hand_back_if_idle(ex)
@@ -149,7 +149,7 @@ def _hold_back(ex: Execution) -> Flow:
 
 
 def turn(ex: Execution, record: Step, final: Step | None = None) -> Flow:
-    """Wait until an outcome may be handed over. Compensations are beside the order of the others."""
+    """Wait until an outcome may be delivered. Compensations have no place in the order of outcomes."""
     if ex.signal is not None:
         raise ex.signal
     assert record.seq is not None  # noqa: S101
@@ -162,7 +162,7 @@ def turn(ex: Execution, record: Step, final: Step | None = None) -> Flow:
 
 
 def replayed(ex: Execution, recorded: Step, codec: ValueCodec | None) -> Flow:
-    """Hand over a recorded outcome when its turn has come."""
+    """Deliver a recorded outcome in its turn."""
     if recorded.interrupted or recorded.seq is None:
         yield Forever()
     else:
@@ -171,7 +171,7 @@ def replayed(ex: Execution, recorded: Step, codec: ValueCodec | None) -> Flow:
 
 
 def outcome(ex: Execution, record: Step, codec: ValueCodec | None) -> Any:
-    """The value or exception of a completed operation, made from what is stored: live and replay see the same."""
+    """Return the value, or raise the exception, of a completed operation. Decoded from the record, so live and replay agree."""
     if record.completed is not None:
         ex.last_time = record.completed
     if record.error is not None:
@@ -192,7 +192,7 @@ def conclude(
     error_text: str | None = None,
     speak: Callable[[RecordStep], RecordStep] | None = None,
 ) -> Flow:
-    """Record an outcome, wait for its turn, and hand it over. `speak` adds the messages sent or received with it."""
+    """Record an outcome, wait for its turn, and deliver it. `speak` adds the messages sent or received with it."""
     record.output = output
     record.error = encode_exception(error) if error is not None else error_text
     record.completed = ex.engine.clock.now()
@@ -206,7 +206,7 @@ def conclude(
         yield from keep(ex, write if speak is None else speak(write), final=record)
     except NotSerializable as refused:
         ex.delivery.skip(record.seq)
-        if isinstance(error, NotSerializable):  # not even that it cannot be stored can be stored
+        if isinstance(error, NotSerializable):  # this error itself cannot be stored
             raise
         return (yield from conclude(ex, record, codec, error=refused))
     tell(ex, record)
@@ -215,9 +215,9 @@ def conclude(
 
 
 def _may_go_ahead(ex: Execution, write: RecordStep) -> bool:
-    """Whether the code may have an outcome while it is being committed: it is the only thing that goes on in its run.
+    """Whether an outcome may be delivered before it is committed: the run has no other operation or branch.
 
-    In a `def` run, and with an exception, only where nothing but the end of the run can follow.
+    In a `def` run, and for an exception, only if nothing but the end of the run can follow.
     """
     record = write.step
     if not ex.alone or write.mood is not None or record.position.startswith(UNDO):
@@ -229,10 +229,10 @@ def _may_go_ahead(ex: Execution, write: RecordStep) -> bool:
 
 
 def _go_ahead(ex: Execution, write: RecordStep) -> None:
-    """Hand an outcome over without waiting for its commit.
+    """Deliver an outcome before it is committed.
 
-    No operation begins before it is committed (`frontier`), so nothing can be seen that a crash would undo. Where no other
-    operation comes, the end of the run follows on its heels, and both are one commit. Where none can come, it waits for that.
+    No operation begins before the commit (`frontier`), so a crash cannot undo anything that had an effect. If the run ends next,
+    its end and the outcome are one commit. In a run that is one step the outcome is kept for that commit.
     """
     ex.delivery.turn(write.step.seq or 0, alone=True)
     ex.ahead = ahead = Ahead(ex, write)
@@ -241,7 +241,7 @@ def _go_ahead(ex: Execution, write: RecordStep) -> None:
 
 
 def stirring(ex: Execution, record: Step) -> RecordStep:
-    """A write that records the beginning of an attempt or an outcome, and that a run which waited goes on."""
+    """The write that records the beginning of an attempt, or an outcome. It sets a waiting run back to running."""
     write = RecordStep(ex.engine.worker_id, record)
     if ex.stored_as_waiting or ex.phase is Phase.SUSPENDING:
         write.mood, write.due = State.RUNNING, ex.engine.clock.now()
@@ -250,7 +250,7 @@ def stirring(ex: Execution, record: Step) -> RecordStep:
 
 
 def waiting(ex: Execution, record: Step) -> RecordStep:
-    """A write that records the beginning of a wait. If nothing else goes on in the run, the run itself is waiting."""
+    """The write that records the beginning of a wait. If the run has no other operation or branch, it sets the run to waiting."""
     write = RecordStep(ex.engine.worker_id, record)
     if ex.alone:
         write.mood = State.WAITING
@@ -261,14 +261,14 @@ def waiting(ex: Execution, record: Step) -> RecordStep:
 
 
 def keep(ex: Execution, write: RecordStep, final: Step | None = None) -> Flow:
-    """Record something, and stop here if the run is no longer ours or has been asked to stop."""
+    """Commit a record. Raises the signal if another worker owns the run or the run was asked to stop."""
     answer = yield from committed(ex, write, final)
     heed(ex, answer)
     return answer
 
 
 def committed(ex: Execution, write: RecordStep, final: Step | None = None) -> Flow:
-    """Record something, and stop here if that was refused. Whether the run goes on is for `heed` to say."""
+    """Commit a record. Raises the signal if the write was refused. `heed` then raises it if the run was asked to stop."""
     try:
         answer = yield Commit(write, final, write.step if write.step.completed is None else None)
     except MainspringError:
@@ -286,7 +286,7 @@ def _refused(ex: Execution, what: str, error: Exception) -> NotSerializable:
 
 
 def obey(ex: Execution, answer: Recorded) -> None:
-    """Stop here if what was written was refused: the run is no longer ours, or was asked to stop."""
+    """Raise the signal if a write was refused: another worker owns the run, or the run was asked to stop."""
     if answer.verdict is Verdict.FENCED:
         ex.engine.halting.halt(ex, Lost())
         raise ex.signal or Lost()
@@ -295,7 +295,7 @@ def obey(ex: Execution, answer: Recorded) -> None:
 
 
 def heed(ex: Execution, answer: Recorded | Transact) -> None:
-    """Stop here if the run was asked to stop: what it did last is recorded, and nothing more begins."""
+    """Raise the signal if the run was asked to stop. The last outcome is recorded, and no operation begins any more."""
     if answer.stopping and ex.undoing is None:
         _stop(ex)
 
@@ -311,7 +311,7 @@ def error_text(ending: Ending) -> str:
 
 
 def failure_of(ending: Ending) -> BaseException:
-    """What waiting for a run that did not succeed raises."""
+    """The exception that a caller gets who waits for a run that did not succeed."""
     if ending.state is State.CANCELLED:
         if ending.reason == "timeout":
             return RunTimedOut(
@@ -325,8 +325,9 @@ def failure_of(ending: Ending) -> BaseException:
 
 
 def rebuilt(text: str) -> Exception:
-    """The exception of another run or step. One that means something to the code it passes through (a cancellation, an exit) is
-    only described: it must not cancel or end the process that asks.
+    """Rebuild the exception of another run or step.
+
+    A `BaseException` (a cancellation, an exit) is only described by a `RemoteError`: it must not cancel or end the caller.
     """
     error = decode_exception(text)
     if isinstance(error, Exception):

@@ -1,6 +1,6 @@
-"""The runs that this process owns: launching, waking, suspending and stopping them.
+"""The engine of one worker: it begins, wakes, suspends and stops the runs that the worker owns.
 
-Everything here happens on one event loop, except where a method says otherwise.
+Its methods run on one event loop, unless their docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ log = logging.getLogger("mainspring.engine")
 
 _LAST_WAIT = 2.0
 _SILENT = 1.0
-"""Seconds after which a worker that stops says what it waits for."""
+"""Seconds after which a stopping worker logs which runs it waits for."""
 
 
 class Engine:
-    """What one worker executes."""
+    """Executes the runs of one worker."""
 
     patience = 1.0
-    """Seconds until the database is asked again, and until a run that was asked to stop and does not is cancelled."""
+    """Seconds between two tries to reach the database, and until the tasks of a halted run that does not unwind are cancelled."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915
         self,
         *,
         store: Store,
@@ -71,7 +71,8 @@ class Engine:
         on_notice: Callable[[], None],
         home: object,
     ) -> None:
-        self.store, self.committer = store, committer
+        self.store = store
+        self.committer = committer
         self.clock = clock
         self.registry = registry
         self.settings = settings
@@ -79,37 +80,38 @@ class Engine:
         self.version = version
         self.receiver = receiver
         self.methods = methods
-        """The functions that need an instance, with the names of those that there are here."""
+        """By function that needs an instance: the names of the instances that this process has."""
         self._on_end = on_end
         self.on_room = on_room
         self.on_notice = on_notice
         self.on_scheduled_end: Callable[[], None] = lambda: None
+        """Called when a run that a schedule started has ended here, and the schedule has yet to process that."""
         self.on_concluded: Callable[[Run, Ending], None] = lambda _run, _ending: None
-        """Called when a run that a schedule started has ended here."""
+        """Called when a run has ended here."""
         self.on_left: Callable[[str], None] = lambda _run_id: None
-        """Called when a run is no longer owned here; the store knows what became of it."""
+        """Called when this worker no longer owns a run that has not ended here."""
         self.on_change: Callable[[str, Run, str | None], None] = lambda _name, _run, _reason: None
-        """Called on the loop when something has happened to a run here."""
+        """Called on the loop with each event of a run (`run.started`, `run.waiting`, …)."""
         self.operations: list[Callable[[Run, Step], None]] = []
-        """Called, on whatever thread it is, when an operation of a run is over and recorded."""
+        """Called when an operation of a run is recorded, on the thread that recorded it."""
         self.around: Callable[[Run, str], Callable[[], None]] | None = None
-        """Called before each attempt of a step with its run and position, where it is executed; what it returns is called afterwards."""
+        """Called before each attempt of a step, on its thread, with its run and position. The returned function is called after it."""
         self.home = home
-        """The runtime that this engine executes for: what its runs call and start goes through it."""
+        """The runtime of the app: calls and starts inside runs go through it."""
         self.loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self.timers = Timers(clock, self.loop)
         self.executions: dict[str, Execution] = {}
         self.moving = threading.Lock()
-        """Held while a run changes its phase."""
+        """The lock for changes of the phase of a run."""
         self.accepting = True
         """Whether runs are claimed and begun."""
         self.draining = False
-        """Whether the worker stops: nothing begins any more, and what is under way comes to its end or is handed back."""
+        """Whether the worker stops: no operation begins, and the runs in memory end or are released."""
         self.drained_at: float | None = None
-        """When the grace of that is over, by the loop's time."""
+        """The end of the grace of a stop, by the loop's time."""
         self.given_up: set[str] = set()
-        """Runs that the store has as this worker's and that are not to be started a second time."""
+        """Ids of `at_most_once` runs that this worker owns in the store and no longer executes."""
         self._run_pool = ThreadPoolExecutor(settings.threads, "mainspring-run")
         self.step_pool = ThreadPoolExecutor(settings.threads, "mainspring-step")
         self._store_pool = ThreadPoolExecutor(4, "mainspring-store")
@@ -117,14 +119,15 @@ class Engine:
         self.residency = Residency(self)
         self.slots = Slots(self)
         self.local_starts: LocalStarts = LocalStarts(self)
-        self.halting, self.batches = Halting(self), Batches(self)
+        self.halting = Halting(self)
+        self.batches = Batches(self)
         self._tasks: set[asyncio.Task[None]] = set()
         self.launches = 0
-        """How often a run was begun or continued here."""
+        """The number of times that a run was begun or continued here."""
 
     # -- beginning -----------------------------------------------------------------------------------------------------
     def begin(self, new: NewRun, schedule: str | None, tick: str | None) -> None:
-        """Execute a run that was stored as this worker's. On the loop; `LocalStarts` calls it."""
+        """Execute a run that was stored with this worker as its owner. Called by `LocalStarts`."""
         run = Run(
             id=new.id,
             uid=new.uid,
@@ -160,7 +163,7 @@ class Engine:
         self.launch(Execution(self, run, self.registry.get(run.workflow), []))
 
     def take(self, claims: Iterable[Claim]) -> None:
-        """Execute runs that were claimed. A worker that stops gives them back."""
+        """Execute claimed runs. A stopping worker releases them."""
         for claim in claims:
             if self.draining:
                 self.local_starts.release(claim.run.id, claim.run.uid, claim.run.epoch)
@@ -184,18 +187,18 @@ class Engine:
         ex.root = self._create(self._run(ex), f"mainspring {ex.id}")
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have something done beside the runs."""
+        """Run a coroutine as a task that belongs to no run."""
         self._create(work).add_done_callback(self._tasks.discard)
 
     def _create(self, work: Coroutine[Any, Any, None], name: str | None = None) -> asyncio.Task[None]:
-        """A task with a context of its own: in that of the run which asks for it, it would be cancelled with that run's end."""
+        """Create a task with an empty context: in the context of a run the task would be cancelled with the end of that run."""
         task = self.loop.create_task(work, name=name, context=contextvars.Context())
         self._tasks.add(task)
         return task
 
     @property
     def is_idle(self) -> bool:
-        """Whether all runs of this worker wait for something that this process has no part in, and none is just being concluded."""
+        """Whether every run of this worker is suspended, and none is being started or concluded."""
         return (
             len(self._tasks) == len(self.executions)
             and not self.local_starts.ids
@@ -241,7 +244,7 @@ class Engine:
             self.clock.idle()
 
     async def _conclude(self, ex: Execution, ending: Ending) -> None:
-        """Call the listeners and wake the waiters: a run has ended here."""
+        """Call the listeners of a run that has ended here, and wake its waiters."""
         self.on_concluded(ex.run, ending)
         if ending.state is State.CANCELLED and ending.reason is None:
             ending = await self._with_reason(ending)
@@ -251,17 +254,17 @@ class Engine:
             self.on_scheduled_end()
 
     def changed(self, ex: Execution, name: str, reason: str | None = None) -> None:
-        """Something has happened to a run that others may want to know. From any thread."""
+        """Report an event of a run to `on_change`. Thread-safe."""
         self.here(self.on_change, name, ex.run, reason)
 
     async def _with_reason(self, ending: Ending) -> Ending:
-        """A run that was stopped at its very end does not know why; the store does, when it can be asked."""
+        """Look up the reason of a run that was cancelled while its end was being committed."""
         with contextlib.suppress(StoreError):
             return (await self.in_thread(self.store.endings, [ending.id])).get(ending.id) or ending
         return ending
 
     async def _give_up(self, ex: Execution, defect: Exception) -> Ending | None:
-        """A defect of the library's own must not leave a run without an owner: it fails, with what is known."""
+        """Fail a run after a defect of the library, so that the run is not left without an executor."""
         finish = Finish(self.worker_id, ex.id, ex.epoch, State.FAILED, self.clock.now())
         finish.reason, finish.error = in_a_line(defect), encode_exception(defect)
         with contextlib.suppress(Exception):
@@ -280,23 +283,23 @@ class Engine:
             del self.executions[ex.id]
         self.slots.count_queued(ex, -1)
         if ex.signal is not None:
-            # It holds every frame of the run, and they hold it: memory that only a rare, full garbage collection would find.
+            # The traceback refers to every frame of the run, and they refer to it: only a full garbage collection would free them.
             ex.signal.__traceback__ = ex.signal.__context__ = None
         self.on_room()
 
     def resolve(self, ending: Ending) -> None:
-        """A run has ended: wake those in this process that wait for it."""
+        """Wake the callers in this process that wait for a run that has ended."""
         self.waits.resolve(ending)
         self._on_end(ending)
 
     # -- from outside --------------------------------------------------------------------------------------------------
     async def attend(self, notices: list[Notice]) -> None:
-        """React to what happened to runs of this worker."""
+        """Process the notices of runs of this worker: halt those that were stopped, wake the others."""
         found = ((self.executions.get(notice.run), notice) for notice in notices)
         await self._look_around([ex for ex, notice in found if ex is not None and not self.halting.heed(ex, notice)])
 
     async def _look_around(self, curious: list[Execution]) -> None:
-        """Something that these runs wait for may have happened."""
+        """Look up the awaited runs of these runs, and have their branches read messages again."""
         children = {wait.child for ex in curious for wait in ex.waits if wait.child is not None}
         if children:
             for ending in (await self.in_thread(self.store.endings, children)).values():
@@ -309,7 +312,7 @@ class Engine:
 
     # -- the end -------------------------------------------------------------------------------------------------------
     async def stop(self, grace: float) -> None:
-        """Hand every run back. Steps that are under way may finish, and runs that need no further one end, while the grace lasts."""
+        """Stop executing. Until the grace ends, executing steps may finish, and runs that need no further step end. Release the others."""
         self.accepting, self.draining = False, True
         self.drained_at = self.loop.time() + grace
         for ex in list(self.executions.values()):
@@ -321,7 +324,9 @@ class Engine:
         notice.cancel()
         for ex in list(self.executions.values()):
             log.warning(
-                "run %s of %s is in a step that does not end; it is left to be taken over", ex.id, ex.function.name
+                "run %s of %s: a step is still executing after the grace; another worker will recover the run",
+                ex.id,
+                ex.function.name,
             )
             self.halting.halt(ex, Lost())
             if ex.root is not None and ex.function.on_loop:
@@ -342,20 +347,20 @@ class Engine:
             )
 
     async def _drained(self) -> None:
-        """Wait until nothing is executed any more, and nothing is about to be."""
+        """Wait until no run executes and no start is being answered."""
         while self._tasks or self.local_starts.ids:
             if self._tasks:
                 await asyncio.wait(self._tasks)
             await self.local_starts.drained()
 
     def abandon(self) -> None:
-        """This worker was declared dead: no run is its own any more."""
+        """Halt every run: this worker was declared dead and owns no run any more."""
         self.accepting, self.draining = False, True
         for ex in list(self.executions.values()):
             self.halting.halt(ex, Lost())
 
     async def wait_until_empty(self, timeout: float) -> None:
-        """Wait until nothing is executed any more, for so long at most."""
+        """Wait until no run executes, up to the timeout in seconds."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout)
 
@@ -372,7 +377,7 @@ class Engine:
         return threading.get_ident() == self._thread
 
     def here(self, work: Callable[..., None], *args: Any) -> None:
-        """Do something on the loop: now if this is its thread, else as soon as it can."""
+        """Call a function on the loop: now if this is its thread, else by `call_soon_threadsafe`. Thread-safe."""
         if threading.get_ident() == self._thread:
             work(*args)
             return
@@ -385,7 +390,7 @@ class Engine:
 
     # -- helpers -------------------------------------------------------------------------------------------------------
     async def consult(self, ex: Execution, question: Callable[[], Any]) -> Any:
-        """Ask the store something on behalf of a run. While it is out of reach the run waits, as its writes do."""
+        """Query the store for a run. Retried while the database is unavailable, until the run is halted."""
         while True:
             try:
                 return await self.in_thread(question)
@@ -396,7 +401,7 @@ class Engine:
                     raise ex.signal from None
 
     async def in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
-        """Do something blocking on a thread, with civil time standing still meanwhile."""
+        """Call a blocking function on a thread of the pool for the store. A virtual clock does not advance while it runs."""
         self.clock.busy()
         try:
             return await self.loop.run_in_executor(self._store_pool, work, *args)
@@ -404,7 +409,7 @@ class Engine:
             self.clock.idle()
 
     async def in_store(self, work: Callable[..., Any], *args: Any) -> Any:
-        """Have the store do something: here if it is certain to wait for nothing, else on a thread."""
+        """Call a function of the store: on the loop if the store can answer without waiting, else on a thread."""
         at_once = self.store.at_once
         if at_once is None:
             return await self.in_thread(work, *args)
@@ -413,12 +418,12 @@ class Engine:
             with at_once() as free:
                 answer = work(*args) if free else None
             if free:
-                await asyncio.sleep(0)  # others on this loop have their turn, as they would have meanwhile
+                await asyncio.sleep(0)  # let other tasks of the loop run, as during a call on a thread
                 return answer
         finally:
             self.clock.idle()
         return await self.in_thread(work, *args)
 
     def check_size(self, text: str, value: object, what: str) -> str:
-        """The text of a value, unless that is larger than the setting allows."""
+        """Return the text of a value. Raises an error if it is larger than the setting `value_bytes`."""
         return check_size(text, value, self.settings.value_bytes, what)

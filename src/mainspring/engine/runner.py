@@ -37,11 +37,11 @@ log = logging.getLogger("mainspring.engine")
 
 _ONCE = Retry(1)
 _PATIENCE = 1.0
-"""Seconds that tasks of a run get to end after they were cancelled."""
+"""Seconds that cancelled tasks of a run have to end."""
 
 
 async def run_async(ex: Execution) -> Ending | None:
-    """Execute an `async def` run on the loop. Answers with its ending, or None when it has not ended here."""
+    """Execute an `async def` run on the loop. Return its ending, or None if the run has not ended here."""
     value: Any = None
     error: BaseException | None = None
     try:
@@ -70,21 +70,23 @@ async def run_async(ex: Execution) -> Ending | None:
             else:
                 effect = flow.send(answer)
     except StopIteration as done:
-        if ex.ahead is not None and ex.ahead.kept:  # the run was taken from its code; that its step was made counts
+        if (
+            ex.ahead is not None and ex.ahead.kept
+        ):  # the run was halted; the outcome of its step is recorded all the same
             with suppress(Exception):
                 await ex.ahead.commit_alone()
         return done.value  # type: ignore[no-any-return]
 
 
 def _commit(ex: Execution, effect: Effect) -> Awaitable[Any]:
-    """What commits a write of a run that is over, behind the outcome that its code has had already, if that waits for it."""
+    """Commit the write that ends a run, in one piece with its last outcome if that is not committed yet."""
     if ex.ahead is not None and ex.ahead.kept and isinstance(effect, Commit):
         return ex.ahead.commit_with(effect.op)
     return perform(ex, effect)
 
 
 def _refusal(ex: Execution) -> NotSerializable | None:
-    """The code went ahead with an outcome that the database, as it has turned out, would not take."""
+    """The error of an outcome that was delivered to the code before its commit, and that the database then refused."""
     refused = ex.ahead.error if ex.ahead is not None else None
     if refused is None:
         return None
@@ -122,27 +124,27 @@ def run_blocking(ex: Execution) -> Ending | None:
 
 
 def _commit_blocking(ex: Execution, op: Op) -> Any:
-    """The same on the thread of a `def` run."""
+    """Commit the write that ends a `def` run, on its thread, in one piece with its last outcome if that is not committed yet."""
     if ex.ahead is not None and ex.ahead.kept:
         return ex.ahead.commit_sync(op)
     return ex.engine.committer.commit_sync(op)
 
 
 def _come_to_its_end(ex: Execution, error: BaseException | None) -> BaseException | None:
-    """The code is over: from now on its end is committed, or its release if it was taken from its code. Its error, if that counts.
+    """Move a run whose code has returned or raised to `ENDING`. Return the exception if it is the outcome of the run.
 
-    A signal in flight was given by an operation of the run before the loop could: it is why the run was taken.
+    A signal that the code raised came from an operation of the run, before the loop could halt the run: it halts the run now.
     """
     if isinstance(error, Halt):
         ex.take_away(error)
-        if ex.undoing is None:  # whatever the phase: a signal is never how a run ended
+        if ex.undoing is None:  # in every phase: a signal is never the outcome of a run
             ex.signal = ex.signal or error
     ex.move(Phase.ENDING)
     return None if ex.signal is not None else error
 
 
 def _prefix(ex: Execution) -> str:
-    """How the positions of a run that has begun anew begin: its children and keys are not those of the time before."""
+    """The prefix of all positions in a later generation of a run, so that its children and keys differ from earlier ones."""
     return f"g{ex.run.generation}." if ex.run.generation else ""
 
 
@@ -161,13 +163,13 @@ def _arguments(ex: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _has_outcome(ex: Execution) -> bool:
-    """Whether what a function came to that is not to be started a second time is recorded: then it only has to be handed over."""
+    """Whether the outcome of an `at_most_once` step or transaction is recorded, so that it only has to be delivered."""
     recorded = ex.journal.get("0") if ex.function.kind != "workflow" else None
     return recorded is not None and recorded.completed is not None
 
 
 def _body(ex: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The run's function, called. A step that is a run of its own is a run with that one operation."""
+    """Call the function of a run. A step or transaction that is a run of its own becomes a run with that one operation."""
     function = ex.function
     if function.kind == "workflow":
         return (
@@ -182,7 +184,7 @@ def _body(ex: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 async def _clear_tasks(ex: Execution) -> None:
-    """Tasks that the function left behind are cancelled and awaited: nothing of a run is done after its end."""
+    """Cancel and await the unfinished tasks of a run, so that nothing of the run executes after its end."""
     if ex.signal is None:
         _warn_of_unawaited(ex)
         for site in [site for task, site in ex.tasks.items() if task not in ex.servants]:
@@ -193,7 +195,7 @@ async def _clear_tasks(ex: Execution) -> None:
                 site,
             )
     elif (quiet := ex.quiet()) is not None:
-        await quiet  # a step that is under way is recorded first
+        await quiet  # an executing step is recorded first
     for _ in range(3):
         left = list(ex.tasks)
         if not left:
@@ -211,8 +213,8 @@ async def _clear_tasks(ex: Execution) -> None:
 
 
 def _warn_of_unawaited(ex: Execution) -> None:
-    """Coroutines of operations that the code made and never awaited: the operations did not happen."""
-    if ex.dry or ex.tasks:  # a task that has not begun yet is spoken of below
+    """Warn of operations whose coroutine the code never awaited: they were not executed."""
+    if ex.dry or ex.tasks:  # `_clear_tasks` warns of tasks that have not begun
         return
     for name, code, instruction in ex.unawaited.values():
         lines = list(code.co_positions())
@@ -228,7 +230,7 @@ def _warn_of_unawaited(ex: Execution) -> None:
 
 
 def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
-    """Record how the run ended. Where the run was taken from its code, what came out of the code does not count."""
+    """Record the end of a run. In a halted run the outcome of the code does not count, and the run is released or cancelled."""
     if ex.signal is None and ex.disagreement is None and not isinstance(error, Interrupted):
         unused = ex.unused()
         if unused is not None:
@@ -257,7 +259,7 @@ def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
 
 
 def _blocked(ex: Execution) -> str:
-    """Why the run cannot go on here, and every version that has found so: none of them is to try it again."""
+    """The reason why this version cannot continue the run, with all versions that could not: none of them claims it again."""
     before: list[str] = json.loads(ex.run.blocked)["versions"] if ex.run.blocked else []
     return json.dumps({"versions": [*before, ex.engine.version], "reason": str(ex.disagreement)})
 
@@ -266,7 +268,7 @@ def _finish_of(ex: Execution, value: Any, error: BaseException | None) -> Finish
     finish = Finish(ex.engine.worker_id, ex.id, ex.epoch, State.SUCCEEDED, ex.engine.clock.now())
     finish.schedule = ex.run.schedule
     if ex.run.deadline is not None and finish.completed >= ex.run.deadline:
-        # Whatever came out of it, most likely the timeout of a child, came after its own time was over.
+        # The outcome came after the deadline of the run. It is most likely the timeout of a child.
         finish.state, finish.reason = State.CANCELLED, "timeout"
         return finish
     if error is None:
@@ -282,7 +284,7 @@ def _finish_of(ex: Execution, value: Any, error: BaseException | None) -> Finish
 
 
 def _next_attempt(ex: Execution, finish: Finish, error: BaseException | None) -> int | None:
-    """When a run that has failed is to be tried again; None: it is not."""
+    """The time of the next attempt of a failed run. None: there is none."""
     beyond_help = (NonDeterminism, Interrupted)
     if finish.state is not State.FAILED or not isinstance(error, Exception) or isinstance(error, beyond_help):
         return None
@@ -325,7 +327,7 @@ def _finish(ex: Execution, finish: Finish, *, once_more: bool = True) -> Flow:
 
 
 def _finish_unwound(ex: Execution) -> Flow:
-    """The end of a run that was stopped, and has undone what it could."""
+    """Record the end of a stopped run that has made its compensations."""
     assert ex.undoing is not None  # noqa: S101
     reason = ex.undoing.args[0] if ex.undoing.args else None
     if ex.disagreement is not None:
@@ -338,7 +340,7 @@ def _finish_unwound(ex: Execution) -> Flow:
 
 
 def _let_go(ex: Execution, signal: Halt) -> Flow:
-    """Commit what becomes of a run that was taken from its code."""
+    """Release, cancel or continue a halted run, by its signal."""
     owner = ex.engine.worker_id
     if isinstance(signal, (Parked, Lost)):
         return None
@@ -347,7 +349,7 @@ def _let_go(ex: Execution, signal: Halt) -> Flow:
     if isinstance(signal, Continued):
         verdict = yield Commit(ContinueAs(owner, ex.id, ex.epoch, input=signal.args[0]))
         if verdict is Verdict.STOPPING and ex.undoable:
-            ex.signal = Stopped()  # cancelled first: what it has done is to be undone
+            ex.signal = Stopped()  # cancelled before it continued: its compensations are owed
             return None
     elif ex.undoing is not None:
         reason = ex.undoing.args[0] if ex.undoing.args else None
@@ -359,7 +361,7 @@ def _let_go(ex: Execution, signal: Halt) -> Flow:
 
 
 def _cancelled(ex: Execution, reason: str | None) -> Flow:
-    """The end of a run that was stopped."""
+    """Record the end of a run that was stopped."""
     engine = ex.engine
     verdict = yield Commit(
         Finish(engine.worker_id, ex.id, ex.epoch, State.CANCELLED, engine.clock.now(), reason=reason)
