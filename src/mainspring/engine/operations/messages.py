@@ -1,7 +1,7 @@
-"""The operations with which runs talk: receiving, saying, and waiting for what another run says. `recording` says how they are made.
+"""Operations of runs with messages, events and streams: receiving, sending, publishing, and reading from other runs.
 
-All waits have one shape. They are registered in memory, then recorded, and only then is looked whether what they wait for is
-there: every message from that moment on wakes them. A woken operation reads again.
+All waits have one shape: register the wait in memory, record it, then read. A message that is committed after the read wakes the
+wait, and a woken operation reads again. So no message is missed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def receive(ex: Execution, position: str, topic: str, until: int | None, codec: 
         return (yield from replayed(ex, recorded, codec))
     yield from frontier(ex, position)
     record = recorded or Step(ex.id, position, "receive", topic, started=ex.begins(), child=ex.id, due=until)
-    record.output = schema_text(codec.annotation)  # until it is known: what an operator may send
+    record.output = schema_text(codec.annotation)  # until a message is received: what an operator may send
     message: Message | None = None
     try:
         message = yield from await_(ex, record, lambda: unread(ex, topic, question=False), pending=recorded is not None)
@@ -47,15 +47,13 @@ def receive(ex: Execution, position: str, topic: str, until: int | None, codec: 
     finally:
         if message is not None:
             let_go(ex, message.number)
-            ex.engine.waits.arrived(
-                [(ex.id, "receive", topic)]
-            )  # if it was not received after all, it is the next one's
+            ex.engine.waits.arrived([(ex.id, "receive", topic)])  # another branch may receive it, if this one did not
 
 
 def unread(ex: Execution, topic: str, *, question: bool) -> Flow:
-    """The first message that was not received yet, kept for the branch that asks.
+    """The first message that was not received yet, reserved for the branch that asks.
 
-    What was found may have been received by another line while the answer was on its way, so then it is looked for once more.
+    Another branch may have received it before the query was answered. Then the query is repeated.
     """
     while True:
         inbox = ex.engine.store.messages
@@ -71,13 +69,13 @@ def unread(ex: Execution, topic: str, *, question: bool) -> Flow:
 
 
 def let_go(ex: Execution, number: int) -> None:
-    """A message that was kept for a line of control is received, or is the next one's after all."""
+    """End the reservation of a message: it was received, or another branch may receive it."""
     ex.reserved.pop(number, None)
     ex.let_go += 1
 
 
 def say(ex: Execution, position: str, kind: StepKind, name: str, make: Callable[[], list[Say]]) -> Flow:
-    """Send or publish. It is sent if, and only if, this is recorded."""
+    """Send or publish, in one commit with the record of the operation."""
     recorded = ex.recall(position, kind, name)
     if recorded is not None and recorded.completed is not None:
         yield from replayed(ex, recorded, None)
@@ -97,7 +95,7 @@ def say(ex: Execution, position: str, kind: StepKind, name: str, make: Callable[
 
 
 def event(ex: Execution, position: str, run: str, key: str, *, until: int | None, codec: ValueCodec) -> Flow:
-    """The value of another run's event, as soon as it has one; None when the time is over, or the run."""
+    """Wait for the value of an event of another run. None when the time is over or the run has ended without it."""
     recorded = ex.recall(position, "event", key)
     if recorded is not None and recorded.completed is not None:
         return (yield from replayed(ex, recorded, codec))
@@ -115,13 +113,13 @@ def event(ex: Execution, position: str, run: str, key: str, *, until: int | None
 def stream(
     ex: Execution, position: str, run: str, key: str, *, offset: int, until: int | None, codec: ValueCodec
 ) -> Flow:
-    """The value at an offset of another run's stream, as a list of one; of none when the stream is over."""
+    """Wait for the value at an offset of another run's stream: a list of one value, or an empty list when the stream is closed."""
     recorded = ex.recall(position, "stream", key)
     if recorded is not None and recorded.completed is not None:
         return (yield from replayed(ex, recorded, codec))
     yield from frontier(ex, position)
     record = recorded or Step(ex.id, position, "stream", key, started=ex.begins(), child=run, due=until)
-    record.output = str(offset)  # until it is known: suspending the run checks whether the stream has come so far
+    record.output = str(offset)  # until the value is there: a suspend of the run compares the stream's length with it
 
     def look() -> Flow:
         found: Reading = yield Consult(lambda: ex.engine.store.messages.stream(run, key, offset, 1))
@@ -146,9 +144,9 @@ def _conclude_reading(ex: Execution, record: Step, found: Reading | None, run: s
 def await_(
     ex: Execution, record: Step, look: Callable[[], Flow], *, pending: bool, says: list[Say] | None = None
 ) -> Flow:
-    """What `look` finds, as soon as it finds something; None when the time is over. A look before it is recorded saves a write.
+    """Wait until `look` finds something, and return it; None when the time is over. A look before the wait is recorded saves a write.
 
-    `says` is sent with the record of the wait. `NotFound` if there is no receiver; then nothing is recorded.
+    `says` is sent with the record of the wait. Raises `NotFound` if there is no receiver; then nothing is recorded.
     """
     record.epoch = ex.epoch
     found: Any = None if pending else (yield from look())
@@ -175,7 +173,7 @@ def await_(
 
 
 def speaking(write: RecordStep, says: list[Say], takes: int | None = None) -> RecordAndSend:
-    """The same write, with what it says."""
+    """The same write together with the messages that it sends."""
     return RecordAndSend(**structs.asdict(write), says=says, takes=takes)
 
 

@@ -1,7 +1,7 @@
-"""Questions to a run and their answers. `talking` says how waits are made, `recording` how operations are.
+"""Questions to a run and their answers.
 
-A question is a message with a key. The run that is asked takes it in one operation and answers it in another, so that what the
-handler does in between is part of the run. A question that is refused leaves nothing in the run's record.
+A question is a message with a key. The run that is asked accepts it in one operation and answers it in another, so that the
+operations of the handler between the two are part of the run. A refused question leaves nothing in the record of the run.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Asked(Struct, frozen=True):
 def accept(
     ex: Execution, position: str, name: str, codec: ValueCodec, validate: Callable[[Any], object] | None
 ) -> Flow:
-    """The next question that passes the test. Those that do not are refused, and forgotten."""
+    """Accept the next question that the validator accepts. Questions that it rejects are refused, and leave no record."""
     recorded = ex.recall(position, "question", name)
     if recorded is not None and recorded.completed is not None:
         yield from replayed(ex, recorded, None)
         return _asked(recorded, codec)
     yield from frontier(ex, position)
     record = recorded or Step(ex.id, position, "question", name, started=ex.begins(), child=ex.id)
-    record.output = schema_text(codec.annotation)  # until it is known: what an operator may ask
+    record.output = schema_text(codec.annotation)  # until a question is accepted: what an operator may ask
     message: Message | None = None
 
     def look() -> Flow:
@@ -85,12 +85,12 @@ def _asked(record: Step, codec: ValueCodec) -> Asked:
 
 
 def _refusal(message: Message, codec: ValueCodec, validate: Callable[[Any], object] | None) -> Exception | None:
-    """Why a question is not accepted: it is not of its type, or the workflow's own test raises."""
+    """Why a question is refused: its value has another type, or the workflow's validator raises."""
     try:
         value = codec.decode(message.body)
         if validate is not None:
             validate(value)
-    except Exception as error:  # noqa: BLE001  (whatever it raises is the reason)
+    except Exception as error:  # noqa: BLE001  (any exception of the validator is the reason)
         return error
     return None
 
@@ -105,7 +105,7 @@ def _refuse(ex: Execution, name: str, number: int, error: Exception) -> Flow:
 
 
 def answer(ex: Execution, position: str, name: str, number: int, *, text: str | None, error: str | None) -> Flow:
-    """Answer a question. It is answered if, and only if, this is recorded."""
+    """Answer a question, in one commit with the record of the operation."""
     return messages.say(
         ex,
         position,
@@ -117,7 +117,7 @@ def answer(ex: Execution, position: str, name: str, number: int, *, text: str | 
 
 # -- a run that asks ---------------------------------------------------------------------------------------------------
 def ask(ex: Execution, position: str, post: Post, until: int | None, codec: ValueCodec) -> Flow:
-    """Ask another run and wait for the answer. It is asked once, whatever crashes."""
+    """Ask another run and wait for the answer. The question is sent once, also after a crash."""
     run, name = post.run, post.topic
     post.key = key = f"{ex.run.uid}-{position}"
     recorded = ex.recall(position, "answer", name)
@@ -145,13 +145,13 @@ def ask(ex: Execution, position: str, post: Post, until: int | None, codec: Valu
 
 
 def answered(found: tuple[Message | None, State | None]) -> bool:
-    """Whether there is an answer, or none is to come."""
+    """Whether there is an answer, or none can come because the run has ended."""
     message, state = found
     return (message is not None and message.answered is not None) or state is None or state.ended
 
 
 def failure_of(run: str, name: str, found: tuple[Message | None, State | None] | None) -> Exception | None:
-    """What asking raises; None: there is an answer."""
+    """The exception that asking raises. None: there is an answer."""
     if found is None:
         return StillRunning(f"run {run!r} had not answered {name!r} when the time to wait for it was over; it goes on")
     message, state = found

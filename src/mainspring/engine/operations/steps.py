@@ -1,4 +1,4 @@
-"""The operations of a run: steps, sleeps, and starting, calling and awaiting other runs. `effects` says how they are made."""
+"""Operations of a run: steps, sleeps, and starting, calling and awaiting other runs."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from mainspring.store.writes import Recorded
 
 Make = Callable[[], "list[NewRun]"]
-"""Makes the runs to start, at the moment when they are really to be started."""
+"""Makes the runs to start. Called only if they are not recorded as started."""
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------
 def step(ex: Execution, position: str, call: StepCall) -> Flow:
-    """Execute a step until it succeeds or is given up, and record the outcome once."""
+    """Execute a step until it succeeds or its retries are exhausted, and record the outcome once."""
     recorded = ex.recall(position, "step", call.name)
     if recorded is not None and recorded.completed is not None:
         return (yield from replayed(ex, recorded, call.result))
@@ -66,11 +66,11 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
         record.due = None
         if call.at_most_once or ex.stored_as_waiting:
             yield from keep(ex, stirring(ex, record))
-        record.attempts += 1  # once it is over: an attempt that a crash cuts off does not count
+        record.attempts += 1  # stored with the outcome: an attempt that a crash cuts off does not count
         try:
             value = yield Invoke(call, position, record.attempts)
             text = ex.engine.check_size(call.result.encode(value), value, f"the result of step {call.name!r}")
-        except Exception as caught:  # noqa: BLE001  (whatever the user's function raises is the outcome)
+        except Exception as caught:  # noqa: BLE001  (an exception of the user's function is the outcome)
             error = caught
         else:
             if recorded is None and _is_whole_job(ex, record, call):
@@ -84,32 +84,32 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
 
 
 def _succeeded(record: Step, began: int) -> Step:
-    """The record of a step with its last attempt among those that it took, if it took several."""
+    """The record of a step, with the successful attempt added to its trail if there were others."""
     if record.trail is not None:
         record.trail = _trail(record.trail, {"error": None, "from": began})
     return record
 
 
 def _is_whole_job(ex: Execution, record: Step, call: StepCall) -> bool:
-    """Whether the end of the run records all there is to record: a job of a batch function that succeeds at once is one row, not two.
+    """Whether the end of the run is record enough: a job of a batch function that succeeds at once is one row, not two.
 
-    Not where the run was halted meanwhile: what a step in flight came to is recorded first then.
+    In a halted run the outcome of a step in flight is recorded by itself.
     """
     alone = call.batch is not None and ex.function.kind == "step"
     return alone and record.attempts == 1 and not call.at_most_once and ex.signal is None
 
 
 def _taken_up(ex: Execution, record: Step, call: StepCall) -> Flow:
-    """Go on with a step that had begun before: what stands in the way, or None when it is time for its next attempt."""
+    """Continue a step that had begun before. Return the exception that ends it, or None when its next attempt may begin."""
     if call.at_most_once and record.due is None:
         return Interrupted(f"step {call.name!r} was cut off in the middle and is not to be started a second time")
     return None if (yield from _back_off(ex, record)) else _not_again(record)
 
 
 def _back_off(ex: Execution, record: Step) -> Flow:
-    """Wait for the next attempt; how many there were is recorded first. Whether there is one: not without the key of the run."""
+    """Record the attempts, and wait for the next one. Return False if there is none because another run has taken the run's key."""
     if record.due is None:
-        return True  # cut off in the middle of an attempt
+        return True  # a crash cut the attempt off
     if not (yield from _has_lost_key(ex)):
         wait = ex.wait(until=record.due)
         yield from keep(ex, waiting(ex, record))
@@ -125,7 +125,7 @@ def _back_off(ex: Execution, record: Step) -> Flow:
 
 
 def _has_lost_key(ex: Execution) -> Flow:
-    """Whether another run has taken the key of a step that is a run of its own: then there is no further attempt."""
+    """Whether another run has taken the key of a step that is a run of its own. Then it has no further attempt."""
     if ex.function.kind == "workflow":
         return False
     if ex.run.key is None:
@@ -135,19 +135,19 @@ def _has_lost_key(ex: Execution) -> Flow:
 
 
 def _not_again(record: Step) -> Interrupted:
-    """Why a step ends whose last exception is no longer in memory."""
+    """The exception of a step that is not retried and whose last exception is no longer in memory."""
     tried = json.loads(record.trail or "[]")
     last = f": {tried[-1]['error']}" if tried else ""
     return Interrupted(f"step {record.name!r} failed and is not tried again, since another run has taken its key{last}")
 
 
 def _judged(retry: Retry, record: Step, error: Exception, began: int, now: int) -> tuple[int | None, Exception]:
-    """How long to wait for the next attempt, or None to give up, and with which exception."""
+    """The pause before the next attempt, or None if there is none, and the exception of this attempt."""
     if retry.attempts > 1:
         record.trail = _trail(record.trail, {"error": in_a_line(error), "from": began, "to": now})
     try:
         pause = retry.pause(record.attempts, error, f"{record.run}/{record.position}")
-    except Exception as mistake:  # noqa: BLE001  (the user's own test of exceptions is at fault)
+    except Exception as mistake:  # noqa: BLE001  (raised by the user's own `Retry.on`)
         return None, mistake
     if pause is None:
         _note_attempts(error, record)
@@ -155,7 +155,7 @@ def _judged(retry: Retry, record: Step, error: Exception, began: int, now: int) 
 
 
 def _trail(trail: str | None, attempt: dict[str, str | int | None]) -> str:
-    """The attempts of a step that is made more than once, with this one: what went wrong, and when. The last may have gone well."""
+    """The trail of attempts with another one added: the error and the times of each. The last may have no error."""
     before: list[Any] = json.loads(trail) if trail else []
     return json.dumps([*before, attempt], ensure_ascii=False)
 
@@ -233,7 +233,7 @@ def _await_run(ex: Execution, record: Step, codec: ValueCodec, *, starts: list[N
 
 
 def _ending(ex: Execution, record: Step, *, starts: list[NewRun]) -> Flow:
-    """How a run ended, once it has; or the exception that says why there is no waiting for it, or no longer."""
+    """Wait for the end of a run. Return its ending, or the exception if the run cannot be awaited or the time is over."""
     record.epoch = ex.epoch
     wait = ex.wait(until=record.due, child=record.child)
     write = waiting(ex, record)
@@ -257,16 +257,16 @@ def _ending(ex: Execution, record: Step, *, starts: list[NewRun]) -> Flow:
 
 
 class Begun(Struct, frozen=True):
-    """The runs that an operation started: their ids, and which of them had been there before."""
+    """The ids of the runs that an operation started, and which of them existed before."""
 
     ids: list[str]
     taken: frozenset[str] = frozenset()
 
 
 def start(ex: Execution, position: str, name: str, make: Make) -> Flow:
-    """Start runs that go on by themselves. They begin if, and only if, this is recorded. Comes back with `Begun`.
+    """Start runs in the background, in one commit with the record of the operation. Returns `Begun`.
 
-    In a fork they are those of the original: the record says which, not the position.
+    In a fork they are the runs of the original: the record has their ids.
     """
     recorded = ex.recall(position, "start", name)
     if recorded is not None and recorded.completed is not None:
@@ -296,7 +296,7 @@ def start(ex: Execution, position: str, name: str, make: Make) -> Flow:
 
 
 def _begin(ex: Execution, write: RecordStep, final: Step | None = None) -> Flow:
-    """Record an operation that starts runs. Those that begin in this worker are begun when that is committed (`LocalStarts`)."""
+    """Record an operation that starts runs. `LocalStarts` begins those that this worker executes after the commit."""
     answer = yield from committed(ex, write, final)
     heed(ex, answer)
     return answer

@@ -1,4 +1,4 @@
-"""What a run that a schedule started knows of its tick."""
+"""The tick of a run that a schedule started, as `run.tick` shows it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RunTick:
 
     schedule: str
     nominal: datetime
-    """The time that the spec names; for a trigger, when it was asked for."""
+    """The time that the spec names; of a trigger, the time of the request."""
     actual: datetime
     """When the schedule acted on it."""
     source: TickSource
@@ -36,16 +36,16 @@ class RunTick:
     upcoming: datetime | None
     """The nominal time after this one."""
     last_result: Any
-    """Result of the schedule's run that had succeeded last."""
+    """The result of the last run of the schedule that had succeeded."""
     last_failure: BaseException | None
-    """How the schedule's run that had ended last failed, if it did."""
+    """The exception of the schedule's last run, if it had failed."""
 
 
 _NOTHING = msgspec.Raw()
 
 
 class _Known(Struct):
-    """What a schedule says to a run of its tick, as `schedules.actions` writes it."""
+    """The stored tick of a run, as `schedules.actions` writes it."""
 
     nominal: int
     actual: int
@@ -61,7 +61,7 @@ _read = msgspec.json.Decoder(_Known).decode
 
 
 def tick_of(run: Run, result: ValueCodec) -> RunTick | None:
-    """The tick that started a run, or None if none did."""
+    """The tick that started a run. None: no schedule started it."""
     if run.tick is None or run.schedule is None:
         return None
     known = _read(run.tick)
@@ -78,7 +78,7 @@ def tick_of(run: Run, result: ValueCodec) -> RunTick | None:
 
 
 def times_of(run: Run) -> tuple[datetime, datetime] | None:
-    """The scheduled time and the time of the first claim, for a function that is called with these."""
+    """The scheduled time and the time of the first claim, for a function that takes them as arguments."""
     if run.tick is None or run.started is None:
         return None
     known = _read(run.tick)
@@ -86,7 +86,7 @@ def times_of(run: Run) -> tuple[datetime, datetime] | None:
 
 
 def _result(text: str, codec: ValueCodec) -> Any:
-    """As the function's annotation says; as plain JSON if it says something else by now."""
+    """Decode a result by the function's annotation; as plain JSON if the annotation has changed and no longer fits."""
     try:
         return codec.decode(text)
     except MainspringError:

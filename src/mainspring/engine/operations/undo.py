@@ -1,10 +1,9 @@
-"""Compensations: what a run does to undo what it did, when it fails, is cancelled or runs out of time.
+"""Compensations (`run.undo`) of a run that fails, is cancelled or runs out of time.
 
-Entering a scope is recorded, so that a cancelled run is replayed to compensate. What is pushed is not: a replay pushes
-it again. A run that is stopped is therefore unwound by a replay, in which the first operation that has no record stops instead of
-beginning; the scopes that this leaves make their compensations, each of which is recorded once. Leaving a scope in good order is
-recorded as well, unless the run has been stopped by then: a run that is stopped before that is in its scope, however little of
-the code in it is left.
+Entering a scope is recorded, so that a stopped run is replayed to compensate. The pushed compensations are not recorded: a replay
+pushes them again. The first operation without a record raises instead of beginning, and the scopes that this unwinds make their
+compensations, each recorded once. Leaving a scope in good order is recorded as well, unless the run was stopped before: until
+that commit the run is in its scope.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
 KIND: Final = "undo"
 _LEFT = "left"
 BUDGET = 300_000_000
-"""Microseconds that the compensations of one scope may take in all; those that have not begun by then are left."""
+"""Microseconds that the compensations of one scope may take together. Those that have not begun by then are not made."""
 
 
 def enter(ex: Execution, position: str) -> Flow:
-    """Note that from here on there may be something to undo."""
+    """Enter a scope: from here on a stop of the run owes compensations."""
     ex.undoable = True
     recorded = ex.recall(position, KIND, KIND)
     if recorded is not None and recorded.completed is not None:
@@ -50,10 +49,10 @@ def enter(ex: Execution, position: str) -> Flow:
 
 
 def leave(ex: Execution, scope: str, following: str) -> Flow:
-    """Leave a scope in good order: nothing that was pushed is called any more. False: the run was stopped in it.
+    """Leave a scope in good order: its compensations are dropped. Return False if the run was stopped in the scope.
 
-    `following` is the position of the operation after it. It has a record without this one having any only where a version of the
-    library left the scope that did not record this.
+    Only a scope with compensations is left by this. If the operation at the position `following` is recorded and the leaving is not,
+    the code pushed nothing when it was past here: a patch has added the compensation since.
     """
     position = f"{UNDO}{scope}.{_LEFT}"
     recorded = ex.recall(position, KIND, _LEFT)
@@ -92,7 +91,7 @@ def compensation(  # noqa: PLR0917  (a call and where it stands)
     kwargs: dict[str, Any],
     until: int,
 ) -> Flow:
-    """Make one compensation of a scope. It has a place of its own beside the operations of the run."""
+    """Make one compensation of a scope, at a position beside the operations of the run."""
     position = f"{UNDO}{scope}.{number}"
     if function.kind == "transaction":
         return (yield from transaction(ex, position, TransactionCall.of(function, args, kwargs)))
@@ -104,7 +103,7 @@ def compensation(  # noqa: PLR0917  (a call and where it stands)
 
 
 class _Bounded:
-    """A policy of retrying that comes to an end in time."""
+    """A retry policy that gives up before a time."""
 
     def __init__(self, retry: Retry, clock: Clock, until: int) -> None:
         self._retry = retry
@@ -118,7 +117,7 @@ class _Bounded:
 
 
 def continue_as(ex: Execution, position: str, text: str) -> Flow:
-    """Come to an end here and begin anew with another input. Never comes back."""
+    """End this generation of the run, and begin another with a new input. Never returns."""
     if ex.signal is not None:
         raise ex.signal
     yield from frontier(ex, position)
