@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from mainspring import App, Client, Handle
+from mainspring import App, Client, Handle, RunInfo
 from mainspring.app.waiting.endings import EndingLookups
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SystemClock
@@ -61,6 +61,13 @@ def asks_in_def(run_id: str) -> str:
     return repr(app.handle(run_id).result.sync())
 
 
+@app.workflow
+async def finds(run_id: str) -> RunInfo:
+    (found,) = await app.runs.list(ids=run_id)
+    assert await found.handle.result() == RECEIPT
+    return found
+
+
 @pytest.fixture(autouse=True)
 def database(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app._runtime, "url", store_url)
@@ -85,6 +92,26 @@ async def test_so_does_the_handle_of_a_fork() -> None:
         assert await fork.result() == RECEIPT
 
 
+async def test_so_do_the_handles_of_runs_that_were_listed() -> None:
+    async with app:
+        await (await pay.options(id="listed").start()).result()
+        (listed,) = await app.runs.list(ids="listed")
+        assert await listed.handle.result() == RECEIPT
+        assert await (await app.runs.get("listed")).handle.result() == RECEIPT
+        assert "handle" not in repr(listed)
+
+
+async def test_a_record_that_is_passed_on_as_a_value_has_no_handle_and_says_so() -> None:
+    async with app:
+        await (await pay.options(id="listed").start()).result()
+        found = await finds.options(id="finds")("listed")
+        assert found.id == "listed"
+        with pytest.raises(InvalidInput, match=r"write app\.handle\(info\.id\)"):
+            _ = found.handle
+        fork = await app.runs.fork("finds")
+        assert (await fork.result()).id == "listed"
+
+
 async def test_inside_a_run_too_and_a_replay_gets_the_same() -> None:
     async with app:
         ids = [(await pay.start()).id, (await several.start()).id]
@@ -107,6 +134,8 @@ async def test_a_client_has_no_types_and_gives_plain_json(store_url: str) -> Non
             assert await client.handle(started.id).result() == {"number": 1, "total": "1.10"}
             assert await client.handle(many.id).result() is not None
             assert await (await client.start("pay")).result() == {"number": 1, "total": "1.10"}
+            (listed,) = await client.runs.list(ids=started.id)
+            assert await listed.handle.result() == {"number": 1, "total": "1.10"}
 
 
 async def test_a_handle_of_nothing_is_an_error_when_it_is_used() -> None:

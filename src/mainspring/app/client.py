@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from mainspring.app.app import url_of
 from mainspring.app.client_api import ClientApi
 from mainspring.app.functions.by_name import ByName
+from mainspring.app.nouns.runs import RunVerbs
 from mainspring.app.nouns.schedules import AppSchedules
 from mainspring.app.plain_json import JSON
 from mainspring.app.runtime import Runtime
@@ -47,6 +48,11 @@ class Client(ClientApi, ByName[JSON]):
     @property
     def _runtime(self) -> Runtime:
         return self._own_runtime
+
+    @property
+    def runs(self) -> RunVerbs[JSON]:
+        """Seeing and stopping runs."""
+        return RunVerbs(self._runtime)
 
     def handle(self, run_id: str) -> Handle[JSON]:
         """A handle for a run by its id. Whether there is one is found out when something is asked of it."""

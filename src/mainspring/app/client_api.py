@@ -44,7 +44,7 @@ class ClientApi:
         return True
 
     @property
-    def runs(self) -> RunVerbs:
+    def runs(self) -> RunVerbs[Any]:
         """Seeing and stopping runs."""
         return RunVerbs(self._runtime)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack
 
 from mainspring.app.caller.current import current_caller
 from mainspring.app.functions.options import micros, moment
@@ -14,7 +14,7 @@ from mainspring.codec import check_size, value_codec
 from mainspring.errors import InvalidInput, NotSerializable
 from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, Figures, Loaded, RunActions, check_reason
 from mainspring.operations.runs.bulk import find
-from mainspring.operations.runs.info import Lines, RunInfo, RunPage, Runs, StepInfo
+from mainspring.operations.runs.info import Lines, RunInfo, RunPage, Runs, StepInfo, with_handle
 from mainspring.operations.versions import PatchInfo, VersionInfo, Versions
 from mainspring.operations.workers import WorkerInfo, Workers
 from mainspring.store.verbs.manage import Move
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mainspring.store.external.join import Inside
     from mainspring.store.protocol import Store
 
+R = TypeVar("R")
 T = TypeVar("T")
 _Lines: TypeAlias = list[str]
 _Figures: TypeAlias = list[Figures]
@@ -59,16 +60,16 @@ def _check_ids(*ids: object) -> None:
             )
 
 
-class RunVerbs(_Noun):
-    """Seeing, stopping and managing runs."""
+class RunVerbs(_Noun, Generic[R]):
+    """Seeing, stopping and managing runs, whose results are of type `R`."""
 
     _spelled = "app.runs"
 
     @dual
-    def get(self, /, run_id: str) -> Coroutine[Any, Any, RunInfo]:
-        """Everything the store knows of a run. `NotFound` if there is none."""
+    def get(self, /, run_id: str) -> Coroutine[Any, Any, RunInfo[Handle[R]]]:
+        """Everything the store knows of a run, and its handle. `NotFound` if there is none."""
         _check_ids(run_id)
-        return self._read("runs.get", RunInfo, lambda runs: runs.get(run_id))
+        return Mapped(self._read("runs.get", RunInfo, lambda runs: runs.get(run_id)), self._held)
 
     @dual
     def steps(self, /, run_id: str) -> Coroutine[Any, Any, list[StepInfo]]:
@@ -79,9 +80,13 @@ class RunVerbs(_Noun):
     @dual
     def list(
         self, /, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]
-    ) -> Coroutine[Any, Any, RunPage]:
-        """A page of runs, newest first. Hand `next` of a page back as `after` for the one that follows."""
-        return self._read("runs.list", RunPage, lambda runs: runs.list(after=after, limit=limit, **filters))
+    ) -> Coroutine[Any, Any, RunPage[Handle[R]]]:
+        """A page of runs with their handles, newest first. Hand `next` of a page back as `after` for the one that follows."""
+        found = self._read("runs.list", RunPage, lambda runs: runs.list(after=after, limit=limit, **filters))
+        return Mapped(found, lambda page: RunPage([self._held(run) for run in page.runs], page.next, page.further))
+
+    def _held(self, info: RunInfo) -> RunInfo[Handle[R]]:
+        return with_handle(info, Handle(self._runtime, info.id, self._runtime.result_codec(info.workflow)))
 
     @dual
     def logs(self, /, run_id: str, limit: int = 1_000) -> Coroutine[Any, Any, Lines]:
@@ -229,7 +234,7 @@ class RunVerbs(_Noun):
         timeout: Duration | None = None,
         past_last: bool = False,
         children: Mapping[str, str] | None = None,
-    ) -> Coroutine[Any, Any, Handle[Any]]:
+    ) -> Coroutine[Any, Any, Handle[R]]:
         """Start new runs that have done what others had done before a step, and go on from there. `step` is a position or a
         name; without it the new run begins at the beginning, with `past_last` after the last step. `children` are runs that take the
         places of children of the other run, by the ids of those.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003  (a run that asks for a RunInfo records it, and reads it back by its annotations)
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, Unpack
 
-from mainspring.errors import NotFound
+from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.runs import UNSEEN
 from mainspring.model.states import State  # noqa: TC001  (what is recorded is read back by its annotations)
@@ -31,9 +31,37 @@ if TYPE_CHECKING:
     from mainspring.operations.runs.bulk import Progress
     from mainspring.store.protocol import Store
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    H = TypeVar("H", default=Any)  # so that `RunInfo` alone is a type
+else:
+    from typing import TypeVar
+
+    H = TypeVar("H")
+
+
+class _WithHandle(Generic[H]):
+    """The handle that an app or a client adds to what it read. It is no part of the record."""
+
+    __slots__ = ("_handle",)
+    _handle: H
+
+    @property
+    def handle(self) -> H:
+        """The run itself: wait for its result, stop it. Its own function says how the result is decoded, where the app has it; a client
+        gives plain JSON.
+        """
+        try:
+            return self._handle
+        except AttributeError:
+            raise InvalidInput(
+                "this was passed on as a value, without the app that it was read by; write app.handle(info.id)"
+            ) from None
+
 
 @dataclass(frozen=True, slots=True)
-class RunInfo:
+class RunInfo(_WithHandle[H]):
     """A run as people look at it: times are aware datetimes, values are plain JSON values."""
 
     id: str
@@ -128,20 +156,26 @@ class LogLine:
     worker: str | None
 
 
+def with_handle(info: RunInfo, handle: H) -> RunInfo[H]:
+    """The same record, with its handle."""
+    object.__setattr__(info, "_handle", handle)
+    return info
+
+
 @dataclass(frozen=True, slots=True)
-class RunPage(Page[RunInfo]):
+class RunPage(Page[RunInfo[H]]):
     """A page of runs. Hand `next` back for the page after it; None is the last.
 
     `further`: no index helps with these filters, so only some of the runs were looked at, and the next page goes on from there; this one
     may be short, or empty.
     """
 
-    runs: list[RunInfo]
+    runs: list[RunInfo[H]]
     next: str | None
     further: bool = False
 
     @property
-    def _items(self) -> list[RunInfo]:
+    def _items(self) -> list[RunInfo[H]]:
         return self.runs
 
 
