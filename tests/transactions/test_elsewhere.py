@@ -172,9 +172,9 @@ async def test_two_who_race_have_one_effect(other: tuple[str, Any]) -> None:
 
     def make(look: bool) -> Any:
         try:
-            return place.once(Way(key, "mine", None, look=look), effect, Wants.TX)
+            return place.once(Way(key, "mine", None, look=look, idle=7.5), effect, Wants.TX, lambda: None)
         except Again:
-            return place.once(Way(key, "mine", None, look=True), effect, Wants.TX)
+            return place.once(Way(key, "mine", None, look=True, idle=7.5), effect, Wants.TX, lambda: None)
 
     found = await asyncio.gather(*[asyncio.to_thread(make, False) for _ in range(4)])
     assert {each.output for each in found} == {'"mine"'}

@@ -307,6 +307,10 @@ class Store(Protocol):
         """All runs that the worker owns: for one that may have lost the answer to a claim, or to its last `notices`."""
         ...
 
+    def owned_state(self, worker: str, run_id: str, epoch: int) -> State | None:
+        """The state of a run that the worker owns in this epoch; None: it does not, or the run has ended."""
+        ...
+
     def expire(self, now: int) -> int:
         """Cancel, with reason "timeout", runs without an owner whose deadline has passed; how many."""
         ...

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.model.states import State
 from mainspring.store.changes import Notice
 from mainspring.store.sql.records import WORKER_COLUMNS, to_ending, to_run, to_step, to_worker
-from mainspring.store.sql.runs import COUNT_BY_STATE, ENDINGS, GET_RUN, ORPHANED, OWNED_RUNS, STRAND
+from mainspring.store.sql.runs import COUNT_BY_STATE, ENDINGS, GET_RUN, ORPHANED, OWNED_RUNS, OWNED_STATE, STRAND
 from mainspring.store.sql.steps import GET_STEP, LIST_STEPS
 from mainspring.store.sql.workers import BEAT, LIST_WORKERS, REGISTER, REMEMBER_VERSION, SET_CRONTAB, SET_INSTANCES
 from mainspring.store.verbs import stop
@@ -94,6 +94,10 @@ class SqlStore:
     def owned(self, worker: str) -> list[Notice]:
         rows = self._transactor.read(OWNED_RUNS, worker=worker)
         return [Notice(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
+
+    def owned_state(self, worker: str, run_id: str, epoch: int) -> State | None:
+        rows = self._transactor.read(OWNED_STATE, worker=worker, id=run_id, epoch=epoch)
+        return State(rows[0][0]) if rows else None
 
     def expire(self, now: int) -> int:
         return self._transactor.change(stop.expire, now)

@@ -57,6 +57,8 @@ _OWN_RUN = (
     "{name} ends, deletes or takes away the run {run} that it is part of, so there would be nothing left to record it in; "
     "nothing of it was done. Return or raise instead, or do that from outside"
 )
+_SHORTEST_IDLE = 1.0
+"""Seconds. A process on a busy machine may need as long between two statements of a transaction."""
 _BACK_OFF = Retry(2**62, first=0.005, factor=2, cap=1, jitter=1)
 
 
@@ -109,8 +111,7 @@ def _attempt(ex: Execution, effect: Transact) -> Flow:
         return (yield from _looked_up(ex, effect, refused))
     except StoppedFirst:
         _give_back_seq(ex, record)
-        late = ex.run.deadline is not None and ex.engine.clock.now() >= ex.run.deadline
-        ex.engine.halting.halt(ex, Stopped("timeout") if late else Stopped())
+        ex.engine.halting.halt(ex, Stopped("timeout") if _is_late(ex, ex.engine.clock.now()) else Stopped())
         raise ex.signal or Stopped() from None
     except Exception as error:  # noqa: BLE001  (whatever the user's function raises is the outcome)
         if effect.doubt or record.seq is not None:
@@ -175,6 +176,10 @@ def _looked_up(ex: Execution, effect: Transact, refused: Exception) -> Flow:
     effect.doubt = True
     log.warning("run %s: transaction %s is retried: %s", ex.id, record.name, refused)
     return False  # the number of its outcome stays reserved for it
+
+
+def _is_late(ex: Execution, now: int) -> bool:
+    return ex.run.deadline is not None and now >= ex.run.deadline
 
 
 def _give_back_seq(ex: Execution, record: Step) -> None:
@@ -249,7 +254,7 @@ def _make_elsewhere(ex: Execution, effect: Transact, database: Elsewhere) -> Non
         scope = _scope_elsewhere(ex, effect, session)
         return _sealed_outcome(ex, _called(ex, effect, scope, session), scope.wishes.encode())
 
-    found = database.once(way, there, effect.call.wants)
+    found = database.once(way, there, effect.call.wants, partial(_check_owner, ex, effect))
     _record_elsewhere(ex, effect, found)
     database.recorded(way.key)
 
@@ -262,7 +267,7 @@ async def _make_elsewhere_async(ex: Execution, effect: Transact, database: Elsew
         scope = _scope_elsewhere(ex, effect, session)
         return _sealed_outcome(ex, await _awaited(ex, effect, scope, session), scope.wishes.encode())
 
-    found = await database.aonce(way, there, effect.call.wants)
+    found = await database.aonce(way, there, effect.call.wants, partial(ex.engine.in_thread, _check_owner, ex, effect))
     await ex.engine.in_thread(_record_elsewhere, ex, effect, found)
     database.recorded(way.key)
 
@@ -271,7 +276,18 @@ def _way(ex: Execution, effect: Transact, store: str) -> Way:
     record = effect.record
     key = Key(ex.run.uid, generation_of(ex.run.generation, effect.forgotten), record.position)
     first = record.attempts == 1 and ex.epoch <= 1
-    return Way(key, store, effect.call.isolation, look=not first)
+    return Way(
+        key, store, effect.call.isolation, look=not first, idle=max(ex.engine.settings.lease / 2, _SHORTEST_IDLE)
+    )
+
+
+def _check_owner(ex: Execution, effect: Transact) -> None:
+    """Keep a transaction in another database from being committed if its run is another worker's by now, or is to be stopped and does nothing else."""
+    state = ex.engine.store.owned_state(ex.engine.worker_id, ex.id, ex.epoch)
+    if state is None:
+        raise Unrecorded
+    if effect.whole and (state is State.CANCELLING or _is_late(ex, ex.engine.clock.now())):
+        raise StoppedFirst
 
 
 def _scope_elsewhere(ex: Execution, effect: Transact, session: ElsewhereSession | AwaitedSession) -> TransactionScope:
@@ -368,7 +384,7 @@ def _written(ex: Execution, effect: Transact, text: str) -> tuple[RecordStep, in
         record.seq = ex.take_seq()
     if effect.whole:
         kept = effect.call.database is not None
-        if ex.run.deadline is None or now < ex.run.deadline:
+        if not _is_late(ex, now):
             return Complete(ex.engine.worker_id, record, kept=kept), now
         if not kept:
             raise StoppedFirst

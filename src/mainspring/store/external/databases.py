@@ -29,6 +29,7 @@ class ElsewhereSession(Protocol):
     """One open transaction in another database."""
 
     awaited: Literal[False]
+    on_postgres: bool
     executor: Executor
 
     def give(self, wants: Wants) -> Any: ...
@@ -39,6 +40,7 @@ class AwaitedSession(Protocol):
     """The same on a connection that is awaited."""
 
     awaited: Literal[True]
+    on_postgres: bool
     executor: AsyncExecutor
 
     def give(self, wants: Wants) -> Any: ...
@@ -59,6 +61,7 @@ def _is_busy(error: BaseException | None) -> bool:
 # -- SQLite ------------------------------------------------------------------------------------------------------------
 class _SqliteSession:
     awaited: Literal[False] = False
+    on_postgres = False
 
     def __init__(self, connection: BorrowedConnection, wrapped: sqlalchemy.Wrapped | None) -> None:
         from mainspring.store.sqlite.executor import UsersExecutor  # noqa: PLC0415
@@ -134,6 +137,7 @@ class _AlchemySession:
 
     def __init__(self, connection: Any) -> None:
         self._db = connection
+        self.on_postgres: bool = connection.dialect.name == "postgresql"
         self._wrapped = sqlalchemy.Wrapped(connection)
         self.executor: Executor = sqlalchemy.AlchemyExecutor(connection, PlainDialect())
 

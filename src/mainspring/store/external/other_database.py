@@ -3,6 +3,10 @@
 A transaction's outcome is a row there, committed with the user's rows. Then it is recorded here. A worker that comes in between and
 does not know how far it went, after a crash or a lost answer, looks there first. Two who race for one transaction want the same
 row; one of them gets it, the other one is rolled back and takes over what it finds.
+
+Once it is recorded here the row is deleted there, so the row alone does not stop a worker that was frozen meanwhile and whose run another
+one has taken over. Therefore each looks here once more, between its row and its commit, whether the run is still its own. If it is,
+whoever takes the run over later waits for that row, or finds it; if it is not, nothing is committed.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from mainspring.store.external.databases import AwaitedSession, ElsewhereSession, Place
     from mainspring.store.external.sessions import Session, Transactions
     from mainspring.store.postgres.other_database import PostgresPlace
+    from mainspring.store.transaction import Script
 
 T = TypeVar("T")
 
@@ -44,12 +49,16 @@ class _NotMade(Exception):
 
 
 class Way(Struct, frozen=True):
-    """How a transaction is made that happens once: `look` whether it was made before, for the app whose database is `store`."""
+    """How a transaction is made that happens once: `look` whether it was made before, for the app whose database is `store`.
+
+    `idle` is for how many seconds it may stand still while others wait for its row.
+    """
 
     key: Key
     store: str
     isolation: str | None
     look: bool
+    idle: float
 
 
 class Elsewhere:
@@ -84,8 +93,14 @@ class Elsewhere:
         """The same on the running loop."""
         return await self._awaiting().atransact(work, wants, isolation)
 
-    def once(self, way: Way, work: Callable[[ElsewhereSession], Outcome], wants: Wants) -> Outcome:
-        """Make a transaction whose outcome is committed with it; or take over the outcome if it was made before."""
+    def once(
+        self, way: Way, work: Callable[[ElsewhereSession], Outcome], wants: Wants, check: Callable[[], None]
+    ) -> Outcome:
+        """Make a transaction whose outcome is committed with it; or take over the outcome if it was made before.
+
+        `check` raises what keeps it from being committed. It is called when the row of the outcome is written: nobody else can commit the
+        same transaction until this one has ended.
+        """
         self._make_ready()
 
         def within(session: ElsewhereSession) -> Outcome:
@@ -94,13 +109,20 @@ class Elsewhere:
                 return found
             outcome = work(session)
             with _taken_means_again():
-                run_script(outcomes.keep(way.key, way.store, outcome), session.executor)
+                run_script(_kept(way, outcome, session), session.executor)
+            check()
             return outcome
 
         with self._forgetting() as done:
             return self._at().transact(within, wants, way.isolation)
 
-    async def aonce(self, way: Way, work: Callable[[AwaitedSession], Awaitable[Outcome]], wants: Wants) -> Outcome:
+    async def aonce(
+        self,
+        way: Way,
+        work: Callable[[AwaitedSession], Awaitable[Outcome]],
+        wants: Wants,
+        check: Callable[[], Awaitable[None]],
+    ) -> Outcome:
         """The same on the running loop."""
         if not self._ready:
             await asyncio.to_thread(self._make_ready)
@@ -111,7 +133,8 @@ class Elsewhere:
                 return found
             outcome = await work(session)
             with _taken_means_again():
-                await run_script_async(outcomes.keep(way.key, way.store, outcome), session.executor)
+                await run_script_async(_kept(way, outcome, session), session.executor)
+            await check()
             return outcome
 
         with self._forgetting() as done:
@@ -127,7 +150,7 @@ class Elsewhere:
             found = run_script(outcomes.look(way.key), session.executor)
             if found is None:
                 with _taken_means_again():
-                    run_script(outcomes.keep(way.key, way.store, Outcome("", "")), session.executor)
+                    run_script(_kept(way, Outcome("", ""), session), session.executor)
                 raise _NotMade
             return found
 
@@ -225,6 +248,10 @@ def _place(database: Any) -> Place:
     from mainspring.store.postgres.other_database import PostgresPlace  # noqa: PLC0415  (only the driver in use is loaded)
 
     return PostgresPlace(database)
+
+
+def _kept(way: Way, outcome: Outcome, session: ElsewhereSession | AwaitedSession) -> Script[None]:
+    return outcomes.keep(way.key, way.store, outcome, way.idle if session.on_postgres else None)
 
 
 @contextlib.contextmanager

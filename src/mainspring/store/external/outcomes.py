@@ -38,6 +38,11 @@ _KEEP = f"""
   INSERT INTO {TABLE} (run, generation, position, output, deferred, store)
   VALUES (:run, :generation, :position, :output, :deferred, :store)
 """
+_KEEP_FOR_A_WHILE = f"""
+  INSERT INTO {TABLE} (run, generation, position, output, deferred, store)
+  SELECT :run, :generation, :position, :output, :deferred, :store
+  FROM set_config('idle_in_transaction_session_timeout', :idle, true)
+"""
 _FORGET = f"DELETE FROM {TABLE} WHERE run = :run AND generation = :generation AND position = :position"
 _LEFT = f"SELECT run, generation, position FROM {TABLE} WHERE store = :store"
 
@@ -74,9 +79,17 @@ def look(key: Key) -> Script[Outcome | None]:
     return Outcome(*rows[0]) if rows else None
 
 
-def keep(key: Key, store: str, outcome: Outcome) -> Script[None]:
-    """Note what it came to, for the app whose database goes by the name `store`."""
-    yield _KEEP, {**key.values(), "output": outcome.output, "deferred": outcome.deferred, "store": store}
+def keep(key: Key, store: str, outcome: Outcome, idle: float | None) -> Script[None]:
+    """Note what it came to, for the app whose database goes by the name `store`.
+
+    Whoever makes the same transaction waits for this row from now on. PostgreSQL rolls back what then stands still for `idle` seconds,
+    because its process is frozen or gone; None: it is another database.
+    """
+    values = {**key.values(), "output": outcome.output, "deferred": outcome.deferred, "store": store}
+    if idle is None:
+        yield _KEEP, values
+    else:
+        yield _KEEP_FOR_A_WHILE, {**values, "idle": str(round(idle * 1_000))}
 
 
 def forget(keys: Iterable[Key]) -> Script[None]:

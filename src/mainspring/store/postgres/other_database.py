@@ -23,6 +23,7 @@ class _Session:
     """One of our own, where only the connection is of interest."""
 
     awaited: Literal[False] = False
+    on_postgres = True
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -39,6 +40,7 @@ class _Awaited:
     """The same where the connection is awaited."""
 
     awaited: Literal[True] = True
+    on_postgres = True
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -73,6 +73,10 @@ ORPHANED = """
   SELECT owner FROM owners WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM workers)
 """  # from owner to owner through the index: the cost is that of the fleet, not of its runs
 OWNED_RUNS = "SELECT id, epoch, state, reason FROM runs WHERE owner = :worker"
+OWNED_STATE = """
+  SELECT state FROM runs
+  WHERE id = :id AND owner = :worker AND epoch = :epoch AND state IN ('running', 'waiting', 'cancelling')
+"""
 COUNT_BY_STATE = """
   SELECT state, CAST(sum(found) AS bigint) FROM (
     SELECT state, count(*) AS found FROM runs WHERE owner IS NOT NULL GROUP BY state
