@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from mainspring.model.runs import Claim, Ending, Run, RunFilter, Step, Worker
+    from mainspring.model.states import State
     from mainspring.store.changes import Notice, Signal
     from mainspring.store.external.sessions import Transactions
     from mainspring.store.messages import Messages
