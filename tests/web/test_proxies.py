@@ -76,7 +76,7 @@ async def running(command: list[str], port: int, folder: Path) -> AsyncGenerator
 async def nginx(text: str, behind: int, folder: Path) -> AsyncGenerator[httpx.AsyncClient]:
     program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     if program is None or shutil.which("openssl") is None:
-        pytest.skip("nginx and openssl are not both installed (apt-get install nginx-light openssl)")
+        pytest.skip("nginx and openssl are not both installed (apt-get install nginx openssl)")
     port, key, certificate = free_port(), folder / "ops.key", folder / "ops.pem"
     made = await asyncio.create_subprocess_exec(
         *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=ops.example"),
