@@ -59,6 +59,7 @@ PAGES = {
     "run": "/runs/past-400001",
     "timeline of a run": "/runs/timeline?id=past-400001",
     "errors, a day": "/errors",
+    "waiting for a message": "/waits",
     "workflows": "/workflows",
     "one workflow": "/workflows/trivial",
     "queue": "/queues/mail",

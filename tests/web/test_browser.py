@@ -39,6 +39,7 @@ PATIENCE = 120.0
 PAGES = (
     "/",
     "/errors",
+    "/waits",
     "/runs",
     "/workflows",
     "/workflows/fulfil",
@@ -328,6 +329,7 @@ def test_runs_are_rescheduled_completed_and_failed(page: Any, site: Site) -> Non
 def test_many_runs_are_acted_on_at_once(page: Any, site: Site) -> None:
     site.some_run(workflow="archive", state="scheduled")
     page.goto("/runs?state=scheduled&workflow=archive&limit=3")
+    assert page.locator(".bulk button:has-text('Cancel')").is_hidden()  # until there is something to act on
     page.check("[data-all]")
     count = page.locator("[name=ids]:checked").count()
     page.fill(".bulk [name=reason]", "too old")
@@ -368,7 +370,7 @@ def test_all_runs_that_match_are_acted_on_with_a_count_before(page: Any, site: S
 @on("sqlite", "postgres")
 def test_a_run_is_started_by_a_form_and_again_with_its_input(page: Any, site: Site) -> None:
     page.goto("/workflows")
-    page.click("text=take_inventory")
+    page.click("[aria-label='Start take_inventory']")
     page.fill("[name='input:text:warehouse']", "south")
     page.fill("[name='input:json:shelves']", "2")
     page.click("#start-form button:has-text('Start')")
@@ -386,16 +388,22 @@ def test_a_run_is_started_by_a_form_and_again_with_its_input(page: Any, site: Si
 @on("sqlite", "postgres")
 def test_an_order_that_waits_is_approved(page: Any, site: Site) -> None:
     run = site.waiting_for_approval()
-    page.goto(f"/runs/{run}")
+    page.goto("/")
+    page.click("#waits ~ a, .row:has(#waits) a")
+    page.click(f"tbody a:text-is('{run}')")
     asked = page.locator(".wait", has_text="Answers the question discount")
+    asked.locator("summary").click()
     asked.locator("[name='value:json:']").fill("10")
     with page.expect_navigation():
         asked.locator("button").click()
     page.wait_for_selector("#talk ~ .table >> text=855")  # the answer comes by itself
-    assert "Waits for the message approval" in page.locator(".wait").first.inner_text()
-    page.select_option("[name='value:json:approved']", "true")
+    approving = page.locator(".wait", has_text="Waits for the message approval")
     page.fill("[name='value:text:by']", "ada")
-    page.locator(".wait", has_text="approval").locator("[name=reason]").fill("checked by phone")
+    page.evaluate("document.querySelector(`[name='value:json:approved']`).required = false")  # as a browser of old
+    assert "needs approved" in confirm(page, "text=Send approval")
+    assert page.input_value("[name='value:text:by']") == "ada"  # what was typed is kept when it is refused
+    page.select_option("[name='value:json:approved']", "true")
+    approving.locator("[name=reason]").fill("checked by phone")
     assert "sent" in confirm(page, "text=Send approval")
     eventually(lambda: site.data(f"/runs/{run}")["run"]["state"] == "succeeded", f"{run} is shipped", within=PATIENCE)
     page.goto(f"/runs/{run}")
@@ -445,7 +453,11 @@ def test_runs_that_failed_alike_are_retried_together(page: Any, site: Site) -> N
 @on("sqlite", "postgres")
 def test_a_bar_opens_to_its_details_and_to_the_operations_of_its_child(page: Any, site: Site) -> None:
     run = site.some_run(workflow="fulfil", state="succeeded")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto(f"/runs/{run}")
+    page.click("text=Copy id")
+    page.wait_for_selector("text=Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == run
     page.click("summary:has-text('charge')")
     assert f"receipt of {run}" in page.locator(f"[id='op-{run}-1'] pre").inner_text()
     page.click("summary:has-text('ship')")

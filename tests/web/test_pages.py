@@ -30,6 +30,8 @@ PAGES = {
     '/runs?attributes={"tenant": "acme"}&created_after=2026-03-27T10:00&version=': "order-1",
     "/runs?schedule=nightly&queue=none&forked_from=x": "No run matches",
     "/runs?stranded=true": "No run matches",
+    "/waits": "No run waits for a message",
+    "/waits?topic=none": "No run waits for that",
     "/runs/order-1": "done: fine",
     "/runs/order-3": "ValueError",
     "/runs/order-4": "waiting",

@@ -56,7 +56,7 @@ async def running(command: list[str], port: int, folder: Path) -> AsyncGenerator
     with (folder / "said").open("wb") as said:
         process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=said, stderr=said)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while True:
                 try:
                     _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -100,7 +100,9 @@ async def nginx(text: str, behind: int, folder: Path) -> AsyncGenerator[httpx.As
         trust = ssl.create_default_context(cafile=str(certificate)) if "ssl_certificate" in text else False
         scheme = "https" if trust else "http"
         transport = _Pinned(verify=trust)
-        async with httpx.AsyncClient(transport=transport, base_url=f"{scheme}://ops.example:{port}") as asking:
+        async with httpx.AsyncClient(
+            transport=transport, base_url=f"{scheme}://ops.example:{port}", timeout=60
+        ) as asking:
             yield asking
 
 
@@ -127,7 +129,7 @@ async def caddy(text: str, behind: int, folder: Path) -> AsyncGenerator[httpx.As
     configuration.write_text(f"{{\n  admin off\n  auto_https off\n}}\n{text}")
     async with (
         running([program, "run", "--config", str(configuration), "--adapter", "caddyfile"], port, folder),
-        httpx.AsyncClient(transport=_Pinned(), base_url=f"http://ops.example:{port}") as asking,
+        httpx.AsyncClient(transport=_Pinned(), base_url=f"http://ops.example:{port}", timeout=60) as asking,
     ):
         yield asking
 
@@ -156,7 +158,7 @@ async def test_one_signs_in_acts_and_is_told_of_changes_through_a_proxy(
         assert (await one_shop.app.schedules.describe("nightly")).paused
         foreign = await asking.post("/schedules/resume", data=fields, headers={"origin": "https://evil.example"})
         assert foreign.status_code == 403
-        async with asyncio.timeout(20), asking.stream("GET", "/live?page=/schedules") as stream:
+        async with asyncio.timeout(120), asking.stream("GET", "/live?page=/schedules") as stream:
             lines = stream.aiter_lines()
             async for line in lines:
                 if line == "event: fresh":
@@ -188,13 +190,13 @@ async def test_a_request_whose_headers_do_not_arrive_is_given_up(
         ):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(begun)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 answered = await reader.read()
             assert (b"200 OK" in answered) is begun.startswith(b"GET /healthz")
             writer.close()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /live?page=/runs HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await reader.readuntil(b"event: fresh")  # what has arrived is not cut short
             await one_shop.app.runs.cancel("order-4")
             await asyncio.sleep(2 * serving.HEADER_SECONDS)

@@ -127,7 +127,16 @@ async def test_what_is_hidden_is_in_no_page_answer_metric_or_log_line(
 
     async with secretive.asking() as open_to_all:
         shown = {path for path, answer in await _answers(open_to_all) if CANARY in answer.text}
-    assert shown >= {"/", "/runs", "/runs/good", "/runs/bad", "/schedules", "/schedules/nightly", "/queues/secret"}
+    assert shown >= {
+        "/",
+        "/waits",
+        "/runs",
+        "/runs/good",
+        "/runs/bad",
+        "/schedules",
+        "/schedules/nightly",
+        "/queues/secret",
+    }
     async with secretive.asking(redact=redact) as asking:
         for path, answer in [*await _answers(asking), *await _act(asking), *await _answers(asking)]:
             assert answer.status_code < 500, (path, answer.text)

@@ -151,6 +151,33 @@ async def test_a_run_says_what_it_waits_for_and_gets_it(store_url: str) -> None:
         ]
 
 
+async def test_runs_that_wait_for_a_message_are_listed_until_they_have_it(store_url: str) -> None:
+    async with opened(store_url) as (app, made, asking):
+        assert "No run waits for a message" in (await asking.get("/waits")).text
+        assert "Waiting for a message" not in (await asking.get("/")).text
+        for number in range(3):
+            body = {"workflow": "vacation", "input": {"days": number}, "id": f"v-{number}"}
+            await asking.post("/api/runs/start", json=body)
+            await made.advance("1m")
+        await app.runs.cancel("v-2")
+        await asking.post(
+            "/api/runs/send", json={"id": "v-1", "topic": "decided", "value": {"approved": True, "by": "x"}}
+        )
+        await made.advance("1s")
+        found = (await asking.get("/api/waits")).json()
+        assert [(each["run"], each["topic"], each["until"] is None) for each in found["waits"]] == [
+            ("v-0", "decided", False),
+            ("v-1", "note", True),
+        ]
+        assert found["groups"][0]["count"] == 1
+        assert (await asking.get("/api/waits?topic=note")).json()["waits"][0]["run"] == "v-1"
+        for words in ("v-0", "v-1", "never", "vacation: note 1"):
+            assert words in (await asking.get("/waits")).text, words
+        overview = (await asking.get("/")).text
+        assert "Waiting for a message" in overview
+        assert 'href="/runs/v-0"' in overview
+
+
 async def eventually_async(look: Callable[[], Awaitable[object]]) -> None:
     async with asyncio.timeout(60):
         while not await look():  # noqa: ASYNC110  (there is nothing to wait on)

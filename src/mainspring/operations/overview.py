@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.operations.function_figures import FunctionFigures, figures_of
+from mainspring.operations.runs.state import moment
 from mainspring.operations.workers import Workers
 from mainspring.store.verbs.dashboard import MINUTE, MOST
 
@@ -70,6 +71,18 @@ class Coming:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitedMessage:
+    """A run that waits for a message, which somebody could send."""
+
+    run: str
+    workflow: str
+    topic: str
+    since: datetime
+    until: datetime | None
+    """When it gives up; None: never."""
+
+
+@dataclass(frozen=True, slots=True)
 class VersionInfo:
     """A version of the code."""
 
@@ -114,6 +127,13 @@ class Watch:
         return [
             _bar(start, found.get((start, "duration"), []), found.get((start, "lateness"), []))
             for start in range(first, first + min(minutes, BARS) * width, width)
+        ]
+
+    def awaited(self, limit: int) -> list[AwaitedMessage]:
+        """Runs that wait for a message, those that have waited longest first."""
+        return [
+            AwaitedMessage(each.run, each.workflow, each.topic, to_datetime(each.since), moment(each.until))
+            for each in self._store.watching.awaited(limit)
         ]
 
     def coming(self, limit: int = 8) -> list[Coming]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.operations.audit import Deed
+    from mainspring.operations.overview import AwaitedMessage
     from mainspring.operations.runs.info import LogLine, RunInfo, StepInfo
     from mainspring.operations.runs.lists import RunSummary
     from mainspring.operations.runs.messages import Conversation
@@ -114,6 +115,11 @@ class Redactor:
             return line
         of = _Of(self, run.workflow, run.id)
         return replace(line, message=of.text(line.message, "log"), step=of.text(line.step, "name"))
+
+    def awaited(self, wait: AwaitedMessage) -> AwaitedMessage:
+        if self._redact is None:
+            return wait
+        return replace(wait, topic=_Of(self, wait.workflow, wait.run).text(wait.topic, "name"))
 
     def conversation(self, found: Conversation, run: RunInfo) -> Conversation:
         if self._redact is None:

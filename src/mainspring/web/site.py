@@ -36,6 +36,7 @@ from mainspring.web.pages import (
     schedules,
     sessions,
     timeline,
+    waits,
     workers,
     workflows,
 )
@@ -65,6 +66,7 @@ OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 NOUNS = (
     overview,
     errors,
+    waits,
     timeline,
     runs,
     workflows,

@@ -29,6 +29,8 @@ MOST = 10_000
 LATE = 10_000_000
 """A run that is ready for longer than this is late."""
 MINUTE = 60_000_000
+WAITS_SEEN = 5_000
+"""A look for runs that wait for a message goes through so many open waits, whatever they wait for."""
 ALL_TIME = 0
 
 _OWNED = """
@@ -84,6 +86,12 @@ _SCHEDULE_TOTALS = """
   FROM schedules
 """
 
+_AWAITED = """
+  SELECT s.run, r.workflow, s.name, coalesce(s.started, r.created), s.due FROM (
+    SELECT run, kind, name, started, due FROM steps WHERE completed IS NULL AND child IS NOT NULL LIMIT :within) s
+  JOIN runs r ON r.id = s.run
+  WHERE s.kind = 'receive' AND r.completed IS NULL ORDER BY 4, s.run LIMIT :limit
+"""
 _ACTIVITY = """
   SELECT measure, minute / :width * :width, state, CAST(sum(count) AS bigint), CAST(sum(micros) AS bigint) FROM activity
   WHERE minute >= :since AND minute > 0 GROUP BY 1, 2, 3 ORDER BY 2
@@ -147,6 +155,16 @@ class Minute(Struct, frozen=True):
     micros: int
 
 
+class Awaited(Struct, frozen=True):
+    """A run that waits for a message: of which topic, since when, and until when."""
+
+    run: str
+    workflow: str
+    topic: str
+    since: int
+    until: int | None
+
+
 class Ready(Struct, frozen=True):
     """Runs that wait for a worker."""
 
@@ -187,6 +205,10 @@ class Dashboard:
                 found[State(state)] += count
         found[State.QUEUED] += self.ready(0).count
         return {str(state): min(count, MOST) for state, count in found.items()}
+
+    def awaited(self, limit: int) -> list[Awaited]:
+        """Runs that wait for a message, those that have waited longest first."""
+        return [Awaited(*row) for row in self._rows(_AWAITED, within=WAITS_SEEN, limit=limit)]
 
     def due(self, since: int, until: int) -> int:
         """How many runs become due in a span of time, at most MOST."""

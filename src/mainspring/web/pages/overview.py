@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from mainspring.operations.overview import Coming, Pulse
 from mainspring.operations.runs.errors import ErrorGroup
 from mainspring.web.pages.errors import grouped
+from mainspring.web.pages.waits import WaitGroup, awaited
 from mainspring.web.views import Pages, Scene
 
 pages = Pages()
@@ -29,6 +30,8 @@ class Overview(Struct):
     pulse: Pulse
     errors: list[ErrorGroup]
     """Failed runs of the last day by their error, the largest groups first."""
+    waits: list[WaitGroup]
+    """Runs that wait for a message, by function and topic, those that have waited longest first."""
     coming: list[Coming]
 
 
@@ -39,5 +42,6 @@ def overview(scene: Scene, query: Span) -> Overview:
     return Overview(
         operations.watch.pulse(minutes=query.minutes),
         grouped(scene, 24, most=_MOST_FAILED).groups[:_SHOWN],
+        awaited(scene).groups[:_SHOWN],
         operations.watch.coming(_COMING),
     )

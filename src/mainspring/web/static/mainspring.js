@@ -78,7 +78,7 @@
       const again = id ? document.getElementById(id) : link ? old.querySelector(`a[href="${CSS.escape(link)}"]`) : null;
       if (again && document.activeElement === document.body) again.focus({ preventScroll: true });
       if (window.htmx) window.htmx.process(old);
-      keepTimes();
+      showCopying(); keepTimes();
     } catch { stale = true; } finally { fetching = false; }
   }
 
@@ -190,11 +190,21 @@
     }
   }
 
+  /* Only pages of this machine or under https may write to the clipboard: elsewhere the button is not shown. */
+  function copying() {
+    const copy = event => {
+      const button = event.target.closest?.("[data-copy]");
+      if (button) navigator.clipboard.writeText(button.dataset.copy).then(() => { button.textContent = "Copied"; });
+    };
+    if (navigator.clipboard) document.addEventListener("click", copy);
+  }
+  function showCopying() { if (navigator.clipboard) for (const one of document.querySelectorAll("[data-copy]")) one.hidden = false; }
+
   /* What was typed is there again when it was refused, and only then. */
   function typed() {
-    const key = form => `mainspring-typed ${location.pathname} ${form.getAttribute("action")}`;
+    const key = form => `mainspring-typed ${location.pathname} ${form.getAttribute("action")} ${form.elements.topic?.value || form.elements.question?.value || ""}`;
     const refused = document.querySelector("main > .notice.problem");
-    for (const form of document.querySelectorAll("details.action form")) {
+    for (const form of document.querySelectorAll("details.action form, form.fields")) {
       const kept = sessionStorage.getItem(key(form));
       sessionStorage.removeItem(key(form));
       if (!kept || !refused) continue;
@@ -202,10 +212,11 @@
         const field = form.elements[at];
         if (field && field.type === "checkbox") field.checked = value; else if (field && field.type !== "hidden") field.value = value;
       }
-      form.closest("details").open = true;
+      const panel = form.closest("details");
+      if (panel) panel.open = true;
     }
     document.addEventListener("submit", event => {
-      if (!event.target.matches("details.action form")) return;
+      if (!event.target.matches("details.action form, form.fields")) return;
       const fields = [...event.target.elements].map((one, at) => [at, one.type === "checkbox" ? one.checked : one.value]);
       sessionStorage.setItem(key(event.target), JSON.stringify(fields));
     });
@@ -244,6 +255,6 @@
     const back = document.querySelector("form.login [name=back]");
     if (back && location.hash) back.value += location.hash; /* a server never sees that part of an address */
     toMiddle(document.querySelector(".bar nav [aria-current]"), "nav"); toMiddle(document.querySelector(".scroll rect.today"), ".scroll");
-    keepTimes(); setInterval(keepTimes, 1000); listen(); bulk(); typed(); keys();
+    keepTimes(); setInterval(keepTimes, 1000); listen(); bulk(); typed(); keys(); copying(); showCopying();
   });
 })();
