@@ -39,18 +39,26 @@ class IdMaker:
         self._bits = random.Random(self._seed if self._seed is not None else os.urandom(32)).getrandbits
 
     def new(self) -> str:
+        return self.many(1)[0]
+
+    def many(self, count: int) -> list[str]:
+        """So many ids, each greater than the one before, with one look at the clock."""
         if os.getpid() != self._pid:
             self._reseed()
-        number = (self._clock.now() // 1000) << 75 | self._bits(75)
-        if number <= self._last:
-            number = self._last + 1 + self._bits(48)
-        self._last = number
+        now, bits, last = (self._clock.now() // 1000) << 75, self._bits, self._last
         time, begins = self._begins  # most of the time of the one before is that of the next one
-        if time != number >> 80:
-            time = number >> 80
-            begins = _eight(time)
-            self._begins = (time, begins)
-        return f"{begins}{_eight((number >> 40) & _FORTY_BITS)}{_eight(number & _FORTY_BITS)}"
+        made: list[str] = []
+        for _ in range(count):
+            number = now | bits(75)
+            if number <= last:
+                number = last + 1 + bits(48)
+            last = number
+            if time != number >> 80:
+                time = number >> 80
+                begins = _eight(time)
+            made.append(f"{begins}{_eight((number >> 40) & _FORTY_BITS)}{_eight(number & _FORTY_BITS)}")
+        self._last, self._begins = last, (time, begins)
+        return made
 
 
 def _eight(bits: int) -> str:

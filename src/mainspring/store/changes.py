@@ -114,11 +114,16 @@ class Changes:
     def start(self, runs: Iterable[NewRun], now: int) -> None:
         """Runs were started: those without an owner can be claimed, now or when they are due."""
         unowned = [run for run in runs if run.owner is None]
-        self.overdue = self.overdue or any(run.due < now - _A_WHILE for run in unowned)
-        if all(run.state is State.QUEUED for run in unowned):
+        if not unowned:
+            return
+        self.overdue = self.overdue or min([run.due for run in unowned]) < now - _A_WHILE
+        if {run.state for run in unowned} != {State.QUEUED}:
+            self.fresh = True  # every worker learns when they are due
+        elif len(unowned) > _MOST_NAMED:
+            names = {(run.workflow, run.queue or "") for run in unowned}
+            self.started |= {ReadyRun(function, queue, "") for function, queue in names}
+        else:
             self.started |= {ReadyRun(run.workflow, run.queue or "", run.id) for run in unowned}
-        else:  # every worker learns when they are due
-            self.fresh = True
 
     def woke(self, owners: Iterable[str | None]) -> None:
         """Runs were woken: those without an owner can be claimed, the owners of the others are notified."""
@@ -167,7 +172,7 @@ class Changes:
     def payload(self, origin: str) -> str:
         """The notification for other processes: tokens, the sender's id first. See `parse`."""
         tokens = [origin]
-        tokens += self.ready_tokens()
+        tokens += self._ready_tokens()
         if self.due:
             tokens.append(DUE)
         if self.ended:
@@ -178,8 +183,12 @@ class Changes:
         text = " ".join(tokens)
         return text if len(text.encode()) <= LONGEST_PAYLOAD else f"{origin} {ALL}"
 
-    def ready_tokens(self) -> list[str]:
-        """The part of a notification about runs to claim."""
+    @property
+    def ready_payload(self) -> str:
+        """The part of a notification about runs to claim; empty if there are none."""
+        return " ".join(self._ready_tokens())
+
+    def _ready_tokens(self) -> list[str]:
         named = self.started if len(self.started) <= _MOST_NAMED else {run._replace(id="") for run in self.started}
         tokens = [f"{READY}={','.join(quote(each, safe='') for each in run)}" for run in sorted(named)]
         too_many = len(tokens) > _MOST_NAMED or sum(map(len, tokens)) > LONGEST_PAYLOAD // 2
@@ -190,11 +199,11 @@ class Changes:
         return [*tokens, OVERDUE] if tokens and self.overdue else tokens
 
 
-def ready_payload(runs: Iterable[NewRun], now: int) -> str:
-    """The same for runs that are about to be started; empty if none of them is to be claimed."""
+def started(runs: Iterable[NewRun], now: int) -> Changes:
+    """What it changes that runs are started."""
     changes = Changes()
     changes.start(runs, now)
-    return " ".join(changes.ready_tokens())
+    return changes
 
 
 def claimed_payload(origin: str, runs: Iterable[str]) -> str:

@@ -229,9 +229,9 @@ def is_checkpoint(op: Op) -> TypeGuard[RecordStep]:
 
 def run_of(op: Op) -> str:
     """The run that a write is about: writes about one run keep their order."""
-    if isinstance(op, RecordStep):
-        return op.step.run
-    return op.run.id if isinstance(op, Start) else op.run
+    if isinstance(op, Start):
+        return op.run.id
+    return op.step.run if isinstance(op, RecordStep) else op.run
 
 
 Result = Started | Recorded | Verdict

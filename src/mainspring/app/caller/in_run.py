@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mainspring.app.caller.mistakes import named_after, refuse_blocking_on_loop
 from mainspring.app.caller.outside import encoded, of_all
 from mainspring.app.caller.protocol import StartedRun
-from mainspring.app.functions.invocation import Invocation, later_run, new_run
+from mainspring.app.functions.invocation import Invocation, later_run, new_runs
 from mainspring.app.functions.options import micros
 from mainspring.app.sync.mapped import Mapped
 from mainspring.app.sync.portal import bridged
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mainspring.engine.replay.context import Branch
     from mainspring.engine.replay.execution import Execution, Quota
     from mainspring.model.clock import Clock
-    from mainspring.model.runs import NewRun, StepKind
+    from mainspring.model.runs import StepKind
     from mainspring.store.external.join import Inside
     from mainspring.store.messages import Post, Table
     from mainspring.store.protocol import Store
@@ -125,7 +125,7 @@ class InRun:
         text = call.encode()
         position = branch.take_position()
         run_id = options.id or ex.child_id(position)
-        make = lambda: [new_run(self.runtime, call, text, run_id, ex)]  # noqa: E731
+        make = lambda: new_runs(self.runtime, [call], [text], [run_id], ex)  # noqa: E731
         return position, steps.call(ex, position, known.name, make, known.codec.result)
 
     def start(self, calls: Sequence[Invocation]) -> Coroutine[Any, Any, list[StartedRun]]:
@@ -140,12 +140,7 @@ class InRun:
             for call, place in zip(calls, positions, strict=True)
         ]
 
-        def make() -> list[NewRun]:
-            return [
-                new_run(self.runtime, call, text, run_id, ex)
-                for call, text, run_id in zip(calls, texts, ids, strict=True)
-            ]
-
+        make = lambda: new_runs(self.runtime, calls, texts, ids, ex)  # noqa: E731
         return self._started(steps.start(ex, position, label, make))
 
     def start_later(self, call: Invocation, text: str, time: Callable[[int], int]) -> Coroutine[Any, Any, StartedRun]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from mainspring.app.caller.in_step import entry_of, sign
 from mainspring.app.caller.outside import Outside, all_started, encoded, of_all, others_than, together
-from mainspring.app.functions.invocation import later_run, new_run
+from mainspring.app.functions.invocation import later_run, new_runs
 from mainspring.app.sync.mapped import Mapped
 from mainspring.engine.calls import TransactionCall
 from mainspring.engine.operations.messages import unknown_error
@@ -143,11 +143,8 @@ class InTransaction:
     # -- starting ------------------------------------------------------------------------------------------------------
     def start(self, calls: Sequence[Invocation]) -> Coroutine[Any, Any, list[StartedRun]]:
         texts = encoded(self.runtime, calls)
-        rows = [
-            new_run(self.runtime, call, text, self._id_for(call, detached=call.options.parentless), self._execution)
-            for call, text in zip(calls, texts, strict=True)
-        ]
-        return self._start(rows)
+        ids = [self._id_for(call, detached=call.options.parentless) for call in calls]
+        return self._start(new_runs(self.runtime, calls, texts, ids, self._execution))
 
     def start_later(self, call: Invocation, text: str, time: Callable[[int], int]) -> Coroutine[Any, Any, StartedRun]:
         row = later_run(self.runtime, call, text, self._id_for(call, detached=True), self._execution, time=time)

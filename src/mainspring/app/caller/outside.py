@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.app.caller.mistakes import named_after, refuse_blocking_on_loop, warn_if_a_run_is_lost
 from mainspring.app.caller.protocol import StartedRun
-from mainspring.app.functions.invocation import Invocation, later_run, new_run
+from mainspring.app.functions.invocation import Invocation, later_run, new_runs
 from mainspring.app.sync.mapped import Mapped
 from mainspring.app.waiting.endings import value_of
 from mainspring.app.waiting.subscriptions import Subscription
@@ -201,9 +201,7 @@ class Outside:
         connection = await self.runtime.connected()
         ids = [call.options.id or self._next_id(detached=call.options.parentless) for call in calls]
         ex = self._execution
-        runs = [
-            new_run(self.runtime, call, text, run_id, ex) for call, text, run_id in zip(calls, texts, ids, strict=True)
-        ]
+        runs = new_runs(self.runtime, calls, texts, ids, ex)
         starts = [Start(run, None if ex is None else ex.id) for run in runs]
         engine = self.runtime.engine
         if engine is not None and engine.on_loop:

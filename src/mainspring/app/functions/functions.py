@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+
+from msgspec.structs import force_setattr
 
 from mainspring.app.caller.current import caller_of_function, current_caller, runtime_here
 from mainspring.app.functions.invocation import Invocation
@@ -30,8 +33,11 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S")
 
+_UNCHANGING: frozenset[type] = frozenset({str, int, float, bool, bytes, NoneType})
+"""Arguments that are the same when a call is started as when it was bound."""
 
-class Call(Invocation, Generic[R_co]):
+
+class Call(Invocation, Generic[R_co], frozen=True):
     """A call that has not been made: a function with its arguments and options, checked. Start it, or hand it to a schedule."""
 
     @property
@@ -100,7 +106,9 @@ class _Fn(Generic[P, R]):
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """The call as a value. The arguments are checked now."""
         call = self._call(args, kwargs)
-        call.encode()
+        text = call.encode()
+        if _UNCHANGING.issuperset(map(type, args)) and _UNCHANGING.issuperset(map(type, kwargs.values())):
+            force_setattr(call, "text", text)  # others may change until it is started, and are then encoded again
         return call
 
     @dual

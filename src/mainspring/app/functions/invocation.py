@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from mainspring.app.functions.options import micros
 from mainspring.codec import check_size
@@ -16,7 +17,7 @@ from mainspring.model.runs import USER, NewRun, user_of
 from mainspring.model.states import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from mainspring.app.functions.options import Debounce, Options
     from mainspring.app.runtime import Runtime
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from mainspring.engine.replay.execution import Execution
 
 
-@dataclass(frozen=True)
-class Invocation:
+class Invocation(Struct, frozen=True):
     """A call that has not been made."""
 
     runtime: Runtime
@@ -33,6 +33,8 @@ class Invocation:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     options: Options
+    text: str = ""
+    """The arguments as stored, if they have been encoded already."""
 
     @property
     def name(self) -> str:
@@ -40,6 +42,8 @@ class Invocation:
 
     def encode(self) -> str:
         """The arguments as stored. Whatever is wrong with them, or with the options, is an error now."""
+        if self.text:
+            return self.text
         function, options, args = self.function, self.options, self.args
         if options.partition and not (options.queue or function.queue):
             raise InvalidInput(f"{function.name!r}: a partition is a part of a queue; give queue= as well")
@@ -61,20 +65,29 @@ class Invocation:
             runtime.registry.get(self.name)
 
 
-def new_run(runtime: Runtime, call: Invocation, text: str, run_id: str | None, ex: Execution | None) -> NewRun:
-    """The row of a run to be started, by a run or from outside."""
-    function, options = call.function, call.options
+def new_runs(
+    runtime: Runtime, calls: Sequence[Invocation], texts: Sequence[str], ids: Sequence[str | None], ex: Execution | None
+) -> list[NewRun]:
+    """The rows of runs to be started together, by a run or from outside: requested at one moment, in this order."""
     now = runtime.clock.now()
+    runs = [_new_run(runtime, call, text, now, ex) for call, text in zip(calls, texts, strict=True)]
+    for run, run_id, uid in zip(runs, ids, runtime.ids.many(len(runs)), strict=True):
+        run.id, run.uid = run_id or uid, uid
+    return runs
+
+
+def _new_run(runtime: Runtime, call: Invocation, text: str, now: int, ex: Execution | None) -> NewRun:
+    """The row without its ids."""
+    function, options = call.function, call.options
     due = now if options.after is None else now + options.after
     due = due if options.at is None else options.at
     timeout = (
         None if options.no_timeout else options.timeout or (function.timeout if function.kind == "workflow" else None)
     )
-    uid = runtime.ids.new()
     is_child = ex is not None and not options.parentless
     new = NewRun(
-        id=run_id or uid,
-        uid=uid,
+        id="",
+        uid="",
         workflow=function.name,
         kind=function.kind,
         input=text,
@@ -111,7 +124,7 @@ def later_run(
     """The row of a scheduled function. It has no parent: it runs whatever becomes of the run that scheduled it."""
     now = runtime.clock.now()
     when = time(now)
-    new = new_run(runtime, call, text, run_id, None)
+    (new,) = new_runs(runtime, [call], [text], [run_id], None)
     new.scheduled_time = when
     new.due = max(when, now)
     new.state = State.SCHEDULED if new.due > now else State.QUEUED

@@ -18,7 +18,7 @@ from mainspring.store.postgres.executor import PostgresExecutor, wait_for
 from mainspring.store.transaction import Blocked, Transaction, run_script
 from mainspring.store.verbs.apply import apply
 from mainspring.store.verbs.record import Taken
-from mainspring.store.writes import Finish, RecordAndSend, RecordStep, Release, Send, Suspend, Verdict, run_of
+from mainspring.store.writes import Finish, RecordAndSend, RecordStep, Release, Send, Start, Suspend, Verdict, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mainspring.store.writes import Op, Result
 
 _CLOCK = SystemClock()
+_LET_GO, _TALK = frozenset({Suspend, Release}), frozenset({RecordAndSend, Send})
 _MOMENT = 0.3
 """How long, in seconds, a write waits here for a row that another transaction has locked. After that it is HELD."""
 
@@ -67,14 +68,15 @@ class _Batch:
         self.answers: dict[int, Result | Exception] = {}
 
     def apply(self, layer: list[Op]) -> None:
-        ready = [op for op in layer if run_of(op) not in self._stuck]
-        self._outcomes = {op.step.run: id(op) for op in ready if isinstance(op, RecordStep)}
+        ready = [op for op in layer if run_of(op) not in self._stuck] if self._stuck else layer
+        types = {type(op) for op in ready}
+        self._outcomes = {op.step.run: id(op) for op in ready if isinstance(op, RecordStep)} if types != {Start} else {}
         # What a step asks for is started alone, because it has to look at who asks.
-        self._together(
-            [op for op in ready if not isinstance(op, (Suspend, Release)) and not getattr(op, "asker", None)]
-        )
-        self._talk([op for op in ready if isinstance(op, (RecordAndSend, Send))])
-        self._together([op for op in ready if isinstance(op, (Suspend, Release))])
+        self._together([op for op in ready if type(op) not in _LET_GO and not (type(op) is Start and op.asker)])
+        if not types.isdisjoint(_TALK):
+            self._talk([op for op in ready if isinstance(op, (RecordAndSend, Send))])
+        if not types.isdisjoint(_LET_GO):
+            self._together([op for op in ready if type(op) in _LET_GO])
         for op in self._left(layer):
             self._resolve(op)
 
@@ -101,8 +103,9 @@ class _Batch:
 
     def _together(self, ops: list[Op]) -> None:
         """Apply in bulk what is clean, and answer that. What spoils it for the others is found by halving."""
-        made = self.answers.keys() | {id(op) for op in ops}
-        ops = [op for op in ops if type(op) is not Finish or self._outcomes.get(op.run, id(op)) in made]
+        if self._outcomes:
+            made = self.answers.keys() | {id(op) for op in ops}
+            ops = [op for op in ops if type(op) is not Finish or self._outcomes.get(op.run, id(op)) in made]
         if not ops:
             return
         changes = Changes()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from mainspring.store.changes import FRESH, READY, ready_payload
+from mainspring.store.changes import FRESH, READY, started
 from mainspring.store.postgres import bulk_statements as text
 from mainspring.store.postgres.bulk_statements import RELEASE_AND_TELL, REST, REST_AND_TELL, release_row, rest_row
 from mainspring.store.postgres.bulk_talk import Talk, watched_by, write_row
@@ -28,6 +29,7 @@ from mainspring.store.writes import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from mainspring.model.states import State
     from mainspring.store.changes import Changes
     from mainspring.store.postgres.database import Connection
     from mainspring.store.postgres.dialect import Dialect, Statement
@@ -66,20 +68,20 @@ class Bulk:
         self._answers: dict[int, Result | Exception] = {}
         self._outcomes: dict[str, str] = {}
         """Where runs whose end may be in this batch as well write something."""
-        self._plans: tuple[tuple[tuple[type, ...], Callable[[list[Any]], None]], ...] = (
-            ((Start,), self._starts),
-            ((RecordStep,), self._writes),
-            ((DiscardOutcome,), self._voids),
-            ((Finish,), self._finishes),
-            ((RecordAndSend, Send), self._talks),
-            ((Suspend, Release), self._let_go),
+        self._plans: tuple[tuple[frozenset[type], Callable[[list[Any]], None]], ...] = (
+            (frozenset({Start}), self._starts),
+            (frozenset({RecordStep}), self._writes),
+            (frozenset({DiscardOutcome}), self._voids),
+            (frozenset({Finish}), self._finishes),
+            (frozenset({RecordAndSend, Send}), self._talks),
+            (frozenset({Suspend, Release}), self._let_go),
         )
 
-    def apply(self, ops: Sequence[Op]) -> dict[int, Result | Exception]:
+    def apply(self, ops: list[Op]) -> dict[int, Result | Exception]:
+        types = {type(op) for op in ops}
         for kind, plan in self._plans:
-            mine = [op for op in ops if type(op) in kind]
-            if mine:
-                plan(mine)
+            if not types.isdisjoint(kind):
+                plan(ops if types <= kind else [op for op in ops if type(op) in kind])
         for later, rows in zip(self._later, self._db.wire.execute(*self._parts), strict=True):
             later(rows)
         return self._answers
@@ -91,18 +93,19 @@ class Bulk:
 
     # -- starts --------------------------------------------------------------------------------------------------------
     def _starts(self, ops: list[Start]) -> None:
-        ready = ready_payload((op.run for op in ops), self._now)
+        runs = [op.run for op in ops]
+        asked = started(runs, self._now)
+        ready = asked.ready_payload
 
         def later(rows: list[Row]) -> None:
             made = {row[0] for row in rows}
-            for op in ops:
-                if op.run.uid in made:
-                    self._answers[id(op)] = Started(created=True, workflow=op.run.workflow, state=op.run.state)
-            self._changes.start((op.run for op in ops if op.run.uid in made), self._now)
+            done = ops if len(made) == len(ops) else [op for op in ops if op.run.uid in made]
+            self._answers |= {id(op): _created(op.run.workflow, op.run.state) for op in done}
+            self._changes.add(asked if done is ops else started([op.run for op in done], self._now))
 
-        values: dict[str, Value] = {"ops": to_json([op.run for op in ops])} if len(ops) > 1 else {}
+        values: dict[str, Value] = {"ops": to_json(runs)} if len(ops) > 1 else {}
         if len(ops) == 1:
-            values |= zip(NEW_RUN_COLUMNS, run_values(ops[0].run), strict=True)
+            values |= zip(NEW_RUN_COLUMNS, run_values(runs[0]), strict=True)
         self._add(text.start(lone=len(ops) == 1, tell=bool(ready)), values, later, payload=ready)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
@@ -118,7 +121,7 @@ class Bulk:
             values["starts"] = to_json(
                 [dict(zip(NEW_RUN_COLUMNS, run_values(run), strict=True), n=number) for number, run in runs]
             )
-        ready = ready_payload((run for _, run in runs), self._now)
+        ready = started((run for _, run in runs), self._now).ready_payload
         statement = text.write(
             lone=len(ops) == 1,
             starts=bool(runs),
@@ -218,6 +221,12 @@ class Bulk:
 def _parameters(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """A lone row travels as it is, several as one JSON text."""
     return rows[0] if len(rows) == 1 else {"ops": to_json(rows)}
+
+
+@lru_cache(maxsize=1_000)
+def _created(workflow: str, state: State) -> Started:
+    """The answer to most starts, made once."""
+    return Started(created=True, workflow=workflow, state=state)
 
 
 def _number(row: Row) -> int:
