@@ -19,6 +19,7 @@ class Statements(NamedTuple):
     partitions: str
     unpartitioned: str
     take_shares: str
+    take_ahead: str
 
 
 # -- which runs ----------------------------------------------------------------------------------------------------------
@@ -51,6 +52,40 @@ _TAKEN = f"""
   RETURNING {{also}}{", ".join(f"r.{column}" for column in RUN_COLUMNS)}
 """
 """Takes what is `chosen`. An array, because for a join PostgreSQL would read all of a table of medium size."""
+_TAKEN_PLAIN = _TAKEN.format(
+    also="""(SELECT count(*) FROM ready) > :limit,
+    (SELECT set_config('mainspring.room', (:room::bigint - count(*))::text, true) FROM chosen), """
+)
+"""The same of runs without a queue: whether there are more, and what room that leaves for those of queues (`ROOM`)."""
+_TAKEN_SHARES = f"""
+  , taken AS ({_TAKEN.format(also="")}),
+  noted AS (
+    INSERT INTO queue_starts (queue, partition, at)
+    SELECT queue, partition, greatest(:now, created) FROM taken WHERE queue = ANY(:rated))
+  SELECT * FROM taken {{left}}
+"""
+"""The same of runs of queues. Those of queues with a rate are noted."""
+_SHARES = """wanted AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(:wanted::json) AS rows (queue text, partition text, count bigint))"""
+"""What was decided on."""
+_AHEAD = """wanted AS MATERIALIZED (
+    SELECT q.name AS queue, '' AS partition, greatest(0, least(
+      CASE WHEN room.left > 0 THEN greatest(1, room.left / :queues::bigint) ELSE 0 END,
+      (q.limits ->> 'worker_concurrency')::bigint - :mine::bigint,
+      (q.limits ->> 'concurrency')::bigint - current_setting('mainspring.placed')::bigint)) AS count
+    FROM queues q, (SELECT current_setting('mainspring.room')::bigint AS left) room
+    WHERE q.name = :queue AND NOT q.paused
+      AND ((q.limits ->> 'concurrency') IS NULL OR jsonb_exists(current_setting('mainspring.locked')::jsonb, q.name))
+      AND coalesce(q.limits ->> 'rate', q.limits ->> 'partition_concurrency', q.limits ->> 'partition_worker_concurrency',
+        q.limits ->> 'partition_rate') IS NULL
+      AND NOT EXISTS (SELECT 1 FROM queue_partitions p WHERE p.queue = q.name))"""
+"""What is decided on here, of runs without a partition: as `queues/admission.py` does, by the limits as they are under the lock."""
+_LEFT = """
+  WHERE (SELECT set_config('mainspring.room', (current_setting('mainspring.room')::bigint - count(*))::text, true) FROM chosen) <> ''
+"""
+"""Leaves the room that is left to the next queue. Always true."""
+_HOW = ({"wanted": _SHARES, "left": ""}, {"wanted": _AHEAD, "left": _LEFT})
+"""What differs between `take_shares` and `take_ahead`."""
 
 # -- any claim -----------------------------------------------------------------------------------------------------------
 PROMOTE = """
@@ -65,7 +100,7 @@ _TAKE = f"""
     SELECT id, priority, due, uid FROM runs WHERE state = 'queued' AND queue IS NULL AND {_CLAIMABLE}
     ORDER BY priority, due, uid LIMIT :limit::bigint + 1 FOR NO KEY UPDATE SKIP LOCKED),
   chosen AS MATERIALIZED (SELECT id FROM ready ORDER BY priority, due, uid LIMIT :limit)
-  {_TAKEN.format(also="(SELECT count(*) FROM ready) > :limit, ")}
+  {_TAKEN_PLAIN}
 """
 _MORE = f"SELECT 1 FROM runs WHERE state = 'queued' AND queue IS NULL AND {_CLAIMABLE} LIMIT 1"
 LOOK = f"""
@@ -79,14 +114,19 @@ NO_NAMES = "SELECT NULL WHERE false"
 """In place of the functions whose runs wait, where a look at all of them takes long."""
 TIME = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 COUNT_PLACED = f"""
-  SELECT partition, CASE WHEN attempt_started < :recent THEN id END, count(*) FROM (
-    SELECT id, partition, attempt_started FROM runs WHERE {text.PLACED} AND queue = :queue AND attempt_started >= :since
-    UNION ALL
-    SELECT id, partition, attempt_started FROM runs
-    WHERE id = ANY(:earlier) AND {text.PLACED} AND queue = :queue AND attempt_started < :since) placed
-  GROUP BY 1, 2
+  WITH placed AS MATERIALIZED (
+    SELECT partition, CASE WHEN attempt_started < :recent THEN id END, count(*) FROM (
+      SELECT id, partition, attempt_started FROM runs WHERE {text.PLACED} AND queue = :queue AND attempt_started >= :since
+      UNION ALL
+      SELECT id, partition, attempt_started FROM runs
+      WHERE id = ANY(:earlier) AND {text.PLACED} AND queue = :queue AND attempt_started < :since) each
+    GROUP BY 1, 2)
+  SELECT placed.* FROM (SELECT set_config('mainspring.placed', coalesce(sum(count), 0)::text, true) FROM placed) AS total (placed)
+  LEFT JOIN placed ON total.placed IS NOT NULL
 """
-"""What counts in the concurrency of a queue, by partition; by id where it began before `recent`, for the next count (`floors.py`)."""
+"""What counts in the concurrency of a queue, by partition; by id where it began before `recent`, for the next count (`floors.py`).
+One empty row, where that is nothing. The sum is left for `take_ahead`.
+"""
 STEPS_OF = f"""
   SELECT {", ".join(STEP_COLUMNS)} FROM steps WHERE run = ANY(:runs) ORDER BY run, seq IS NULL, seq, position
 """
@@ -101,7 +141,18 @@ TAKE_NOTIFICATIONS = f"""
 
 # -- queues --------------------------------------------------------------------------------------------------------------
 TRY_LOCK = f"""
-  SELECT name FROM unnest(:names::text[]) AS wanted (name) WHERE pg_try_advisory_xact_lock({text.lock_key("name")})
+  SELECT name, set_config('mainspring.locked', jsonb_agg(name) OVER ()::text, true) FROM (
+    SELECT name FROM unnest(:names::text[]) AS wanted (name) WHERE pg_try_advisory_xact_lock({text.lock_key("name")})
+    OFFSET 0) locked
+"""
+ROOM = """
+  SELECT set_config('mainspring.room', coalesce(nullif(current_setting('mainspring.room', true), ''), :room), true),
+    set_config('mainspring.locked', '[]', true), set_config('mainspring.placed', '0', true)
+"""
+"""How many runs there is room for, unless runs without a queue have taken some of it; nothing is locked, nothing counted. These are
+settings of the transaction: so statements that are sent at once learn what those before them have found."""
+PARTITIONED = f"""
+  SELECT 1 FROM runs WHERE {text.WAITS} AND queue = :queue AND partition > '' ORDER BY queue, partition, priority, due, uid LIMIT 1
 """
 LIMIT_WAITING = "SELECT set_config('lock_timeout', :patience, true)"
 KNOWN_QUEUES = f"{text.QUEUES} WHERE name = ANY(:names)"
@@ -116,19 +167,17 @@ TAKE_RESUMED = f"""
   {_TAKEN.format(also="")}
 """
 _TAKE_SHARES = f"""
-  WITH wanted AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(:wanted::json) AS rows (queue text, partition text, count bigint)),
+  WITH {{wanted}},
   chosen AS MATERIALIZED (
     SELECT each.id FROM wanted CROSS JOIN LATERAL (
       SELECT id FROM runs WHERE {text.WAITS} AND queue = wanted.queue AND partition = wanted.partition AND {_CLAIMABLE}
       ORDER BY priority, due, uid LIMIT wanted.count FOR NO KEY UPDATE SKIP LOCKED) each)
-  {_TAKEN.format(also="")}
+  {_TAKEN_SHARES}
 """
-NOTE_STARTS = """
-  INSERT INTO queue_starts (queue, partition, at)
-  SELECT queue, partition, at FROM json_to_recordset(:started::json) AS rows (queue text, partition text, at bigint)
-"""
-IN_ORDER = Statements(_TAKE, _MORE, text.WAITING, _PARTITIONS, _UNPARTITIONED, _TAKE_SHARES)
+IN_ORDER = Statements(
+    *(_TAKE, _MORE, text.WAITING, _PARTITIONS, _UNPARTITIONED),
+    *(_TAKE_SHARES.format(**how) for how in _HOW),
+)
 
 # -- where a look at everything takes long: see `floors.py` ------------------------------------------------------------------
 # Partitions are looked at from their beginnings.
@@ -153,7 +202,7 @@ _TAKE_ABOVE = f"""
       ORDER BY priority, due, uid LIMIT :limit::bigint + 1 FOR NO KEY UPDATE SKIP LOCKED) each
     LIMIT :limit::bigint + 1),
   chosen AS MATERIALIZED (SELECT id FROM ready ORDER BY priority, due, uid LIMIT :limit)
-  {_TAKEN.format(also="(SELECT count(*) FROM ready) > :limit, ")}
+  {_TAKEN_PLAIN}
 """
 _MORE_ABOVE = f"""
   WITH {_FLOORS}
@@ -180,18 +229,18 @@ _WAITING_ABOVE = f"""
 _UNPARTITIONED_ABOVE = f"WITH {_FLOORS} {_first_above(':queue', f' AND {_CLAIMABLE}')}"
 _TAKE_SHARES_ABOVE = f"""
   WITH {_FLOORS},
-  wanted AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(:wanted::json) AS rows (queue text, partition text, count bigint)),
+  {{wanted}},
   chosen AS MATERIALIZED (
     SELECT share.id FROM wanted CROSS JOIN LATERAL (
       SELECT each.id FROM {_ranges("wanted.queue", "wanted.partition = ''")} f CROSS JOIN LATERAL (
         SELECT id FROM runs WHERE {text.WAITS} AND queue = wanted.queue AND partition = wanted.partition AND {_ABOVE} AND {_CLAIMABLE}
         ORDER BY priority, due, uid LIMIT wanted.count FOR NO KEY UPDATE SKIP LOCKED) each
       LIMIT wanted.count) share)
-  {_TAKEN.format(also="")}
+  {_TAKEN_SHARES}
 """
 ABOVE_FLOORS = Statements(
-    _TAKE_ABOVE, _MORE_ABOVE, _WAITING_ABOVE, _PARTITIONS, _UNPARTITIONED_ABOVE, _TAKE_SHARES_ABOVE
+    *(_TAKE_ABOVE, _MORE_ABOVE, _WAITING_ABOVE, _PARTITIONS, _UNPARTITIONED_ABOVE),
+    *(_TAKE_SHARES_ABOVE.format(**how) for how in _HOW),
 )
 
 # -- for workers that do not know all functions whose runs wait ------------------------------------------------------------
@@ -219,7 +268,7 @@ _TAKE_BY_NAME = f"""
       SELECT id, priority, due, uid FROM runs WHERE {_PLAIN} AND workflow = best.workflow AND {_FITTING}
       ORDER BY {_ORDER} LIMIT best.count FOR NO KEY UPDATE SKIP LOCKED) each),
   chosen AS MATERIALIZED (SELECT id FROM ready ORDER BY priority, due, uid LIMIT :limit)
-  {_TAKEN.format(also="(SELECT count(*) FROM ready) > :limit, ")}
+  {_TAKEN_PLAIN}
 """
 _MORE_BY_NAME = f"""
   SELECT 1 FROM unnest(:names::text[]) AS known (name) CROSS JOIN LATERAL (
@@ -247,8 +296,7 @@ _PARTITIONS_BY_NAME = text.partitions(
 _UNPARTITIONED_BY_NAME = _FITS_BY_NAME.format(partition="''")
 _SHARED = f"{_WAITS_BY_NAME} AND queue = {{of}}.queue AND partition = {{of}}.partition"
 _TAKE_SHARES_BY_NAME = f"""
-  WITH wanted AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(:wanted::json) AS rows (queue text, partition text, count bigint)),
+  WITH {{wanted}},
   best AS MATERIALIZED (
     SELECT wanted.queue, wanted.partition, first.workflow, count(*) AS count
     FROM wanted CROSS JOIN LATERAL (
@@ -262,8 +310,9 @@ _TAKE_SHARES_BY_NAME = f"""
     SELECT each.id FROM best CROSS JOIN LATERAL (
       SELECT id FROM runs WHERE {_SHARED.format(of="best")} AND workflow = best.workflow AND {_FITTING}
       ORDER BY priority, due, uid LIMIT best.count FOR NO KEY UPDATE SKIP LOCKED) each)
-  {_TAKEN.format(also="")}
+  {_TAKEN_SHARES}
 """
 BY_NAME = Statements(
-    _TAKE_BY_NAME, _MORE_BY_NAME, _WAITING_BY_NAME, _PARTITIONS_BY_NAME, _UNPARTITIONED_BY_NAME, _TAKE_SHARES_BY_NAME
+    *(_TAKE_BY_NAME, _MORE_BY_NAME, _WAITING_BY_NAME, _PARTITIONS_BY_NAME, _UNPARTITIONED_BY_NAME),
+    *(_TAKE_SHARES_BY_NAME.format(**how) for how in _HOW),
 )

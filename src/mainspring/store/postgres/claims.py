@@ -7,7 +7,7 @@ have been made; the worker then looks for the runs that it owns.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mainspring.model.clock import SystemClock
 from mainspring.model.runs import Claim
@@ -18,22 +18,27 @@ from mainspring.store.postgres.database import LOCKED, roll_back
 from mainspring.store.postgres.executor import wait_for
 from mainspring.store.postgres.floors import PLAIN, Floors
 from mainspring.store.postgres.libpq import array
-from mainspring.store.postgres.queue_claims import Queued
+from mainspring.store.postgres.queue_claims import Ahead, Queued, is_simple
 from mainspring.store.protocol import Claimed
 from mainspring.store.sql.queues import EXCEPTIONS, NAMES, to_exceptions, to_queue_with, to_queues
 from mainspring.store.sql.records import to_run, to_step
 from mainspring.store.transaction import Blocked
 
 if TYPE_CHECKING:
+    from mainspring.model.queues import Queue
     from mainspring.model.runs import Run, Step
     from mainspring.store.postgres.database import Database
     from mainspring.store.postgres.dialect import Dialect
-    from mainspring.store.postgres.libpq import Row, Value
+    from mainspring.store.postgres.libpq import Value
     from mainspring.store.protocol import ClaimRequest
     from mainspring.store.queues import Demands
 
 _CLOCK = SystemClock()
 _MOST_PROMOTED = 1_000
+_MOST_AHEAD = 5
+
+Kind: TypeAlias = tuple[Any, ...]
+"""What claims have in common that look at the same runs: the worker, and what it can execute."""
 
 
 class Claims:
@@ -46,7 +51,9 @@ class Claims:
         self._turns: dict[str, str] = {}
         self._beside_queues: set[str] = set()
         """Workers whose last claim found runs waiting in queues: their next one leaves room for those."""
-        self._floors: dict[tuple[Any, ...], Floors] = {}
+        self._floors: dict[Kind, Floors] = {}
+        self._busy: dict[Kind, list[Queue]] = {}
+        """Queues in which the next claim of a kind is going to find runs."""
         self._strangers: set[tuple[str, frozenset[str]]] = set()
         """Workers, and what they asked for, whose last claim found runs of other functions waiting: their next one goes by names."""
 
@@ -57,34 +64,27 @@ class Claims:
 
     # -- claims --------------------------------------------------------------------------------------------------------
     def claim(self, request: ClaimRequest) -> Claimed:
-        """Take runs without a queue, in one round trip, then what the queues admit: nothing that another claim holds of a queue
-        holds up runs without one.
+        """Take runs without a queue and from queues that are known to be busy, in one round trip, then what other queues admit:
+        nothing that another claim holds of a queue holds up runs without one.
 
         Where the second part fails, the worker does not learn what it has taken before, as where an answer gets lost.
         """
         self._count += 1
         limit = request.limit
         plain = request.policy.half(limit, self._count) if request.worker in self._beside_queues else limit
-        values: dict[str, Value] = {
-            "names": array(request.functions),
-            "functions": json.dumps(dict(request.functions)),
-            "kinds": json.dumps(dict(request.kinds)),
-            "methods": array(request.instances),
-            "instances": array({name for names in request.instances.values() for name in names}),
-            "compatible": "true" if request.compatible else "false",
-            "version": request.version,
-            "limit": plain,
-            "worker": request.worker,
-            "now": request.now,
-            "most": max(_MOST_PROMOTED, request.limit + 1),
-        }
         asker = request.worker, frozenset(request.functions)
         by_names = asker in self._strangers
         able = frozenset((method, frozenset(names)) for method, names in request.instances.items())
-        floors = self._floors.setdefault((*asker, able, request.queues), Floors())
+        kind: Kind = (*asker, able, request.queues)
+        floors = self._floors.setdefault(kind, Floors())
         above = floors.begin(_CLOCK.monotonic()) and not by_names
         statements = sql.BY_NAME if by_names else sql.ABOVE_FLOORS if above else sql.IN_ORDER
-        values |= {"floors": floors.ranges() if above else "[]", "due_floor": floors.due}
+        values = self._values(request, plain) | {
+            "floors": floors.ranges() if above else "[]",
+            "due_floor": floors.due,
+        }
+        busy = request.policy.divide(request, self._busy.pop(kind, ()), self._count, self._turns)
+        ahead = Ahead(request, busy, statements, floors)
         asked = [
             sql.PROMOTE,
             statements.take if plain else statements.more,
@@ -97,27 +97,25 @@ class Claims:
         ]
         with self._db.connection() as db:
             try:
-                _, rows, ((began,),), ((due, resumes),), waiting, exceptions, names, ((done,),) = db.wire.execute(
-                    *((self._sql.raw(each), values) for each in asked)
+                _, rows, ((began,),), ((due, resumes),), waiting, exceptions, names, ((done,),), *rest = (
+                    db.wire.execute(
+                        *((self._sql.raw(each), values) for each in asked),
+                        *((self._sql.raw(each), values | own) for each, own in ahead.asked()),
+                    )
                 )
                 if not above:
                     floors.looked_at_all(done - began, _CLOCK.monotonic())
                 if due is None or due > request.now:
                     floors.promoted(request.now)
                 floors.empty([*(row[0] for row in waiting), *([PLAIN] if rows or not plain else [])])
-                taken = [to_run(row[1:]) for row in rows] if plain else []
+                taken = [to_run(row[2:]) for row in rows] if plain else []
                 floors.taken(PLAIN, ((run.priority, run.due) for run in taken))
                 more = rows[0][0] if rows and plain else bool(rows)
+                by_queue = to_exceptions(exceptions)
+                queues = [to_queue_with(queue, by_queue) for queue in to_queues(waiting)]
+                taken += map(to_run, ahead.taken(iter(rest), {queue.name for queue in queues}, limit - len(taken)))
                 queued = Queued(db, self._sql, request, values, statements, floors=floors)
-                if resumes:
-                    taken += map(to_run, queued.resume(limit - len(taken)))
-                demands = self._demands(queued.request, waiting, exceptions)
-                if demands:
-                    taken += map(to_run, queued.begin(demands, limit - len(taken)))
-                queued.commit()
-                if queued.passed and not taken:
-                    demands = demands.alone(queued.passed[0])
-                    taken += map(to_run, queued.wait_and_begin(demands, limit))
+                demands = self._claim_queued(queued, queues, ahead, taken, kind if not resumes else None)
             except LOCKED:
                 roll_back(db)
                 raise
@@ -125,20 +123,63 @@ class Claims:
             self._strangers.add(asker)
         elif not above:
             self._strangers.discard(asker)
-        claims = self._with_steps(sorted(taken, key=lambda run: (run.priority, run.due, run.uid)))
-        times = [when for when in (due, demands.again) if when is not None]
-        next_due = min(times, default=None)
-        return Claimed(claims, next_due, more or queued.more, queued.short, demands.held, bool(queued.passed))
-
-    def _demands(self, request: ClaimRequest, waiting: list[Row], exceptions: list[Row]) -> Demands:
-        by_queue = to_exceptions(exceptions)
-        queues = [to_queue_with(queue, by_queue) for queue in to_queues(waiting)]
-        demands = request.policy.divide(request, queues, self._count, self._turns)
-        if demands:
+        if any(not queue.paused for queue in queues):
             self._beside_queues.add(request.worker)
         else:
             self._beside_queues.discard(request.worker)
+        claims = self._with_steps(sorted(taken, key=lambda run: (run.priority, run.due, run.uid)))
+        times = [when for when in (due, demands.again) if when is not None]
+        return Claimed(
+            claims,
+            min(times, default=None),
+            more=more or queued.more or busy.more,
+            short=queued.short or busy.short,
+            held=demands.held or busy.held,
+            passed=bool(queued.passed),
+        )
+
+    def _values(self, request: ClaimRequest, plain: int) -> dict[str, Value]:
+        return {
+            "names": array(request.functions),
+            "functions": json.dumps(dict(request.functions)),
+            "kinds": json.dumps(dict(request.kinds)),
+            "methods": array(request.instances),
+            "instances": array({name for names in request.instances.values() for name in names}),
+            "compatible": "true" if request.compatible else "false",
+            "version": request.version,
+            "limit": plain,
+            "worker": request.worker,
+            "now": request.now,
+            "most": max(_MOST_PROMOTED, request.limit + 1),
+            "room": request.limit,
+            "schema": self._sql.name,
+        }
+
+    def _claim_queued(
+        self, queued: Queued, queues: list[Queue], ahead: Ahead, taken: list[Run], kind: Kind | None
+    ) -> Demands:
+        """Take runs of queues, those that go on first, that were not taken ahead. Without a `kind` some are to go on, which come first."""
+        request, limit = queued.request, queued.request.limit
+        if kind is None:
+            taken += map(to_run, queued.resume(limit - len(taken)))
+        others = [queue for queue in queues if queue.name not in ahead.names or not is_simple(queue)]
+        demands = request.policy.divide(queued.request, others, self._count, self._turns)
+        if demands:
+            taken += map(to_run, queued.begin(demands, limit - len(taken)))
+        queued.commit()
+        if kind is not None:
+            self._to_go_ahead(kind, queues, ahead, demands, queued)
+        queued.passed = ahead.passed + queued.passed
+        if queued.passed and not taken:
+            demands = request.policy.divide(queued.request, queues, self._count, self._turns).alone(queued.passed[0])
+            taken += map(to_run, queued.wait_and_begin(demands, limit))
         return demands
+
+    def _to_go_ahead(self, kind: Kind, queues: list[Queue], ahead: Ahead, others: Demands, queued: Queued) -> None:
+        """Remember queues in which the next claim is going to find runs, if that can take them from all queues alike."""
+        found = not others or (queued.unpartitioned and (others.held or queued.more or queued.short))
+        if found and ahead.unpartitioned and 0 < len(queues) <= _MOST_AHEAD and all(map(is_simple, queues)):
+            self._busy[kind] = queues
 
     def _with_steps(self, runs: list[Run]) -> list[Claim]:
         """A run that was claimed before comes with what it recorded. Its owner before cannot add to that any more."""

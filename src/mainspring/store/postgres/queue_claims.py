@@ -4,6 +4,10 @@ Queues whose limits the fleet shares are locked first, those that are free. What
 under READ COMMITTED each of them sees what was committed before it began, so that the claim that had the lock before is counted.
 A claim that holds a queue waits for nothing, and one that has taken nothing waits a moment for one queue, holding none.
 
+Most queues are simple (`is_simple`), and where one had more runs than a claim could take, the next claim is going to find some as well. It
+sends all statements at once and leaves to the database how many it may take (`Ahead`): the lock is held for no round trip at all. In all
+other cases that is decided here, after a first round trip for locks and figures, and a second one takes runs and commits.
+
 The lock is an advisory one for the name of the queue, not its row: a session that has the row open, an operator's or that of a
 backup, holds up nothing. It ends with the transaction, and the transaction with the process (`database.py`).
 """
@@ -12,7 +16,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec.structs import replace
 from psycopg import errors as pg
@@ -67,9 +72,11 @@ class Queued:
         self.request = request
         """As it was asked; once runs go on, with those among what the worker has."""
         listed = None if request.queues is None else array(request.queues)
-        self._values = values | {"listed": listed, "schema": dialect.name}
+        self._values = values | {"listed": listed, "schema": dialect.name, "rated": "{}"}
         self._begun = False
         self.more = self.short = False
+        self.unpartitioned = False
+        """Whether no partition waits in the queues that were taken from."""
         self.passed: list[str] = []
         """Queues that another claim has locked."""
 
@@ -124,14 +131,20 @@ class Queued:
             for allotment in allotments
             for share in allotment.admission.shares
         ]
-        rated = any(allotment.queue.windows for allotment in allotments)
-        taken = (
-            self._execute((self._text.take_shares, {"wanted": json.dumps(wanted)}), last=not rated)[0] if wanted else []
-        )
-        self._note(allotments, taken)
+        taken = self._take(wanted, [allotment.queue for allotment in allotments]) if wanted else []
+        self._took(allotments, taken)
+        self.unpartitioned = all(facts.unpartitioned for facts in found.values())
         self.more = self.more or demands.more
         self.short = self.short or demands.short
         return taken
+
+    def _take(self, wanted: list[dict[str, Any]], queues: list[Queue]) -> list[Row]:
+        rated = {queue.name: text.swept_before(self.request.now, queue.windows) for queue in queues if queue.windows}
+        values: dict[str, Value] = {"wanted": json.dumps(wanted), "rated": array(rated)}
+        sweeps: list[Asked] = [
+            (text.SWEEP_STARTS, {"queue": queue, "before": before}) for queue, before in rated.items()
+        ]
+        return self._execute(*sweeps, (self._text.take_shares, values), last=True)[-1]
 
     def commit(self) -> None:
         """End the transaction, if it is still open."""
@@ -162,7 +175,7 @@ class Queued:
             facts.take_limits(answers)
         for facts in near:
             facts.take_partitions(answers)
-        locked = {name for (name,) in names}
+        locked = {name for name, _ in names}
         self.passed = [queue.name for queue in demands.queues if queue.shared and queue.name not in locked]
         queues = text.to_queues(row for row in rows if row[0] in locked)
         demands.refresh(queues, text.to_exceptions(exceptions))
@@ -186,26 +199,16 @@ class Queued:
             allotment.decide(facts.partitions, facts.placed, facts.recent)
             yield allotment
 
-    def _note(self, allotments: list[Allotment], taken: list[Row]) -> None:
-        began: dict[str, list[dict[str, Value]]] = defaultdict(list)
-        now = self.request.now
+    def _took(self, allotments: Iterable[Allotment], taken: list[Row]) -> None:
+        partitions: dict[str, list[str]] = defaultdict(list)
         for row in taken:
-            queue, partition, created = (row[_COLUMNS[each]] for each in ("queue", "partition", "created"))
+            queue, partition = row[_COLUMNS["queue"]], row[_COLUMNS["partition"]]
+            partitions[queue].append(partition)
             if not partition:
-                self._floors.taken(queue, [tuple(row[_COLUMNS[each]] for each in ("priority", "due"))])
-            began[queue].append({"queue": queue, "partition": partition, "at": max(now, created)})
-        asked: list[Asked] = []
+                self._floors.taken(queue, [(row[_COLUMNS["priority"]], row[_COLUMNS["due"]])])
         for allotment in allotments:
-            queue = allotment.queue
-            mine = began[queue.name]
             order = {share.partition: number for number, share in enumerate(allotment.admission.shares)}
-            allotment.took(sorted((str(run["partition"]) for run in mine), key=order.__getitem__))
-            if mine and queue.windows:
-                before = text.swept_before(now, queue.windows)
-                asked.append((text.SWEEP_STARTS, {"queue": queue.name, "before": before}))
-                asked.append((statements.NOTE_STARTS, {"started": json.dumps(mine)}))
-        if asked:
-            self._execute(*asked, last=True)
+            allotment.took(sorted(partitions[allotment.queue.name], key=order.__getitem__))
 
     def _execute(self, *asked: Asked, last: bool = False) -> list[list[Row]]:
         """The rows of each statement. The transaction begins with the first one, and is committed with the `last`."""
@@ -214,6 +217,73 @@ class Queued:
         answers = self._db.wire.execute(*((self._sql.raw(each), self._values | values) for each, values in texts))
         self._begun = not last
         return answers[len(begin) : len(begin) + len(asked)]
+
+
+def is_simple(queue: Queue) -> bool:
+    """Whether nothing but numbers of runs limits it, in the fleet and in one worker."""
+    return not (queue.limits.by_partition or queue.limits.rate or queue.exceptions)
+
+
+class Ahead:
+    """Taking runs without a partition from simple queues in the same round trip in which a claim looks what waits where.
+
+    `take_ahead` decides how many there may be, as `Allotment` does, by the limits as they are under the lock.
+    """
+
+    def __init__(self, request: ClaimRequest, demands: Demands, statements: Statements, floors: Floors) -> None:
+        self._request = request
+        self._floors = floors
+        self._take = statements.take_ahead
+        self._facts = [Facts(queue, "", request.now, statements, floors) for queue in demands.queues]
+        self.demands = demands
+        self.passed: list[str] = []
+        """Queues that another claim has locked."""
+        self.unpartitioned = True
+        """Whether no partition waits in any of the queues."""
+
+    @property
+    def names(self) -> set[str]:
+        return {queue.name for queue in self.demands.queues}
+
+    def asked(self) -> list[Asked]:
+        """The statements, to be sent behind all others of the claim."""
+        queues = self.demands.queues
+        if not queues:
+            return []
+        shared: dict[str, Value] = {"names": array(queue.name for queue in queues if queue.shared)}
+        found: list[Asked] = [(statements.ROOM, {}), (statements.TRY_LOCK, shared)]
+        for number, (queue, facts) in enumerate(zip(queues, self._facts, strict=True)):
+            values: dict[str, Value] = {
+                "queue": queue.name,
+                "queues": len(queues) - number,
+                "mine": sum(self._request.mine.get(queue.name, {}).values()),
+                "rated": "{}",
+            }
+            found += [*facts.of_limits(), (self._take, values), (statements.PARTITIONED, values)]
+        return found
+
+    def taken(self, rows: Iterator[list[Row]], waiting: set[str], room: int) -> list[Row]:
+        """The runs that were taken, from the answers. There was so much room for them, and runs waited in these queues."""
+        if not self._facts:
+            return []
+        _, names = next(rows), next(rows)
+        locked = {name for name, _ in names}
+        found: list[Row] = []
+        for facts, allotment in zip_longest(self._facts, self.demands.each(room)):
+            facts.take_limits(rows)
+            taken, partitioned = next(rows), next(rows)
+            found += taken
+            self.unpartitioned = self.unpartitioned and not partitioned
+            if allotment is None:
+                continue
+            name = allotment.queue.name
+            if allotment.queue.shared and name not in locked:
+                self.passed.append(name)
+            elif name in waiting:
+                allotment.decide([""], facts.placed, {})
+            allotment.took([""] * len(taken))
+            self._floors.taken(name, [(row[_COLUMNS["priority"]], row[_COLUMNS["due"]]) for row in taken])
+        return found
 
 
 class Facts:
@@ -239,6 +309,11 @@ class Facts:
         self.partitions: list[str] = []
         """In their turn: those after the one served last, the runs without one, then from the beginning."""
 
+    @property
+    def unpartitioned(self) -> bool:
+        """Whether no partition waits, as far as that was asked."""
+        return not self._cut_off and self.partitions in ([], [""])
+
     def answers(self, queue: Queue) -> bool:
         """Whether this is what the limits of the queue ask for."""
         return (self._counts, self._windows) == (queue.counts_places, sorted(queue.windows))
@@ -256,7 +331,7 @@ class Facts:
     def take_limits(self, answers: Iterator[list[Row]]) -> None:
         self.placed = {}
         if self._counts:
-            rows = next(answers)
+            rows = [row for row in next(answers) if row[0] is not None]
             for partition, _, count in rows:
                 self.placed[partition] = self.placed.get(partition, 0) + count
             self._floors.count(self._name, self._now - CLOCK_ERROR, [run for _, run, _ in rows if run is not None])
