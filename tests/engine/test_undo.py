@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
 from mainspring import App, State, run
 from mainspring.engine.engine import Engine
+from mainspring.engine.residency.halting import Halting
 from mainspring.errors import InvalidInput, RunCancelled, RunTimedOut
 from mainspring.testing import crash, world
 from tests.engine import lives
 from tests.support.samples import calls
+
+if TYPE_CHECKING:
+    from mainspring.engine.replay.execution import Execution
 
 app = App("sqlite://")
 done: list[str] = []
@@ -231,6 +235,34 @@ async def test_a_run_that_is_cancelled_after_a_good_end_of_its_block_undoes_noth
         handle = await function.start(then=86400)
         await lives.until(lambda: lives.info(w.app, handle.id).state is State.WAITING)
         await handle.cancel()
+        with pytest.raises(RunCancelled):
+            await handle.result()
+        assert done == ["book flight"]
+
+
+async def test_a_block_that_was_left_is_not_undone_however_long_its_replay_takes(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replay waits in the block for something that is no operation, and the record says that the block was left."""
+    looked: list[str] = []
+    press_on = Halting._press_on
+
+    def counted(halting: Halting, ex: Execution) -> None:
+        looked.append(ex.id)
+        press_on(halting, ex)
+
+    monkeypatch.setattr(Halting, "_press_on", counted)
+    released.set()
+    async with world(app, url=store_url) as w:
+        handle = await last_lines.start(then=86400)
+        await lives.until(lambda: lives.info(w.app, handle.id).state is State.WAITING)
+        released.clear()
+        reached.clear()
+        await handle.cancel()
+        await asyncio.to_thread(reached.wait, 20)
+        before = len(looked)
+        await lives.until(lambda: len(looked) >= before + 3)
+        released.set()
         with pytest.raises(RunCancelled):
             await handle.result()
         assert done == ["book flight"]

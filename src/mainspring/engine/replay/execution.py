@@ -410,6 +410,11 @@ class Execution:
         """Take the `seq` of the next outcome. From any thread of the run."""
         return next(self._seqs)
 
+    @property
+    def will_leave_scope(self) -> bool:
+        """Whether the record has the leaving of a `run.undo` block that this replay has not reached."""
+        return any(step.kind == "undo" and step.position.startswith(UNDO) for step in self.journal.values())
+
     def unused(self) -> Step | None:
         """The first recorded outcome that the code never asked for."""
         if not self.delivery.replaying:

@@ -163,7 +163,7 @@ class Halting:
         """Cancel the tasks of a stopped run whose replay awaits something other than an operation."""
         if not ex.in_code or ex.unwound or ex.root is None:
             return
-        if ex.delivery.replaying or ex.acting or not ex.function.on_loop:
+        if ex.delivery.replaying or ex.will_leave_scope or ex.acting or not ex.function.on_loop:
             self.press_on_later(ex)
             return
         ex.unwound = True
