@@ -368,3 +368,25 @@ def test_values_cannot_be_changed() -> None:
 def test_a_calendar_field_that_is_an_empty_text_counts_as_not_given() -> None:
     given = {"calendars": [{"month": "", "dayOfWeek": "", "hour": "9"}]}
     assert Spec.from_dict(given) == Spec(calendars=[Calendar(hour=9)])
+
+
+_spec: Any = Spec
+_calendar: Any = Calendar
+_interval: Any = Interval
+_cron: Any = Cron
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: _spec("0 2 * * *"), "the parts of a Spec are given by name: Spec(cron='0 2 * * *')"),
+        (lambda: _spec(chron="0 2 * * *"), "Spec has no 'chron'; did you mean cron?"),
+        (lambda: _calendar(hours=3), "Calendar has no 'hours'; did you mean hour?"),
+        (_interval, "Interval(every, offset, anchor): missing a required argument: 'every'"),
+        (lambda: _cron("0 2 * * *", dialekt="vixie"), "Cron has no 'dialekt'; did you mean dialect?"),
+    ],
+)
+def test_wrong_arguments_are_explained_with_the_names_that_there_are(make: Any, words: str) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        make()
+    assert str(caught.value) == words
