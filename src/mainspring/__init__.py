@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     from mainspring.app.declarations.alerts import Alert as Alert
     from mainspring.app.declarations.declared import DeclaredQueue as DeclaredQueue
     from mainspring.app.declarations.schedules import Declaration as Declaration
+    from mainspring.app.events import QueueEvent as QueueEvent
     from mainspring.app.events import RunEvent as RunEvent
+    from mainspring.app.events import ScheduleEvent as ScheduleEvent
+    from mainspring.app.events import WorkerEvent as WorkerEvent
     from mainspring.app.functions.functions import AsyncFn as AsyncFn
     from mainspring.app.functions.functions import Call as Call
     from mainspring.app.functions.functions import SyncFn as SyncFn
@@ -80,7 +83,7 @@ if not TYPE_CHECKING:
         "app.declarations.alerts": ("Alert",),
         "app.declarations.declared": ("DeclaredQueue",),
         "app.declarations.schedules": ("Declaration",),
-        "app.events": ("RunEvent",),
+        "app.events": ("QueueEvent", "RunEvent", "ScheduleEvent", "WorkerEvent"),
         "app.functions.functions": ("AsyncFn", "Call", "SyncFn"),
         "app.functions.options": ("Debounce", "Duration", "Moment"),
         "app.functions.scope": ("Blueprint",),

@@ -83,7 +83,7 @@ async def test_listeners_hear_what_happens_to_runs_and_their_own_faults_stay_the
     def broken(event: RunEvent) -> None:
         raise RuntimeError(event.name)
 
-    app.on("*", notify)
+    app.on("run.*", notify)
     app.on("run.failed", hear_later)
     app.on("run.failed", broken)
     async with world(app) as w:
@@ -117,7 +117,7 @@ async def test_listeners_hear_what_happens_to_runs_and_their_own_faults_stay_the
 async def test_failed_runs_are_completed_marked_and_retried_later(store_url: str) -> None:
     app, job = made(store_url)
     arrived: list[tuple[str, str]] = []
-    app.on("*", lambda event: arrived.append((event.run, event.name)))
+    app.on("run.*", lambda event: arrived.append((event.run, event.name)))
     async with world(app, url=store_url) as w:
         first, second, third = [await job.options(id=name, timeout="1h").start(-1) for name in ("1st", "2nd", "3rd")]
         await w.advance(10)

@@ -25,7 +25,7 @@ class Shop:
         self.app = App(url, settings=Settings(poll=30, **settings))
         self.arrived: dict[str, list[str]] = {}
         self.reasons: dict[str, str | None] = {}
-        self.app.on("*", self.notify)
+        self.app.on("run.*", self.notify)
         self.app.queue("jobs", concurrency=1)
         self.gate = asyncio.Event()
         self.news = asyncio.Condition()
@@ -111,7 +111,7 @@ async def test_what_ended_days_ago_is_no_news(store_url: str) -> None:
         await quiet.app.runs.cancel("new")
         await w.drain()
         shop = Shop(store_url)
-        quiet.app.on("*", shop.notify)
+        quiet.app.on("run.*", shop.notify)
         await quiet.nap.options(id="newer", after=DAY).start(0)
         await quiet.app.runs.cancel("newer")
         await w.drain()

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import importlib
 import os
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 from mainspring.app.caller.mistakes import refuse_blocking_on_loop
 from mainspring.app.client_api import ClientApi
@@ -33,7 +33,17 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from mainspring.app.declarations.declared import DeclaredQueue, QueueArguments
-    from mainspring.app.events import RunEvent
+    from mainspring.app.events import (
+        AnyEvent,
+        QueueEvent,
+        QueueEventName,
+        RunEvent,
+        RunEventName,
+        ScheduleEvent,
+        ScheduleEventName,
+        WorkerEvent,
+        WorkerEventName,
+    )
     from mainspring.app.functions.functions import Call
     from mainspring.app.worker import Worker
     from mainspring.engine.registry import Function
@@ -170,13 +180,31 @@ class App(ClientApi, ByName[Any], Scope):
         """
         return self._runtime.queues.add(name, limits)
 
-    def on(self, event: str, fn: Callable[[RunEvent], Any]) -> Callable[[RunEvent], Any]:
-        """Have a function called when something happens to a run: `app.on("run.failed", fn)`, or "*" for all.
+    @overload
+    def on(self, event: RunEventName, fn: Callable[[RunEvent], Any]) -> Callable[[RunEvent], Any]: ...
+    @overload
+    def on(self, event: ScheduleEventName, fn: Callable[[ScheduleEvent], Any]) -> Callable[[ScheduleEvent], Any]: ...
+    @overload
+    def on(self, event: QueueEventName, fn: Callable[[QueueEvent], Any]) -> Callable[[QueueEvent], Any]: ...
+    @overload
+    def on(self, event: WorkerEventName, fn: Callable[[WorkerEvent], Any]) -> Callable[[WorkerEvent], Any]: ...
+    @overload
+    def on(self, event: Literal["*"], fn: Callable[[AnyEvent], Any]) -> Callable[[AnyEvent], Any]: ...
+    @overload
+    def on(self, event: str, fn: Callable[[Any], Any]) -> Callable[[Any], Any]: ...
+    def on(self, event: str, fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Have a function called when something happens: `app.on("run.failed", fn)`, "run.*" for all about runs, "*" for all.
 
-        Events: run.started, run.resumed, run.waiting, run.retrying, run.cancelling, run.succeeded, run.failed, run.cancelled. The
-        function is given a `RunEvent`, on the loop; it may be a coroutine function. Nothing waits for it, and what it raises is
-        logged. It is called in the worker that executes the run; for runs that end in no worker's hand in one worker that has
-        such a function, within a day, if there is one. Each change is reported once, or never if the process dies in that moment.
+        Runs: run.started, run.resumed, run.waiting, run.retrying, run.cancelling, run.succeeded, run.failed, run.cancelled. Times of
+        schedules: schedule.fired, schedule.skipped, schedule.missed, schedule.dropped, schedule.start_failed. Changes of schedules and
+        queues: schedule. or queue. and created, changed, paused, resumed, deleted. Workers: worker.started, worker.paused,
+        worker.resumed, worker.lost, worker.died, worker.stopping, worker.stopped.
+
+        The function is given a `RunEvent`, `ScheduleEvent`, `QueueEvent` or `WorkerEvent`, on the loop; it may be a coroutine
+        function. Nothing waits for it, and what it raises is logged. Of a run it is called in the worker that executes it; for runs
+        that end in no worker's hand in one worker that has such a function, within a day, if there is one. Of a time of a schedule:
+        in the worker that decided on it. Of a change: in every worker that has such a function. Each is reported once, or never if
+        the process dies in that moment.
         """
         self._runtime.listeners.add(event, fn)
         return fn

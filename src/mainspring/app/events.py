@@ -1,27 +1,31 @@
-"""Telling functions of the user's about changes of runs: `app.on("run.failed", fn)`."""
+"""Calling functions of the user's when something happens to runs, schedules, queues and workers: `app.on("run.failed", fn)`."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import difflib
 import inspect
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import to_datetime
+from mainspring.model.schedules import TickOutcome
+from mainspring.services.definition_watch import CHANGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
     from mainspring.model.runs import Run, Step
+    from mainspring.model.schedules import Tick
     from mainspring.store.verbs.unnotified import UnreportedEnd
 
 log = logging.getLogger("mainspring.app")
 
-EVENTS = (
+RunEventName: TypeAlias = Literal[
     "run.started",
     "run.resumed",
     "run.waiting",
@@ -30,7 +34,50 @@ EVENTS = (
     "run.succeeded",
     "run.failed",
     "run.cancelled",
+    "run.*",
+]
+ScheduleEventName: TypeAlias = Literal[
+    "schedule.fired",
+    "schedule.skipped",
+    "schedule.missed",
+    "schedule.dropped",
+    "schedule.start_failed",
+    "schedule.created",
+    "schedule.changed",
+    "schedule.paused",
+    "schedule.resumed",
+    "schedule.deleted",
+    "schedule.*",
+]
+QueueEventName: TypeAlias = Literal[
+    "queue.created", "queue.changed", "queue.paused", "queue.resumed", "queue.deleted", "queue.*"
+]
+WorkerEventName: TypeAlias = Literal[
+    "worker.started",
+    "worker.paused",
+    "worker.resumed",
+    "worker.lost",
+    "worker.died",
+    "worker.stopping",
+    "worker.stopped",
+    "worker.*",
+]
+EVENTS: tuple[str, ...] = tuple(
+    name
+    for names in (RunEventName, ScheduleEventName, QueueEventName, WorkerEventName)
+    for name in names.__args__  # type: ignore[attr-defined]
 )
+_CHANGED = {"queue", "schedule"}
+_OF_TICKS = {
+    TickOutcome.FIRED: "schedule.fired",
+    TickOutcome.LATE: "schedule.fired",
+    TickOutcome.SKIPPED_OVERLAP: "schedule.skipped",
+    TickOutcome.SKIPPED_BY_REQUEST: "schedule.skipped",
+    TickOutcome.MISSED: "schedule.missed",
+    TickOutcome.DROPPED: "schedule.dropped",
+    TickOutcome.REPLACED: "schedule.dropped",
+    TickOutcome.START_FAILED: "schedule.start_failed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,41 +95,122 @@ class RunEvent:
     time: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class ScheduleEvent:
+    """What came of a time of a schedule, or a change of a schedule."""
+
+    name: str
+    schedule: str
+    """Its id."""
+    workflow: str
+    time: datetime
+    outcome: TickOutcome | None = None
+    """What came of a time; None: the schedule itself was changed."""
+    scheduled_at: datetime | None = None
+    """That time, as the spec has it."""
+    count: int = 1
+    """How many times in a row came to the same."""
+    run: str | None = None
+    """The id of the run that was started."""
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEvent:
+    """A change of a queue: its limits, its pause, or that there is one."""
+
+    name: str
+    queue: str
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEvent:
+    """Something that happened to a worker: to this one, or, as `worker.died`, to another one."""
+
+    name: str
+    worker: str
+    """Its id."""
+    host: str
+    time: datetime
+    reason: str | None = None
+
+
+AnyEvent: TypeAlias = RunEvent | ScheduleEvent | QueueEvent | WorkerEvent
+
+
 class Listeners:
     """Which listener wants which events. An exception of one is logged and does not reach the others."""
 
     def __init__(self) -> None:
-        self._all: dict[str, list[Callable[[RunEvent], Any]]] = {}
+        self._all: dict[str, list[Callable[[Any], Any]]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.operations: list[Callable[[Run, Step], None]] = []
         """Called when an operation of a run here is over, on whatever thread it is. They must not block, nor raise."""
         self.around: Callable[[Run, str], Callable[[], None]] | None = None
         """Called before each attempt of a step, where it is executed; what it returns is called afterwards."""
+        self.changes: set[str] = set()
+        """Of what there are listeners to changes: queue, schedule."""
 
-    def add(self, name: str, fn: Callable[[RunEvent], Any]) -> None:
+    def add(self, name: str, fn: Callable[[Any], Any]) -> None:
         if name != "*" and name not in EVENTS:
-            raise InvalidInput(f"there is no event {name!r}; there are {', '.join(EVENTS)}, and * for all of them")
+            near = difflib.get_close_matches(str(name), EVENTS, 1)
+            hint = f"did you mean {near[0]!r}? There are" if near else "there are"
+            raise InvalidInput(f"there is no event {name!r}; {hint} {', '.join(EVENTS)}, and * for all of them")
         if not callable(fn):
             raise InvalidInput(f"app.on takes a function that is given the event, not {fn!r}")
         self._all.setdefault(name, []).append(fn)
+        noun, _, what = name.partition(".")
+        if what in {*CHANGES, "*", ""}:
+            self.changes |= {noun} & _CHANGED if what else _CHANGED
 
     def __bool__(self) -> bool:
         return bool(self._all)
 
+    def wants(self, noun: str) -> bool:
+        """Whether there is a listener to changes of queues, or of schedules."""
+        return noun in self.changes
+
+    def _interested(self, name: str) -> list[Callable[[Any], Any]]:
+        return [fn for key in (name, f"{name.partition('.')[0]}.*", "*") for fn in self._all.get(key, ())]
+
+    # -- the events, on the loop: no caller waits for the listeners -------------------------------------------------------
     def tell(self, name: str, run: Run | UnreportedEnd, reason: str | None, at: int) -> None:
-        """Call the listeners, on the loop: no caller waits for them."""
-        if not self._all:
-            return
-        interested = [*self._all.get(name, ()), *self._all.get("*", ())]
-        if not interested:
-            return
-        event = RunEvent(name, run.id, run.workflow, reason, run.attempts, run.queue, to_datetime(at))
+        """Something happened to a run."""
+        if self._all and (interested := self._interested(name)):
+            event = RunEvent(name, run.id, run.workflow, reason, run.attempts, run.queue, to_datetime(at))
+            self._tell_all(interested, event)
+
+    def tell_tick(self, workflow: str, tick: Tick, at: int) -> None:
+        """A time of a schedule was decided on."""
+        name = _OF_TICKS.get(tick.outcome)
+        if name is not None and (interested := self._interested(name)):
+            nominal = to_datetime(tick.nominal)
+            values = (tick.outcome, nominal, tick.count, tick.run, tick.reason)
+            self._tell_all(interested, ScheduleEvent(name, tick.schedule, workflow, to_datetime(at), *values))
+
+    def tell_schedule(self, what: str, schedule: str, workflow: str, at: int) -> None:
+        """A schedule was changed."""
+        if interested := self._interested(f"schedule.{what}"):
+            self._tell_all(interested, ScheduleEvent(f"schedule.{what}", schedule, workflow, to_datetime(at)))
+
+    def tell_queue(self, what: str, queue: str, at: int) -> None:
+        """A queue was changed."""
+        if interested := self._interested(f"queue.{what}"):
+            self._tell_all(interested, QueueEvent(f"queue.{what}", queue, to_datetime(at)))
+
+    def tell_worker(self, what: str, worker: str, host: str, at: int, reason: str | None = None) -> None:
+        """Something happened to a worker."""
+        if interested := self._interested(f"worker.{what}"):
+            self._tell_all(interested, WorkerEvent(f"worker.{what}", worker, host, to_datetime(at), reason))
+
+    def _tell_all(self, interested: list[Callable[[Any], Any]], event: AnyEvent) -> None:
         for fn in interested:
             contextvars.Context().run(
                 self._tell, fn, event
             )  # what they do is no part of the run that the event is about
 
-    def _tell(self, fn: Callable[[RunEvent], Any], event: RunEvent) -> None:
+    def _tell(self, fn: Callable[[Any], Any], event: AnyEvent) -> None:
         try:
             answer = fn(event)
         except Exception:
@@ -101,3 +229,8 @@ class Listeners:
         task = asyncio.get_running_loop().create_task(followed())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def finish(self, grace: float) -> None:
+        """Wait for listeners that are coroutine functions, so long at most: the loop may be closed next."""
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=grace)

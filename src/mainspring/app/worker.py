@@ -27,6 +27,7 @@ from mainspring.operations.versions import Versions
 from mainspring.services import processes
 from mainspring.services.activity import Tally
 from mainspring.services.claimer import Claimer
+from mainspring.services.definition_watch import DefinitionWatch
 from mainspring.services.inbox import Attendant
 from mainspring.services.notifier import Teller
 from mainspring.services.pruner import Pruner
@@ -34,10 +35,13 @@ from mainspring.services.scheduler import Scheduler
 from mainspring.services.sweeper import Sweeper
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mainspring.app.connection import Connection
     from mainspring.app.runtime import Runtime
     from mainspring.model.runs import Ending
     from mainspring.store.changes import Signal
+    from mainspring.store.schedules import Plan
 
 log = logging.getLogger("mainspring.app")
 
@@ -142,6 +146,18 @@ class Worker:
         )
         self.engine.on_change = lambda name, run, reason: runtime.listeners.tell(name, run, reason, clock.now())
         self.engine.operations, self.engine.around = runtime.listeners.operations, runtime.listeners.around
+        self._scheduler.on_plans = self._planned
+        self._watched = DefinitionWatch(
+            clock,
+            settings.poll,
+            store=store,
+            engine=self.engine,
+            wants=runtime.listeners.wants,
+            tell_queue=lambda what, queue: runtime.listeners.tell_queue(what, queue, clock.now()),
+            tell_schedule=lambda what, schedule, workflow: runtime.listeners.tell_schedule(
+                what, schedule, workflow, clock.now()
+            ),
+        )
         self.engine.on_scheduled_end = self._scheduler.kick
         self.engine.on_concluded = self.tally.count
         self.engine.on_left = lambda run_id: self._connection.endings.look(frozenset({run_id}))
@@ -155,6 +171,7 @@ class Worker:
             on_lost=lambda: self._call_soon(self._lost),
             on_round=self._round,
             on_fleet=self._claimer.turns.meet,
+            on_dead=self._on_dead,
         )
 
     async def _begin(self) -> None:
@@ -168,7 +185,15 @@ class Worker:
             self._keeper = Keeper(runtime.settings.keep_logs, self.engine.worker_id, clock)
             self._keeper.begin()
         await self.engine.in_thread(store.watching.keep_functions, described(runtime.registry, runtime.keep))
-        services = (self._claimer, self._attendant, self._scheduler, self._pruner, self._sweeper, self._teller)
+        services = (
+            self._claimer,
+            self._attendant,
+            self._scheduler,
+            self._pruner,
+            self._sweeper,
+            self._teller,
+            self._watched,
+        )
         self._tasks = [self._loop.create_task(service.run()) for service in services]
 
     def _record(self) -> WorkerRecord:
@@ -194,6 +219,30 @@ class Worker:
         self.paused = paused
         self._claimer.paused = self._scheduler.paused = self.engine.slots.paused = paused
         self._call_soon(self._claimer.kick)
+        self._call_soon(self._tell, "paused" if paused else "resumed")
+
+    def _tell(self, what: str, reason: str | None = None) -> None:
+        """Something happened to this worker. On the loop."""
+        self._runtime.listeners.tell_worker(what, self._me.id, self._me.host, self._runtime.clock.now(), reason)
+
+    def _planned(self, plans: Sequence[Plan]) -> None:
+        """This worker has decided about schedules."""
+        listeners, now = self._runtime.listeners, self._runtime.clock.now()
+        if not listeners:
+            return
+        for plan in plans:
+            for tick in plan.ticks:
+                listeners.tell_tick(plan.schedule.workflow, tick, now)
+        if listeners.changes:  # one may have paused itself
+            self._watched.kick()
+
+    def _on_dead(self, worker: WorkerRecord, freed: int) -> None:
+        """This worker has found another one dead. From the heartbeat's thread."""
+        self._call_soon(self._died, worker, freed)
+
+    def _died(self, worker: WorkerRecord, freed: int) -> None:
+        reason = f"{freed} of its runs are free to be taken"
+        self._runtime.listeners.tell_worker("died", worker.id, worker.host, self._runtime.clock.now(), reason)
 
     async def drained(self) -> None:
         """Wait until nothing is left that is due and that this worker may do: what waits for a later time, for a limit or for
@@ -210,6 +259,7 @@ class Worker:
 
     async def stop(self) -> None:
         """Hand everything back and leave the fleet."""
+        self._tell("stopping")
         await self._begin_to_stop()
         try:
             await self._stop_services()
@@ -217,6 +267,8 @@ class Worker:
             await self._end_logs()
             self._runtime.engine = None
             await asyncio.to_thread(self._leave)
+            self._tell("stopped")
+            await self._runtime.listeners.finish(self._runtime.settings.grace)
         except BaseException:  # also when the caller was cancelled: a worker without heartbeat does no work
             self._heartbeat.cease()
             self.engine.abandon()
@@ -290,6 +342,8 @@ class Worker:
             self._call_soon(self._wake, signal.ready, mine, signal.due)
         if signal.due or self._unobserved(signal, mine=mine):
             self._call_soon(self._teller.kick)
+        if (signal.due or signal.ready) and self._runtime.listeners.changes:
+            self._call_soon(self._watched.kick)
 
     def _unobserved(self, signal: Signal, *, mine: bool) -> bool:
         """Whether runs may have ended that were in no worker's hand, or were taken from it. Of a run's own end the engine tells."""
@@ -372,6 +426,7 @@ class Worker:
         """Another worker has declared this one dead. One that stops anyway has nothing left to hand back."""
         if self._state is WorkerState.WORKING:
             self._state = WorkerState.JOINING
+            self._tell("lost", "declared dead by another worker; this process begins again as a new one")
             self._rejoining = self._loop.create_task(self._begin_anew())
         else:
             self.engine.abandon()
@@ -399,6 +454,7 @@ class Worker:
 
     def _joined(self) -> None:
         self._state = WorkerState.WORKING
+        self._tell("started")
         if self.engine.draining:  # declared dead before it had begun
             self._lost()
 

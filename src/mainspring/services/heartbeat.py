@@ -66,6 +66,7 @@ class Heartbeat:
         on_lost: Callable[[], None],
         on_round: Callable[[], None],
         on_fleet: Callable[[Sequence[Worker]], None],
+        on_dead: Callable[[Worker, int], None],
     ) -> None:
         self._store = store
         self._clock = clock
@@ -76,6 +77,7 @@ class Heartbeat:
         self._on_lost = on_lost
         self._on_round = on_round
         self._on_fleet = on_fleet
+        self._on_dead = on_dead
         self._observations = Observations(lease)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mainspring-heartbeat", daemon=True)
@@ -105,6 +107,7 @@ class Heartbeat:
         for worker in self._observations.lapsed(fleet, self._worker, self._clock.monotonic()):
             freed = self._store.retire(worker.id, self._clock.now(), self._max_recoveries, self._limits())
             log.warning("worker %s on %s is gone; %d of its runs are free to be taken", worker.id, worker.host, freed)
+            self._on_dead(worker, freed)
         for gone in self._store.orphaned():
             freed = self._store.retire(gone, self._clock.now(), self._max_recoveries, self._limits())
             log.warning("worker %s took %d runs after it was declared dead; they are free to be taken", gone, freed)

@@ -16,6 +16,8 @@ from mainspring.store.schedules import Plan
 from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Clock
     from mainspring.model.ids import IdMaker
@@ -51,11 +53,15 @@ class Scheduler(Service):
         self._store = store
         self._engine = engine
         self._ids = ids
+        self.on_plans: Callable[[Sequence[Plan]], None] = lambda _plans: None
+        """Called on the loop with what was decided here, once it is committed."""
 
     async def run_once(self, now: int) -> int | None:
         await self._rewind(now)
         while self._engine.accepting:
             passed: Passed = await self._engine.in_store(self._fire, now)
+            if passed.plans:
+                self.on_plans(passed.plans)
             if not passed.more:
                 await self._forget(now)
                 return passed.next_due if passed.next_due is not None and passed.next_due < FAR else None

@@ -109,6 +109,17 @@ class Passed(Struct, frozen=True):
     more: bool
     owned: frozenset[str] = frozenset()
     """The runs that were stored as being in a worker's hand already."""
+    plans: Sequence[Plan] = ()
+    """What was committed."""
+
+
+class Revision(Struct, frozen=True):
+    """What tells one definition of a schedule from another."""
+
+    workflow: str
+    created: int
+    revision: int
+    paused: bool
 
 
 class ScheduleFilter(Struct, frozen=True):
@@ -176,6 +187,10 @@ class ScheduleStore(Protocol):
 
         What `decide` raises is raised, and nothing happens.
         """
+        ...
+
+    def revisions(self) -> dict[str, Revision]:
+        """All schedules by id, to compare with what was there before."""
         ...
 
     def fire(

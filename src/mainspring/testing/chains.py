@@ -11,7 +11,6 @@ from mainspring.model.runs import Run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainspring.app.events import RunEvent
     from mainspring.store.verbs.unnotified import UnreportedEnd
     from mainspring.testing.clock import VirtualClock
 
@@ -25,15 +24,19 @@ class Chains(Listeners):
         super().__init__()
         self._listeners = listeners
         self.operations, self.around = listeners.operations, listeners.around
+        self.changes = listeners.changes
         self._clock = clock
         self._moment = 0
         self._lengths: dict[str, int] = {}
 
-    def add(self, name: str, fn: Callable[[RunEvent], Any]) -> None:
+    def add(self, name: str, fn: Callable[[Any], Any]) -> None:
         self._listeners.add(name, fn)
 
     def __bool__(self) -> bool:
         return bool(self._listeners)
+
+    def _interested(self, name: str) -> list[Callable[[Any], Any]]:
+        return self._listeners._interested(name)  # noqa: SLF001
 
     def tell(self, name: str, run: Run | UnreportedEnd, reason: str | None, at: int) -> None:
         if name == "run.started" and isinstance(run, Run):

@@ -75,6 +75,7 @@ def _by_index(text: str) -> PerDatabase:
 
 # -- reading -------------------------------------------------------------------------------------------------------------
 GET_SCHEDULE = f"SELECT {', '.join(SCHEDULE_COLUMNS)} FROM schedules WHERE id = :id"
+REVISIONS = "SELECT id, workflow, created, revision, paused FROM schedules"
 GET_BACKFILL = f"SELECT {', '.join(BACKFILL_COLUMNS)} FROM backfills WHERE id = :id"
 LIST_BACKFILLS = (
     f"SELECT {', '.join(BACKFILL_COLUMNS)} FROM backfills WHERE schedule = :schedule ORDER BY created DESC, id DESC"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.model.clock import SECOND
 from mainspring.model.schedules import Hook
 from mainspring.store.bad_rows import readable, tick_key
-from mainspring.store.schedules import Passed
+from mainspring.store.schedules import Passed, Revision
 from mainspring.store.sql import schedules as sql
 from mainspring.store.transaction import run_script
 from mainspring.store.verbs.planning import apply_plans, decide_all, lock_situations, read_situations
@@ -90,7 +90,9 @@ class Schedules:
         if due.left and not planned:
             next_due = now + _LOCKED if due.later is None else min(due.later, now + _LOCKED)
         owned = {start.run.id for plan in planned if plan for start in plan.starts if start.run.owner is not None}
-        return Passed(len(planned), next_due, bool(planned) and due.left, frozenset(owned))
+        return Passed(
+            len(planned), next_due, bool(planned) and due.left, frozenset(owned), [plan for plan in planned if plan]
+        )
 
     def _due(self, now: int, limit: int, passed: Sequence[str]) -> _Due:
         return _Due(self._read(sql.DUE, now=now, limit=limit, passed=list(passed)), now)
@@ -144,6 +146,9 @@ class Schedules:
     def get(self, schedule: str) -> Schedule | None:
         rows = self._read(sql.GET_SCHEDULE, id=schedule)
         return sql.to_schedule(rows[0]) if rows else None
+
+    def revisions(self) -> dict[str, Revision]:
+        return {row[0]: Revision(row[1], row[2], row[3], bool(row[4])) for row in self._read(sql.REVISIONS)}
 
     def page(self, wanted: ScheduleFilter) -> list[Schedule]:
         statement, values = sql.schedules_page(wanted)

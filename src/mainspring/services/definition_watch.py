@@ -1,0 +1,92 @@
+"""Reports changes of queues and schedules, by any process, in each worker that has listeners to them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from mainspring.services.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainspring.engine.engine import Engine
+    from mainspring.model.clock import Clock
+    from mainspring.model.queues import Queue
+    from mainspring.store.protocol import Store
+    from mainspring.store.schedules import Revision
+
+CHANGES = ("created", "changed", "paused", "resumed", "deleted")
+"""What may happen to a queue or a schedule."""
+_MANY = 1_000
+_REST = 1.0
+"""Seconds between two looks at many schedules: to compare them takes a while."""
+
+
+class DefinitionWatch(Service):
+    """Kicked by the store's wake-ups. Compares what is there with what was there before, so two changes in quick succession are one."""
+
+    name = "definition watch"
+
+    def __init__(
+        self,
+        clock: Clock,
+        poll: float,
+        *,
+        store: Store,
+        engine: Engine,
+        wants: Callable[[str], bool],
+        tell_queue: Callable[[str, str], None],
+        tell_schedule: Callable[[str, str, str], None],
+    ) -> None:
+        super().__init__(clock, poll)
+        self._store = store
+        self._engine = engine
+        self._wants = wants
+        self._tell_queue = tell_queue
+        self._tell_schedule = tell_schedule
+        self._queues: dict[str, Queue] | None = None
+        self._schedules: dict[str, Revision] | None = None
+
+    async def run_once(self, now: int) -> int | None:
+        del now
+        self._queues = await self._look_at_queues() if self._wants("queue") else None
+        self._schedules = await self._look_at_schedules() if self._wants("schedule") else None
+        if self._schedules is not None and len(self._schedules) > _MANY:
+            await asyncio.sleep(_REST)
+        return None
+
+    async def _look_at_queues(self) -> dict[str, Queue]:
+        found = {queue.name: queue for queue in await self._engine.in_thread(self._store.queues.all)}
+        for name in [] if self._queues is None else sorted({*self._queues, *found}):
+            before, after = (self._queues or {}).get(name), found.get(name)
+            if what := _change_of_queue(before, after):
+                self._tell_queue(what, name)
+        return found
+
+    async def _look_at_schedules(self) -> dict[str, Revision]:
+        found: dict[str, Revision] = await self._engine.in_thread(self._store.schedules.revisions)
+        for name in [] if self._schedules is None else sorted({*self._schedules, *found}):
+            before, after = (self._schedules or {}).get(name), found.get(name)
+            if what := _change_of_schedule(before, after):
+                self._tell_schedule(what, name, (after or before).workflow)  # type: ignore[union-attr]
+        return found
+
+
+def _change_of_queue(before: Queue | None, after: Queue | None) -> str | None:
+    if before is None or after is None:
+        return "created" if before is None else "deleted"
+    if before.paused != after.paused:
+        return "paused" if after.paused else "resumed"
+    settings = [(each.limits, each.retry, each.exceptions) for each in (before, after)]
+    return "changed" if settings[0] != settings[1] else None
+
+
+def _change_of_schedule(before: Revision | None, after: Revision | None) -> str | None:
+    if before is None or after is None:
+        return "created" if before is None else "deleted"
+    if before.created != after.created:
+        return "created"
+    if before.paused != after.paused:
+        return "paused" if after.paused else "resumed"
+    return "changed" if before.revision != after.revision else None
