@@ -1,8 +1,7 @@
-"""Time of this process, and other things that a workflow's code waits for and that are not durable.
+"""Waits of a workflow's code that are not durable: `asyncio.sleep`, `asyncio.timeout`, and other awaitables that are no operations.
 
-`asyncio.sleep`, `asyncio.timeout` and any other awaitable that is no operation begin anew in every process. A run that waits for one
-beside its operations is not parked, and is stored as waiting only for a short while: so a restart, however it comes, has it
-executed again soon. The user is warned of timers, once for each place.
+They begin anew in every process. A run with such a wait beside its operations is not parked, and is stored as waiting for a short
+time only, so that it is executed again soon after a restart of any kind. The user is warned of timers, once for each line.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ log = logging.getLogger("mainspring.engine")
 _MARK = "_mainspring_process_time"
 _LIBRARIES = ("asyncio", "anyio", "uvloop")
 _WHILE = 60 * SECOND
-"""How long at most a run is stored as waiting while its code waits for something of this process whose time is not known."""
+"""The longest time for which a run is stored as waiting while its code awaits something in this process."""
 _LONGER = 600 * SECOND
-"""The same where its code waits for an event, lock or queue of asyncio's: of another branch, more often than not."""
+"""The longest time if that is an event, lock or queue of asyncio, which mostly another branch releases."""
 _BETWEEN_BRANCHES = {"asyncio.locks", "asyncio.queues"}
 _TASK_GROUPS = {"asyncio.taskgroups", "anyio._backends._asyncio"}
 _DEEPEST = 50
@@ -47,7 +46,7 @@ async def _generator() -> AsyncGenerator[None]:
 
 
 def _types_of_steps() -> set[type[Any]]:
-    """The types of what `asend` and `aclose` return. They are closed, since Python warns of those that were never awaited."""
+    """The types of what `asend` and `aclose` return. The samples are closed, so that Python does not warn that they were not awaited."""
     steps: list[Any] = [_generator().asend(None), _generator().aclose()]
     for step in steps:
         step.close()
@@ -59,18 +58,18 @@ _KINDS: dict[type[Any], str] = {
     AsyncGeneratorType: "ag",
     **dict.fromkeys(_types_of_steps(), "step"),
 }
-"""How the attributes of what can be awaited begin. A step is the next value of a generator, or its end."""
+"""By type of an awaitable: the prefix of its attributes. A step is the next value of a generator, or its end."""
 
 
 class Limit(Struct, frozen=True):
-    """Until when a run may be stored as waiting, at most."""
+    """The latest time until which a run may be stored as waiting."""
 
     time: int
     parkable: bool
 
 
 class _On(IntEnum):
-    """What a task of a run waits for, the most durable first."""
+    """The kind of thing that a task of a run awaits, the most durable first."""
 
     OPERATION = 0
     BRANCH = 1
@@ -78,9 +77,9 @@ class _On(IntEnum):
 
 
 def not_durable_until(ex: Execution) -> Limit | None:
-    """Until when a run all of whose operations wait may be stored as waiting; None: until one of them is over."""
+    """The limit for storing a run as waiting whose operations all wait. None: until one of them ends."""
     if not ex.function.on_loop:
-        return None  # its thread is in an operation
+        return None  # the thread of a `def` run is in an operation
     now = ex.engine.clock.now()
     timer = ex.process_time()
     if timer is not None:
@@ -95,7 +94,7 @@ def not_durable_until(ex: Execution) -> Limit | None:
 
 
 def _awaited(future: Any, ours: set[asyncio.Future[Any]], depth: int) -> _On:
-    """What stands behind a future that is awaited: an operation of the run, or something that no record knows."""
+    """Whether an awaited future ends with an operation of the run, with another branch, or with something that is not recorded."""
     if future in ours or future.done():
         return _On.OPERATION
     if depth == _DEEPEST:
@@ -109,7 +108,7 @@ def _awaited(future: Any, ours: set[asyncio.Future[Any]], depth: int) -> _On:
             return _On.BRANCH
         behind = (waiter,)
         if frame is not None and where == "__aexit__" and module in _TASK_GROUPS:
-            behind = list(frame.f_locals["self"]._tasks)  # noqa: SLF001  (it does not tell in any other way)
+            behind = list(frame.f_locals["self"]._tasks)  # noqa: SLF001  (a task group has no other way to list them)
         elif frame is not None and (module, where) == ("asyncio.tasks", "_wait"):
             behind = list(frame.f_locals["fs"])
     return max((_awaited(each, ours, depth + 1) for each in behind), default=_On.FOREIGN) if behind else _On.FOREIGN
@@ -129,7 +128,7 @@ def _innermost(task: asyncio.Task[Any]) -> FrameType | None:
 
 
 def _generator_of(step: object) -> Any:
-    """The generator that a step belongs to, which it does not tell in any other way."""
+    """The generator that a step belongs to, found through the garbage collector: a step has no attribute for it."""
     held: list[Any] = gc.get_referents(step)
     return next((each for each in held if hasattr(each, "ag_frame")), None)
 
@@ -140,13 +139,13 @@ def _where(frame: FrameType | None) -> tuple[str, str]:
 
 # -- timers ------------------------------------------------------------------------------------------------------------
 def install(loop: asyncio.AbstractEventLoop) -> None:
-    """Watch the timers of a loop. Doing so twice is once; loops that cannot be watched are left alone."""
+    """Watch the timers of a loop. Idempotent. Loops that cannot be watched are left alone."""
     if getattr(loop.call_at, _MARK, False):
         return
     warned: set[tuple[str, int]] = set()
     with contextlib.suppress(AttributeError, TypeError):
         loop.call_at = _watched(loop.call_at, warned)  # type: ignore[method-assign]
-        if not isinstance(loop, asyncio.BaseEventLoop):  # there it is made of the other one
+        if not isinstance(loop, asyncio.BaseEventLoop):  # where `call_later` calls `call_at`
             loop.call_later = _watched(loop.call_later, warned)  # type: ignore[method-assign]
 
 
@@ -157,7 +156,7 @@ def _watched(original: Callable[..., asyncio.TimerHandle], warned: set[tuple[str
         timer = original(when, callback, *args, context=context)
         where = branch()
         if where is not None:
-            frame = _users(sys._getframe(1))  # noqa: SLF001  (there is no other way to ask who sets a timer)
+            frame = _users(sys._getframe(1))  # noqa: SLF001  (asyncio does not tell who sets a timer)
             if frame is not None:
                 where.execution.watch_timer(timer)
                 _warn(where, frame, warned)
@@ -168,7 +167,7 @@ def _watched(original: Callable[..., asyncio.TimerHandle], warned: set[tuple[str
 
 
 def _users(frame: FrameType | None) -> FrameType | None:
-    """The frame of the workflow's own code that sets a timer; None: it is the library's."""
+    """The frame of the workflow's code that sets a timer. None: the library sets it."""
     while frame is not None and _package(frame) in _LIBRARIES:
         frame = frame.f_back
     return None if frame is None or _package(frame) == "mainspring" else frame

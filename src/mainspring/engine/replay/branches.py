@@ -1,6 +1,6 @@
-"""Tasks that a workflow creates become branches of its run, numbered in the order of their creation.
+"""A task factory that makes the tasks of a workflow branches of its run, numbered in the order of their creation.
 
-A task factory on the loop does it. Outside runs, and inside steps, it changes nothing.
+Outside runs, and inside steps, it changes nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OURS = {
     make_async.__code__,
     *(performer.__code__ for performer in PERFORMERS.values()),
 }
-"""Coroutines of the library's own: wrapped in a task they are no branch of the workflow."""
+"""Coroutines of the library. A task of one is no branch of the workflow."""
 _WAIT_FOR = asyncio.wait_for.__code__
 _AS_COMPLETED = asyncio.as_completed.__code__
 _DEPTH = 8
@@ -50,7 +50,7 @@ def _type_of_clean_up() -> type[Any]:
 
 
 _CLEAN_UP = _type_of_clean_up()
-"""What an event loop wraps in a task when an unfinished generator is collected."""
+"""The type that an event loop wraps in a task when an unfinished generator is collected."""
 
 
 def ours(function: CoroutineFunction) -> CoroutineFunction:
@@ -60,7 +60,7 @@ def ours(function: CoroutineFunction) -> CoroutineFunction:
 
 
 def install(loop: asyncio.AbstractEventLoop) -> None:
-    """Put the factory on a loop, in front of the one that may be there. Doing so twice is once."""
+    """Install the factory on a loop, in front of a factory that is there. Idempotent."""
     previous = loop.get_task_factory()
     if getattr(previous, _MARK, False):
         return
@@ -70,20 +70,20 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
         if where is None:
             return _create(previous, loop, coro, options)
         if type(coro) is _CLEAN_UP:
-            # It happens whenever the garbage collector comes by, so it is outside the run: a step in it is a plain call.
+            # The garbage collector decides when it runs, so it is outside the run: a step in it is a plain call.
             options["context"] = context = (options.get("context") or contextvars.copy_context()).copy()
             context.run(current.set, None)
         if not _is_users(coro):
             task = _create(previous, loop, coro, options)
             if getattr(coro, "cr_code", None) is drive.__code__:
-                # One operation, as in `create_task(charge(order))`: no branch, but a task of the run's all the same.
+                # One operation, as in `create_task(charge(order))`: a task of the run, but no branch.
                 where.execution.adopt(task, _site(sys._getframe(1)))  # noqa: SLF001
                 if where.execution.unreached:
                     task.add_done_callback(partial(_close_operation, where.execution, _position(coro)))
             return task
-        caller = _creator(sys._getframe(1))  # noqa: SLF001  (there is no other way to ask who creates a task)
+        caller = _creator(sys._getframe(1))  # noqa: SLF001  (asyncio does not tell who creates a task)
         if caller is not None and caller.f_code is _WAIT_FOR:
-            # Python 3.11 makes a task for this, 3.12 does not: to the workflow it is the same branch.
+            # Python 3.11 creates a task for `wait_for`, 3.12 does not: it must be the same branch in both.
             return _create(previous, loop, coro, options)
         created = where.create_branch(_number(caller, coro, where))
         context = options.get("context") or contextvars.copy_context()
@@ -101,21 +101,20 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _close_branch(over: Branch, _: asyncio.Future[Any]) -> None:
-    """The task of a branch is over: it comes to nothing more of what it has recorded as begun."""
+    """Abandon the operations that a finished branch has recorded as begun and not reached in this replay."""
     _give_up(over.execution, over.is_ahead)
 
 
 def _close_operation(ex: Execution, position: str, _: asyncio.Future[Any]) -> None:
-    """The task of one operation is over. If this replay has not come to the operation, it was cancelled before it began."""
+    """Abandon an operation whose task ended before this replay reached it: the task was cancelled before it began."""
     _give_up(ex, position.__eq__)
 
 
 def _give_up(ex: Execution, given_up: Callable[[str], bool]) -> None:
-    """Record that operations are over that the code has given up: they must not wake the run any more.
+    """Record that the code has given up operations, so that they do not wake the run any more.
 
-    The worker before this one died before it had recorded that. Code that is not over may still come to such an operation,
-    however long the rest of the run has been waiting. As long as there are recorded outcomes that the code has not had, it may
-    yet turn out not to be the code that made the record.
+    The previous worker died before it recorded that. A branch that still executes may reach such an operation, however long the rest
+    of the run has waited. While recorded outcomes remain to be delivered, the code may still turn out to disagree with the record.
     """
     if not any(given_up(position) for position in ex.unreached):
         return
@@ -148,13 +147,13 @@ def _create(
 
 
 def _is_users(coro: object) -> bool:
-    """Whether this is a coroutine of the workflow's, not one of the library's own or the clean-up of a generator."""
+    """Whether this is a coroutine of the workflow, not one of the library or the clean-up of a generator."""
     code = getattr(coro, "cr_code", None)
     return code is not None and code not in _OURS
 
 
 def _creator(frame: FrameType | None) -> FrameType | None:
-    """The frame of asyncio's that asked for the task on behalf of the workflow, if it is one that matters."""
+    """The frame of `wait_for` or `as_completed` that creates a task for the workflow, if it is one of these."""
     for _ in range(_DEPTH):
         if frame is None or frame.f_code in {_WAIT_FOR, _AS_COMPLETED}:
             return frame
@@ -165,7 +164,7 @@ def _creator(frame: FrameType | None) -> FrameType | None:
 
 
 def _number(caller: FrameType | None, coro: object, parent: Branch) -> int | None:
-    """`as_completed` starts tasks in the order of a set, which differs from run to run: go by the order they were given in."""
+    """The number of a task that `as_completed` creates, by its place in the arguments: it creates tasks in the order of a set."""
     if caller is None or caller.f_code is not _AS_COMPLETED:
         return None
     given: Any = caller.f_locals.get("fs")
@@ -176,7 +175,7 @@ def _number(caller: FrameType | None, coro: object, parent: Branch) -> int | Non
 
 
 def _site(frame: FrameType | None) -> str:
-    """Where in the workflow's code a task was created."""
+    """The file and line of the workflow's code that created a task."""
     while frame is not None and frame.f_globals.get("__name__", "").startswith(
         ("asyncio.", "mainspring.engine.", "anyio.")
     ):

@@ -1,4 +1,4 @@
-"""Where in a run the code that is executing stands: the only ambient value of the library."""
+"""The position of the executing code in its run, in a context variable: the only ambient value of the library."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Branch:
         return f"{self.prefix}{self._operations}"
 
     def take_position(self) -> str:
-        """The position of an operation that is called now and, from now on, is owed to the run."""
+        """Take the position of an operation that is called now, and count the operation as outstanding."""
         self.execution.outstanding += 1
         return self.next_position()
 
@@ -83,7 +83,7 @@ class Branch:
         return f"{self.prefix}{self._operations - 1}" if self._operations else self.prefix
 
     def is_ahead(self, position: str) -> bool:
-        """Whether a position is one that this branch has not come to: of an operation not called yet, or of a task not created yet."""
+        """Whether this branch has not reached a position: its operation is not called yet, or its task is not created yet."""
         if not position.startswith(self.prefix):
             return False
         first = position[len(self.prefix) :].partition(".")[0]
@@ -102,7 +102,7 @@ class Branch:
         return Branch(self.execution, prefix)
 
     def reserve_branches(self, group: object, count: int) -> int:
-        """The first of `count` numbers kept for a group of tasks that are created in no particular order."""
+        """Reserve `count` numbers for a group of tasks that are created in no fixed order. Return the first."""
         if self._reserved[0] is not group:
             self._reserved = (group, self._branches)
             self._branches += count
@@ -110,14 +110,14 @@ class Branch:
 
 
 class StepScope:
-    """Inside a step: operations are plain calls here, and what is started gets an id of the step's own."""
+    """The position of code inside a step. Operations are plain calls there, and runs that it starts have ids of the step."""
 
     __slots__ = ("_draws", "_sent", "_started", "attempt", "execution", "name", "position", "quota")
 
     def __init__(self, execution: Execution, position: str, attempt: int, name: str) -> None:
         self.execution = execution
         self.position = position
-        # A step that is a run of its own is tried again with the run, and then its own count begins anew.
+        # A step that is a run of its own is retried with the run, and its own count then begins at 1 again.
         self.attempt = attempt if execution.function.kind == "workflow" else execution.run.attempts - 1 + attempt
         self.name = name
         self.quota = Quota()
@@ -148,24 +148,24 @@ class StepScope:
         return self.position
 
     def next_key(self) -> str:
-        """The key of the next message sent in this step: the same when the step is tried again, so that it is sent once."""
+        """The key of the next message that this step sends: the same in each attempt, so that the message is sent once."""
         self._sent += 1
         return f"{self.execution.run.uid}-{self.position}.m{self._sent}"
 
     def next_start(self, *, detached: bool = False) -> str:
-        """The id of the next run started in this step: the same when the step is tried again."""
+        """The id of the next run that this step starts: the same in each attempt."""
         number = self._started
         self._started = number + 1
         return self.execution.child_id(f"{self.position}.s{number}", detached=detached)
 
 
 class TransactionScope:
-    """Inside a transaction: what is started, scheduled and cancelled while it is entered becomes part of it.
+    """The position of code inside a transaction. Runs that it starts, schedules or cancels become part of the transaction.
 
-    `step` is the position in a run, if there is one. `recorded` says that the transaction is an operation of that run, whose
-    record is part of it as well. `session` is the library's own; one that a user opened is only joined.
+    `step` is the position in a run, if there is one. `recorded`: the transaction is an operation of that run, and its record is
+    part of it as well. `session` is a session of the library; a transaction that a user opened is only joined.
 
-    In another database than the app's own there is nothing to join: what is to happen here is `deferred`.
+    A transaction in another database cannot be joined: its verbs are `deferred`, and applied when its outcome is recorded.
     """
 
     __slots__ = (
@@ -217,13 +217,13 @@ class TransactionScope:
 
     @property
     def wishes(self) -> Deferred:
-        """What is to happen here once it has happened elsewhere."""
+        """The deferred verbs of a transaction in another database."""
         assert self.deferred is not None  # noqa: S101
         return self.deferred
 
     @property
     def joined(self) -> Joined:
-        """The way into the transaction. Where there is none, verbs are deferred."""
+        """The verbs that join the transaction. A transaction in another database has none."""
         if self.session is not None:
             return self.session.joined
         assert self._joined is not None  # noqa: S101
@@ -246,7 +246,7 @@ def place() -> Branch | StepScope | None:
 
 
 def here() -> Branch | StepScope:
-    """The position in a run, or an error that says that there is none."""
+    """The position in a run. Raises `NotInRun` outside runs."""
     found = place()
     if found is None:
         raise NotInRun("`run` is only there inside a workflow or step that is being executed by an app")

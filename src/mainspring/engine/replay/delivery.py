@@ -1,8 +1,8 @@
-"""Outcomes reach a workflow's code one at a time, in the order in which they were recorded: live and on replay alike.
+"""Delivering outcomes to a workflow's code one at a time, in the order in which they were recorded, live and on replay.
 
-Without this, races between branches (first completed, queues, semaphores, task groups) come out differently on replay. Between two
-outcomes the loop goes round until the run is idle, so that whatever the first one sets off has happened before the second arrives:
-live, much time may have passed between them, and in a replay none does.
+Otherwise races between branches (first completed, queues, semaphores, task groups) would end differently on replay. Between two
+outcomes the loop goes round until the run is idle, so that the code has reacted to the first before it gets the second: live, much
+time may have passed between the two, and in a replay none does.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     IsBusy = Callable[[], "bool | None"]
 
 ROUNDS = 3
-"""How often the loop goes round at least: a future that gathers others is done a round after them, with no task at work."""
+"""The least number of rounds of the loop: a future that gathers others is done one round after them, and no task is busy then."""
 BLIND_ROUNDS = 12
-"""The same where it would take too long to look whether any task of the run is at work."""
+"""The number of rounds for a run with too many tasks to inspect."""
 MOST_ROUNDS = 45
-"""After so many, the run has a task that polls: it is never idle. Fewer than make a virtual clock believe that nothing goes on."""
+"""The most rounds, for a run with a task that polls and is never idle. Fewer than those after which a virtual clock advances."""
 
 
 class Delivery:
-    """The order of one run's outcomes. Only used on the run's loop."""
+    """The order of the outcomes of one run. Used on the loop only."""
 
     __slots__ = ("_draining", "_held", "_is_busy", "_loop", "_skipped", "_waiting", "cursor", "recorded")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, recorded: int = 0, skipped: Iterable[int] = ()) -> None:
         self._loop = loop
         self.recorded = recorded
-        """How many outcomes there were when the run was claimed."""
+        """The number of recorded outcomes when the run was claimed."""
         self._skipped: dict[int, None] = dict.fromkeys(skipped) or UNUSED
         self._waiting: dict[int, asyncio.Future[None]] = UNUSED
         self._held: dict[asyncio.Future[None], None] = UNUSED
@@ -44,13 +44,13 @@ class Delivery:
 
     @property
     def replaying(self) -> bool:
-        """Whether there are recorded outcomes that the code has not had yet."""
+        """Whether recorded outcomes remain to be delivered."""
         return self.cursor < self.recorded
 
     def turn(self, seq: int, *, alone: bool, is_busy: IsBusy | None = None) -> asyncio.Future[None] | None:
-        """What to await before outcome `seq` may be handed to the code; None: nothing.
+        """Return a future to await before outcome `seq` may be delivered, or None if it may be delivered now.
 
-        `is_busy` tells whether code of the run is about to go on; None: that is not known.
+        `is_busy` tells whether a task of the run is about to continue; None: not known.
         """
         if alone and self.is_next(seq):
             self.cursor += 1
@@ -64,11 +64,11 @@ class Delivery:
         return future
 
     def is_next(self, seq: int | None) -> bool:
-        """Whether outcome `seq` is the one to be handed over now, with no other on its way."""
+        """Whether outcome `seq` may be delivered now, with no other being delivered."""
         return seq == self.cursor and not self._draining and not self._waiting
 
     def frontier(self) -> asyncio.Future[None] | None:
-        """What to await before an operation without a recorded outcome may act: the record has to be used up."""
+        """Return a future to await until all recorded outcomes are delivered, or None if they are."""
         if not self.replaying and not self._draining:
             return None
         future = self._loop.create_future()
@@ -78,7 +78,7 @@ class Delivery:
         return future
 
     def skip(self, seq: int) -> None:
-        """Outcome `seq` is never handed over: the code cancelled the operation."""
+        """Skip outcome `seq`, which is never delivered because the code cancelled the operation."""
         self._waiting.pop(seq, None)
         self._skipped = own(self._skipped)
         self._skipped[seq] = None
@@ -95,12 +95,12 @@ class Delivery:
                 future.set_exception(error)
 
     def close(self) -> None:
-        """The run has left: nothing is to keep it in memory."""
+        """Drop the reference to the run, which has left memory."""
         self._is_busy = None
 
     @property
     def stuck(self) -> bool:
-        """Whether operations are held back for a recorded outcome that no branch asks for."""
+        """Whether operations are held back by a recorded outcome that no branch asks for."""
         return bool(self._held) and self.replaying and self.cursor not in self._waiting
 
     def _advance(self) -> None:
@@ -128,10 +128,10 @@ class Delivery:
                     waiter.set_result(None)
 
     def _drain(self, rounds: int, calm: int) -> None:
-        """Called once a round: whether what the last outcome has set off is over. `calm` rounds have passed without the run at work."""
+        """Look once a round whether the code has reacted to the last outcome. `calm` is the number of idle rounds so far."""
         ready: Sized | None = getattr(
             self._loop, "_ready", None
-        )  # asyncio's own loops tell what they have still to call
+        )  # the callbacks that are ready, on the loops of asyncio
         busy = self._is_busy() if self._is_busy is not None else None
         calm = 0 if busy else calm + 1
         enough = BLIND_ROUNDS if busy is None else ROUNDS

@@ -1,6 +1,6 @@
-"""Nothing, in the place of the dictionaries that most runs never put anything into.
+"""A shared empty dictionary, for attributes of runs that mostly stay empty.
 
-There may be ten thousand runs in memory, and an empty dictionary is 64 bytes. They all share this one until they need one of their own.
+There may be ten thousand runs in memory, and an empty dictionary takes 64 bytes. A run gets its own when it stores something.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ UNUSED: Final[dict[Any, Any]] = _Unused()
 
 
 def own(found: dict[K, V]) -> dict[K, V]:
-    """The dictionary to put something into."""
+    """Return a dictionary to write to: the one found, or a new one instead of the shared one."""
     return {} if found is UNUSED else found

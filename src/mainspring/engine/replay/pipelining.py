@@ -1,4 +1,4 @@
-"""Going ahead: the code of a run has an outcome while that is being committed."""
+"""Pipelined commits: an outcome is delivered to the code while it is being committed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 class Ahead:
-    """The commit of an outcome that the code has had already. It cannot be cancelled, and there is one for every step.
+    """The commit of an outcome that was delivered already. It cannot be cancelled.
 
-    In a workflow the committer has it already. In a run that is one step it waits for what the run commits next: its end.
+    In a workflow the write is with the committer. In a run that is one step it is kept for the end of the run, so that both are
+    one commit.
     """
 
     __slots__ = ("_ex", "_loop", "_waiting", "_write", "answer", "error", "kept")
@@ -27,22 +28,22 @@ class Ahead:
         self._loop = ex.engine.loop
         self._write = write
         self.kept = ex.function.kind == "step"
-        """The committer does not have it yet."""
+        """Whether the write is kept for the end of the run, and not with the committer yet."""
         self._waiting: tuple[asyncio.Future[Recorded], ...] = ()
         self.answer: Recorded | None = None
         self.error: Exception | None = None
 
     def done(self) -> bool:
-        """Whether it is known what became of it."""
+        """Whether the commit was answered."""
         return self.answer is not None or self.error is not None
 
     @property
     def refused(self) -> bool:
-        """Whether the store did not take it, because the run was no longer this worker's."""
+        """Whether the store refused the write because another worker owns the run."""
         return self.answer is not None and self.answer.verdict is Verdict.FENCED
 
     def set_result(self, answer: Recorded, /) -> None:
-        """It was committed, or refused because the run is no longer this worker's."""
+        """Take the answer: the write was committed, or refused because another worker owns the run."""
         self.answer = answer
         ex, self._ex = self._ex, None  # a run that keeps this would keep itself
         if answer.verdict is Verdict.DONE and ex is not None and ex.engine.operations:
@@ -52,7 +53,7 @@ class Ahead:
                 each.set_result(answer)
 
     def set_exception(self, error: Exception, /) -> None:
-        """The database would not have it."""
+        """Take the error of a write that the database refused."""
         self.error = error
         self._ex = None
         for each in self._waiting:
@@ -60,20 +61,20 @@ class Ahead:
                 each.set_exception(error)
 
     def commit_with(self, op: Op) -> asyncio.Future[Any]:
-        """Commit it, and `op` behind it; the answer to that. On the loop, once."""
+        """Commit the kept write together with `op`. Return the answer to `op`. On the loop, once."""
         assert self._ex is not None  # noqa: S101
         self.kept = False
         return self._ex.engine.committer.commit_both(self._write, self, op)
 
     def commit_alone(self) -> asyncio.Future[Recorded]:
-        """Commit it, with nothing behind it. On the loop, once."""
+        """Commit the kept write by itself. On the loop, once."""
         assert self._ex is not None  # noqa: S101
         self.kept = False
         self._ex.engine.committer.hand_over(self._write, self._loop, self)
         return self.arrival()
 
     def commit_sync(self, *ops: Op) -> Any:
-        """The same on the thread of a `def` run, with or without something behind it."""
+        """Commit the kept write, and `ops` with it, on the thread of a `def` run. Return the answer to the first of `ops`."""
         ex, self._ex, self.kept = self._ex, None, False
         assert ex is not None  # noqa: S101
         first, *others = ex.engine.committer.commit_all_sync([self._write, *ops])
@@ -89,7 +90,7 @@ class Ahead:
         return others[0] if others else None
 
     def arrival(self) -> asyncio.Future[Recorded]:
-        """What to await for the answer: a future of the caller's own, whom it does not concern when others give up waiting."""
+        """Return a future with the answer. Each caller gets its own, so cancelling one does not affect the others."""
         future = self._loop.create_future()
         if self.error is not None:
             future.set_exception(self.error)
@@ -101,6 +102,6 @@ class Ahead:
 
 
 def tell(ex: Execution, record: Step) -> None:
-    """An operation is over: let those know who want to."""
+    """Call the listeners of operations with a recorded operation."""
     for listener in ex.engine.operations:
         listener(ex.run, record)

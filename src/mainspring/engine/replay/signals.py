@@ -1,22 +1,21 @@
-"""What travels through a workflow's own code when its run is taken away from it.
+"""Signals that unwind a workflow's code when its run is halted.
 
-They are `BaseException`s because they are not errors of the workflow: an `except Exception` must not stop them. What comes out
-of the workflow afterwards is thrown away whatever it is; the phase of the execution decides, because `gather`, task groups and
-`suppress` swallow or wrap anything.
+They are `BaseException`s, so that an `except Exception` in the workflow does not catch them. `gather`, task groups and `suppress` may
+still swallow or wrap them, so the phase of the execution decides, and the outcome of the code is ignored.
 """
 
 from __future__ import annotations
 
 
 class Halt(BaseException):
-    """The run does not go on in this process. Every operation refuses to act from now on."""
+    """The run does not continue in this process. Every operation refuses to act from now on."""
 
     rank = 0
     """A signal replaces one of a lower rank."""
 
 
 class Parked(Halt):
-    """Its memory is released; it comes back by replay when its time has come. It has no owner any more, so this is final."""
+    """The run was parked: it has no owner any more, and is replayed when it wakes."""
 
     rank = 4
 
@@ -28,18 +27,18 @@ class HandedBack(Halt):
 
 
 class Continued(Halt):
-    """It begins anew, with the input that this carries."""
+    """The run begins another generation, with the input that this carries."""
 
     rank = 1
 
 
 class Stopped(Halt):
-    """It was asked to stop: cancelled, or out of time."""
+    """The run was asked to stop: cancelled, or out of time."""
 
     rank = 2
 
 
 class Lost(Halt):
-    """It is another worker's now, or no longer there: taken over, terminated or deleted."""
+    """This worker no longer owns the run: it was taken over, terminated or deleted."""
 
     rank = 3

@@ -1,4 +1,4 @@
-"""Finding out that a replay will never ask for what is recorded next."""
+"""Detecting a replay that never asks for the next recorded outcome."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from mainspring.engine.replay.execution import Execution
 
 DRY_SECONDS = 2.0
-"""The same for a run that is only compared with its record: there a caller waits for the answer, and nothing is lost by it."""
+"""Seconds for a run that is only compared with its record (`mainspring replay`): a caller waits, and no run is lost by an error."""
 STUCK_SECONDS = 30.0
-"""How long a replay may ask for nothing that is recorded, twice in a row. Long, because what the workflow's own code waits for is not known here,
-and because being wrong about it ends a run that could have gone on.
+"""Seconds, twice in a row, without a recorded outcome being asked for. Long, because the workflow's code may wait for something
+that is unknown here, and because an error ends a run that could have continued.
 """
 
 
 def watch_for_disagreement(ex: Execution, position: str) -> None:
-    """An operation is held back. If the record stays unused for long, no branch will ever ask for it."""
+    """Watch a held operation: if no recorded outcome is asked for in time, the code disagrees with the record."""
     _look_later(ex, position, suspicious=False)
 
 
@@ -36,7 +36,7 @@ def _perhaps_stuck(ex: Execution, position: str, cursor: int, suspicious: bool) 
     if ex.delivery.cursor != cursor or _in_process_time(ex):
         _look_later(ex, position, suspicious=False)
         return
-    if not suspicious:  # a timer may have rung just now, and what it set off not have come this far
+    if not suspicious:  # a timer may have rung just now, and its callbacks may not have run yet
         _look_later(ex, position, suspicious=True)
         return
     unused = ex.unused()
@@ -49,7 +49,7 @@ def _perhaps_stuck(ex: Execution, position: str, cursor: int, suspicious: bool) 
 
 def _in_process_time(ex: Execution) -> bool:
     """Whether a timer that the workflow's own code has set (`asyncio.timeout`, `asyncio.sleep`) may still change something."""
-    for timer in getattr(ex.engine.loop, "_scheduled", ()):  # asyncio's own loops tell; with others patience has to do
+    for timer in getattr(ex.engine.loop, "_scheduled", ()):  # only the loops of asyncio have it
         where = timer._context.get(current)  # noqa: SLF001
         if where is not None and where.execution is ex and not timer.cancelled():
             return True
