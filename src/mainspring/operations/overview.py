@@ -72,7 +72,7 @@ class Coming:
 
 @dataclass(frozen=True, slots=True)
 class AwaitedMessage:
-    """A run that waits for a message, which somebody could send."""
+    """A run that waits for a message, which an operator can send."""
 
     run: str
     workflow: str

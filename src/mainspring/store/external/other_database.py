@@ -1,12 +1,12 @@
-"""Transactions in a database that is not the app's own: the table of outcomes there says which of them have been committed.
+"""Transactions in another database than the app's: a table of outcomes in that database says which of them have committed.
 
-A transaction's outcome is a row there, committed with the user's rows. Then it is recorded here. A worker that comes in between and
-does not know how far it went, after a crash or a lost answer, looks there first. Two who race for one transaction want the same
-row; one of them gets it, the other one is rolled back and takes over what it finds.
+The outcome of a transaction is a row of that table, committed with the user's rows. Then the outcome is recorded in the app's database.
+A worker that does not know how far an earlier attempt came, after a crash or a lost answer, looks the row up first. Two workers that
+race for one transaction insert the same row: one of them commits it, the other is rolled back and takes over the outcome it finds.
 
-Once it is recorded here the row is deleted there, so the row alone does not stop a worker that was frozen meanwhile and whose run another
-one has taken over. Therefore each looks here once more, between its row and its commit, whether the run is still its own. If it is,
-whoever takes the run over later waits for that row, or finds it; if it is not, nothing is committed.
+The row is deleted once the outcome is recorded, so the row alone does not stop a worker that was frozen and whose run another worker
+has taken over. So a worker checks in the app's database that it still owns the run, after it has inserted the row and before it
+commits. If it does, a later owner waits for the row or finds it. If it does not, it rolls back.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ class Elsewhere:
     def once(
         self, way: Way, work: Callable[[ElsewhereSession], Outcome], wants: Wants, check: Callable[[], None]
     ) -> Outcome:
-        """Make a transaction whose outcome is committed with it; or take over the outcome if it was made before.
+        """Execute a transaction and commit its outcome with it, or take over the outcome if it has committed before.
 
-        `check` raises what keeps it from being committed. It is called when the row of the outcome is written: nobody else can commit the
-        same transaction until this one has ended.
+        `check` is called after the row of the outcome is inserted, and raises if the transaction must not commit. Until this one ends,
+        no other worker can commit the same transaction.
         """
         self._make_ready()
 

@@ -80,10 +80,10 @@ def look(key: Key) -> Script[Outcome | None]:
 
 
 def keep(key: Key, store: str, outcome: Outcome, idle: float | None) -> Script[None]:
-    """Note what it came to, for the app whose database goes by the name `store`.
+    """Insert the outcome of a transaction, for the app whose database has the name `store`.
 
-    Whoever makes the same transaction waits for this row from now on. PostgreSQL rolls back what then stands still for `idle` seconds,
-    because its process is frozen or gone; None: it is another database.
+    Another worker that makes the same transaction waits for this row until it is committed. PostgreSQL rolls the transaction back if
+    its session is idle for `idle` seconds, because the process is frozen or gone. None: not PostgreSQL.
     """
     values = {**key.values(), "output": outcome.output, "deferred": outcome.deferred, "store": store}
     if idle is None:

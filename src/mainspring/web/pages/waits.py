@@ -1,4 +1,4 @@
-"""Runs that wait for a message: what somebody has to decide."""
+"""Runs that wait for a message, for an operator to answer."""
 
 from __future__ import annotations
 
