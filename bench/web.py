@@ -40,7 +40,8 @@ TIMES = 40
 WATCHED = 10.0
 DAY_NS = 86_400 * 10**9
 TICK = """
-  INSERT INTO ticks (schedule, nominal, source, due, outcome) VALUES (:schedule, :nominal, 'clock', :nominal, :outcome)
+  INSERT INTO ticks (schedule, nominal, source, due, outcome, run)
+  VALUES (:schedule, :nominal, 'clock', :nominal, :outcome, :run)
 """
 PAGES = {
     "overview": "/",
@@ -123,6 +124,7 @@ def _a_past(store: Any) -> None:
             "schedule": f"s-{number:05}",
             "nominal": nominal - day * DAY_NS // 1_000,
             "outcome": "missed" if (number + day) % 10 == 0 else "fired",
+            "run": None if (number + day) % 10 == 0 else f"past-{30 * number + day}",
         }
         for number in range(SCHEDULES)
         for day in range(30)

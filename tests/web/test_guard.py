@@ -109,6 +109,8 @@ async def _answered(shop: Shop, headers: list[tuple[bytes, bytes]], **scope: Any
             "X-Forwarded-By",
         ),
         *("CF-Connecting-IP", "CF-Ray", "True-Client-IP", "X-Client-IP", "X-Envoy-External-Address", "X-Amzn-Trace-Id"),
+        *("CDN-Loop", "Client-IP", "X-Azure-ClientIP", "X-Vercel-Id", "Tailscale-User-Login", "Ngrok-Trace-Id"),
+        *("Remote-User", "X-Remote-User", "X-Auth-Request-User", "X-Appengine-User-IP", "X-Cloud-Trace-Context"),
     ],
 )
 async def test_any_header_of_a_proxy_ends_the_trust_in_this_machine(one_shop: Shop, name: str) -> None:

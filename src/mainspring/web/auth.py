@@ -34,8 +34,12 @@ SESSION_SECONDS = 12 * 3600
 _SHORTEST_TOKEN = 16
 _HOST = re.compile(r"(?P<name>[a-z0-9-]+(?:\.[a-z0-9-]+)*|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
 _HIGHEST_PORT = 65535
-_FORWARDED = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "x-cluster-client-ip"})
-_FORWARDED_PREFIXES = ("x-forwarded", "x-original-", "x-envoy-", "x-proxy", "x-amzn-", "cf-", "fly-", "fastly-")
+_FORWARDED = frozenset({"forwarded", "via", "x-real-ip", "x-cluster-client-ip", "remote-user", "max-forwards"})
+_FORWARDED_PREFIXES = (
+    *("x-forwarded", "x-original-", "x-envoy-", "x-proxy", "x-amzn-", "x-azure-", "x-appengine-", "x-cloud-trace-", "x-vercel-"),
+    *("x-remote-", "x-auth-request-", "cf-", "cdn-", "fly-", "fastly-", "ngrok-", "tailscale-"),
+)
+_FORWARDED_SUFFIXES = ("client-ip", "clientip")
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +264,7 @@ def _names_here(request: HTTPConnection) -> bool:
 def forwarded_by(request: HTTPConnection) -> str | None:
     """What shows that a proxy has passed a request on: the name of a header, or a version of HTTP that no browser speaks."""
     for name in request.headers:
-        if name in _FORWARDED or name.startswith(_FORWARDED_PREFIXES):
+        if name in _FORWARDED or name.startswith(_FORWARDED_PREFIXES) or name.endswith(_FORWARDED_SUFFIXES):
             return f"the header {name}"
     # nginx speaks HTTP/1.0 to what is behind it, and adds no header, unless its configuration says otherwise.
     return "HTTP/1.0" if request.scope.get("http_version") == "1.0" else None

@@ -29,7 +29,7 @@ MOST = 10_000
 LATE = 10_000_000
 """A run that is ready for longer than this is late."""
 MINUTE = 60_000_000
-WAITS_SEEN = 5_000
+WAITS_SEEN = 10_000
 """A look for runs that wait for a message goes through so many open waits, whatever they wait for."""
 ALL_TIME = 0
 
@@ -88,10 +88,12 @@ _SCHEDULE_TOTALS = """
 
 _AWAITED = """
   SELECT s.run, r.workflow, s.name, coalesce(s.started, r.created), s.due FROM (
-    SELECT run, kind, name, started, due FROM steps WHERE completed IS NULL AND child IS NOT NULL LIMIT :within) s
+    SELECT run, kind, name, started, due FROM steps
+    WHERE completed IS NULL AND child IS NOT NULL AND child >= '' LIMIT :within) s
   JOIN runs r ON r.id = s.run
   WHERE s.kind = 'receive' AND r.completed IS NULL ORDER BY 4, s.run LIMIT :limit
 """
+"""A comparison with `child` keeps to the index of waits: that of all unfinished operations has every run that sleeps in it."""
 _ACTIVITY = """
   SELECT measure, minute / :width * :width, state, CAST(sum(count) AS bigint), CAST(sum(micros) AS bigint) FROM activity
   WHERE minute >= :since AND minute > 0 GROUP BY 1, 2, 3 ORDER BY 2
