@@ -36,8 +36,8 @@ _HOST = re.compile(r"(?P<name>[a-z0-9-]+(?:\.[a-z0-9-]+)*|\[[0-9a-f:.]+\])(?::(?
 _HIGHEST_PORT = 65535
 _FORWARDED = frozenset({"forwarded", "via", "x-real-ip", "x-cluster-client-ip", "remote-user", "max-forwards"})
 _FORWARDED_PREFIXES = (
-    *("x-forwarded", "x-original-", "x-envoy-", "x-proxy", "x-amzn-", "x-azure-", "x-appengine-", "x-cloud-trace-", "x-vercel-"),
-    *("x-remote-", "x-auth-request-", "cf-", "cdn-", "fly-", "fastly-", "ngrok-", "tailscale-"),
+    *("x-forwarded", "x-original-", "x-envoy-", "x-proxy", "x-amzn-", "x-azure-", "x-appengine-", "x-cloud-trace-"),
+    *("x-vercel-", "x-remote-", "x-auth-request-", "cf-", "cdn-", "fly-", "fastly-", "ngrok-", "tailscale-"),
 )
 _FORWARDED_SUFFIXES = ("client-ip", "clientip")
 
