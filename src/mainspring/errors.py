@@ -1,42 +1,42 @@
-"""Everything the library raises, in one tree.
+"""Every exception that the library raises, in one tree.
 
 * MainspringError
-  x InvalidInput (ValueError)            something given at a call is wrong; nothing was stored
-    + InvalidSpec                        a recurrence that cannot be read
-      - InvalidCron                      a cron expression that cannot be read
-    + InvalidSettings                    a setting, in code or in the environment
-    + NotSerializable                    a value that JSON cannot carry, or not back again
-    + TooLarge                           a value above its limit
+  x InvalidInput (ValueError)            an argument of the call is wrong; nothing was stored
+    + InvalidSpec                        a recurrence cannot be parsed
+      - InvalidCron                      a cron expression cannot be parsed
+    + InvalidSettings                    a setting is wrong, in code or in the environment
+    + NotSerializable                    a value cannot be stored as JSON, or cannot be decoded again
+    + TooLarge                           a value exceeds its limit
     + UnknownFunction                    no function of that name is registered
-    + AlreadyRegistered                  two functions of one name
-  x NotFound (LookupError)               no run, schedule or queue of that id
+    + AlreadyRegistered                  two functions have one name
+  x NotFound (LookupError)               no run, schedule or queue has that id
   x Conflict                             an id, a key or a revision is not what the call expects
-  x StillRunning (TimeoutError)          waiting for a result took longer than asked
+  x StillRunning (TimeoutError)          the run had not ended when the timeout of the wait passed
   x RunEnded                             the awaited run did not succeed
-    + RunCancelled                       it was cancelled
-      - RunTimedOut                      it was cancelled by its timeout
-    + RemoteError                        it raised an exception that cannot be rebuilt here
-  x Refused                              the run that was asked does not accept the question
-  x NotAnswered                          the run that was asked ended without an answer
+    + RunCancelled                       the awaited run was cancelled
+      - RunTimedOut                      the awaited run was cancelled by its timeout
+    + RemoteError                        the awaited run raised an exception that cannot be rebuilt here
+  x Refused                              the run's validator rejected the question
+  x NotAnswered                          the run ended without answering the question
   x StepTimedOut (TimeoutError)          an attempt of a step took longer than its timeout
-  x BatchMismatch                        a batch function did not return an outcome for each input
-  x Interrupted                          an at-most-once function was cut off in the middle
-  x NonDeterminism                       a replay that does not agree with the record
-  x WrongColour (RuntimeError)           a blocking call on an event loop, or the reverse
+  x BatchMismatch                        a batch function did not return one outcome per input
+  x Interrupted                          an at-most-once function was interrupted
+  x NonDeterminism                       a replay does not match the recorded operations
+  x WrongColour (RuntimeError)           a blocking call on an event loop, or a coroutine in blocking code
   x NotInRun (RuntimeError)              `run.…` was used outside a run
-  x NotStarted (RuntimeError)            the app does not execute in this process
-  x InTransaction (RuntimeError)         something that cannot be done inside a transaction
-  x Endless                              a test that would never end
-  x StoreError                           the database
-    + StoreUnavailable                   it cannot be reached now
-      - StoreReplaced                    its file was removed or replaced since it was opened
-    + StoreFull                          no room on its disk
-    + SchemaError                        its tables are older or newer than this code
-  x PayloadError                         a value that its codec cannot encode or decode
-  x MissingExtra (ImportError)           an optional part is not installed
+  x NotStarted (RuntimeError)            this process has not entered the app
+  x InTransaction (RuntimeError)         the call is not possible inside a transaction
+  x Endless                              a test would never end
+  x StoreError                           base of database errors
+    + StoreUnavailable                   the database cannot be reached
+      - StoreReplaced                    the SQLite file was removed or replaced since it was opened
+    + StoreFull                          the disk of the database is full
+    + SchemaError                        the tables are missing, older or newer than this code
+  x PayloadError                         the payload codec could not encode or decode a value
+  x MissingExtra (ImportError)           an optional package is not installed
 
-Messages say what happened, to which thing, and what to do next. The signals that travel through a workflow's own code when
-a run is parked or stopped are not errors: they are private `BaseException`s and live in the engine.
+Messages say what happened, to which object, and what to do next. The signals that unwind a workflow's code when its run is
+suspended or stopped are not errors. They are private `BaseException`s of the engine.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ if TYPE_CHECKING:
 
 
 class MainspringError(Exception):
-    """Base of everything the library raises."""
+    """Base class of every exception that the library raises."""
 
 
 class InvalidInput(MainspringError, ValueError):
-    """Something given at a call is wrong. Nothing was stored."""
+    """An argument of the call is wrong. Nothing was stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing wrong with an input, and where it stands in it."""
+    """One fault of an input, with its location in the input."""
 
     message: str
     field: str | None = None
@@ -78,7 +78,7 @@ class Fault:
 
 
 class InvalidSpec(InvalidInput):
-    """A recurrence that cannot be read. `faults` has all that is wrong with it."""
+    """A recurrence that cannot be parsed. `faults` lists every fault."""
 
     def __init__(self, subject: str, faults: Sequence[Fault]) -> None:
         self.subject = subject
@@ -88,19 +88,19 @@ class InvalidSpec(InvalidInput):
 
 
 class InvalidCron(InvalidSpec):
-    """A cron expression that cannot be read."""
+    """A cron expression that cannot be parsed."""
 
 
 class InvalidSettings(InvalidInput):
-    """One or more settings are wrong; the message lists all of them."""
+    """One or more settings are wrong. The message lists all of them."""
 
 
 class NotSerializable(InvalidInput):
-    """A value that cannot be stored as JSON, or could not be read back as what its annotation says."""
+    """A value that cannot be stored as JSON, or that could not be decoded to the type of its annotation."""
 
 
 class TooLarge(InvalidInput):
-    """A value above the limit in the settings."""
+    """A value that exceeds a limit of the settings."""
 
 
 class UnknownFunction(InvalidInput):
@@ -108,25 +108,26 @@ class UnknownFunction(InvalidInput):
 
 
 class AlreadyRegistered(InvalidInput):
-    """Two different functions claim one name."""
+    """Two different functions are registered under one name."""
 
 
 class NotFound(MainspringError, LookupError):
-    """There is no run, schedule or queue with that id, or it was deleted."""
+    """No run, schedule or queue has that id, or it was deleted."""
 
 
 class Conflict(MainspringError):
-    """Something else is there than the call expects: the id or the key is taken, the schedule was changed since the revision given,
-    or a run is not in a state in which this can be done to it.
+    """The stored state is not what the call expects.
+
+    The id or the key is taken, the schedule was changed after the given revision, or the run's state does not allow the call.
     """
 
 
 class StillRunning(MainspringError, TimeoutError):
-    """The run had not ended when the time to wait for it was over. The run is not affected."""
+    """The run had not ended when the timeout of the wait passed. The run continues."""
 
 
 class RunEnded(MainspringError):
-    """The awaited run ended without a result."""
+    """The awaited run ended without a result. `run_id` names the run, `reason` is why it was stopped."""
 
     def __init__(self, message: str, *, run_id: str = "", reason: str | None = None) -> None:
         super().__init__(message)
@@ -143,7 +144,10 @@ class RunTimedOut(RunCancelled):
 
 
 class RemoteError(RunEnded):
-    """An exception whose type cannot be rebuilt here: the type's name, the message, attributes and traceback of the original."""
+    """An exception whose class cannot be imported here.
+
+    `type_name`, `message`, `attributes` and `traceback` are those of the original.
+    """
 
     def __init__(
         self, type_name: str, message: str, *, traceback: str = "", attributes: dict[str, object] | None = None
@@ -156,7 +160,7 @@ class RemoteError(RunEnded):
 
 
 class Refused(MainspringError):
-    """The run does not accept the question: its `validate` raised, and `__cause__` is that exception."""
+    """The run rejected the question: its `validate` function raised. `__cause__` is that exception."""
 
 
 class NotAnswered(MainspringError):
@@ -168,64 +172,64 @@ class StepTimedOut(MainspringError, TimeoutError):
 
 
 class BatchMismatch(MainspringError):
-    """A batch function returned something else than a list with one outcome for each of its inputs: none of them has one."""
+    """A batch function did not return a list with one outcome for each input. No input of the batch has an outcome."""
 
 
 class Interrupted(MainspringError):
-    """An at-most-once function was cut off in the middle; it is not started a second time."""
+    """An at-most-once function was interrupted. It is not executed a second time."""
 
 
 class NonDeterminism(MainspringError):
-    """A replayed workflow asked for something else than what is recorded."""
+    """A replayed workflow requested another operation than the recorded one."""
 
 
 class WrongColour(MainspringError, RuntimeError):
-    """A blocking call on a running event loop, or a coroutine where nothing awaits it."""
+    """A blocking call on a running event loop, or a coroutine that nothing awaits."""
 
 
 class NotInRun(MainspringError, RuntimeError):
-    """`run` was used outside a run."""
+    """`run` was used outside a run, or in a step that may not use it."""
 
 
 class NotStarted(MainspringError, RuntimeError):
-    """The app does not execute in this process."""
+    """This process has not entered the app, so it cannot execute runs."""
 
 
 class InTransaction(MainspringError, RuntimeError):
-    """Something that cannot be done inside a transaction, mostly because it would wait for its end."""
+    """The call is not possible inside a transaction, mostly because it would wait for the transaction to commit."""
 
 
 class Endless(MainspringError):
-    """A test would never end: runs start each other while time stands still, or nothing can end a wait."""
+    """A test would never end: runs start each other without time passing, or no event can end a wait."""
 
 
 class StoreError(MainspringError):
-    """Base of errors of the database."""
+    """Base class of database errors."""
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be reached now. The call may have been stored all the same, where its answer was lost.
+    """The database cannot be reached. The call may have been committed, if only its response was lost.
 
-    Starts with an id and sends with a key are safe to repeat. The message of other starts and sends says what a repetition would do;
-    before any other call, look whether it was stored.
+    Starts with an id and sends with a key are safe to retry. The message of other starts and sends says what a retry would do.
+    Before any other call is retried, look up whether it was stored.
     """
 
 
 class StoreReplaced(StoreUnavailable):
-    """The file of the database was removed or replaced since it was opened. Further writes would be lost."""
+    """The SQLite file was removed or replaced since it was opened. Further writes would be lost."""
 
 
 class StoreFull(StoreError):
-    """There is no room on the database's disk. Work continues when there is."""
+    """The disk of the database is full. Work continues when there is space."""
 
 
 class SchemaError(StoreError):
-    """The database's tables are missing, older or newer than this code."""
+    """The tables are missing, older or newer than this code."""
 
 
 class PayloadError(MainspringError):
-    """A value that the codec of `App(payloads=…)` could not encode or decode, or that is encoded where there is no codec."""
+    """The codec of `App(payloads=…)` could not encode or decode a value, or the value is encoded and there is no codec."""
 
 
 class MissingExtra(MainspringError, ImportError):
-    """A part of the library needs a package that is not installed."""
+    """An optional part of the library needs a package that is not installed. The message names it."""

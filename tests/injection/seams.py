@@ -64,9 +64,9 @@ class Clock:
         return self._turns.now
 
     def call_at(
-        self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], *, chore: bool = False
+        self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], *, background: bool = False
     ) -> asyncio.TimerHandle:
-        del chore
+        del background
         return loop.call_at(max((when - _EPOCH) / SECOND, self._turns.now), ring)
 
     doubtful = False

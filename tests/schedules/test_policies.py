@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mainspring import Overlap
-from mainspring.model.schedules import RunOf, Tick, TickOutcome, TickSource
+from mainspring.model.schedules import ScheduleRun, Tick, TickOutcome, TickSource
 from mainspring.model.states import State
 from mainspring.schedules.policies import STOPPING, Decisions, decide
 
@@ -76,7 +76,7 @@ def test_decisions(name: str) -> None:
         Tick("s", number, "", TickSource.CLOCK, number, TickOutcome.PENDING, overlap=overlap)
         for number, overlap in enumerate(case.ticks, 1)
     ]
-    runs = [RunOf(f"r{number}", f"u{number}", State.RUNNING) for number in range(case.running)]
+    runs = [ScheduleRun(f"r{number}", f"u{number}", State.RUNNING) for number in range(case.running)]
     stopping = [tick for tick in ticks if tick.overlap in STOPPING]
     decisions = Decisions(
         runs,

@@ -42,7 +42,7 @@ from tests.store.build import StoreSettings, request, worker
 from tests.support.samples import of
 
 if TYPE_CHECKING:
-    from mainspring.model.schedules import RunOf, Schedule, Tick
+    from mainspring.model.schedules import Schedule, ScheduleRun, Tick
     from mainspring.store.protocol import Store
 
 BEGIN = to_micros(datetime(2026, 3, 1, tzinfo=UTC))
@@ -215,14 +215,14 @@ class ScheduleMachine(RuleBasedStateMachine):
     def ticks(self) -> list[Tick]:
         return self.store.schedules.ticks(TickFilter(self.id, limit=1_000_000))
 
-    def unfinished(self) -> list[RunOf]:
+    def unfinished(self) -> list[ScheduleRun]:
         """Its runs that have begun to count: those of ticks that wait do not."""
         situation = self.store.schedules.situation(self.id)
         assert situation is not None
         promised = {tick.run for tick in situation.waiting}
         return [run for run in situation.runs if not run.state.ended and run.id not in promised]
 
-    def end(self, run: RunOf, how: State) -> None:
+    def end(self, run: ScheduleRun, how: State) -> None:
         stored = self.store.run(run.id)
         assert stored is not None
         if how is State.CANCELLED and stored.state is not State.CANCELLING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import psycopg
 import pytest
 
-from mainspring.model.states import State, legal
+from mainspring.model.states import State, is_legal
 from mainspring.store.open import open_store, sqlite_path
 from mainspring.store.postgres import batch
 from tests.store.build import StoreSettings
@@ -66,7 +66,7 @@ def store(connect: OpenStore, store_url: str) -> Iterator[Store]:
     _audit(store_url)
     yield made
     changes = _audited(store_url)
-    assert all(legal(State(before), State(after)) for before, after in changes), changes
+    assert all(is_legal(State(before), State(after)) for before, after in changes), changes
 
 
 @pytest.fixture

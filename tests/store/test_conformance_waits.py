@@ -386,7 +386,7 @@ def test_a_run_that_was_not_begun_is_handed_back_as_if_never_claimed(store: Stor
     )
     assert apply(store, release("a", unbegun=taken.run.uid)) is Verdict.DONE  # the answer was lost
     (again,) = claim(store, "w2")
-    assert (again.run.epoch, again.run.goes_on, again.run.attempts) == (2, False, 1)
+    assert (again.run.epoch, again.run.is_continuation, again.run.attempts) == (2, False, 1)
 
 
 def test_a_claim_is_not_handed_back_by_an_earlier_one_of_the_same_worker(store: Store) -> None:
@@ -403,10 +403,10 @@ def test_a_run_that_went_on_and_is_handed_back_unbegun_goes_on_again(store: Stor
     start(store, owned("a"))
     done(store, release("a"))
     (taken,) = claim(store)
-    assert taken.run.goes_on
+    assert taken.run.is_continuation
     done(store, release("a", unbegun=taken.run.uid, epoch=taken.run.epoch))
     (again,) = claim(store)
-    assert (again.run.goes_on, again.run.attempts, again.run.started) == (True, 1, taken.run.started)
+    assert (again.run.is_continuation, again.run.attempts, again.run.started) == (True, 1, taken.run.started)
 
 
 def test_a_start_that_came_too_late_does_not_hand_back_the_run_that_has_its_id(store: Store) -> None:

@@ -104,16 +104,16 @@ async def test_pages_show_what_their_twins_say(shop: Shop) -> None:
             page, data = await asking.get(path), (await asking.get(f"/api{path}")).json()
             assert page.status_code == 200, path
             told = {"who", "action", "subject", "reason"} if path == "/audit" else {"id", "name", "workflow", "run"}
-            names = {value for name, value in _leaves(data) if name in told}
+            names = {value for name, value in _is_scope_end(data) if name in told}
             missing = {name for name in names if name and name not in page.text}
             assert not missing, path
 
 
-def _leaves(value: Any, name: str = "") -> list[tuple[str, str]]:
+def _is_scope_end(value: Any, name: str = "") -> list[tuple[str, str]]:
     """The texts in an answer, each with the name that it has there."""
     if isinstance(value, str):
         return [(name, value)]
-    return [leaf for key, each in _inside(value, name) for leaf in _leaves(each, key)]
+    return [leaf for key, each in _inside(value, name) for leaf in _is_scope_end(each, key)]
 
 
 def _inside(value: Any, name: str) -> list[tuple[str, Any]]:

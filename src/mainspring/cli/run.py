@@ -16,7 +16,7 @@ from mainspring.cli.runs.actions import duration
 from mainspring.cli.target import load_app
 from mainspring.cli.terminal import data, safe_json
 from mainspring.cli.times import time
-from mainspring.codec.untyped import LOOSE
+from mainspring.codec.untyped import UNTAGGED
 from mainspring.engine.registry import Bound
 from mainspring.errors import InvalidInput, UnknownFunction
 
@@ -105,5 +105,5 @@ def _waited(handle: Handle[Any]) -> bool:
     except Exception as error:  # noqa: BLE001  (whatever ended the run)
         note(f"{type(error).__name__}: {error}")
         return False
-    click.echo(safe_json(msgspec.json.encode(LOOSE.lower(found)).decode()))
+    click.echo(safe_json(msgspec.json.encode(UNTAGGED.lower(found)).decode()))
     return True

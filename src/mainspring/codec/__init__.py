@@ -1,7 +1,7 @@
-"""Values and calls to JSON and back by their annotations; exceptions to records and back."""
+"""Encode values, calls and exceptions as JSON text, and decode them by their annotations."""
 
 from mainspring.codec.calls import CallCodec, encode_call
-from mainspring.codec.failures import decode_exception, encode_exception, in_a_line
+from mainspring.codec.failures import decode_exception, encode_exception, summarize_exception
 from mainspring.codec.values import ValueCodec, check_size, size_of, value_codec
 
 __all__ = [
@@ -11,7 +11,7 @@ __all__ = [
     "decode_exception",
     "encode_call",
     "encode_exception",
-    "in_a_line",
     "size_of",
+    "summarize_exception",
     "value_codec",
 ]

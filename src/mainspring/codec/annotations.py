@@ -1,4 +1,4 @@
-"""From an annotation to its shape."""
+"""Compile an annotation to its shape."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _SERIES: dict[type[Any], tuple[type[Any], tuple[type[Any], ...]]] = {
     **dict.fromkeys((abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable), (list, (list, tuple))),
     **dict.fromkeys((abc.Set, abc.MutableSet), (set, (set, frozenset))),
 }
-"""Of each annotation what it is read as, and what may be given for it."""
+"""For each annotation: the class of decoded values, and the classes that a caller may pass."""
 
 _DICTS = (dict, abc.Mapping, abc.MutableMapping)
 _WRAPPERS = ("Required", "NotRequired", "ReadOnly", "Final", "ClassVar")
 
 
 def shape_of(annotation: object) -> Shape:
-    """The shape of an annotation. Raises Misfit for one whose values cannot be stored and read back."""
+    """Return the shape of an annotation. Raises `Misfit` if its values cannot be stored and decoded again."""
     return _Compiler().shape(annotation)
 
 
 class _Compiler:
-    """Compiles one annotation; knows what it is in the middle of, since a type may contain itself."""
+    """Compiles one annotation. Keeps the types that are being compiled, since a type may contain itself."""
 
     def __init__(self) -> None:
         self.begun: dict[object, Deferred] = {}
@@ -68,7 +68,7 @@ class _Compiler:
         return self._of_union(variable.__constraints__) if variable.__constraints__ else ANYTHING
 
     def _of_alias(self, annotation: Any, alias: Any) -> Shape:
-        """`type Name = …`, which may contain itself."""
+        """Return the shape of `type Name = …`, which may contain itself."""
         origin = typing.get_origin(annotation)
         given = dict(zip(origin.__type_params__, typing.get_args(annotation), strict=False)) if origin else {}
         return self._of_recursive(annotation, str(annotation), ANYTHING.kinds, lambda: self.shape(fill(alias, given)))
@@ -198,7 +198,7 @@ class _Compiler:
 
 
 def _is_required(cls: Any, name: str, hint: Any) -> bool:
-    """Whether a TypedDict must have a key. Its own `__required_keys__` does not see what is written as text."""
+    """Whether a TypedDict must have a key. `__required_keys__` does not see annotations that are written as text."""
     if typing.get_origin(hint) in {typing.Required, typing.NotRequired}:
         return typing.get_origin(hint) is typing.Required
     return name in cls.__required_keys__

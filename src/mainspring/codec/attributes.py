@@ -1,4 +1,4 @@
-"""Attributes: named values that runs and schedules can be found by. They are plain JSON, so that a database can compare them."""
+"""Attributes: named values for filtering runs and schedules. They are plain JSON, so that a database can compare them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mainspring.errors import InvalidInput, NotSerializable
 
 
 def attributes_json(given: object, what: str) -> str:
-    """Attributes as they are stored; `what` is how an error calls them."""
+    """Return attributes as JSON text. `what` names them in errors. Raises `InvalidInput` or `NotSerializable`."""
     if not isinstance(given, Mapping):
         raise InvalidInput(f"{what} is a dict with names as keys, not {given!r}")
     named: dict[Any, Any] = dict(given)  # pyright: ignore[reportUnknownArgumentType]

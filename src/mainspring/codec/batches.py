@@ -1,4 +1,4 @@
-"""The signature of a batch function as its callers see it: one input, one output."""
+"""The signature of a batch function for its callers: one input, one output."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 _LISTS = (list, Sequence, Iterable, Collection)
 
 
-def of_one(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A function that is never called, with the signature of `fn` for a single input: `list[T]` becomes `T`, and of a result
-    `list[R | Exception]` it is `R`.
+def for_single_input(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return a function with the signature of `fn` for a single input. The function is never called.
+
+    A parameter `list[T]` becomes `T`, and a result `list[R | Exception]` becomes `R`.
     """
     parameters = list(inspect.signature(fn).parameters.values())
     if len(parameters) != 1 or parameters[0].kind not in {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}:
@@ -44,13 +45,13 @@ def of_one(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _element(annotation: Any) -> Any:
-    """What a list holds; anything, if it does not say."""
+    """Return the item type of a list annotation, or `Any`."""
     arguments = get_args(annotation)
     return arguments[0] if get_origin(annotation) in _LISTS and len(arguments) == 1 else Any
 
 
 def _value(annotation: Any) -> Any:
-    """What is left of an outcome when it is no exception."""
+    """Return the annotation of an outcome without its exception types."""
     if get_origin(annotation) not in {Union, types.UnionType}:
         return annotation
     kept: list[Any] = [

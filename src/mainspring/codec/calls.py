@@ -1,7 +1,7 @@
-"""The arguments of a call to JSON text and back, by the signature of the function.
+"""Encode the arguments of a call as JSON text, and decode them, by the signature of the function.
 
-A call is stored as one object, by parameter name: `{"order": {…}, "retries": 3}`; what goes into `*args` and `**kwargs`
-stands under these names with their stars. Only what was given is stored, so a default is that of the code which executes.
+A call is stored as one object, by parameter name: `{"order": {…}, "retries": 3}`. The values of `*args` and `**kwargs` are stored under
+these names with their stars. Only given arguments are stored, so a default is that of the code which executes the call.
 A caller that does not have the function stores the positional arguments under a star alone: `{"*": [{…}, 3]}`.
 """
 
@@ -30,7 +30,7 @@ import msgspec
 from mainspring.codec.json_schema import schema_of
 from mainspring.codec.resolve import annotations_of
 from mainspring.codec.type_codec import Misfit
-from mainspring.codec.untyped import LOOSE
+from mainspring.codec.untyped import UNTAGGED
 from mainspring.codec.values import value_codec
 from mainspring.errors import InvalidInput, NotSerializable, PayloadError
 from mainspring.model.payloads import SEALED, UNREADABLE
@@ -47,11 +47,11 @@ _write = msgspec.json.Encoder().encode
 
 
 class CallCodec:
-    """Checks, writes and reads the arguments of one function, and has the codec of its result.
+    """Checks, encodes and decodes the arguments of one function, and has the codec of its result.
 
-    `skip_first` leaves out a parameter that the library fills, `self` or `cls`, and `skip` one by its number: what a
-    transaction is given. An annotation
-    with names that are not known at run time, because they are imported for type checkers only, counts as Any.
+    `skip_first` omits a parameter that the library fills, `self` or `cls`. `skip` omits one by its number: the
+    connection of a transaction. An annotation with a name that is unknown at run time, because it is imported for type
+    checkers only, counts as `Any`.
     """
 
     __slots__ = (
@@ -90,7 +90,7 @@ class CallCodec:
         self._trial = self._arguments.custom
 
     def schema(self) -> dict[str, Any]:
-        """What the function takes, by parameter name, as a JSON schema. A parameter that a schema cannot describe takes anything."""
+        """Return the JSON schema of the arguments, by parameter name. A parameter that a schema cannot describe takes anything."""
         hints = get_type_hints(self._arguments.annotation)
         properties = {name: schema_of(hint) or {} for name, hint in hints.items()}
         for each in self.signature.parameters.values():
@@ -100,26 +100,28 @@ class CallCodec:
         return {"type": "object", "properties": properties, "required": needed, "additionalProperties": False}
 
     def bind_and_encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """The text to store for a call. Raises InvalidInput when the function does not take these arguments, and
-        NotSerializable, which is one, when a value is not what its annotation says.
+        """Return the JSON text of a call.
+
+        Raises `InvalidInput` if the function does not take these arguments, and `NotSerializable` if a value does not
+        match its annotation.
         """
         if not args and not kwargs and not self._required:
             return "{}"
         given = dict(zip(self._positional, args, strict=False))
         if kwargs:
             given |= kwargs
-        # all of them known, none twice, none missing; else the slow way, which finds out what is wrong
+        # The fast path: all names known, none twice, none missing. Otherwise `_bind` finds the fault.
         if len(given) != len(args) + len(kwargs) or not (
             kwargs.keys() <= self._by_name and self._required <= given.keys()
         ):
             given = self._bind(args, kwargs)
         text = self._arguments.encode(given)
-        if self._trial:  # constructors and validators have their say now, not when a worker reads it
+        if self._trial:  # constructors and validators run at the call, not only when a worker decodes the arguments
             self._arguments.decode(text)
         return text
 
     def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments again, ready for `fn(*args, **kwargs)`. Raises NotSerializable when they do not fit the function."""
+        """Return the arguments for `fn(*args, **kwargs)`. Raises `NotSerializable` if they do not fit the function."""
         if text == "{}" and not self._required:
             return (), {}
         if text.startswith(_SPECIAL):
@@ -146,7 +148,7 @@ class CallCodec:
         }
 
     def _name_positionals(self, text: str) -> str:
-        """A call that was stored without knowing the function, as it would have been stored with it."""
+        """Return the text of a call that was stored without the function, as if it had been stored with it."""
         if text.startswith(SEALED):
             raise PayloadError(f"the input of {self.name!r} {UNREADABLE}")
         stored: dict[str, Any] = msgspec.json.decode(text)
@@ -161,22 +163,23 @@ class CallCodec:
 
 
 def _plain_default(value: object) -> Any:
-    """A default that JSON can say, for a form."""
+    """Return a default that JSON can express, for a form. None for others."""
     return value if isinstance(value, str | int | float | bool) else None
 
 
 def encode_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """The text to store for a call of a function that is not known here, as by a client without its code. Values are written
-    as their own classes say; whether they fit is found out by the worker that has the function.
+    """Return the JSON text of a call of a function that is not known here, as by a client without its code.
+
+    Values are encoded by their own classes. The worker that has the function checks whether they fit.
     """
     try:
-        return _write({_NAMELESS: LOOSE.lower(args), **LOOSE.lower(kwargs)}).decode()
+        return _write({_NAMELESS: UNTAGGED.lower(args), **UNTAGGED.lower(kwargs)}).decode()
     except Misfit as misfit:
         raise NotSerializable(f"the arguments cannot be stored as JSON: {misfit}.") from None
 
 
 def _function(fn: Any) -> Any:
-    """The plain function behind methods, partials, wrappers and callable objects; the thing itself if there is none."""
+    """Return the plain function behind methods, partials, wrappers and callable objects, or `fn` itself."""
     while True:
         if isinstance(fn, functools.partial):
             fn = fn.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
@@ -193,7 +196,7 @@ def _function(fn: Any) -> Any:
 def _parameters(fn: Callable[..., Any]) -> list[Parameter]:
     try:
         return list(inspect.signature(fn).parameters.values())
-    except ValueError:  # some built-in functions do not tell
+    except ValueError:  # some built-in functions have no signature
         return [Parameter("args", Parameter.VAR_POSITIONAL), Parameter("kwargs", Parameter.VAR_KEYWORD)]
 
 
@@ -206,7 +209,7 @@ def _field(parameter: Parameter, annotation: Any) -> Any:
 
 
 def _awaited(annotation: Any) -> Any:
-    """What is stored of a result: of an awaitable its value, of a function that never returns nothing."""
+    """Return the annotation of the stored result: the value of an awaitable, None for a function that never returns."""
     if annotation is Never or annotation is NoReturn:
         return None
     if get_origin(annotation) in {Awaitable, Coroutine}:

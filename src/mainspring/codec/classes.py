@@ -1,4 +1,4 @@
-"""Classes by name, for exceptions and what they carry."""
+"""Look up classes by name, for exceptions and their attributes."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from mainspring.codec.records import is_model
 
 
 def path_of(cls: type[Any]) -> str:
-    """Where a class is defined, as `module:QualName`."""
+    """Return the path of a class, as `module:QualName`."""
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def find_exception(path: str) -> type[BaseException] | None:
-    """The exception class of that path: one that can be imported, else one that is defined in this process (as inside a
-    function, where it is found as long as it exists, and the last one defined wins).
+    """Return the exception class of a path, or None.
+
+    A class that can be imported comes first. Otherwise it is one that is defined in this process, for example inside a function: it is
+    found as long as it exists, and the last definition wins.
     """
     found = _imported(path)
     if isinstance(found, type) and issubclass(found, BaseException):
         return found
-    return _living(path)
+    return _find_defined(path)
 
 
 def find_value_class(path: str) -> type[Any] | None:
-    """The class of that path, if it is one that only holds values."""
+    """Return the class of a path if it only holds values, or None."""
     found = _imported(path)
     return found if isinstance(found, type) and holds_values(found) else None
 
@@ -40,8 +42,9 @@ def holds_values(cls: type[Any]) -> bool:
 
 
 def _imported(path: str) -> object:
-    """What stands at a path, importing its module if need be: an exception of a library that was only imported inside a step
-    must be the same class for the process that replays the step.
+    """Return the object at a path, importing its module if necessary.
+
+    An exception of a library that was only imported inside a step must be the same class in the process that replays the step.
     """
     module, _, qualname = path.partition(":")
     try:
@@ -53,7 +56,7 @@ def _imported(path: str) -> object:
     return found
 
 
-def _living(path: str) -> type[BaseException] | None:
+def _find_defined(path: str) -> type[BaseException] | None:
     module, _, qualname = path.partition(":")
     found: type[BaseException] | None = None
     waiting: list[type[BaseException]] = [BaseException]

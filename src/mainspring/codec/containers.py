@@ -1,4 +1,4 @@
-"""Values made of parts without names: lists, tuples, sets, mappings."""
+"""Shapes of values whose parts have no names: lists, tuples, sets, mappings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _all_plain(shape: Shape, values: Iterable[Any]) -> bool:
 
 
 class Series(Shape):
-    """A list, or a tuple of any length. `accepted` are the classes that the annotation allows."""
+    """A list, or a tuple of any length. `accepted` are the classes that a caller may pass."""
 
     def __init__(self, runtime: type[Any], item: Shape, accepted: tuple[type[Any], ...]) -> None:
         super().__init__(f"{runtime.__name__}[{item.name}]", runtime, (list,))
@@ -52,7 +52,7 @@ class Series(Shape):
 
 
 class Group(Series):
-    """A set or frozenset, stored sorted, so that equal sets are equal texts."""
+    """A set or frozenset, stored sorted, so that equal sets have equal texts."""
 
     def plain(self, value: Any) -> bool:
         return type(value) is self.runtime and len(value) < 2 and all(map(self.item.plain, value))
@@ -68,7 +68,7 @@ class Group(Series):
 
 
 class Row(Shape):
-    """A tuple with a shape for each place, or a NamedTuple: an array. `optional` places at the end may be missing."""
+    """A tuple with a shape per position, or a NamedTuple: an array. The last `optional` positions may be missing."""
 
     def __init__(self, runtime: type[Any], name: str, items: tuple[Shape, ...], optional: int = 0) -> None:
         super().__init__(name, runtime, (list,))
@@ -99,7 +99,7 @@ class Row(Shape):
 
 
 class Table(Shape):
-    """A mapping. Keys of text, whole numbers or enums make an object; others make a list of pairs."""
+    """A mapping. Keys of text, whole numbers or enums make an object. Other keys make a list of pairs."""
 
     def __init__(self, key: Shape, item: Shape, accepted: tuple[type[Any], ...]) -> None:
         self.textual = key is TEXT or key is INTEGER or (isinstance(key, Member) and key.native)
@@ -132,9 +132,9 @@ class Table(Shape):
         read = self._key_of_text if self.textual and self.key is not TEXT else self.key.lift
         try:
             return {read(key): at(f"[{short(key)}]", self.item.lift, item) for key, item in pairs}
-        except (TypeError, ValueError):  # no pairs, a key that is no number, a key that cannot be hashed
+        except (TypeError, ValueError):  # not pairs, a key that is not a number, a key that cannot be hashed
             raise self.stored_wrong(raw) from None
 
     def _key_of_text(self, text: str) -> Any:
-        """A key of a JSON object is always text, whatever it stands for."""
+        """Decode a key of a JSON object, which is always text."""
         return self.key.lift(int(text) if int in self.key.kinds else text)

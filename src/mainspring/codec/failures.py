@@ -1,19 +1,19 @@
-"""Exceptions to JSON text and back.
+"""Encode exceptions as JSON text, and rebuild them.
 
-An exception is stored as a record: type, message, arguments, attributes, notes, traceback, and the same of its cause. It is
-rebuilt without `__init__`, which often takes other arguments than those the exception keeps: the class makes an empty instance,
-and that gets the arguments and attributes of the original. The rule for what cannot be stored:
+An exception is stored as a record: type, message, arguments, attributes, notes, traceback, and the record of its cause. It is
+rebuilt without `__init__`, which often takes other arguments than the exception keeps: the class makes an empty instance, which
+gets the arguments and attributes of the original. Values that cannot be stored:
 
-* an attribute that cannot is left out (its `repr` stays in the record, for people);
-* an argument that cannot is replaced by its `repr`, as a `Shown`;
-* if the class is not found, does not let itself be made, or the instance would read differently (`str()`), then a `RemoteError`
-  with the type's name, the message, the attributes and the traceback takes its place.
+* an attribute is left out (the record keeps its `repr`, for display);
+* an argument is replaced by its `repr`, as a `Shown`;
+* if the class is not found or cannot be instantiated, or the instance would have another `str()`, the exception becomes a
+  `RemoteError` with the type's name, the message, the attributes and the traceback.
 
-Arguments and attributes may be JSON, what the standard library has beyond it (see `values`), other exceptions, and instances of
+Arguments and attributes may be JSON, the types of the standard library that `values` supports, other exceptions, and instances of
 classes that only hold values: enums, dataclasses, Structs, NamedTuples, pydantic models.
 
-The traceback of the original is text, in the attribute `remote_traceback`. It is no note, since notes are the user's and stay
-equal, and no `__cause__`, since code that looks there must find what the original had.
+The traceback of the original is text, in the attribute `remote_traceback`. It is not a note, since notes belong to the user and
+must stay equal. It is not a `__cause__`, since code that reads `__cause__` must find the cause of the original.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import msgspec
 
 from mainspring.codec.annotations import shape_of
 from mainspring.codec.classes import find_exception, find_value_class, holds_values, path_of
-from mainspring.codec.tracebacks import passed, shown
+from mainspring.codec.tracebacks import format_exception, format_frames
 from mainspring.codec.type_codec import TAG, VALUE, Misfit, class_name, class_of, is_array, is_object, short
 from mainspring.codec.unions import Anything
 from mainspring.errors import RemoteError
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     Find = Callable[[str], type[BaseException] | None]
 
 TEXT_LIMIT = 16_000
-"""Longer texts (message, traceback, an argument) lose their middle."""
+"""The maximum length of a message, traceback or text argument. Longer texts lose their middle."""
 
 VALUE_LIMIT = 64_000
-"""Larger arguments and attributes count as those that cannot be stored."""
+"""The maximum size of an argument or attribute. Larger ones are handled like those that cannot be stored."""
 
 RECORD_LIMIT = 16
-"""So many exceptions are stored of one chain, group or tree."""
+"""The maximum number of exceptions that are stored of one chain, group or tree."""
 
 _ARGS: Any = BaseException.__dict__["args"]
 _EXCEPTION = "exception"
@@ -52,8 +52,9 @@ _parse = msgspec.json.Decoder().decode
 
 
 class Shown(str):
-    """The `repr()` of an argument that could not be stored. Its own `repr` is the same, so that messages made of the
-    arguments read as they did.
+    """The `repr()` of an argument that could not be stored.
+
+    Its own `repr` is the same text, so that messages made of the arguments stay equal.
     """
 
     __slots__ = ()
@@ -63,24 +64,25 @@ class Shown(str):
 
 
 def encode_exception(exc: BaseException) -> str:
-    """The JSON text of an exception. Never fails."""
-    return _write(_Carrier().record(exc)).decode()
+    """Return the JSON text of an exception. Never fails."""
+    return _write(_ExceptionCodec().record(exc)).decode()
 
 
-def in_a_line(exc: BaseException) -> str:
-    """The class and message of an exception, as text that every database stores, of bounded length."""
+def summarize_exception(exc: BaseException) -> str:
+    """Return the class and message of an exception as one text of bounded length that every database can store."""
     return f"{type(exc).__name__}: {_message(exc)}".replace("\0", "\N{REPLACEMENT CHARACTER}")[:500]
 
 
 def decode_exception(text: str, find: Find | None = None) -> BaseException:
-    """The exception again, or a RemoteError that stands for it. `find` is asked first for the class of a path such as
-    `shop.errors:Declined`.
+    """Rebuild an exception, or return a `RemoteError` in its place.
+
+    `find` is called first for the class of a path such as `shop.errors:Declined`.
     """
-    return _Carrier(find).rebuild(_parse(text))
+    return _ExceptionCodec(find).rebuild(_parse(text))
 
 
-class _Carrier(Anything):
-    """Carries one exception with all that hangs on it, in one direction."""
+class _ExceptionCodec(Anything):
+    """Encodes or decodes one exception with its linked exceptions, arguments and attributes."""
 
     def __init__(self, find: Find | None = None) -> None:
         super().__init__()
@@ -154,7 +156,7 @@ class _Carrier(Anything):
         return super().lift(raw)
 
     def rebuild(self, record: dict[str, Any]) -> BaseException:
-        made = self._same(record) or self._stand_in(record)
+        made = self._original_class(record) or self._remote_error(record)
         made.__dict__["remote_traceback"] = record.get("traceback", "")
         if notes := record.get("notes"):
             made.__dict__["__notes__"] = notes
@@ -164,8 +166,8 @@ class _Carrier(Anything):
         BaseException.__setattr__(made, "__suppress_context__", "cause" in record or "from_none" in record)
         return made
 
-    def _same(self, record: dict[str, Any]) -> BaseException | None:
-        """An exception of the original's class, if it reads like the original."""
+    def _original_class(self, record: dict[str, Any]) -> BaseException | None:
+        """Return an exception of the original's class, if it has the original's message. None otherwise."""
         path = record["type"]
         cls = (self.find and self.find(path)) or find_exception(path)
         if cls is None:
@@ -180,17 +182,17 @@ class _Carrier(Anything):
                     slots[name].__set__(made, self.lift(stored))
                 else:
                     made.__dict__[name] = self.lift(stored)
-        except Exception:  # noqa: BLE001 - whatever the class raises, it does not let itself be made
+        except Exception:  # noqa: BLE001 - a user's class may raise anything
             return None
         return made if type(made) is cls and _message(made) == record["message"] else None
 
-    def _stand_in(self, record: dict[str, Any]) -> RemoteError:
+    def _remote_error(self, record: dict[str, Any]) -> RemoteError:
         attributes = {name: self._lifted(stored) for name, stored in record.get("attributes", {}).items()}
         type_name = record["type"].removeprefix("builtins:").replace(":", ".")
         return RemoteError(type_name, record["message"], traceback=record.get("traceback", ""), attributes=attributes)
 
     def _lifted(self, stored: Any) -> Any:
-        """An attribute for people to look at: as it was, or as it is stored."""
+        """Return an attribute for display: decoded if possible, otherwise as stored."""
         try:
             return self.lift(stored)
         except Misfit:
@@ -202,7 +204,7 @@ def _shown(arg: object) -> dict[str, str]:
 
 
 def _empty(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
-    """An instance as Python itself makes it: neither `__init__` nor a `__new__` written in Python is called."""
+    """Return an instance made by a built-in `__new__`: neither `__init__` nor a `__new__` written in Python is called."""
     for base in cls.__mro__:
         new = base.__dict__.get("__new__")
         if isinstance(new, BuiltinFunctionType):
@@ -225,9 +227,9 @@ def _attributes(exc: BaseException) -> Iterator[tuple[str, Any]]:
 
 
 def _slots(cls: type[BaseException]) -> Iterator[tuple[str, Any]]:
-    """What instances keep outside of `__dict__`: `__slots__`, and what built-in classes have beside `args`."""
+    """Yield the attributes outside of `__dict__`: `__slots__`, and those of built-in classes beside `args`."""
     for base in cls.__mro__:
-        if base in {BaseException, BaseExceptionGroup}:  # a group is made of its arguments
+        if base in {BaseException, BaseExceptionGroup}:  # a group is built from its arguments
             return
         for name, slot in vars(base).items():
             if isinstance(slot, (MemberDescriptorType, GetSetDescriptorType)) and not name.startswith("__"):
@@ -247,16 +249,16 @@ def _message(exc: BaseException) -> str:
 
 
 def _traceback(exc: BaseException) -> str:
-    """Where it was raised: of a rebuilt exception where the original was, and then where it passed here."""
+    """Return the traceback. For a rebuilt exception, the traceback of the original and then the frames in this process."""
     earlier = exc.__dict__.get("remote_traceback")
     if earlier is None:
-        return _bounded(shown(exc))
-    here = passed(exc.__traceback__)
+        return _bounded(format_exception(exc))
+    here = format_frames(exc.__traceback__)
     return _bounded(f"{earlier}\nand then, in another run or process:\n{here}" if here else earlier)
 
 
 def _bounded(text: str) -> str:
-    """Text that can be stored: without lone surrogates, and without its middle if it is long."""
+    """Return text that can be stored: without lone surrogates, and without its middle if it is long."""
     text = text.encode(errors="backslashreplace").decode()
     if len(text) <= TEXT_LIMIT:
         return text

@@ -1,4 +1,4 @@
-"""What a class says about its fields: names, defaults, and annotations with the type variables filled in."""
+"""The fields of a class: names, defaults, and annotations with the type variables filled in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ type_variables = dict[Any, Any]
 
 
 class Declared(NamedTuple):
-    """The fields of a class, each as (name, key in JSON, required); how to make an instance; the tag of a Struct."""
+    """The fields of a class, each as (name, key in JSON, required), the function that makes an instance, and the tag of a Struct."""
 
     fields: list[tuple[str, str, bool]]
     build: Callable[[dict[str, Any]], Any]
@@ -27,7 +27,7 @@ class Declared(NamedTuple):
 
 
 def declared(cls: type[Any]) -> Declared | None:
-    """The fields of a dataclass, a Struct or an attrs class; None for any other class."""
+    """Return the fields of a dataclass, a Struct or an attrs class. None for any other class."""
     if issubclass(cls, msgspec.Struct):
         return _of_struct(cls)
     if dataclasses.is_dataclass(cls):
@@ -67,7 +67,7 @@ def _same(value: Any) -> Any:
 
 
 def _restorer(cls: type[Any], defaults: dict[str, Callable[[], Any]]) -> Callable[[dict[str, Any]], Any]:
-    """Makes an instance from its fields, as msgspec does it: `__init__` is not called, `__post_init__` is."""
+    """Return a function that makes an instance from its fields, as msgspec does: it calls `__post_init__`, but not `__init__`."""
     finish = getattr(cls, "__post_init__", None) or getattr(cls, "__attrs_post_init__", None)
 
     def build(parts: dict[str, Any]) -> Any:
@@ -85,7 +85,7 @@ def _restorer(cls: type[Any], defaults: dict[str, Callable[[], Any]]) -> Callabl
 
 
 def hints_of(cls: type[Any], arguments: tuple[Any, ...]) -> dict[str, Any]:
-    """The annotations of all fields. Each base speaks for its own, with what it is given for its type variables."""
+    """Return the annotations of all fields. Each base class resolves its own, with its arguments for type variables."""
     bindings = _bindings(cls, arguments)
     hints: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
@@ -106,10 +106,10 @@ def _bindings(cls: type[Any], arguments: tuple[Any, ...]) -> dict[type[Any], typ
 
 
 def fill(annotation: Any, variables: type_variables) -> Any:
-    """An annotation with its type variables replaced, as far as they are known."""
+    """Return an annotation with its known type variables replaced."""
     if isinstance(annotation, TypeVar):
         return variables.get(annotation, annotation)
-    if isinstance(annotation, type) and get_origin(annotation) is None:  # a class says nothing about its arguments
+    if isinstance(annotation, type) and get_origin(annotation) is None:  # a plain class has no arguments to fill
         return annotation
     parameters: tuple[Any, ...] = getattr(annotation, "__parameters__", ())
     if not parameters or not variables:

@@ -1,6 +1,6 @@
-"""What an annotation takes, as a JSON schema: forms are made from it, and values that people type are checked against it.
+"""The JSON schema of an annotation. Forms are made from schemas, and values that people type are checked against them.
 
-Only what the schema can say is checked here. The code that receives the value has the last word.
+Only the constraints of the schema are checked here. The code that receives the value makes the final check.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 
 MOST_CHARACTERS = 20_000
-"""A schema that is longer is not kept: a form made from it could not be used."""
+"""Longer schemas are not kept: a form made from one could not be used."""
 _DEEPEST = 6
 _KINDS: dict[str, Any] = {
     "string": str,
@@ -35,18 +35,18 @@ _NAMES = {
 
 
 def schema_of(annotation: object) -> dict[str, Any] | None:
-    """The schema of an annotation; None: it takes anything, or no schema can express it."""
+    """Return the schema of an annotation. None: it takes anything, or no schema can express it."""
     if annotation is Any:
         return None
     try:
         made = msgspec.json.schema(cast("Any", annotation))
-    except Exception:  # noqa: BLE001  (classes of the user's may do anything; then there is no schema)
+    except Exception:  # noqa: BLE001  (a user's class may raise anything; then there is no schema)
         return None
     return _inline(made, made.get("$defs", {}), 0) or None
 
 
 def schema_text(annotation: object) -> str | None:
-    """The same as text, as it is stored."""
+    """Return the schema of an annotation as text, as it is stored. None if it is too long or there is none."""
     try:
         return _text(annotation)
     except TypeError:  # an annotation that cannot be hashed
@@ -61,7 +61,7 @@ def _text(annotation: Any) -> str | None:
 
 
 def _inline(schema: Any, named: dict[str, Any], depth: int) -> Any:
-    """A schema without references. What refers to itself takes anything from some depth on."""
+    """Return a schema without references. A schema that refers to itself takes anything below a depth."""
     if isinstance(schema, list):
         parts: list[Any] = schema  # pyright: ignore[reportUnknownVariableType]
         return [_inline(each, named, depth) for each in parts]
@@ -74,13 +74,13 @@ def _inline(schema: Any, named: dict[str, Any], depth: int) -> Any:
     return {key: _inline(value, named, depth) for key, value in given.items() if key != "$defs"}
 
 
-def misfit(schema: dict[str, Any] | None, value: Any, where: str) -> str | None:
-    """What is wrong with a value, in words; None: nothing that a schema can see."""
+def find_fault(schema: dict[str, Any] | None, value: Any, where: str) -> str | None:
+    """Return what is wrong with a value, as a sentence. None if the schema accepts it."""
     if not schema:
         return None
     kind = schema.get("type")
     if "anyOf" in schema:
-        fits = not all(misfit(each, value, where) for each in schema["anyOf"])
+        fits = not all(find_fault(each, value, where) for each in schema["anyOf"])
     elif "enum" in schema:
         fits = value in schema["enum"]
     else:
@@ -90,7 +90,7 @@ def misfit(schema: dict[str, Any] | None, value: Any, where: str) -> str | None:
     if kind == "object":
         return _misfit_of_object(schema, value, where)
     if kind == "array" and isinstance(schema.get("items"), dict):
-        found = (misfit(schema["items"], each, f"{where}[{number}]") for number, each in enumerate(value))
+        found = (find_fault(schema["items"], each, f"{where}[{number}]") for number, each in enumerate(value))
         return next((wrong for wrong in found if wrong is not None), None)
     return None
 
@@ -103,7 +103,7 @@ def _misfit_of_object(schema: dict[str, Any], value: dict[str, Any], where: str)
     if schema.get("additionalProperties") is False and (unknown := [name for name in value if name not in known]):
         return f"{where} has no {', '.join(unknown)}; it has {', '.join(known) or 'nothing'}"
     for name, each in value.items():
-        if name in known and (wrong := misfit(known[name], each, f"{where}.{name}")) is not None:
+        if name in known and (wrong := find_fault(known[name], each, f"{where}.{name}")) is not None:
             return wrong
     return None
 

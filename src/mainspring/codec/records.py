@@ -1,4 +1,4 @@
-"""Values with named parts: dataclasses, msgspec Structs, attrs classes, TypedDicts, pydantic models."""
+"""Shapes of values with named parts: dataclasses, msgspec Structs, attrs classes, TypedDicts, pydantic models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Field(NamedTuple):
-    """One named part: its name in Python and in JSON."""
+    """One named part: its name in Python and its key in JSON."""
 
     name: str
     key: str
@@ -24,7 +24,7 @@ class Field(NamedTuple):
 
 
 class Record(Shape):
-    """An object with named parts. A subclass is refused: read back as its base it would be something else."""
+    """An object with named parts. A subclass is refused, because it would be decoded as its base class."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Record(Shape):
     def plain(self, value: Any) -> bool:
         if type(value) is not self.runtime or not all(map(contains, self._exact, map(type, self._get_exact(value)))):
             return False
-        for name, plain in self._others:  # noqa: SIM110 - a generator costs more than all the rest
+        for name, plain in self._others:  # noqa: SIM110 - a generator is slower than the loop
             if not plain(getattr(value, name)):
                 return False
         return True
@@ -107,7 +107,7 @@ def _read(value: Any, name: str) -> Any:
 
 
 class Keyed(Shape):
-    """A TypedDict: a dict with named parts, some of which may be absent."""
+    """A TypedDict: a dict with named parts, some of them optional."""
 
     def __init__(self, name: str, fields: tuple[Field, ...]) -> None:
         super().__init__(name, dict, (dict,))
@@ -151,7 +151,7 @@ class Keyed(Shape):
 
 
 class Model(Shape):
-    """A pydantic model, written and read by pydantic."""
+    """A pydantic model, encoded and decoded by pydantic."""
 
     custom = True
 
@@ -180,10 +180,10 @@ def is_model(cls: type[Any]) -> bool:
 
 
 def dump(model: Any) -> Any:
-    """The JSON data of a pydantic model, by the names that it validates."""
+    """Return the JSON data of a pydantic model, by the names that it validates."""
     try:
         data = model.model_dump(mode="json", by_alias=True)
-    except Exception as error:  # noqa: BLE001 - whatever a user's serializer raises
+    except Exception as error:  # noqa: BLE001 - a user's serializer may raise anything
         raise Misfit(f"pydantic cannot write {short(model)}: {error}") from None
     _refuse_nan(data)
     return data

@@ -1,7 +1,7 @@
-"""Annotations as types, also those that are written as text.
+"""Resolve annotations to types, also those that are written as text.
 
-`from __future__ import annotations` leaves only text, and a function inside a function is annotated with names that are in
-no module. While the enclosing function is still running, as it is when a decorator is applied, its names can be seen.
+`from __future__ import annotations` leaves only text, and a nested function may use names that are in no module. The local names
+of the enclosing function are visible while it runs, as it does when a decorator is applied.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LOCAL = ".<locals>."
 
 
 class Unresolved:
-    """Stands for an annotation whose names are not known, as those imported for type checkers only."""
+    """A placeholder for an annotation with an unknown name, such as one that is imported for type checkers only."""
 
     __slots__ = ("text",)
 
@@ -30,15 +30,16 @@ class Unresolved:
 
 
 def annotations_of(fn: Callable[..., Any]) -> dict[str, Any]:
-    """Every annotation of a function, each resolved by itself: one unknown name does not spoil the others. An annotation with
-    an unknown name is Any, marked as Unresolved.
+    """Return every annotation of a function, each resolved by itself, so one unknown name does not affect the others.
+
+    An annotation with an unknown name becomes `Any`, marked as `Unresolved`.
     """
     names = {**enclosing_names(fn.__qualname__, fn.__globals__), **_closure(fn)}
     return {name: _resolved(written, fn.__globals__, names) for name, written in get_annotations(fn).items()}
 
 
 def class_annotations(cls: type[Any]) -> dict[str, Any]:
-    """Every annotation of a class and its bases. Raises NameError for a name that is not known."""
+    """Return every annotation of a class and its bases. Raises `NameError` for an unknown name."""
     module = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
     names = enclosing_names(cls.__qualname__, module)
     return get_type_hints(cls, localns={**names, **vars(cls)} if names else None, include_extras=True)
@@ -63,11 +64,11 @@ def _closure(fn: Callable[..., Any]) -> dict[str, Any]:
 
 
 def enclosing_names(qualname: str, module: dict[str, Any]) -> dict[str, Any]:
-    """The local names of the function in which something is being defined, if it is still running."""
+    """Return the local names of the function that encloses a definition, if that function is still running."""
     if _LOCAL not in qualname:
         return {}
     outer = qualname.rpartition(_LOCAL)[0]
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the one way to see a caller
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the only access to a caller
     while frame is not None:
         if frame.f_globals is module and frame.f_code.co_qualname == outer:
             return {**enclosing_names(outer, module), **frame.f_locals}

@@ -1,4 +1,4 @@
-"""Values without parts: numbers, text, enums, paths. Those of time are in `times`."""
+"""Shapes of values without parts: numbers, text, enums, paths. Those of time are in `times`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NONE = type(None)
 
 
 def convert(raw: Any, annotation: Any) -> Any:
-    """What msgspec makes of one piece of data, strictly."""
+    """Convert one value with msgspec, strictly."""
     try:
         return msgspec.convert(raw, annotation)
     except msgspec.ValidationError as error:
@@ -28,7 +28,7 @@ def convert(raw: Any, annotation: Any) -> Any:
 
 
 class Scalar(Shape):
-    """A type that msgspec carries by itself. A subclass of it is stored as what it is made of."""
+    """A type that msgspec encodes and decodes by itself. A subclass is stored as the base type."""
 
     def __init__(self, runtime: type[Any], kind: type[Any]) -> None:
         super().__init__("None" if runtime is _NONE else runtime.__name__, runtime, (kind,))
@@ -43,14 +43,14 @@ class Scalar(Shape):
         return convert(raw, self.runtime)
 
     def reduce(self, value: Any) -> Any:
-        """An instance of a subclass as an equal instance of the type itself."""
+        """Return an instance of a subclass as an equal instance of the type itself."""
         if not isinstance(value, self.runtime):
             raise self.wrong(value)
         return UUID(int=value.int) if self.runtime is UUID else self.runtime(value)
 
 
 class Integer(Scalar):
-    """An int of any size. True and False are 1 and 0, as they are for type checkers."""
+    """An int of any size. True and False are 1 and 0, as for type checkers."""
 
     def lift(self, raw: Any) -> int:
         if type(raw) is not int:
@@ -59,7 +59,7 @@ class Integer(Scalar):
 
 
 class Text(Scalar):
-    """Any text but lone surrogates, which UTF-8 cannot carry."""
+    """Text without lone surrogates, which UTF-8 cannot encode."""
 
     def lower(self, value: Any) -> str:
         text: str = super().lower(value)
@@ -72,11 +72,11 @@ class Text(Scalar):
     def reduce(self, value: Any) -> str:
         if not isinstance(value, str):
             raise self.wrong(value)
-        return "".join(value)  # what it is made of, whatever its class says in __str__
+        return "".join(value)  # the characters, whatever the subclass returns from __str__
 
 
 class Real(Scalar):
-    """A float, or an int where one is asked for. JSON has no NaN and no infinity."""
+    """A float, or an int where a float is annotated. JSON has no NaN and no infinity."""
 
     def __init__(self) -> None:
         super().__init__(float, float)
@@ -124,7 +124,7 @@ class Choices(Shape):
 
 
 class Member(Shape):
-    """An enum member: by its value where all values are str or all are int, as msgspec does it, else by its name."""
+    """An enum member: stored by its value if all values are str or all are int, as msgspec does, otherwise by its name."""
 
     def __init__(self, runtime: type[Enum]) -> None:
         values: set[type[Any]] = {type(member.value) for member in runtime}
@@ -147,8 +147,8 @@ class Member(Shape):
             raise Misfit(f"{short(raw)} is no member of {self.name}") from None
 
 
-class Written(Shape):
-    """A type whose str() says all, and whose constructor reads it: paths and time zones."""
+class Textual(Shape):
+    """A type whose `str()` is complete and can be parsed by its constructor: paths and time zones."""
 
     def __init__(self, runtime: type[Any]) -> None:
         super().__init__(runtime.__name__, runtime, (str,))
@@ -171,7 +171,7 @@ class Written(Shape):
 
 
 class Constrained(Shape):
-    """A type with rules of msgspec, as in `Annotated[int, Meta(gt=0)]`: they hold when writing and when reading."""
+    """A type with msgspec constraints, as in `Annotated[int, Meta(gt=0)]`. They are checked when encoding and when decoding."""
 
     def __init__(self, inner: Shape, annotation: Any) -> None:
         super().__init__(inner.name, inner.runtime, inner.kinds)
@@ -182,7 +182,7 @@ class Constrained(Shape):
     def parts(self) -> tuple[Shape, ...]:
         return (self.inner,)
 
-    def plain(self, value: Any) -> bool:  # noqa: ARG002 - the slow path knows the rules
+    def plain(self, value: Any) -> bool:  # noqa: ARG002 - the slow path checks the constraints
         return False
 
     def lower(self, value: Any) -> Any:
@@ -217,11 +217,11 @@ _SCALARS: dict[type[Any], Shape] = {
 
 
 def scalar(cls: type[Any]) -> Shape | None:
-    """The shape of a class without parts, or None if it has some, or cannot be carried at all."""
+    """Return the shape of a class without parts. None if the class has parts or is not supported."""
     if cls in _SCALARS:
         return _SCALARS[cls]
     if issubclass(cls, Enum):
         return Member(cls)
     if issubclass(cls, (PurePath, ZoneInfo)):
-        return Written(cls)
+        return Textual(cls)
     return None

@@ -1,7 +1,7 @@
-"""Values of time.
+"""Shapes of dates, times and durations.
 
-A datetime with a named zone keeps it in brackets behind the offset, as RFC 9557 writes it:
-`2026-07-01T09:00:00+02:00[Europe/Paris]`. So tomorrow at the same hour is still tomorrow at the same hour.
+A datetime with a named zone keeps the name in brackets behind the offset, as in RFC 9557:
+`2026-07-01T09:00:00+02:00[Europe/Paris]`. So adding a day to a decoded datetime still keeps the wall clock time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NOTHING = timedelta()
 
 
 class Moment(Shape):
-    """A datetime: with its offset, its named zone, or neither."""
+    """A datetime with its offset, its named zone, or neither."""
 
     def __init__(self) -> None:
         super().__init__("datetime", datetime, (str,))
@@ -55,8 +55,9 @@ class Moment(Shape):
 
 
 def _in_zone(moment: datetime, zone: ZoneInfo) -> datetime:
-    """The same wall clock time in a zone, on that side of a fold which has the same offset. Where the zone's rules have
-    changed since, the instant stays and the wall clock time moves.
+    """Return the same wall clock time in a zone, on the side of a fold that has the same offset.
+
+    If the zone's rules have changed since, the instant stays and the wall clock time moves.
     """
     for fold in (0, 1):
         local = moment.replace(tzinfo=zone, fold=fold)
@@ -66,7 +67,7 @@ def _in_zone(moment: datetime, zone: ZoneInfo) -> datetime:
 
 
 class Clock(Shape):
-    """A time of day. One with a named zone has no offset without a date, so nothing that could be stored says when it is."""
+    """A time of day. One with a named zone is refused: without a date it has no offset that could be stored."""
 
     def __init__(self) -> None:
         super().__init__("time", time, (str,))
@@ -91,7 +92,7 @@ class Clock(Shape):
 
 
 class Day(Shape):
-    """A date. A datetime is none, although Python derives it from one."""
+    """A date. A datetime is refused, although Python derives it from date."""
 
     exact = frozenset({date})
 
@@ -111,7 +112,7 @@ class Day(Shape):
 
 
 class Span(Shape):
-    """A timedelta, as ISO 8601 writes it: `P1DT3600S`."""
+    """A timedelta, in ISO 8601: `P1DT3600S`."""
 
     exact = frozenset({timedelta})
 

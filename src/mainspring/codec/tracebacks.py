@@ -1,4 +1,4 @@
-"""Tracebacks as they are stored: where the user's code was, without the library's own frames around it and in between."""
+"""Format tracebacks for storing: the frames of the user's code, without those of the library."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _OURS = f"{Path(__file__).parents[1]}/"
-_CARRIERS = tuple(f"{Path(module.__file__ or '').parent}/" for module in (asyncio, concurrent.futures))
-"""Loops and pools, on which the library calls the user's code."""
+_EVENT_LOOPS = tuple(f"{Path(module.__file__ or '').parent}/" for module in (asyncio, concurrent.futures))
+"""Event loops and thread pools, on which the library calls the user's code."""
 
 
-def shown(exc: BaseException) -> str:
-    """The traceback and the exception, without those that it is linked to."""
+def format_exception(exc: BaseException) -> str:
+    """Return the traceback and the exception, without its linked exceptions."""
     made = traceback.TracebackException.from_exception(exc)
     _strip(made, exc)
     return "".join(made.format(chain=False))
 
 
-def passed(trace: TracebackType | None) -> str:
-    """Where an exception passed, without its message; nothing if that was in the library alone."""
+def format_frames(trace: TracebackType | None) -> str:
+    """Return the frames of a traceback in the user's code, without the message. Empty if all are in the library."""
     frames = traceback.extract_tb(trace)
     return "".join(traceback.format_list(_kept(frames)))
 
 
 def _strip(made: traceback.TracebackException, exc: BaseException) -> None:
-    """An exception that never was in the user's code keeps all frames, unless it was rebuilt: then they are elsewhere."""
+    """Remove the library's frames. An exception that never was in the user's code keeps all frames, unless it was rebuilt."""
     kept = _kept(made.stack)
     if kept or "remote_traceback" in exc.__dict__:
         made.stack[:] = kept
@@ -42,6 +42,6 @@ def _strip(made: traceback.TracebackException, exc: BaseException) -> None:
 
 def _kept(frames: Iterable[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
     kept = [frame for frame in frames if not frame.filename.startswith(_OURS)]
-    while kept and kept[0].filename.startswith(_CARRIERS):
+    while kept and kept[0].filename.startswith(_EVENT_LOOPS):
         del kept[0]
     return kept

@@ -1,8 +1,8 @@
-"""What one annotation looks like as JSON: the contract that every kind of type fulfils.
+"""The interface of shapes: how the values of one annotation are encoded as JSON.
 
-A shape has two paths. The slow one, `lower` and `lift`, is the specification: it checks everything, says where a value does
-not fit, and carries what msgspec cannot (a union of two dataclasses, a `ZoneInfo`, keys that are tuples). The fast one is
-msgspec itself. It may be taken when all of the annotation is `native` and the value is `plain`.
+A shape has two paths. The slow one, `lower` and `lift`, is the specification: it checks everything, reports where a value does not
+fit, and supports what msgspec does not (a union of two dataclasses, a `ZoneInfo`, keys that are tuples). The fast one is msgspec
+itself. It is used when every part of the annotation is `native` and the value is `plain`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 TAG = "$type"
-"""The key that says which type a JSON object stands for, wherever the annotation leaves that open."""
+"""The key that names the type of a JSON object, where the annotation does not determine it."""
 
 VALUE = "value"
-"""The key beside the tag for a value that has no named parts of its own."""
+"""The key beside the tag for a value without named parts."""
 
 
 class Misfit(Exception):
-    """A value, or a stored one, does not fit its annotation. Collects the path to it on the way out."""
+    """A value, or stored data, does not fit its annotation. Collects the path to the value while it propagates."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -32,19 +32,19 @@ class Misfit(Exception):
 
 
 class Shape:
-    """How the values of one annotation become JSON and come back."""
+    """How the values of one annotation are encoded as JSON and decoded."""
 
     native = True
-    """msgspec itself reads it, and writes it when plain."""
+    """msgspec decodes the values, and encodes those that are plain."""
 
     open = False
-    """Tagged values may occur although msgspec takes the annotation, so a text with a tag is for the slow path."""
+    """Tagged values may occur although msgspec supports the annotation, so a text with a tag takes the slow path."""
 
     custom = False
-    """Reading one runs code of the user, which may refuse it."""
+    """Decoding runs code of the user, which may refuse the value."""
 
     inline = False
-    """Written as an object of its own, which has room for a tag."""
+    """Encoded as an object of its own, which can hold a tag."""
 
     exact: frozenset[type[Any]] = frozenset()
     """Classes whose direct instances are plain, whatever they contain."""
@@ -60,15 +60,15 @@ class Shape:
         return ()
 
     def plain(self, value: Any) -> bool:
-        """Whether msgspec alone writes this value correctly. No is not an error: the slow path decides."""
+        """Whether msgspec alone encodes this value correctly. False is not an error: the slow path decides."""
         return type(value) in self.exact
 
     def lower(self, value: Any) -> Any:
-        """A value that msgspec writes correctly, of one of `kinds` once written. Raises Misfit for a value that is no such."""
+        """Return a value that msgspec encodes correctly, as one of `kinds`. Raises `Misfit` if the value does not fit."""
         raise NotImplementedError
 
     def lift(self, raw: Any) -> Any:
-        """The value again, from JSON data. Raises Misfit for data that is no such value."""
+        """Return the value of JSON data. Raises `Misfit` if the data does not fit."""
         raise NotImplementedError
 
     def wrong(self, value: Any) -> Misfit:
@@ -79,7 +79,7 @@ class Shape:
 
 
 class Deferred(Shape):
-    """Stands for a shape that is still being made, inside itself."""
+    """A placeholder inside a recursive shape that is still being compiled."""
 
     target: Shape
 
@@ -93,8 +93,8 @@ class Deferred(Shape):
         return self.target.lift(raw)
 
 
-def reach(shape: Shape) -> list[Shape]:
-    """A shape and all that it is made of."""
+def all_shapes(shape: Shape) -> list[Shape]:
+    """Return a shape and all shapes that it is made of."""
     found: dict[int, Shape] = {}
     waiting = [shape]
     while waiting:
@@ -106,7 +106,7 @@ def reach(shape: Shape) -> list[Shape]:
 
 
 def at(step: str, move: Callable[[Any], Any], part: Any) -> Any:
-    """One part lowered or lifted; a misfit learns where it was."""
+    """Lower or lift one part. Adds `step` to the path of a misfit."""
     try:
         return move(part)
     except Misfit as misfit:
@@ -127,7 +127,7 @@ def is_array(raw: object) -> TypeGuard[list[Any]]:
 
 
 def class_name(cls: type[Any]) -> str:
-    """A class as a person would write it."""
+    """Return the name of a class for messages."""
     return cls.__qualname__ if cls.__module__ in {"builtins", "__main__"} else f"{cls.__module__}.{cls.__qualname__}"
 
 
@@ -136,7 +136,7 @@ def class_of(value: object) -> str:
 
 
 def short(value: object, limit: int = 60) -> str:
-    """A value in a message, never long."""
+    """Return the `repr` of a value for messages, shortened to `limit`."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - a broken __repr__ must not hide the problem that is being reported
@@ -145,7 +145,7 @@ def short(value: object, limit: int = 60) -> str:
 
 
 def a(noun: str) -> str:
-    """The noun with its article."""
+    """Return the noun with its article."""
     if noun == "None" or " | " in noun:
         return noun
     return f"an {noun}" if noun[0] in "aeiouAEIOU" and not noun.startswith(("UUID", "uuid")) else f"a {noun}"

@@ -1,4 +1,4 @@
-"""Values of several possible types: unions, and values without an annotation."""
+"""Shapes of values with several possible types: unions, and values without an annotation."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _HARMLESS = frozenset({type(None), bool, int, str})
 
 
 class Union(Shape):
-    """One of several types. What JSON tells apart is written as it is. Otherwise all but None, bool, int, float and str carry
-    the name of their type: `{"$type": "Card", "number": "…"}` if they have named parts, else
-    `{"$type": "datetime", "value": "…"}`.
+    """One of several types. Members that JSON distinguishes are encoded as they are.
+
+    Otherwise all but None, bool, int, float and str carry the name of their type: `{"$type": "Card", "number": "…"}` if they have
+    named parts, `{"$type": "datetime", "value": "…"}` if not.
     """
 
     def __init__(self, members: tuple[Shape, ...]) -> None:
@@ -59,7 +60,7 @@ class Union(Shape):
         return {TAG: member.name, **written} if member.inline else {TAG: member.name, VALUE: written}
 
     def _choose(self, value: Any) -> tuple[Shape, Any]:
-        """The member whose instance this is; of several that it could be, the first that takes it."""
+        """Return the member that the value is an instance of, and the lowered value. The first match wins."""
         problem: Misfit | None = None
         for member in (*self._likely.get(_classes(value)[0], ()), *self.members):
             try:
@@ -108,8 +109,9 @@ def _labelled(one: Shape, other: Shape) -> bool:
 
 
 class Anything(Shape):
-    """A value that no annotation describes. JSON stays as it is; what the standard library has beyond it carries a tag. A
-    user's own class is refused, since nothing stored may say which code to load.
+    """A value without an annotation. JSON stays as it is, and the supported types of the standard library carry a tag.
+
+    A user's own class is refused, since stored data must not decide which code is loaded.
     """
 
     open = True
@@ -173,7 +175,7 @@ def _classes(value: object) -> tuple[type[Any], ...]:
 
 
 class Bare(Shape):
-    """A container class without arguments: anything that is one."""
+    """A container class without arguments: any instance of it."""
 
     def __init__(self, runtime: type[Any], anything: Anything) -> None:
         super().__init__(runtime.__name__, runtime, (dict,))

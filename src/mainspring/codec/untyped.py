@@ -1,4 +1,4 @@
-"""Values whose reader knows their types, although their writer does not: every class is written as its annotation would be."""
+"""Encode values without tags, for a reader that knows their types: each class is written as its annotation would be."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from mainspring.codec.containers import in_order
 from mainspring.codec.type_codec import Misfit, Shape, at, is_mapping, short
 
 
-class Loose(Shape):
-    """Writes JSON without tags: a tuple is an array, a datetime is text. Reads nothing."""
+class Untagged(Shape):
+    """Encodes JSON without tags: a tuple is an array, a datetime is text. Cannot decode."""
 
     def __init__(self) -> None:
         super().__init__("Any", object, ())
@@ -47,4 +47,4 @@ def _shape_of_class(cls: type[Any]) -> Shape:
     return shape_of(cls)
 
 
-LOOSE = Loose()
+UNTAGGED = Untagged()

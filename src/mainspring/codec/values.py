@@ -1,22 +1,22 @@
-"""Values to JSON text and back, by the annotation that describes them.
+"""Encode values as JSON text, and decode them, by the annotation that describes them.
 
-The text is what a person sees with SELECT. What an annotation says comes back equal; what it cannot say is refused with words:
-when the function is registered if the annotation is at fault, when the value is given if the value is.
+The text is readable with a plain SELECT. A decoded value equals the encoded one. A value that cannot be decoded again is refused with
+an explanation: when the function is registered if the annotation is at fault, at the call if the value is.
 
 * Natural JSON wherever it is enough: `3`, `"2026-07-01T09:00:00Z"`, `{"total": "9.90"}`. Bytes are base64, tuples and sets
   arrays (sets sorted), Decimal, UUID and Path text, timedelta ISO 8601, enums their value. Integers have any size.
 * `datetime` keeps instant and offset, and a `ZoneInfo` by its name: `"2026-07-01T09:00:00+02:00[Europe/Paris]"`.
 * NaN and infinity are errors, since JSON would turn them into null. So are lone surrogates.
-* A union that JSON cannot tell apart carries the type's name: `{"$type": "Card", "number": "…"}`,
+* A union whose members JSON cannot distinguish carries the type's name: `{"$type": "Card", "number": "…"}`,
   `{"$type": "datetime", "value": "…"}`. If all members are Structs with tags of their own, those are used.
-* A subclass where its base is annotated is an error, because it would come back as its base. Subclasses of plain types
-  (a `StrEnum` where `str` is annotated) come back as the plain value that they equal.
-* Without an annotation, or with Any, plain JSON stays plain; datetime, date, time, timedelta, Decimal, UUID, bytes, Path, tuple,
-  set, frozenset, and mappings with other keys than text carry their type's name as above. Classes of the user are refused
-  there: the annotation says which class a stored value becomes, the stored value must not.
-* Objects are made of their fields without calling `__init__`; `__post_init__` is called. A field that is not stored has its
-  default, and one that is no longer declared is ignored, so that a class may grow between writing and reading.
-* The order of a dict is kept; that of a set is not, as in Python.
+* A subclass where its base is annotated is an error, because it would be decoded as its base. Subclasses of plain types
+  (a `StrEnum` where `str` is annotated) are decoded as the plain value that they equal.
+* Without an annotation, or with Any, plain JSON stays plain. datetime, date, time, timedelta, Decimal, UUID, bytes, Path, tuple,
+  set, frozenset, and mappings with other keys than text carry their type's name as above. A user's classes are refused
+  there: the annotation decides which class a stored value becomes, the stored value must not.
+* Objects are rebuilt from their fields without calling `__init__`. `__post_init__` is called. A field that is not stored has its
+  default, and one that is no longer declared is ignored, so that a class may change between encoding and decoding.
+* The order of a dict is kept. That of a set is not, as in Python.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ import msgspec
 
 from mainspring.codec.annotations import shape_of
 from mainspring.codec.records import dump, is_model
-from mainspring.codec.type_codec import TAG, Misfit, Shape, is_array, is_mapping, reach
-from mainspring.codec.untyped import LOOSE
+from mainspring.codec.type_codec import TAG, Misfit, Shape, all_shapes, is_array, is_mapping
+from mainspring.codec.untyped import UNTAGGED
 from mainspring.errors import NotSerializable, TooLarge
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _QUOTED_TAG = f'"{TAG}"'
 
 
 def _write_hook(value: object) -> Any:
-    """What msgspec does not know, inside something that it does."""
+    """Encode a class that msgspec does not support, inside a value that it does."""
     if isinstance(value, (PurePath, ZoneInfo)):
         return str(value)
     if is_model(type(value)):
@@ -58,7 +58,7 @@ _parse = msgspec.json.Decoder().decode
 
 
 class _Paths(NamedTuple):
-    """How an annotation is written and read; without `read` only the slow path is possible."""
+    """How an annotation is encoded and decoded. Without `read` only the slow path is possible."""
 
     shape: Shape
     read: Callable[[str], Any] | None
@@ -66,7 +66,7 @@ class _Paths(NamedTuple):
 
 
 class ValueCodec:
-    """Writes and reads the values of one annotation. `where` names them in messages: "the result of step 'charge'"."""
+    """Encodes and decodes the values of one annotation. `where` names them in messages: "the result of step 'charge'"."""
 
     __slots__ = ("_open", "_plain", "_read", "_shape", "annotation", "where")
 
@@ -77,27 +77,27 @@ class ValueCodec:
         self._plain = self._shape.plain if self._read is not None else _never
 
     def encode(self, value: object) -> str:
-        """The JSON text of a value. Raises NotSerializable for one that does not fit the annotation."""
+        """Return the JSON text of a value. Raises `NotSerializable` if the value does not fit the annotation."""
         try:
             if self._plain(value):
                 return _write(value).decode()
-        except Exception:  # noqa: BLE001, S110 - the slow path finds out what is wrong, and where
+        except Exception:  # noqa: BLE001, S110 - the slow path reports what is wrong, and where
             pass
         return self._encode_slowly(value)
 
     def decode(self, text: str) -> Any:
-        """The value again. Raises NotSerializable for a text that does not fit the annotation."""
+        """Return the value of a text. Raises `NotSerializable` if the text does not fit the annotation."""
         if self._read is not None and not (self._open and _QUOTED_TAG in text):
             try:
                 return self._read(text)
-            except Exception:  # noqa: BLE001, S110 - the slow path reads more, and finds out what is wrong, and where
+            except Exception:  # noqa: BLE001, S110 - the slow path supports more, and reports what is wrong, and where
                 pass
         return self._decode_slowly(text)
 
     @property
     def custom(self) -> bool:
-        """Whether reading runs code of the user (`__post_init__`, validators), which may refuse what was written."""
-        return any(shape.custom for shape in reach(self._shape))
+        """Whether decoding runs code of the user (`__post_init__`, validators), which may refuse a stored value."""
+        return any(shape.custom for shape in all_shapes(self._shape))
 
     def _encode_slowly(self, value: object) -> str:
         try:
@@ -124,7 +124,7 @@ class ValueCodec:
 
 
 def value_codec(annotation: object, where: str) -> ValueCodec:
-    """The codec of an annotation. Raises NotSerializable for one whose values cannot be stored and read back."""
+    """Return the codec of an annotation. Raises `NotSerializable` if its values cannot be stored and decoded again."""
     try:
         return ValueCodec(annotation, where, _paths(annotation))
     except Misfit as misfit:
@@ -136,21 +136,21 @@ def _paths(annotation: object) -> _Paths:
         hash(annotation)
     except TypeError:  # Annotated[int, []]
         return _new_paths(annotation)
-    return _kept_paths(annotation)
+    return _cached_paths(annotation)
 
 
 def _new_paths(annotation: object) -> _Paths:
     shape = shape_of(annotation)
-    parts = reach(shape)
+    parts = all_shapes(shape)
     read = _reader(annotation) if all(part.native for part in parts) else None
     return _Paths(shape, read, any(part.open for part in parts))
 
 
-_kept_paths = lru_cache(maxsize=2048)(_new_paths)
+_cached_paths = lru_cache(maxsize=2048)(_new_paths)
 
 
 def _reader(annotation: Any) -> Callable[[str], Any] | None:
-    """What msgspec reads with, unless it refuses the annotation after all."""
+    """Return msgspec's decoder, or None if msgspec refuses the annotation."""
     try:
         return msgspec.json.Decoder(annotation, dec_hook=_read_hook).decode
     except (TypeError, NameError, RecursionError):
@@ -162,13 +162,13 @@ def _never(_value: object) -> bool:
 
 
 _LONGEST_CHARACTER = 4
-"""Bytes of a character in UTF-8, at most."""
+"""The maximum number of bytes of a character in UTF-8."""
 
 
 def check_size(text: str, value: object, limit: int, what: str) -> str:
-    """The text, unless the value that it stands for is larger than so many bytes.
+    """Return the text. Raises `TooLarge` if the value that it encodes has more than `limit` bytes.
 
-    Counted as its user does: quotes, escapes and base64 are the library's own, and seven megabytes of `bytes` are seven megabytes.
+    Quotes, escapes and base64 do not count: seven megabytes of `bytes` are seven megabytes.
     """
     if len(text) * _LONGEST_CHARACTER > limit and len(text.encode()) > limit:
         size = size_of(text, value)
@@ -178,16 +178,16 @@ def check_size(text: str, value: object, limit: int, what: str) -> str:
 
 
 def size_of(text: str, value: object) -> int:
-    """The size in bytes of a value that is stored as `text`."""
+    """Return the size in bytes of a value that is stored as `text`."""
     try:
-        added = _added(LOOSE.lower(value))
-    except Exception:  # noqa: BLE001  (its annotation alone knows how it is written)
+        added = _added(UNTAGGED.lower(value))
+    except Exception:  # noqa: BLE001  (the value can only be encoded by its annotation)
         added = 0
     return len(text.encode()) - added
 
 
 def _added(lowered: object) -> int:
-    """By how much the JSON of text and bytes in a value is longer than they are."""
+    """Return how many bytes the JSON of the text and bytes in a value adds to them."""
     if isinstance(lowered, (bytes, bytearray)):
         return (len(lowered) + 2) // 3 * 4 + 2 - len(lowered)
     if isinstance(lowered, str):

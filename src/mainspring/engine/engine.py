@@ -13,7 +13,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from mainspring.codec import check_size, encode_exception, in_a_line
+from mainspring.codec import check_size, encode_exception, summarize_exception
 from mainspring.engine.batching import Batches
 from mainspring.engine.replay.execution import Execution
 from mainspring.engine.replay.signals import Lost, Stopped
@@ -175,7 +175,7 @@ class Engine:
         self.executions[ex.id] = ex
         self.launches += 1
         self.slots.count_queued(ex, 1)
-        self.changed(ex, "run.started" if ex.run.attempts <= 1 and not ex.run.goes_on else "run.resumed")
+        self.changed(ex, "run.started" if ex.run.attempts <= 1 and not ex.run.is_continuation else "run.resumed")
         if ex.undoing is not None:
             self.halting.press_on_later(ex)
         elif ex.run.deadline is not None:
@@ -266,7 +266,7 @@ class Engine:
     async def _give_up(self, ex: Execution, defect: Exception) -> Ending | None:
         """Fail a run after a defect of the library, so that the run is not left without an executor."""
         finish = Finish(self.worker_id, ex.id, ex.epoch, State.FAILED, self.clock.now())
-        finish.reason, finish.error = in_a_line(defect), encode_exception(defect)
+        finish.reason, finish.error = summarize_exception(defect), encode_exception(defect)
         with contextlib.suppress(Exception):
             if await self.committer.commit(finish) is Verdict.DONE:
                 return Ending(ex.id, finish.state, finish.reason, None, finish.error)

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from mainspring.codec import CallCodec
-from mainspring.codec.batches import of_one
+from mainspring.codec.batches import for_single_input
 from mainspring.engine.batch_outcomes import alone, alone_async
 from mainspring.engine.retry import Retry
 from mainspring.engine.source import source_of
@@ -203,7 +203,7 @@ def make(
         kind=kind,
         fn=fn,
         is_async=inspect.iscoroutinefunction(fn),
-        codec=CallCodec(fn if batch is None else of_one(fn, title), name=title, skip=place),
+        codec=CallCodec(fn if batch is None else for_single_input(fn, title), name=title, skip=place),
         source=source.text,
         asks_for_patches=source.asks_for_patches,
         retry=Retry.of(retry),

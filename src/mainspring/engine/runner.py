@@ -8,7 +8,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from mainspring.codec import encode_exception, in_a_line
+from mainspring.codec import encode_exception, summarize_exception
 from mainspring.engine.calls import StepCall, TransactionCall
 from mainspring.engine.drivers import abandon_unreached, drive, drive_blocking, perform, was_closed
 from mainspring.engine.effects import Commit
@@ -149,7 +149,7 @@ def _prefix(ex: Execution) -> str:
 
 
 def _arguments(ex: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if ex.function.at_most_once and ex.run.goes_on and not _has_outcome(ex):
+    if ex.function.at_most_once and ex.run.is_continuation and not _has_outcome(ex):
         raise Interrupted(
             f"run {ex.id} was cut off in the middle, and {ex.function.name!r} is not to be started a second time"
         )
@@ -279,7 +279,7 @@ def _finish_of(ex: Execution, value: Any, error: BaseException | None) -> Finish
             error = refused
     if error is not None:
         finish.state, finish.error = State.FAILED, encode_exception(error)
-        finish.reason = "interrupted" if isinstance(error, Interrupted) else in_a_line(error)
+        finish.reason = "interrupted" if isinstance(error, Interrupted) else summarize_exception(error)
     return finish
 
 

@@ -1,1 +1,1 @@
-"""Plain data: what a run, a step and a worker are, the states of a run, ids and clocks. No behaviour beyond their own rules."""
+"""Plain data without I/O: runs, steps, schedules, queues and workers, the states of a run, ids and clocks."""

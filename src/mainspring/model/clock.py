@@ -1,12 +1,12 @@
-"""The two clocks everything is measured by.
+"""The civil and the monotonic clock.
 
-Civil time says when something is due, in integer microseconds since 1970 UTC. Monotonic time says how long something has
-been so: leases, polls and internal back-off. They are separate because civil time may jump, and because a test moves civil
-time by years while leases must go on in real time.
+Civil time decides when something is due, in integer microseconds since 1970 UTC. Monotonic time measures durations: leases, polls and
+internal back-off. They are separate because civil time may jump, and because a test advances civil time by years while leases must
+continue in real time.
 
-Where the database has a clock, it is the clock of the fleet. A process measures it now and then and counts on from there by the
-machine's steady clock, so that setting the machine's civil clock changes nothing. Without a database's clock there is only the
-machine's own, and civil time jumps with it.
+Where the database has a clock, all processes follow it. A process measures the offset regularly and extrapolates with
+the machine's steady clock, so setting the machine's civil clock changes nothing. Without a database clock, civil time
+is the machine's, and jumps with it.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SECOND = 1_000_000
-"""One second, in the unit that times are kept in."""
+"""One second, in the unit of stored times."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LONGEST_NAP = 30.0
+_LONGEST_SLEEP = 30.0
 _TRUSTED = 90 * SECOND
-"""How long a measurement is trusted. Three times as long as it takes until the next one."""
+"""How long a measurement of the offset is trusted: three times the interval between measurements."""
 _STEP = SECOND // 4
-"""By how much civil and steady time drift apart only if one of them was set."""
+"""The difference between civil and steady time above which one of the two clocks must have been set."""
 _SAME = SECOND // 200
-"""What two measurements may differ by without one being better than the other: time is not to go back for that."""
+"""The difference below which a new measurement is ignored, so that civil time does not go backwards for noise."""
 _MOST_DOUBTS = 20
 _DOUBT_PAUSE = 0.1
 _STEADY = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
-"""The clock that goes on while the machine is suspended, where there is one."""
+"""The clock that also counts while the machine is suspended, on platforms that have one."""
 
 
 def machine_time() -> int:
-    """The machine's civil time, which an administrator may set."""
+    """Return the machine's civil time, which an administrator may set."""
     return time.time_ns() // 1_000
 
 
 def steady_time() -> int:
-    """Microseconds since some moment. It cannot be set."""
+    """Return microseconds since a fixed moment, from a clock that cannot be set."""
     return (time.monotonic_ns() if _STEADY is None else time.clock_gettime_ns(_STEADY)) // 1_000
 
 
@@ -52,63 +52,63 @@ def _nothing() -> None:
 
 
 class Alarm(Protocol):
-    """Something that was asked for at a civil time and can be called off."""
+    """A callback at a civil time that can be cancelled."""
 
     def cancel(self) -> None:
-        """Call it off. Harmless when it has already rung."""
+        """Cancel the callback. No effect after it was called."""
 
 
 class Clock(Protocol):
-    """Civil and monotonic time, and alarms on the former."""
+    """Civil and monotonic time, and alarms at civil times."""
 
     def now(self) -> int:
-        """Civil time in microseconds UTC."""
+        """Return civil time in microseconds UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that only ever grow."""
+        """Return seconds from a clock that never goes backwards."""
         ...
 
     def call_at(
-        self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], *, chore: bool = False
+        self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], *, background: bool = False
     ) -> Alarm:
-        """Call `ring` on `loop` when civil time has reached `when`. To be called on the loop's own thread.
+        """Call `ring` on `loop` when civil time reaches `when`. Must be called on the thread of the loop.
 
-        No caller waits for a `chore`: a virtual clock does not go on for its sake alone.
+        With `background` no caller waits for the alarm: a virtual clock does not advance for that alarm alone.
         """
         ...
 
     @property
     def doubtful(self) -> bool:
-        """Whether `confirm` is to be called before anything is done because of the time."""
+        """Whether `confirm` must be called before acting on the time."""
         ...
 
     def confirm(self) -> None:
-        """Make sure of the time. May block, and raise what the database raises."""
+        """Measure the time again. May block, and raises the database's errors."""
 
     def busy(self) -> None:
-        """Something has begun that civil time must not overtake. Only a virtual clock cares."""
+        """Begin work that civil time must not overtake. Only a virtual clock uses this."""
 
     def idle(self) -> None:
-        """That something is over."""
+        """End the work that `busy` began."""
 
     def waiting(self, change: int) -> None:
-        """A caller has begun (+1) or ceased (-1) to wait for something that only time can bring."""
+        """Count a caller that begins (+1) or ends (-1) a wait that only the passing of time can resolve."""
 
 
 class SystemClock:
-    """The machine's clocks, and once it follows a database, that of the database."""
+    """The machine's clocks. After `follow`, civil time is the database's."""
 
     def __init__(self) -> None:
         self._measure: Callable[[], int] | None = None
         self._measuring = threading.Lock()
         self._ahead = 0
-        """How far the database's civil time is ahead of the steady clock; microseconds, as everything here."""
+        """Microseconds that the database's civil time is ahead of the steady clock."""
         self._skew = 0
-        """How far the machine's civil time was ahead of it when that was measured."""
+        """Microseconds that the machine's civil time was ahead of the steady clock at the last measurement."""
         self._measured = 0
         self.on_doubt: Callable[[], None] = _nothing
-        """Called, on any thread and often, while the time should be measured again."""
+        """Called while the time should be measured again, on any thread and often."""
 
     def now(self) -> int:
         if self._measure is None:
@@ -118,13 +118,13 @@ class SystemClock:
         return steady_time() + self._ahead
 
     def follow(self, measure: Callable[[], int]) -> None:
-        """Go by another clock; `measure` tells how far it is ahead of the machine's civil time, and may block."""
+        """Follow another clock. `measure` returns how far that clock is ahead of the machine's civil time, and may block."""
         self._measure = measure
         self.confirm()
 
     @property
     def offset(self) -> int:
-        """How far the clock that this follows was ahead of the machine's when it was measured."""
+        """How far the followed clock was ahead of the machine's at the last measurement."""
         return self._ahead - self._skew
 
     @offset.setter
@@ -133,10 +133,9 @@ class SystemClock:
 
     @property
     def doubtful(self) -> bool:
-        """Whether the time has to be confirmed before anything is done because of it.
+        """Whether the time must be confirmed before acting on it.
 
-        Because the machine's civil clock was set, which it also is when the machine was suspended, or because the last
-        measurement is too long ago.
+        True after the machine's civil clock was set (a suspend of the machine also sets it), and when the last measurement is too old.
         """
         if self._measure is None:
             return False
@@ -144,7 +143,7 @@ class SystemClock:
         return not 0 <= steady - self._measured <= _TRUSTED or abs(machine_time() - steady - self._skew) > _STEP
 
     def confirm(self) -> None:
-        """Measure the clock that this follows once more. Blocks, and raises what measuring raises."""
+        """Measure the followed clock again. Blocks, and raises the errors of the measurement."""
         if self._measure is None:
             return
         with self._measuring:
@@ -152,7 +151,7 @@ class SystemClock:
                 before = machine_time() - steady_time()
                 offset = self._measure()
                 skew = machine_time() - steady_time()
-                if abs(skew - before) <= _STEP:  # else the machine's clock was set in that very moment
+                if abs(skew - before) <= _STEP:  # otherwise the machine's clock was set during the measurement
                     break
             ahead = skew + offset
             if abs(ahead - self._ahead) > _SAME:
@@ -163,9 +162,9 @@ class SystemClock:
         return time.monotonic()
 
     def call_at(
-        self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], *, chore: bool = False
+        self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], *, background: bool = False
     ) -> Alarm:
-        del chore
+        del background
         return _SystemAlarm(self, when, loop, ring)
 
     def busy(self) -> None:
@@ -179,9 +178,9 @@ class SystemClock:
 
 
 class _SystemAlarm:
-    """Looks at the clock again now and then, because civil time can be set and machines can be suspended.
+    """An alarm that checks the clock again regularly, because civil time can be set and machines can be suspended.
 
-    What a clock says that is in doubt is not acted on for a moment, in which it can be confirmed.
+    While the clock is doubtful, the alarm waits for a confirmation, up to a limit.
     """
 
     __slots__ = ("_clock", "_doubts", "_handle", "_loop", "_ring", "_when")
@@ -195,7 +194,7 @@ class _SystemAlarm:
 
     def _arm(self) -> asyncio.TimerHandle:
         left = (self._when - self._clock.now()) / SECOND
-        return self._loop.call_later(min(max(left, 0.0), _LONGEST_NAP), self._look)
+        return self._loop.call_later(min(max(left, 0.0), _LONGEST_SLEEP), self._look)
 
     def _look(self) -> None:
         if self._clock.now() >= self._when:
@@ -212,11 +211,11 @@ class _SystemAlarm:
 
 
 def to_datetime(micros: int) -> datetime:
-    """The aware datetime, in UTC, of a stored time."""
+    """Convert a stored time to an aware datetime in UTC."""
     return _EPOCH + timedelta(microseconds=micros)
 
 
 def to_micros(moment: datetime) -> int:
-    """The stored form of an aware datetime."""
+    """Convert an aware datetime to a stored time."""
     delta = moment - _EPOCH
     return (delta.days * 86_400 + delta.seconds) * SECOND + delta.microseconds

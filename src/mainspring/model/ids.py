@@ -1,4 +1,4 @@
-"""Ids: made so that they sort by time, and checked when a user brings their own."""
+"""Make run ids that sort by time, and check ids that users give."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class IdMaker:
-    """Makes ids of 24 characters: nine of the time in milliseconds, fifteen of chance. They sort by when they were made.
+    """Makes ids of 24 characters that sort by creation: nine characters of milliseconds, fifteen random ones.
 
-    Each is greater than the one before, also within a millisecond: what is asked for first comes first.
+    Each id is greater than the one before, also within a millisecond, so requests keep their order.
     """
 
     def __init__(self, clock: Clock, seed: int | None = None) -> None:
@@ -34,7 +34,7 @@ class IdMaker:
         self._reseed()
 
     def _reseed(self) -> None:
-        """Chance of its own for each process, also after a fork."""
+        """Seed the random bits for this process, also after a fork."""
         self._pid = os.getpid()
         self._bits = random.Random(self._seed if self._seed is not None else os.urandom(32)).getrandbits
 
@@ -42,11 +42,11 @@ class IdMaker:
         return self.many(1)[0]
 
     def many(self, count: int) -> list[str]:
-        """So many ids, each greater than the one before, with one look at the clock."""
+        """Return `count` ids, each greater than the one before, with one read of the clock."""
         if os.getpid() != self._pid:
             self._reseed()
         now, bits, last = (self._clock.now() // 1000) << 75, self._bits, self._last
-        time, begins = self._begins  # most of the time of the one before is that of the next one
+        time, begins = self._begins  # consecutive ids mostly share the leading time bits
         made: list[str] = []
         for _ in range(count):
             number = now | bits(75)
@@ -55,32 +55,32 @@ class IdMaker:
             last = number
             if time != number >> 80:
                 time = number >> 80
-                begins = _eight(time)
-            made.append(f"{begins}{_eight((number >> 40) & _FORTY_BITS)}{_eight(number & _FORTY_BITS)}")
+                begins = _encode_40_bits(time)
+            made.append(f"{begins}{_encode_40_bits((number >> 40) & _FORTY_BITS)}{_encode_40_bits(number & _FORTY_BITS)}")
         self._last, self._begins = last, (time, begins)
         return made
 
 
-def _eight(bits: int) -> str:
-    """Forty bits as characters."""
+def _encode_40_bits(bits: int) -> str:
+    """Encode forty bits as eight characters."""
     return (
         f"{_PAIRS[(bits >> 30) & 1023]}{_PAIRS[(bits >> 20) & 1023]}{_PAIRS[(bits >> 10) & 1023]}{_PAIRS[bits & 1023]}"
     )
 
 
 def id_at(micros: int) -> str:
-    """The smallest id that can be made at a time."""
+    """Return the smallest id that can be made at a time."""
     number = max(0, micros // 1000) << 75
-    return f"{_eight(number >> 80)}{_eight((number >> 40) & _FORTY_BITS)}{_eight(number & _FORTY_BITS)}"
+    return f"{_encode_40_bits(number >> 80)}{_encode_40_bits((number >> 40) & _FORTY_BITS)}{_encode_40_bits(number & _FORTY_BITS)}"
 
 
-def storable(text: str) -> bool:
-    """Whether a database can keep it as text: nothing in it is a NUL, or half of a character."""
+def is_storable(text: str) -> bool:
+    """Whether a database can store the text: no NUL and no lone surrogate."""
     return "\0" not in text and not _HALF.search(text)
 
 
 def check_run_id(value: object) -> str:
-    """The id, if a user may give a run this id."""
+    """Return the id if a user may give it to a run. Raises `InvalidInput` otherwise."""
     if not isinstance(value, str):
         raise InvalidInput(f"a run id is a string, not {type(value).__name__}")
     if not value.strip():
@@ -93,6 +93,6 @@ def check_run_id(value: object) -> str:
         )
     if _CONTROL.search(value):
         raise InvalidInput(f"the run id {value!r} contains a control character")
-    if not storable(value):
+    if not is_storable(value):
         raise InvalidInput(f"the run id {value!r} contains half of a character (a lone surrogate), which is no text")
     return value

@@ -1,4 +1,4 @@
-"""What happens when a run is asked for under a key that an unfinished run has. Pure decisions."""
+"""Decide a start under a key that an unfinished run holds. Pure functions."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from msgspec import Struct
 
 
 class KeyMode(StrEnum):
-    """What to do about the run that has the key."""
+    """What a start does with the unfinished run that holds its key."""
 
     REPLACE = "replace"
-    """One that has not begun becomes what is asked for now. One that has keeps going without the key, and is not retried."""
+    """A holder that has not begun takes over the new request. A holder that has begun continues without the key, and is not retried."""
     PRESERVE_RUN_AT = "preserve_run_at"
-    """The same, but one that was never tried keeps its time."""
+    """As `REPLACE`, but a holder that was never attempted keeps its due time."""
     UNSAFE_DEDUPE = "unsafe_dedupe"
-    """Nothing, whatever its state, even if it is too late for it to see what is asked for now."""
+    """The holder stays as it is in any state, even if it can no longer see the new request."""
     RETURN_EXISTING = "return_existing"
-    """Nothing; the caller gets that run."""
+    """The holder stays as it is, and the caller gets its handle."""
     REJECT = "reject"
-    """Nothing; the caller gets an error."""
+    """The holder stays as it is, and the caller gets an error."""
     DEBOUNCE = "debounce"
-    """One that is still put off is put off further, with what is asked for now."""
+    """A holder that is not yet due is delayed further and takes over the new request."""
 
 
 class Holder(Struct, frozen=True):
-    """The run that has the key."""
+    """The run that holds the key."""
 
     id: str
     workflow: str
@@ -35,31 +35,31 @@ class Holder(Struct, frozen=True):
     attempts: int
     debounce_until: int | None
     last_request: str | None
-    """The request that last shaped it, if that was not its own."""
+    """The request that last changed the holder, if it was not the one that started it."""
 
 
-class Meeting(Enum):
-    """What is to become of the holder and of the request."""
+class KeyDecision(Enum):
+    """What happens to the holder and to the request."""
 
-    UPDATE = "the holder becomes what is asked for"
-    BESIDE = "the holder loses the key, and a new run begins beside it"
+    UPDATE = "the holder takes over the request"
+    BESIDE = "the holder loses the key, and a new run starts beside it"
     EXISTING = "the holder stays as it is"
     REFUSED = "the request is refused"
 
 
-def meet(mode: str | None, holder: Holder, request: str, now: int) -> Meeting:
-    """Decide. A request that has shaped the holder already was made before, and its acknowledgement was lost."""
+def decide(mode: str | None, holder: Holder, request: str, now: int) -> KeyDecision:
+    """Decide what happens to the holder. A request that already changed the holder is a retry whose response was lost."""
     if mode == KeyMode.REJECT:
-        return Meeting.REFUSED
+        return KeyDecision.REFUSED
     if holder.last_request == request or mode in {KeyMode.UNSAFE_DEDUPE, KeyMode.RETURN_EXISTING}:
-        return Meeting.EXISTING
+        return KeyDecision.EXISTING
     if mode == KeyMode.DEBOUNCE:
-        return Meeting.UPDATE if holder.state == "scheduled" and holder.due > now else Meeting.BESIDE
-    return Meeting.BESIDE if holder.begun else Meeting.UPDATE
+        return KeyDecision.UPDATE if holder.state == "scheduled" and holder.due > now else KeyDecision.BESIDE
+    return KeyDecision.BESIDE if holder.begun else KeyDecision.UPDATE
 
 
-def due_then(mode: str | None, holder: Holder, asked: int) -> int:
-    """When a holder that becomes what is asked for is due."""
+def due_after_update(mode: str | None, holder: Holder, asked: int) -> int:
+    """Return when a holder that takes over a request is due."""
     if mode == KeyMode.PRESERVE_RUN_AT and holder.attempts == 0:
         return holder.due
     if mode == KeyMode.DEBOUNCE and holder.debounce_until is not None:

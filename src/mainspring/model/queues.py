@@ -1,4 +1,4 @@
-"""What a queue is: its name, and how many of its runs may begin."""
+"""A queue: its name and its limits."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Window(Struct, frozen=True):
 
 
 class Limits(Struct, frozen=True, omit_defaults=True):
-    """How many runs of a queue may be under way, and how many may begin. What is None has no limit.
+    """How many runs of a queue may be under way, and how many may begin. None means no limit.
 
-    A run is under way from its first claim to its end, also while it waits, is parked or has lost its worker.
+    A run is under way from its first claim to its end, also while it waits, is suspended or has lost its worker.
     """
 
     concurrency: int | None = None
@@ -31,18 +31,19 @@ class Limits(Struct, frozen=True, omit_defaults=True):
 
     @property
     def shared(self) -> bool:
-        """Whether workers have to agree on who begins what."""
+        """Whether the workers of the fleet have to count these limits together."""
         limits = (self.concurrency, self.rate, self.partition_concurrency, self.partition_rate)
         return any(limit is not None for limit in limits)
 
     @property
     def by_partition(self) -> bool:
+        """Whether a limit counts each partition by itself."""
         limits = (self.partition_concurrency, self.partition_worker_concurrency, self.partition_rate)
         return any(limit is not None for limit in limits)
 
 
 class Queue(Struct, frozen=True):
-    """A queue as it stands in the store. `exceptions` are the limits of single partitions that differ from the others'."""
+    """A queue as stored. `exceptions` are the limits of single partitions that differ from `limits`."""
 
     name: str
     limits: Limits = Limits()
@@ -55,18 +56,18 @@ class Queue(Struct, frozen=True):
 
     @property
     def shared(self) -> bool:
-        """Whether workers have to agree on who begins what."""
+        """Whether the workers of the fleet have to count the limits of this queue together."""
         return self.limits.shared or any(limits.shared for limits in self.exceptions.values())
 
     @property
     def windows(self) -> frozenset[int]:
-        """The lengths of the windows that its rates speak of."""
+        """The lengths of the windows of the queue's rate limits."""
         each = (self.limits, *self.exceptions.values())
         rates = [rate for limits in each for rate in (limits.rate, limits.partition_rate) if rate is not None]
         return frozenset(rate.per for rate in rates)
 
     @property
-    def counts_places(self) -> bool:
-        """Whether it matters how many of its runs are under way in the fleet."""
+    def has_concurrency(self) -> bool:
+        """Whether a limit counts the runs under way in the fleet."""
         each = (self.limits, *self.exceptions.values())
         return any(limits.concurrency is not None or limits.partition_concurrency is not None for limits in each)

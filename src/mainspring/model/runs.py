@@ -1,4 +1,4 @@
-"""What the store keeps, as plain data. Times are integer microseconds UTC, values are JSON text."""
+"""Runs, steps and workers as the store keeps them. Times are integer microseconds UTC, values are JSON text."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 USER = "user"
-"""The attribute that says for whom a run is executed."""
+"""The attribute that names the user for whom a run is executed."""
 
 
 def user_of(attributes: str) -> str | None:
-    """For whom a run with these attributes is executed; None if it has no user."""
+    """Return the user of a run with these attributes, or None."""
     found = json.loads(attributes).get(USER) if f'"{USER}"' in attributes else None
     return found if isinstance(found, str) else None
 
 
 class NewRun(Struct, gc=False, omit_defaults=True):
-    """A run as it is asked for. With an `owner` it begins owned by that worker, without a claim."""
+    """A run as requested. With an `owner`, the run begins owned by that worker, without a claim."""
 
     id: str
     uid: str
@@ -42,7 +42,7 @@ class NewRun(Struct, gc=False, omit_defaults=True):
     scheduled_by: str | None = None
     attributes: str = "{}"
     scheduled_time: int | None = None
-    """When it was asked to run, by run_after or run_at."""
+    """The time that the caller requested with `run_after` or `run_at`."""
     queue: str | None = None
     priority: int = 0
     partition: str = ""
@@ -50,11 +50,11 @@ class NewRun(Struct, gc=False, omit_defaults=True):
     retry: str | None = None
     debounce_until: int | None = None
     key_mode: str | None = None
-    """What to do about an unfinished run with the same key. Not kept."""
+    """What to do about an unfinished run with the same key. Not stored."""
 
 
 class Run(Struct, gc=False):
-    """A run as it stands in the store."""
+    """A run as stored."""
 
     id: str
     uid: str
@@ -96,11 +96,11 @@ class Run(Struct, gc=False):
     generation: int = 0
     undo_reason: str | None = None
     began_epoch: int = 1
-    """The epoch in which its present attempt began; in later ones it goes on."""
+    """The epoch in which the present attempt began. Later epochs continue that attempt."""
 
     @property
-    def goes_on(self) -> bool:
-        """Whether this claim goes on with what an earlier one has begun."""
+    def is_continuation(self) -> bool:
+        """Whether this claim continues an attempt that an earlier claim began."""
         return self.epoch > self.began_epoch
 
 
@@ -125,16 +125,17 @@ StepKind = Literal[
     "patch",
     "mark",
 ]
-"""The operations of a run. The tables accept no others."""
+"""The kinds of operations of a run. The tables accept no others."""
 UNSEEN = -1
-"""The due time of a completed operation whose outcome is recorded, and was never handed to the code."""
+"""The `due` of a completed operation whose recorded outcome was never delivered to the workflow's code."""
 
 
 class Step(Struct, gc=False):
-    """An operation of a run. Without `completed` it has begun and is not over: a wait, or a step between two attempts.
+    """An operation of a run. Without `completed` it is unfinished: a wait, or a step between two attempts.
 
-    Completed with neither output nor error means that the workflow's own code cancelled it while its outcome was being
-    recorded; a replay waits for that to happen again. The output of a step or transaction stays then, and `due` is `UNSEEN`.
+    A completed operation with neither output nor error was cancelled by the workflow's code while its outcome was being
+    recorded. A replay waits for that cancellation. The output of a step or transaction is kept then, and `due` is
+    `UNSEEN`.
     """
 
     run: str
@@ -154,13 +155,14 @@ class Step(Struct, gc=False):
 
     @property
     def interrupted(self) -> bool:
+        """Whether the workflow's code cancelled the operation before it received the outcome."""
         if self.completed is None:
             return False
         return self.due == UNSEEN or (self.output is None and self.error is None)
 
 
 class Ending(Struct, frozen=True, gc=False):
-    """How an ended run ended: enough to raise or return it."""
+    """The end of a run: enough to return its result or raise its exception."""
 
     id: str
     state: State
@@ -170,7 +172,7 @@ class Ending(Struct, frozen=True, gc=False):
 
 
 class Worker(Struct, frozen=True):
-    """A process that executes. `beat` grows while it lives."""
+    """A process that executes runs. `beat` grows with each heartbeat."""
 
     id: str
     host: str
@@ -183,13 +185,13 @@ class Worker(Struct, frozen=True):
     beat: int
     seen: int
     crontab: str = "{}"
-    """The crontab entries it lists, with their patterns."""
+    """The crontab entries that the worker lists, with their patterns."""
     instances: str = "{}"
-    """The methods it executes, each with the names of the instances that it has."""
+    """The methods that the worker executes, each with the names of its registered instances."""
 
 
 class Claim(Struct, frozen=True):
-    """A run that a worker has taken, with everything it has recorded so far."""
+    """A run that a worker claimed, with all its recorded operations."""
 
     run: Run
     steps: list[Step] = field(default_factory=list[Step])

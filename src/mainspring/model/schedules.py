@@ -1,4 +1,4 @@
-"""What a schedule and a tick are, as the store keeps them. Times are integer microseconds UTC, values are JSON text."""
+"""Schedules, ticks and backfills as the store keeps them. Times are integer microseconds UTC, values are JSON text."""
 
 from __future__ import annotations
 
@@ -12,76 +12,78 @@ if TYPE_CHECKING:
 
 
 CRONTAB = "crontab"
-"""The app of schedules that crontabs define: they belong to no version of the code, but to the workers that list them."""
+"""The app of schedules that crontabs define. They belong to the workers that list them, not to a version of the code."""
 UNLISTED = "no live worker lists it in its crontab"
-"""Why such a schedule has no effect."""
+"""Why a crontab schedule has no effect."""
 
 
 class Overlap(StrEnum):
-    """What happens when it is time to start while as many runs as may be are unfinished."""
+    """What a tick does while the schedule has as many unfinished runs as it may have."""
 
     SKIP = "skip"
-    """The tick is left out."""
+    """The tick is skipped."""
     BUFFER_ONE = "buffer_one"
-    """It waits, unless another one waits already."""
+    """The tick waits, unless another tick waits already."""
     BUFFER_ALL = "buffer_all"
-    """It waits, behind those that wait already."""
+    """The tick waits behind those that wait already."""
     CANCEL_OTHER = "cancel_other"
-    """The oldest run is cancelled; this one starts when that has ended."""
+    """The oldest run is cancelled. The tick starts when that run has ended."""
     TERMINATE_OTHER = "terminate_other"
-    """The oldest run is ended at once, and this one starts."""
+    """The oldest run is terminated, and the tick starts at once."""
     ALLOW_ALL = "allow_all"
-    """It starts beside the others."""
+    """The tick starts beside the unfinished runs."""
 
 
 class TickSource(StrEnum):
-    """Where a tick comes from."""
+    """What caused a tick."""
 
     CLOCK = "clock"
     CATCHUP = "catchup"
-    """The clock as well, but made up for after its time."""
+    """The clock, after a downtime or a pause."""
     TRIGGER = "trigger"
     BACKFILL = "backfill"
 
     @property
     def manual(self) -> bool:
-        """Requested by an operator or a program: neither a pause nor a limit holds it up."""
+        """Whether an operator or a program requested the tick. Neither a pause nor a limit holds it back."""
         return self in {TickSource.TRIGGER, TickSource.BACKFILL}
 
 
 class TickOutcome(StrEnum):
-    """What became of a tick. The first two are not final."""
+    """What happened to a tick. `PENDING` and `BUFFERED` are not final."""
 
     PENDING = "pending"
-    """Its nominal time has passed, the time to act (with jitter) has not come."""
+    """The nominal time has passed, but not the time to start with jitter."""
     BUFFERED = "buffered"
-    """It waits for a run to end."""
+    """The tick waits for a run to end."""
     FIRED = "fired"
     LATE = "late"
-    """Fired, more than ten seconds after its time."""
+    """Fired more than ten seconds after its time."""
     SKIPPED_OVERLAP = "skipped_overlap"
     SKIPPED_BY_REQUEST = "skipped_by_request"
     MISSED = "missed"
-    """Nothing was there to act on it until its catch-up window had closed."""
+    """No worker could act on the tick before its catch-up window closed."""
     PAUSED = "paused"
     """The schedule was paused, stopped or out of actions."""
     DROPPED = "dropped"
-    """The buffer was full, or its backfill or its run was stopped while it waited."""
+    """The buffer was full, or the tick's backfill or run was stopped while the tick waited."""
     REPLACED = "replaced"
-    """A later tick took its place, or a backfill had taken its time before."""
+    """A later tick replaced this one, or a backfill had already started the run of its time."""
     START_FAILED = "start_failed"
 
     @property
     def waiting(self) -> bool:
+        """Whether the outcome is not final."""
         return self in {TickOutcome.PENDING, TickOutcome.BUFFERED}
 
     @property
     def started(self) -> bool:
+        """Whether the tick started a run."""
         return self in {TickOutcome.FIRED, TickOutcome.LATE}
 
 
 class Schedule(Struct):
-    """A schedule as it stands in the store: its definition, its state, and how far it has come."""
+    """A schedule as stored: its definition, its state and its progress."""
 
     id: str
     spec: str
@@ -94,9 +96,9 @@ class Schedule(Struct):
     created: int
     updated: int
     cursor: int
-    """Nominal time: everything up to here has a tick."""
+    """Nominal time up to which every time has a tick."""
     due: int
-    """When a scheduler has to look at it."""
+    """When a scheduler has to process the schedule."""
     upcoming: int | None = None
     """The next nominal time."""
     revision: int = 1
@@ -107,26 +109,26 @@ class Schedule(Struct):
     """The note of the last pause or resume."""
     remaining: int | None = None
     stopped: str | None = None
-    """Why it has no effect any more: it is no longer declared."""
+    """Why the schedule no longer has an effect: its declaration was removed."""
     skips: str = "[]"
     app: str | None = None
     version: str | None = None
     declared: str | None = None
-    """What code or a crontab declared last, as `schedules/definition.py` writes it; None: it was made at run time."""
+    """The last declaration by code or a crontab, as `schedules/definition.py` writes it. None: the schedule was made at run time."""
     made_by: str | None = None
     starts: int = 0
     missed: int = 0
     skipped: int = 0
     dropped: int = 0
     failures: int = 0
-    """In a row."""
+    """Consecutive failures."""
     last_result: str | None = None
     last_failure: str | None = None
     fault: str | None = None
-    """Why it could not be planned."""
+    """Why the schedule could not be planned."""
 
 
-MOVED = (
+PLANNED_FIELDS = (
     "revision",
     "cursor",
     "due",
@@ -143,17 +145,18 @@ MOVED = (
     "dropped",
     "fault",
 )
-"""The fields of a schedule that acting on it changes: what is planned for it, and what is written back."""
+"""The fields of a schedule that a pass of the scheduler reads and writes back."""
 
 
 def is_crontab_entry(schedule: Schedule) -> bool:
+    """Whether a crontab defines the schedule."""
     return schedule.app == CRONTAB and schedule.version is None
 
 
 class Tick(Struct):
-    """One nominal time of a schedule and what became of it; with `until`, all `count` times from `nominal` to there.
+    """One nominal time of a schedule with its outcome. With `until`, all `count` times from `nominal` to `until`.
 
-    `request` is empty for ticks of the clock, so that each nominal time has one; otherwise it names who asked.
+    `request` is empty for ticks of the clock, so that each nominal time has one such tick. Otherwise it names the request.
     """
 
     schedule: str
@@ -171,23 +174,23 @@ class Tick(Struct):
 
 
 class Backfill(Struct):
-    """A request to take all actions of a stretch of time, and how far that has come."""
+    """A request to start the runs of a span of time, and its progress."""
 
     id: str
     schedule: str
     since: int
     until: int
-    """Both ends belong to it."""
+    """`since` and `until` are both part of the span."""
     overlap: Overlap
     again: bool
     created: int
     cursor: int
-    """Nominal time: everything up to here is done with."""
+    """Nominal time up to which every time is processed."""
     completed: int | None = None
     stopped: bool = False
     started: int = 0
     skipped: int = 0
-    """Times that had a run already, or that were left to the clock."""
+    """Times that already had a run, or that were left to the clock."""
 
 
 class Hook(Struct, frozen=True):
@@ -195,19 +198,19 @@ class Hook(Struct, frozen=True):
 
     app: str
     event: str
-    """missed, late or paused_by_failure."""
+    """`missed`, `late` or `paused_by_failure`."""
     function: str
     kind: str
     parameter: str
-    """That takes the alert."""
+    """The parameter that takes the alert."""
     after: int
-    """How late is late."""
+    """From how many microseconds on a tick is late."""
     version: str
     """The version of the code that declares it."""
 
 
-class RunOf(Struct, frozen=True):
-    """A run of a schedule that the schedule has not taken note of ending: it has not ended, or has just now."""
+class ScheduleRun(Struct, frozen=True):
+    """A run of a schedule whose end the schedule has not processed: unfinished, or just ended."""
 
     id: str
     uid: str

@@ -1,12 +1,12 @@
-"""The states of a run and the legal ways from one to another.
+"""The states of a run and the legal transitions between them.
 
 scheduled ──► queued ──► running ◄──► waiting
                 ▲            │           │
-                └────────────┴───────────┘        (handed back, taken over, or due again after parking)
+                └────────────┴───────────┘        (released, recovered, or due again after a suspend)
 
-every state that is not an end ──► cancelled      (at once when no worker owns it, else by way of cancelling)
+every state that is not an end ──► cancelled      (at once if unowned, otherwise by way of cancelling)
 running, waiting, cancelling   ──► succeeded | failed
-cancelling                     ──► queued         (its worker was lost or stopped, and it has something to undo)
+cancelling                     ──► queued         (its worker was lost or stopped, and there are compensations to execute)
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class State(StrEnum):
     SCHEDULED = "scheduled"
     """Due later."""
     QUEUED = "queued"
-    """Ready, until a worker has room."""
+    """Ready, waiting for a worker with a free slot."""
     RUNNING = "running"
     """Owned by a worker."""
     WAITING = "waiting"
     """Waiting for a time, a message, an event or another run."""
     CANCELLING = "cancelling"
-    """Asked to stop; its worker has not released it yet."""
+    """Asked to stop, and not yet released by its worker."""
     SUCCEEDED = "succeeded"
     """Ended with a result."""
     FAILED = "failed"
@@ -57,10 +57,11 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.FAILED: frozenset({State.QUEUED, State.SCHEDULED, State.SUCCEEDED, State.FAILED}),
     State.CANCELLED: frozenset({State.QUEUED, State.SCHEDULED}),
 }
-"""What may follow what. An ended run changes only by a verb of an operator's: `resume`, `retry`, and of failed ones `complete`,
-`fail` and `reschedule`."""
+"""The states that may follow each state. Only a verb of an operator changes an ended run: `resume` and `retry`, and for failed runs also
+`complete`, `fail` and `reschedule`.
+"""
 
 
-def legal(before: State, after: State) -> bool:
-    """Whether a run may go from one state to the other."""
+def is_legal(before: State, after: State) -> bool:
+    """Whether a run may change from `before` to `after`."""
     return after in TRANSITIONS[before]

@@ -1,7 +1,7 @@
-"""Values as they are stored: encrypted, compressed, or kept outside of the database.
+"""Payload codecs: encrypt, compress or offload the values that are stored.
 
-`App(payloads=Encryption(key))` encodes inputs, outputs, messages, events, streams, errors and what else comes from your code. Several
-codecs are one by `Chain`.
+`App(payloads=Encryption(key))` encodes inputs, outputs, messages, events, streams, errors and all other values of your code.
+`Chain` combines several codecs.
 """
 
 from mainspring.model.payloads import PayloadCodec

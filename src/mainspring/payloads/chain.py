@@ -1,4 +1,4 @@
-"""Several codecs, one after the other."""
+"""Apply several codecs in order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 class Chain:
     """Several codecs as one: `Chain(Compression(), Encryption(key), Offload(100_000, store))` compresses first.
 
-    What was encoded before a codec was added to the chain stays readable, since those of this package recognise what is their own.
+    Values that were stored before a codec was added stay readable: each codec of this package recognises its own values.
+    Raises `InvalidInput` for an object without `encode` and `decode`.
     """
 
     def __init__(self, *codecs: PayloadCodec) -> None:

@@ -1,4 +1,4 @@
-"""Values that take less room."""
+"""Compress values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _AS_IS = b"\x00z0"
 
 
 class Compression:
-    """Compresses values with zlib where that makes them smaller. `threshold`: shorter ones, in bytes, are left as they are."""
+    """Compresses values with zlib where that makes them smaller. Values shorter than `threshold` bytes are not compressed."""
 
     def __init__(self, *, level: int = 6, threshold: int = 200) -> None:
         if not 0 <= level <= 9:
@@ -20,7 +20,7 @@ class Compression:
         self._threshold = threshold
 
     def encode(self, data: bytes) -> bytes:
-        """The compressed value, or the value itself where that is shorter."""
+        """Return the compressed value, or the value itself where that is shorter."""
         if len(data) >= self._threshold:
             compressed = _MARK + zlib.compress(data, self._level)
             if len(compressed) < len(data):
@@ -28,7 +28,7 @@ class Compression:
         return _AS_IS + data if data.startswith((_MARK, _AS_IS)) else data
 
     def decode(self, data: bytes) -> bytes:
-        """The value again."""
+        """Return the decompressed value."""
         if data.startswith(_MARK):
             return zlib.decompress(data[len(_MARK) :])
         return data.removeprefix(_AS_IS)

@@ -1,4 +1,4 @@
-"""Values that only those with a key can read: AES-256-GCM, with the library `cryptography`."""
+"""Encrypt values with AES-256-GCM, by the library `cryptography`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _NONCE_BYTES = 12
 
 
 class Encryption:
-    """Encrypts values with a key. Those that were encrypted with a key in `previous` stay readable, so a key can be replaced.
+    """Encrypts values with a key. Values that were encrypted with a key in `previous` stay readable, so a key can be replaced.
 
-    A key is 32 bytes, or their base64: `Encryption.new_key()` makes one. Two equal values are encrypted differently, and a value that was
-    changed in the database is refused. A value that is not encrypted at all is read as it is, since it may be older than the key.
+    A key is 32 bytes, or their base64. `Encryption.new_key()` makes one. Equal values are encrypted differently, and a
+    value that was changed in the database is refused. A value that is not encrypted is read as it is, since it may be
+    older than the key. Raises `InvalidInput` for a wrong key, and `MissingExtra` if `cryptography` is not installed.
     """
 
     def __init__(self, key: str | bytes, previous: Sequence[str | bytes] = ()) -> None:
@@ -35,18 +36,18 @@ class Encryption:
 
     @staticmethod
     def new_key() -> str:
-        """A new key, as text for a vault or an environment variable."""
+        """Return a new random key, as text for a vault or an environment variable."""
         return base64.urlsafe_b64encode(os.urandom(_KEY_BYTES)).decode()
 
     def encode(self, data: bytes) -> bytes:
-        """The encrypted value."""
+        """Return the encrypted value."""
         nonce = os.urandom(_NONCE_BYTES)
         head = _MARK + self._name
         sealed: bytes = self._ciphers[self._name].encrypt(nonce, data, head)
         return head + nonce + sealed
 
     def decode(self, data: bytes) -> bytes:
-        """The value again. `PayloadError` if its key is not among those that were given, or it was changed."""
+        """Return the decrypted value. Raises `PayloadError` if its key was not given, or if the stored value was changed."""
         if not data.startswith(_MARK):
             return data
         start = len(_MARK) + _NAME_BYTES
@@ -79,7 +80,7 @@ def _key(given: str | bytes) -> bytes:
 
 
 def _name(key: bytes) -> bytes:
-    """What tells keys apart in stored values, and says nothing of them."""
+    """Return an id of a key for stored values, which reveals nothing of the key."""
     return hashlib.sha256(b"mainspring key" + key).digest()[:_NAME_BYTES]
 
 

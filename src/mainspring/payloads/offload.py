@@ -1,4 +1,4 @@
-"""Large values outside of the database."""
+"""Store large values outside of the database."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _AS_IS = b"\x00o0"
 
 
 class BlobStore(Protocol):
-    """Where large values are kept: files, or an object storage such as S3. Used on several threads at once."""
+    """A store for large values: files, or an object storage such as S3. Must be thread-safe."""
 
     def put(self, name: str, data: bytes) -> None:
-        """Keep `data` under a name, durably, before this returns. The same name is only ever given with the same data."""
+        """Store `data` under a name, durably, before this returns. A name is only ever used with the same data."""
         ...
 
     def get(self, name: str) -> bytes:
-        """What is kept under a name. Raises whatever it likes if there is nothing."""
+        """Return the data of a name. Raise any exception if there is none."""
         ...
 
 
 class Offload:
-    """Keeps values of more than `threshold` bytes in `store`, and their names in the database.
+    """Stores values of more than `threshold` bytes in `store`, and their names in the database.
 
-    Names are hashes of the data, so that what is stored twice is kept once. Nothing is ever deleted there: have the storage delete what is
-    older than your runs are kept.
+    Names are hashes of the data, so equal values are stored once. The library never deletes them: configure the storage
+    to delete values that are older than the retention of your runs.
     """
 
     def __init__(self, threshold: int, store: BlobStore) -> None:
@@ -41,7 +41,7 @@ class Offload:
         self._store = store
 
     def encode(self, data: bytes) -> bytes:
-        """The name of a large value; a smaller one itself."""
+        """Return the name of a large value, or a smaller value itself."""
         if len(data) > self._threshold:
             name = hashlib.sha256(data).hexdigest()
             self._store.put(name, data)
@@ -49,7 +49,7 @@ class Offload:
         return _AS_IS + data if data.startswith((_MARK, _AS_IS)) else data
 
     def decode(self, data: bytes) -> bytes:
-        """The value again. `PayloadError` if the storage has another one under its name."""
+        """Return the value. Raises `PayloadError` if the storage has other data under its name."""
         if data.startswith(_MARK):
             name = data[len(_MARK) :].decode()
             found = self._store.get(name)
@@ -60,13 +60,13 @@ class Offload:
 
 
 class FileStore:
-    """Keeps large values as files in a folder, which all workers must see."""
+    """Stores large values as files in a folder that all workers can read."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file. It is there whole, or not at all."""
+        """Write a file atomically and durably."""
         path = self._path(name)
         if path.exists():
             return

@@ -1,4 +1,4 @@
-"""Which runs of a queue may begin. Pure: from what waits and what is under way to what may be taken."""
+"""Decide which runs of a queue may begin, from the waiting runs and those under way. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _NO_LIMIT = 2**62
 
 @dataclass(slots=True)
 class _Allowance:
-    """How many more may begin. `again` is when time alone brings more, `short` whether this worker's
-    memory is in the way, `held` whether what is under way in the fleet is.
+    """How many more runs may begin.
+
+    `again` is when a rate limit admits more. `short` is True if this worker's own concurrency limits them, `held` if
+    the runs under way in the fleet do.
     """
 
     count: int = _NO_LIMIT
@@ -33,13 +35,13 @@ class _Allowance:
 
 
 def admit(demand: Demand) -> Admission:
-    """Share out what the limits leave among the partitions in their turn, so that none has to wait for the rest of another."""
+    """Divide what the limits leave among the partitions in turn, so that no partition waits for another one's backlog."""
     if demand.queue.paused or demand.room <= 0:
         return Admission()
     whole = _of_queue(demand)
     budget = min(whole.count, demand.room)
     each = {name: _of_partition(demand, name) for name in demand.waiting}
-    counts = _shared_out({name: allowance.count for name, allowance in each.items()}, budget)
+    counts = _divide({name: allowance.count for name, allowance in each.items()}, budget)
     taken = sum(counts.values())
     blocked = [allowance for name, allowance in each.items() if allowance.count <= counts.get(name, 0)]
     times = [allowance.again for allowance in blocked if allowance.again is not None]
@@ -86,7 +88,7 @@ def _of_partition(demand: Demand, name: str) -> _Allowance:
 
 
 def limits_of(demand: Demand, partition: str) -> Limits:
-    """The limits of a partition: its own where it has any, else those that the queue has for all."""
+    """Return the limits of a partition: its own if it has exceptions, otherwise those of the queue."""
     return demand.queue.exceptions.get(partition, demand.queue.limits)
 
 
@@ -101,15 +103,15 @@ def _memory(allowance: _Allowance, limit: int | None, mine: int) -> None:
         allowance.at_most(limit - mine)
 
 
-def _shared_out(allowed: dict[str, int], budget: int) -> dict[str, int]:
-    """Divide a budget evenly, in the order given; what one may not have goes to the others."""
+def _divide(allowed: dict[str, int], budget: int) -> dict[str, int]:
+    """Divide a budget evenly, in the given order. What a partition may not use goes to the others."""
     given: dict[str, int] = dict.fromkeys(allowed, 0)
-    hungry: list[str] = [name for name, most in allowed.items() if most > 0]
-    while budget > 0 and hungry:
-        portion = max(1, budget // len(hungry))
-        for name in hungry:
+    open_partitions: list[str] = [name for name, most in allowed.items() if most > 0]
+    while budget > 0 and open_partitions:
+        portion = max(1, budget // len(open_partitions))
+        for name in open_partitions:
             more = min(portion, allowed[name] - given[name], budget)
             given[name] += more
             budget -= more
-        hungry = [name for name in hungry if given[name] < allowed[name]]
+        open_partitions = [name for name in open_partitions if given[name] < allowed[name]]
     return {name: count for name, count in given.items() if count}

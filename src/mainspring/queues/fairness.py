@@ -1,4 +1,4 @@
-"""What a claim takes from each of the queues in which runs wait. Pure: from what waits and what the worker has to what it may take."""
+"""Decide what a claim takes from each of the queues with waiting runs. Pure functions."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Fairness:
 
 
 FAIR = Fairness(admit)
-"""The policy of workers."""
+"""The claim policy of workers."""
 
 
 class Demands:
     """The queues that a claim may take from, in an order that changes with each claim.
 
-    `turns` remembers, for each queue, the partition that was served last: the next one is served first.
+    `turns` has, for each queue, the partition that was served last. The next one is served first.
     """
 
     def __init__(
@@ -64,21 +64,22 @@ class Demands:
         return bool(self.queues)
 
     def alone(self, queue: str) -> Demands:
-        """One of the queues, as it was before any of them was locked."""
+        """Return the demands of a single queue, as it was before any queue was locked."""
         alone = [each for each in self._waiting if each.name == queue]
         return self._policy.divide(self._claimant, alone, self._turn, self._turns)
 
     def room_for_plain(self, room: int) -> int:
-        """Where runs wait in queues, those without one get half of the room, so that neither waits for ever."""
+        """Return the slots for runs without a queue: half of the room if runs wait in queues, so that neither kind starves."""
         return self._policy.half(room, self._turn) if self.queues else room
 
     def turn_of(self, queue: str) -> str:
-        """The partition of a queue that was served last."""
+        """Return the partition of a queue that was served last."""
         return self._turns.get(queue, "")
 
     def refresh(self, queues: Iterable[Queue], exceptions: Mapping[str, dict[str, Limits]]) -> None:
-        """Put queues as they were found under a lock in place of what they were before, with the limits of single partitions. One that
-        was to be locked and is not there is locked by another claim, or was deleted.
+        """Replace the queues by their state under the lock, with the limits of single partitions.
+
+        A shared queue that is missing in `queues` is locked by another claim or was deleted, and is dropped.
         """
         locked = {queue.name: queue for queue in queues}
         self.queues = [
@@ -88,7 +89,7 @@ class Demands:
         ]
 
     def each(self, room: int) -> Iterator[Allotment]:
-        """One queue after the other, each with its part of what is left of the room."""
+        """Yield one queue after the other, each with its part of the remaining room."""
         left = room
         for number, queue in enumerate(self.queues):
             if left <= 0:
@@ -107,15 +108,17 @@ class Demands:
 
     @property
     def held(self) -> bool:
+        """Whether the runs under way in the fleet held back a queue."""
         return any(allotment.admission.held for allotment in self._allotments)
 
     @property
     def short(self) -> bool:
+        """Whether this worker's own concurrency held back a queue."""
         return any(allotment.admission.short for allotment in self._allotments)
 
     @property
     def again(self) -> int | None:
-        """When one of the queues may admit more, by time alone."""
+        """When a rate limit of one of the queues admits more."""
         times = [allotment.admission.again for allotment in self._allotments]
         return min((when for when in times if when is not None), default=None)
 
@@ -140,12 +143,12 @@ class Allotment:
         return self._turns.get(self.queue.name, "")
 
     def most_partitions(self, placed: Mapping[str, int], recent: Mapping[int, Recent]) -> int:
-        """How many partitions are worth looking at: only those of which something has begun can be at their limits."""
+        """Return how many partitions to look at: only partitions with runs under way can be at their limits."""
         begun = set(placed).union(self._mine, *recent.values())
         return self._room + len(begun)
 
     def decide(self, waiting: Sequence[str], placed: dict[str, int], recent: dict[int, Recent]) -> Admission:
-        """What may be taken; `waiting` are partitions in their turn, some perhaps twice."""
+        """Decide what may be taken. `waiting` are partitions in turn, possibly with duplicates."""
         partitions = list(dict.fromkeys(waiting))
         demand = Demand(self.queue, partitions, placed, recent, self._mine, self._room, self._now)
         self.admission = self._admit(demand)
@@ -153,7 +156,7 @@ class Allotment:
         return self.admission
 
     def took(self, partitions: Sequence[str]) -> None:
-        """What there was to take: the partition of each."""
+        """Record the partition of each run that was claimed."""
         self.taken = len(partitions)
         found = Counter(partitions)
         used_up = any(found[share.partition] == share.count for share in self.admission.shares)
@@ -163,9 +166,9 @@ class Allotment:
 
 
 def resumable(claimant: Claimant, rows: Iterable[Sequence[Any]], queues: Mapping[str, Queue], limit: int) -> Resumable:
-    """Of runs that want to go on (id, queue, partition, …) the first that this worker may have in memory.
+    """Return the first runs to resume, of rows (id, queue, partition, …), that this worker may have in memory.
 
-    No more rows are read than it takes to find so many; but those that there is no slot for are passed over, however many they are.
+    Reads no more rows than it needs to find `limit` runs. Runs without a free slot are skipped, however many they are.
     """
     mine = {name: dict(partitions) for name, partitions in claimant.mine.items()}
     found: list[str] = []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.codec.attributes import attributes_json
 from mainspring.errors import Fault, InvalidInput, InvalidSpec
 from mainspring.model.clock import to_datetime
-from mainspring.model.ids import check_run_id, storable
+from mainspring.model.ids import check_run_id, is_storable
 from mainspring.model.schedules import Schedule
 from mainspring.schedules.actions import Action
 from mainspring.schedules.due_ticks import Times, spec_of
@@ -124,7 +124,7 @@ def check_schedule_id(value: object, what: str = "schedule id") -> str:
 def check_note(note: object) -> str | None:
     if note is None:
         return None
-    if not isinstance(note, str) or not storable(note):
+    if not isinstance(note, str) or not is_storable(note):
         raise InvalidInput(f"a note is a text, not {note!r}")
     if len(note) > LONGEST_NOTE:
         raise InvalidInput(f"the note has {len(note)} characters; the limit is {LONGEST_NOTE}")

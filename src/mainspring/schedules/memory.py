@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from mainspring.model.states import State
 
 if TYPE_CHECKING:
-    from mainspring.model.schedules import RunOf, Schedule
+    from mainspring.model.schedules import Schedule, ScheduleRun
 
 
-def remember(schedule: Schedule, run: RunOf) -> bool | None:
+def remember(schedule: Schedule, run: ScheduleRun) -> bool | None:
     """Take note of how a run ended: whether it failed; None if there was nothing to remember.
 
     A success replaces the last result and clears the failure. A failure keeps the result. A run that was cancelled changes

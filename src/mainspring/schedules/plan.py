@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from mainspring.model.clock import SECOND
-from mainspring.model.schedules import MOVED, UNLISTED, Overlap, Tick, TickOutcome, TickSource
+from mainspring.model.schedules import PLANNED_FIELDS, UNLISTED, Overlap, Tick, TickOutcome, TickSource
 from mainspring.model.states import State
 from mainspring.schedules import actions
 from mainspring.schedules.alerts import alerts
@@ -89,7 +89,7 @@ class Planning:
         plan, before, after = self.plan, self.before, self.schedule
         # A transaction with an older snapshot must not plan from it: it fails on a row that was written.
         plan.moved = bool(plan.ticks or plan.backfills) or any(
-            getattr(before, name) != getattr(after, name) for name in MOVED
+            getattr(before, name) != getattr(after, name) for name in PLANNED_FIELDS
         )
         if self.situation.hooks:
             plan.alerts = alerts(plan, self.situation.hooks, self.now, self._new_uid, paused_by=self._paused_by)

@@ -15,7 +15,7 @@ from mainspring.schedules.actions import stamp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainspring.model.schedules import RunOf, Tick
+    from mainspring.model.schedules import ScheduleRun, Tick
 
 OUT_OF_ACTIONS = "it had no actions left"
 STOPPING = frozenset({Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER})
@@ -26,7 +26,7 @@ class Decisions:
 
     def __init__(
         self,
-        running: list[RunOf],
+        running: list[ScheduleRun],
         slots: Callable[[Overlap], int | None],
         *,
         buffer_limit: int | None = None,
@@ -44,8 +44,8 @@ class Decisions:
         self.kept: list[Tick] = []
         self.left: list[Tick] = []
         self.older: list[Tick] = []
-        self.cancels: list[RunOf] = []
-        self.terminates: list[RunOf] = []
+        self.cancels: list[ScheduleRun] = []
+        self.terminates: list[ScheduleRun] = []
 
     def free(self, overlap: Overlap) -> bool:
         """Whether there is a free slot. Runs started here count, those ended here do not."""

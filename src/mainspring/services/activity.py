@@ -51,7 +51,9 @@ class Tally:
         minute = now // MINUTE * MINUTE
         with self._lock:
             self._add(minute, run.workflow, "duration", ending.state, now - run.started)
-            if run.attempts <= 1 and not run.goes_on and run.due < FAR:  # later claims overwrite when it was due
+            if (
+                run.attempts <= 1 and not run.is_continuation and run.due < FAR
+            ):  # later claims overwrite when it was due
                 self._add(minute, run.workflow, "lateness", ending.state, run.started - run.due)
 
     def count_unreported(self, end: UnreportedEnd) -> None:

@@ -1,4 +1,4 @@
-"""Forgetting what was kept long enough, a little at a time.
+"""Forgotten what was kept long enough, a little at a time.
 
 Every worker does so; on PostgreSQL they leave to each other what is locked. A batch whose rows take long makes the next one smaller, and
 after each one as much time is left to others as its rows took. How far away the database is does not count: a smaller batch
@@ -36,7 +36,7 @@ class Pruner(Service):
     """Woken when the first run may have been kept long enough. The first look is not at once: a worker that starts has better to do."""
 
     name = "pruner"
-    chore = True
+    background = True
 
     def __init__(self, clock: Clock, *, store: Store, engine: Engine, keep: Keep) -> None:
         super().__init__(clock, _POLL)
@@ -50,7 +50,7 @@ class Pruner(Service):
         """A run has ended: some time from now there will be something to do."""
         if self._wakes is None and self._keep.shortest is not None:
             due = self.clock.now() + self._keep.shortest
-            self._wakes = self.clock.call_at(due, self._loop, self._wake, chore=True)
+            self._wakes = self.clock.call_at(due, self._loop, self._wake, background=True)
 
     def _wake(self) -> None:
         self._wakes = None

@@ -22,7 +22,7 @@ class Service(ABC):
     """A loop of a worker. It survives whatever `run_once` raises: it says so, pauses and tries again."""
 
     name: str
-    chore = False
+    background = False
     """Whether no caller waits for it."""
 
     def __init__(self, clock: Clock, poll: float) -> None:
@@ -94,7 +94,7 @@ class Service(ABC):
 
     async def _rest(self, next_due: int | None) -> None:
         if next_due is not None:
-            self._alarm = self.clock.call_at(next_due, self._loop, self.kick, chore=self.chore)
+            self._alarm = self.clock.call_at(next_due, self._loop, self.kick, background=self.background)
         try:
             # Not `wait_for`: before Python 3.12 it forgets that it was cancelled when it is kicked in the same moment.
             async with asyncio.timeout(self.poll):

@@ -24,7 +24,7 @@ class Sweeper(Service):
     """Not at once: a worker that starts has better to do. One database that cannot be reached does not keep it from the others."""
 
     name = "sweeper"
-    chore = True
+    background = True
 
     def __init__(self, clock: Clock, *, store: Store, engine: Engine, places: Sequence[Elsewhere]) -> None:
         super().__init__(clock, _POLL)

@@ -171,7 +171,7 @@ class Store(Protocol):
 
     @property
     def retention(self) -> Retention:
-        """Forgetting what was kept long enough."""
+        """Forgotten what was kept long enough."""
         ...
 
     @property

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mainspring.model.runs import NewRun
-    from mainspring.model.schedules import Backfill, Hook, RunOf, Schedule, Tick
+    from mainspring.model.schedules import Backfill, Hook, Schedule, ScheduleRun, Tick
 
 MOST_TAKEN = 500
 """How many nominal times with a tick are looked up for each backfill at once."""
@@ -25,7 +25,7 @@ class Situation(Struct):
     """All there is to know of a schedule when it is planned."""
 
     schedule: Schedule
-    runs: list[RunOf] = field(default_factory=list["RunOf"])
+    runs: list[ScheduleRun] = field(default_factory=list["ScheduleRun"])
     """Its runs that have not ended, or whose end it has not taken note of; oldest first."""
     waiting: list[Tick] = field(default_factory=list["Tick"])
     """Ticks that are pending or buffered, in the order in which they wait."""

@@ -29,12 +29,12 @@ _ALONE_ROUNDS = 2
 
 
 class _VirtualAlarm:
-    __slots__ = ("chore", "loop", "number", "ring", "when")
+    __slots__ = ("background", "loop", "number", "ring", "when")
 
     def __init__(
-        self, when: int, number: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], *, chore: bool
+        self, when: int, number: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], *, background: bool
     ) -> None:
-        self.chore = chore
+        self.background = background
         self.when = when
         self.number = number
         self.loop = loop
@@ -82,12 +82,12 @@ class VirtualClock:
         return time.monotonic()
 
     def call_at(
-        self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], *, chore: bool = False
+        self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], *, background: bool = False
     ) -> _VirtualAlarm:
         self._count += 1
-        if not chore:
+        if not background:
             self.progress()
-        alarm = _VirtualAlarm(when, self._count, loop, ring, chore=chore)
+        alarm = _VirtualAlarm(when, self._count, loop, ring, background=background)
         heapq.heappush(self._heap, alarm)
         self._changed()
         return alarm
@@ -238,9 +238,9 @@ class VirtualClock:
         if not self._waiting:
             return self._now
         first = self._heap[0]
-        if not first.chore:
+        if not first.background:
             return first.when
-        return min((alarm.when for alarm in self._heap if alarm.ring and not alarm.chore), default=self._now)
+        return min((alarm.when for alarm in self._heap if alarm.ring and not alarm.background), default=self._now)
 
     def _ring_next(self) -> bool:
         """Go to the next alarm, if it is due, or if a caller waits for time to pass, and ring all of that moment."""

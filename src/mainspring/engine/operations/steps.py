@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from mainspring.codec import in_a_line
+from mainspring.codec import summarize_exception
 from mainspring.engine.effects import (
     Consult,
     Invoke,
@@ -144,7 +144,7 @@ def _not_again(record: Step) -> Interrupted:
 def _judged(retry: Retry, record: Step, error: Exception, began: int, now: int) -> tuple[int | None, Exception]:
     """The pause before the next attempt, or None if there is none, and the exception of this attempt."""
     if retry.attempts > 1:
-        record.trail = _trail(record.trail, {"error": in_a_line(error), "from": began, "to": now})
+        record.trail = _trail(record.trail, {"error": summarize_exception(error), "from": began, "to": now})
     try:
         pause = retry.pause(record.attempts, error, f"{record.run}/{record.position}")
     except Exception as mistake:  # noqa: BLE001  (raised by the user's own `Retry.on`)

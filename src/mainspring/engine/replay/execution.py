@@ -14,7 +14,7 @@ from mainspring.engine.replay.signals import Halt, Lost, Parked, Stopped
 from mainspring.engine.residency.phases import IN_CODE, LEGAL, STORED_AS_WAITING, Phase
 from mainspring.errors import NonDeterminism
 from mainspring.model.ids import LONGEST_ID
-from mainspring.model.retry_scope import BORN, MADE, UNDO
+from mainspring.model.retry_scope import BRANCH_CREATED, FORGOTTEN_TRANSACTION, UNDO
 from mainspring.model.runs import Step
 from mainspring.store.writes import FAR, RecordStep
 
@@ -350,7 +350,8 @@ class Execution:
         if self.mark(position):
             return True
         if self.delivery.replaying or any(
-            not step.position.startswith(("p:", "c:", BORN, MADE, UNDO)) for step in self.journal.values()
+            not step.position.startswith(("p:", "c:", BRANCH_CREATED, FORGOTTEN_TRANSACTION, UNDO))
+            for step in self.journal.values()
         ):
             return False
         if self.undoing is None and self.signal is None:
@@ -402,7 +403,7 @@ class Execution:
 
     def note_branch(self, prefix: str) -> None:
         """Record that the code created a branch after an exception: a retry that forgets the exception forgets the branch, too."""
-        position = f"{BORN}{prefix}"
+        position = f"{BRANCH_CREATED}{prefix}"
         if self.journal.pop(position, None) is None and self.undoing is None and self.signal is None:
             self.write_unconfirmed(RecordStep(self.engine.worker_id, self.new_mark(position, value=self.failed_at)))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from mainspring.codec.attributes import attributes_json
-from mainspring.codec.json_schema import misfit
+from mainspring.codec.json_schema import find_fault
 from mainspring.errors import Conflict, InvalidInput, NotFound, NotSerializable, StoreUnavailable
 from mainspring.model.ids import check_run_id
 from mainspring.model.runs import NewRun
@@ -125,7 +125,7 @@ class Starting:
     ) -> str:
         """Start a run of a function, with arguments by name. Workers execute it. The id of the run."""
         function = self.function(workflow)
-        wrong = misfit(function.input, given, "the input")
+        wrong = find_fault(function.input, given, "the input")
         if wrong is not None:
             raise InvalidInput(f"{workflow} cannot be started like this: {wrong}")
         now, uid = self._clock.now(), self._ids.new()
@@ -180,7 +180,7 @@ class Starting:
             raise Conflict(f"{run} has {found.state}; nothing that is sent to it would be received")
         kind = "question" if question else "receive"
         for each in self.waits(run):
-            if each.kind == kind and each.name == topic and (wrong := misfit(each.expects, value, "the message")):
+            if each.kind == kind and each.name == topic and (wrong := find_fault(each.expects, value, "the message")):
                 raise InvalidInput(f"{topic} is not sent to {run}: {wrong}")
         body = _json(value, "the message")
         now = self._clock.now()

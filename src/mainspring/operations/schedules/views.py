@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import to_datetime, to_micros
-from mainspring.model.ids import storable
+from mainspring.model.ids import is_storable
 from mainspring.model.schedules import UNLISTED, TickOutcome, is_crontab_entry
 from mainspring.operations.filter_values import one_of, page_size, time_cursor
 from mainspring.operations.schedules.audit import Auditor
@@ -196,7 +196,7 @@ def wanted_id(schedule: object) -> str:
     """An id to look for. One that no database could keep is that of nothing."""
     if not isinstance(schedule, str):
         raise InvalidInput(f"a schedule id is a string, not {schedule!r}")
-    if not storable(schedule):
+    if not is_storable(schedule):
         raise missing(schedule)
     return schedule
 

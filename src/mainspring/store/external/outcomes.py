@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from mainspring.model.retry_scope import MADE
+from mainspring.model.retry_scope import FORGOTTEN_TRANSACTION
 from mainspring.store.sql.runs import GENERATIONS
 from mainspring.store.sql.steps import RECORDED_TRANSACTIONS
 
@@ -119,7 +119,7 @@ def no_longer_needed(tx: Transaction, keys: Sequence[Place]) -> Script[list[Plac
         if uid not in runs:
             return False
         run, latest = runs[uid]
-        forgotten = int(recorded.get((run, f"{MADE}{position}"), 0))
+        forgotten = int(recorded.get((run, f"{FORGOTTEN_TRANSACTION}{position}"), 0))
         return generation == generation_of(latest, forgotten) and (run, position) not in recorded
 
     return [key for key in keys if not is_needed(key)]

@@ -298,7 +298,7 @@ class Facts:
         self._name = queue.name
         self._turn = turn
         self._now = now
-        self._counts = queue.counts_places
+        self._counts = queue.has_concurrency
         self._windows = sorted(queue.windows)
         self._most = 0
         self._cut_off = True
@@ -316,7 +316,7 @@ class Facts:
 
     def answers(self, queue: Queue) -> bool:
         """Whether this is what the limits of the queue ask for."""
-        return (self._counts, self._windows) == (queue.counts_places, sorted(queue.windows))
+        return (self._counts, self._windows) == (queue.has_concurrency, sorted(queue.windows))
 
     def of_limits(self) -> list[Asked]:
         counted = self._floors.counted(self._name, self._now)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.model.runs import Claim, Ending, NewRun, Run, Step
-    from mainspring.model.schedules import RunOf, Schedule
+    from mainspring.model.schedules import Schedule, ScheduleRun
     from mainspring.store.messages import Message, Reading, Say, Spoken
     from mainspring.store.schedules import Beginning, Plan, Situation
     from mainspring.store.sealing.payloads import Payloads
@@ -188,7 +188,7 @@ class Opener:
         runs = [self._run_of(each) for each in situation.runs]
         return replace(situation, schedule=self.schedule(situation.schedule), runs=runs)
 
-    def _run_of(self, run: RunOf) -> RunOf:
+    def _run_of(self, run: ScheduleRun) -> ScheduleRun:
         what = f"run {run.id}"
         return replace(
             run,

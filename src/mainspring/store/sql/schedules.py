@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.model.schedules import (
     CRONTAB,
-    MOVED,
+    PLANNED_FIELDS,
     Backfill,
     Hook,
     Overlap,
-    RunOf,
     Schedule,
+    ScheduleRun,
     Tick,
     TickOutcome,
     TickSource,
@@ -243,7 +243,7 @@ BACKFILLED_AHEAD = """
 CREATE = insert("schedules", SCHEDULE_COLUMNS, partial(_type, "schedules"), "ON CONFLICT (id) DO NOTHING RETURNING id")
 MADE_BY = "SELECT id, made_by FROM schedules WHERE id = ANY(:ids)"
 MOVE, LEARN, REDEFINE = (
-    update("schedules", columns, partial(_type, "schedules")) for columns in (MOVED, LEARNED, REDEFINED)
+    update("schedules", columns, partial(_type, "schedules")) for columns in (PLANNED_FIELDS, LEARNED, REDEFINED)
 )
 WRITE_TICKS = insert(
     "ticks",
@@ -353,7 +353,7 @@ def to_backfill(row: Sequence[Any]) -> Backfill:
     return made
 
 
-def to_run_of(row: Sequence[Any]) -> RunOf:
+def to_run_of(row: Sequence[Any]) -> ScheduleRun:
     """From a row of UNPROCESSED_ENDS."""
     run_id, uid, state, reason, completed, output, error, request, _ = row
-    return RunOf(run_id, uid, State(state), reason, completed, output, error, request)
+    return ScheduleRun(run_id, uid, State(state), reason, completed, output, error, request)

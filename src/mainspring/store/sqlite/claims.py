@@ -223,7 +223,7 @@ class Claiming:
         )
 
     def _placed(self, allotment: Allotment) -> dict[str, int]:
-        if not allotment.queue.counts_places:
+        if not allotment.queue.has_concurrency:
             return {}
         return dict(self._db.execute(DIALECT.spelled(text.COUNT_PLACED), {"queue": allotment.queue.name}).fetchall())
 

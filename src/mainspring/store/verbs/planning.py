@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mainspring.model.schedules import MOVED, Hook, is_crontab_entry
+from mainspring.model.schedules import PLANNED_FIELDS, Hook, is_crontab_entry
 from mainspring.store.bad_rows import readable, tick_key
 from mainspring.store.schedules import MOST_TAKEN, Situation
 from mainspring.store.sql import schedules as sql
@@ -118,7 +118,7 @@ def apply_plans(tx: Transaction, plans: Sequence[Plan]) -> Script[None]:
     backfills = [backfill for plan in plans for backfill in plan.backfills]
     yield from _write(tx, sql.WRITE_BACKFILLS, (sql.values_of(each, sql.BACKFILL_COLUMNS) for each in backfills))
     for statement, columns, changed in (
-        (sql.MOVE, MOVED, [plan.schedule for plan in plans if plan.moved]),
+        (sql.MOVE, PLANNED_FIELDS, [plan.schedule for plan in plans if plan.moved]),
         (sql.LEARN, sql.LEARNED, [plan.schedule for plan in plans if plan.learned]),
         (sql.REDEFINE, sql.REDEFINED, [plan.schedule for plan in plans if plan.redefined]),
     ):

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from mainspring.errors import Conflict
-from mainspring.model.retry_scope import MADE, forgotten_by_resume, forgotten_by_retry
+from mainspring.model.retry_scope import FORGOTTEN_TRANSACTION, forgotten_by_resume, forgotten_by_retry
 from mainspring.model.states import State
 from mainspring.store.sql.messages import RETURN_MESSAGE
 from mainspring.store.sql.runs import KEY_TAKEN
@@ -111,7 +111,7 @@ def forget_attempt(tx: Transaction, run: Run, error: str | None) -> Script[None]
 def _forget(tx: Transaction, run: Run, step: Step) -> Script[None]:
     """Undo what was recorded with an operation, so that it can be executed again. Messages that it sent stay sent."""
     if step.kind == "transaction" and step.output is not None:
-        mark = f"{MADE}{step.position}"
+        mark = f"{FORGOTTEN_TRANSACTION}{step.position}"
         yield from tx.execute(_FORGET, run=run.id, position=mark)
         yield from tx.execute(_NOTE_MADE.format(epoch=run.epoch), run=run.id, position=mark, now=tx.now)
     for statement in (_FORGET, RETURN_MESSAGE, *_WITHDRAW):

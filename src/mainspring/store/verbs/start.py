@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from mainspring.model.keys import Holder, KeyMode, Meeting, due_then, meet
+from mainspring.model.keys import Holder, KeyDecision, KeyMode, decide, due_after_update
 from mainspring.model.states import State
 from mainspring.store.sql.records import run_values
 from mainspring.store.sql.runs import (
@@ -138,21 +138,21 @@ def _meet_holder(tx: Transaction, run: NewRun) -> Script[Started | None]:
     holder = Holder(
         holder_id, workflow, state, due, attempt_started is not None, attempts, debounce_until, last_request
     )
-    meeting = meet(run.key_mode, holder, run.uid, tx.now)
-    if meeting is Meeting.BESIDE:
+    decision = decide(run.key_mode, holder, run.uid, tx.now)
+    if decision is KeyDecision.BESIDE:
         once = None if run.key_mode == KeyMode.DEBOUNCE else _ONCE
         yield from tx.execute(DROP_KEY, id=holder.id, retry=once)
         return None
-    if meeting is Meeting.UPDATE:
+    if decision is KeyDecision.UPDATE:
         due = yield from _replace_request(tx, run, holder)
         return Started(created=False, workflow=run.workflow, state=_state(due, tx.now), id=holder.id)
-    refused = meeting is Meeting.REFUSED
+    refused = decision is KeyDecision.REFUSED
     return Started(created=False, workflow=holder.workflow, state=State(holder.state), id=holder.id, refused=refused)
 
 
 def _replace_request(tx: Transaction, run: NewRun, holder: Holder) -> Script[int]:
     """Give the holder of a key what is asked for now; when it is due. What it recorded in failed attempts belongs to the old request."""
-    due = due_then(run.key_mode, holder, run.due)
+    due = due_after_update(run.key_mode, holder, run.due)
     values = {column: getattr(run, column) for column in REQUESTED_COLUMNS}
     values |= {"id": holder.id, "last_request": run.uid, "due": due, "state": str(_state(due, tx.now))}
     yield from tx.execute(REPLACE_REQUEST, **values)

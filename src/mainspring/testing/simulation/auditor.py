@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mainspring.engine.residency.phases import STORED_AS_WAITING, Phase
 from mainspring.model.runs import RunFilter
-from mainspring.model.states import State, legal
+from mainspring.model.states import State, is_legal
 from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Auditor:
     def _compare(self, before: Run, now: Run) -> None:
         if before == now:
             return
-        if before.state is not now.state and not legal(before.state, now.state):
+        if before.state is not now.state and not is_legal(before.state, now.state):
             raise Broken(f"run {now.id} went from {before.state} to {now.state}")
         if before.state.ended and (before.state, before.output, before.error) != (now.state, now.output, now.error):
             raise Broken(f"run {now.id} had ended as {before.state} and was changed afterwards")

@@ -59,9 +59,9 @@ class SimulatedClock:
         return self._stage.time
 
     def call_at(
-        self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], *, chore: bool = False
+        self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], *, background: bool = False
     ) -> Alarm:
-        del chore
+        del background
         return _Alarm(self, when, loop, ring)
 
     @property
