@@ -1,6 +1,6 @@
-"""Every way to say when: cron dialects, calendars, intervals, exclusions, zones and their transitions, in words and in times.
+"""Recurrence: cron dialects, calendars, intervals, exclusions and time zones, computed as times and described in English.
 
-Pure and public: nothing here reads a clock, a file of the user's or a database.
+Pure and public: no module here reads a clock, a user's file or a database.
 """
 
 from importlib import import_module
@@ -42,7 +42,7 @@ __all__ = [
     "parse_duration",
 ]
 
-_HOMES = {
+_MODULES = {
     "Advice": "english.lint",
     "AmbiguousCron": "cron.ambiguous",
     "Calendar": "calendars",
@@ -63,12 +63,12 @@ _HOMES = {
     "parse_crontab": "cron.crontab",
     "parse_duration": "durations",
 }
-"""The module of each name, imported when the name is first used: every program has durations, few have crontabs."""
+"""The module of each public name, imported on first use: every program uses durations, few use crontabs."""
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value: object = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value

@@ -1,4 +1,4 @@
-"""Calendars: fields that must all agree, in strings, numbers or lists."""
+"""Calendars: times whose fields all match, given as strings, numbers or lists."""
 
 from __future__ import annotations
 
@@ -49,17 +49,18 @@ _LONGEST = 1_000
 class Calendar(Frozen):
     """Times whose every field matches: `Calendar(month="Jan,Apr", day_of_month="L", hour="9-17", minute="*/15")`.
 
-    Hour, minute and second are 0 unless given, the others anything. Among the exclusions of a spec, hour, minute and second
-    are anything too, so that a day is excluded as a whole. A field is a list of `*`, values and ranges, each with `/step`
-    if wanted (`x/y` runs from x to the end of the field); names of months and weekdays can be cut short. Dates also know
-    `L` (last), `L-3`, `15W` (the working day next to the 15th) and `LW`, weekdays `5#2` (second Friday) and `5L` (last).
+    Hour, minute and second are 0 unless given, the other fields match any value. Among the exclusions of a spec, hour, minute and second
+    match any value too, so that a whole day is excluded. A field is a list of `*`, values and ranges, each with an optional `/step`
+    (`x/y` runs from x to the end of the field). Names of months and weekdays can be abbreviated. Dates also support `L` (last),
+    `L-3`, `15W` (the working day next to the 15th) and `LW`, weekdays `5#2` (second Friday) and `5L` (last).
+    Raises `InvalidSpec` with every fault.
     """
 
     __slots__ = ("comment", "entered", "values")
 
     values: Values
     entered: tuple[tuple[str, FieldInput], ...]
-    """The fields that were given, as they were given."""
+    """The given fields, as they were given."""
     comment: str
 
     def __init__(
@@ -97,9 +98,9 @@ class Calendar(Frozen):
 
     @classmethod
     def of(cls, values: Values, comment: str = "") -> Calendar:
-        """The calendar of values that are already read; all of its fields count as given."""
+        """Return the calendar of parsed values. All of its fields count as given."""
         made = cls.__new__(cls)
-        # An empty list, which matches nothing, is the one thing that has no text.
+        # An empty list, which matches nothing, is the only value without a text.
         entered = tuple(
             (name, field_text(field, value) or ()) for (name, field), value in zip(_FIELDS.items(), values, strict=True)
         )
@@ -107,17 +108,17 @@ class Calendar(Frozen):
         return made
 
     def excluding(self) -> Calendar:
-        """What this calendar means as an exclusion: hour, minute and second are anything unless given."""
+        """Return this calendar as an exclusion: hour, minute and second match any value unless given."""
         names = {name for name, _ in self.entered}
         free = {name: FieldValues(_FIELDS[name].full) for name in _TIMES if name not in names}
         return Calendar.of(self.values._replace(**free), self.comment)
 
     def canonical(self) -> Calendar:
-        """The same calendar with all fields written out, in one spelling."""
+        """Return the same calendar with all fields written out, in one spelling."""
         return Calendar.of(self.values, self.comment)
 
     def fields(self) -> dict[str, tuple[int | str, ...]]:
-        """The values of each field, sorted, rules like `L` last as strings; the year only where it is restricted."""
+        """Return the values of each field, sorted, with rules like `L` last as strings. The year is included only if restricted."""
         found: dict[str, tuple[int | str, ...]] = {}
         for (name, field), value in zip(_FIELDS.items(), self.values, strict=True):
             if field is not YEAR or value.mask != YEAR.full:
@@ -125,11 +126,11 @@ class Calendar(Frozen):
         return found
 
     def matches(self, when: datetime) -> bool:
-        """Whether the wall clock that `when` shows agrees with all fields."""
+        """Whether the wall clock time of `when` matches all fields. Raises `InvalidInput` for a naive datetime."""
         return matches_wall_clock([self.values], when)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form: the fields that were given, as they were given."""
+        """Return the JSON form: the given fields, as they were given."""
         written: dict[str, Any] = {_WRITTEN.get(name, name): _thawed(value) for name, value in self.entered}
         if self.comment:
             written["comment"] = self.comment
@@ -137,7 +138,7 @@ class Calendar(Frozen):
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Calendar:
-        """A calendar from its JSON form, keys in camelCase or snake_case. A field that is an empty text counts as not given."""
+        """Return the calendar of a JSON form, with keys in camelCase or snake_case. An empty text counts as not given."""
         named: dict[str, Any] = {}
         faults: list[Fault] = []
         for key, value in given.items():
@@ -147,14 +148,14 @@ class Calendar(Frozen):
                 faults.append(Fault("is no field of a calendar", str(key), hint=f"there are {known}"))
             elif name in named:
                 faults.append(Fault("is given twice", key))
-            elif value != "" or name == "comment":  # other systems write a field that was not given as empty text
+            elif value != "" or name == "comment":  # other systems write a field that was not given as an empty text
                 named[name] = value
         if faults:
             raise InvalidSpec("calendar", faults)
         return cls(**named)
 
     def __eq__(self, other: object) -> bool:
-        """Two calendars are equal that mean the same; comments do not count."""
+        """Whether two calendars match the same times. Comments do not count."""
         return self.values == other.values if isinstance(other, Calendar) else NotImplemented
 
     def __hash__(self) -> int:
@@ -169,7 +170,7 @@ class Calendar(Frozen):
 
 
 def matches_wall_clock(calendars: Sequence[Values], when: datetime) -> bool:
-    """Whether one of the calendars agrees with what the clock on the wall shows at `when`."""
+    """Whether one of the calendars matches the wall clock time of `when`."""
     if when.utcoffset() is None:
         raise InvalidInput(f"time: {when.isoformat()} has no time zone; give an aware datetime")
     day = when.toordinal() - 719_163
@@ -210,7 +211,7 @@ def _range(field: Field, item: object, faults: list[Fault]) -> int:
         what = f"{unknown[0]!r} is no part of a range" if unknown else f"{item!r} has no start"
         faults.append(Fault(what, field.name, hint="a range is {start, end, step}"))
         return 0
-    # 0 is how other systems write an end or a step that was not given.
+    # Other systems write 0 for an end or a step that was not given.
     start, end, step = given["start"], given.get("end") or given["start"], given.get("step") or 1
     for number in (start, end, step):
         if not isinstance(number, int) or isinstance(number, bool):

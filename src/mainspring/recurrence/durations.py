@@ -1,4 +1,4 @@
-"""Durations as people write them: a phrase like `4w3d2h1m`, a `timedelta`, or a number of seconds."""
+"""Durations: a phrase like `4w3d2h1m`, a `timedelta`, or a number of seconds."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _PART = re.compile(r"([0-9]+)([smhdw])")
 _FRACTION = re.compile(r"[0-9]*[.,][0-9]")
 _DECIMAL_PHRASE = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?[smhdw])+")
 _DECIMAL_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
-# More digits than this cannot be a duration that `timedelta` holds; a bound keeps absurd input cheap.
+# A longer phrase cannot be a duration that `timedelta` holds. The bound keeps absurd input cheap.
 _LONGEST_PHRASE = 100
 
 
 def parse_duration(value: timedelta | float | str) -> timedelta:
-    """The duration that `value` means: a phrase such as `"4w3d2h1m"`, a `timedelta`, or seconds as a number.
+    """Return the duration of a phrase such as `"4w3d2h1m"`, a `timedelta`, or a number of seconds.
 
     A phrase is a sequence of whole numbers, each with one of the units s, m, h, d (24 hours) and w (7 days), added up.
-    Whatever is not a duration of zero or more is an `InvalidInput` that says what to write instead.
+    Raises `InvalidInput`, with what to write instead, for anything that is not a duration of zero or more.
     """
     if isinstance(value, str):
         return _from_phrase(value)
@@ -36,9 +36,9 @@ def parse_duration(value: timedelta | float | str) -> timedelta:
 
 
 def whole_numbers(phrase: str) -> str:
-    """The phrase with whole numbers that means the same as one with decimal fractions: `1.5h` is `5400s`.
+    """Convert a phrase with decimal fractions to one with whole numbers: `1.5h` becomes `5400s`.
 
-    Anything else comes back as it is, also what is no whole number of seconds: `parse_duration` says what is wrong with it.
+    Returns any other phrase unchanged, also one that is not a whole number of seconds: `parse_duration` reports the fault.
     """
     if len(phrase) > _LONGEST_PHRASE or "." not in phrase or not _DECIMAL_PHRASE.fullmatch(phrase):
         return phrase
@@ -47,7 +47,7 @@ def whole_numbers(phrase: str) -> str:
 
 
 def format_duration(value: timedelta) -> str:
-    """The phrase that `parse_duration` reads back as `value`, as short as it can be; whole seconds only."""
+    """Return the shortest phrase that `parse_duration` parses as `value`. Fractions of a second are dropped."""
     rest = value.days * 86_400 + value.seconds
     parts: list[str] = []
     for unit in "wdhms":
@@ -57,7 +57,7 @@ def format_duration(value: timedelta) -> str:
     return "".join(parts) or "0s"
 
 
-@functools.lru_cache(256)  # most programs write the same few again and again
+@functools.lru_cache(256)  # most programs use few different phrases
 def _from_phrase(phrase: str) -> timedelta:
     if len(phrase) > _LONGEST_PHRASE:
         raise InvalidInput(f"duration: a phrase of {len(phrase)} characters is too long; write one like '4w3d2h1m'")
@@ -73,7 +73,7 @@ def _from_phrase(phrase: str) -> timedelta:
 
 
 def _from_seconds(value: object) -> timedelta:
-    # bool is an int to Python, but `retry=True` where a delay belongs is a slip of the user's.
+    # bool is an int in Python, but True where a delay belongs is a mistake of the user's.
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidInput(
             f"duration: {value!r} is a {type(value).__name__}; give a timedelta, a number of seconds or a phrase like '1h30m'"

@@ -1,4 +1,4 @@
-"""Values that cannot be changed once they are made."""
+"""Immutable values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Frozen:
-    """A base for values: attributes are set once, through `_fill`, and are read-only after that."""
+    """Base class of immutable values: attributes are set once, through `_fill`."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What users may put into a spec, and how it is read: all faults are collected, none is raised."""
+"""Parse the arguments of a spec. All faults are collected, none is raised."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ Exclusion = Calendar | Cron | DateRange
 
 
 class SpecReader:
-    """Reads the parts of a spec; `faults` has all that is wrong with any of them."""
+    """Parses the parts of a spec. `faults` has the faults of all parts."""
 
     __slots__ = ("faults", "only_cron")
 
     def __init__(self) -> None:
         self.faults: list[Fault] = []
         self.only_cron = True
-        """Whether everything wrong so far is in cron expressions."""
+        """Whether all faults so far are in cron expressions."""
 
     def each(self, name: str, given: object, read: Callable[[Any], T], single: tuple[type, ...]) -> tuple[T, ...]:
-        """Read every item of a list; one item alone is a list of one."""
+        """Parse every item of a list. A single item counts as a list of one."""
         if given is None:
             return ()
         if isinstance(given, single) or not isinstance(given, Iterable):
@@ -66,6 +66,7 @@ class SpecReader:
         return tuple(found)
 
     def one(self, name: str, given: Any, read: Callable[[Any], T]) -> T | None:
+        """Parse one value. Collects its faults and returns None if there are any."""
         try:
             return read(given)
         except InvalidSpec as error:
@@ -84,7 +85,7 @@ class SpecReader:
 
 
 def read_cron(given: object) -> Cron:
-    """A Cron as it is; a string is dialect `temporal`, unless its meaning is ambiguous."""
+    """Return a `Cron` as it is, and a string in dialect `temporal`. Warns if its meaning is ambiguous."""
     if isinstance(given, Cron):
         return given
     if isinstance(given, Mapping):

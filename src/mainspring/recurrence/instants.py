@@ -1,4 +1,4 @@
-"""Instants as users give them, in and out of whole seconds since 1970."""
+"""Convert instants that users give to whole seconds since 1970 and back."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = 253_402_300_800
-"""The first second of the year 10000, which no datetime can say."""
+"""The first second of the year 10000, which a datetime cannot express."""
 
 Instant = datetime | int | float
 """An aware datetime, or seconds since 1970."""
 
 
 def floor_second(when: Instant, name: str = "time") -> int:
-    """The whole second in which `when` lies. A naive datetime, or anything that is no instant, is an InvalidInput."""
+    """Return the whole second of `when`. Raises `InvalidInput` for a naive datetime or a value that is not an instant."""
     if isinstance(when, datetime):
         try:
             since = when - EPOCH
@@ -33,7 +33,7 @@ def floor_second(when: Instant, name: str = "time") -> int:
 
 
 def ceil_second(when: Instant, name: str = "time") -> int:
-    """The first whole second that is not before `when`."""
+    """Return the first whole second that is not before `when`."""
     if isinstance(when, datetime):
         return floor_second(when, name) + (1 if when.microsecond else 0)
     return math.ceil(_seconds(when, name))
@@ -44,7 +44,7 @@ def is_whole(when: Instant) -> bool:
 
 
 def as_datetime(when: Instant, name: str = "time") -> datetime:
-    """`when` as an aware datetime; seconds since 1970 become UTC."""
+    """Return `when` as an aware datetime. Seconds since 1970 become UTC."""
     if isinstance(when, datetime):
         floor_second(when, name)
         return when
@@ -52,10 +52,10 @@ def as_datetime(when: Instant, name: str = "time") -> datetime:
 
 
 def parse_instant(text: str, name: str = "time", zone: tzinfo | None = None) -> datetime:
-    """An aware datetime from RFC 3339 / ISO 8601 text.
+    """Parse RFC 3339 / ISO 8601 text to an aware datetime.
 
-    With a `zone` a time that does not say its own is one of that zone, and a date is the midnight there at which it begins.
-    Without one both are errors.
+    With a `zone`, a time without an offset is in that zone, and a date is its midnight there. Without a `zone`, both
+    raise `InvalidInput`.
     """
     try:
         when = datetime.fromisoformat(text)

@@ -1,4 +1,4 @@
-"""Times at equal distances, in absolute time: no zone and no transition touches them."""
+"""Times at equal distances in absolute time, which zones and transitions do not affect."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 class Interval(Frozen):
     """Every `every`, counted from 1970-01-01T00:00Z or from `anchor`, and `offset` later.
 
-    `Interval("6h", offset="5h")`, or `Interval("6h/5h")`, is 05:00, 11:00, 17:00 and 23:00 UTC. Whole seconds; the offset
-    is shorter than the interval. An anchor says where to count from, not where to begin: for that a spec has `start`.
+    `Interval("6h", offset="5h")`, or `Interval("6h/5h")`, is 05:00, 11:00, 17:00 and 23:00 UTC. Durations are whole
+    seconds, and the offset is shorter than the interval. An anchor is where to count from, not where to begin: for that
+    a spec has `start`. Raises `InvalidSpec` with every fault.
     """
 
     __slots__ = ("anchor", "every", "offset")
@@ -62,11 +63,12 @@ class Interval(Frozen):
         return Cycle(every, (origin + round(self.offset.total_seconds())) % every)
 
     def canonical(self) -> Interval:
-        """The same times counted from 1970."""
+        """Return the same times counted from 1970."""
         every, phase = self.cycle
         return Interval(every, phase)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form, `{every, offset, anchor}`."""
         written: dict[str, Any] = {"every": format_duration(self.every)}
         if self.offset:
             written["offset"] = format_duration(self.offset)
@@ -79,7 +81,7 @@ class Interval(Frozen):
         return cls(cycle.every, cycle.phase)
 
     def __eq__(self, other: object) -> bool:
-        """Two intervals are equal that have the same times."""
+        """Whether two intervals have the same times."""
         return self.cycle == other.cycle if isinstance(other, Interval) else NotImplemented
 
     def __hash__(self) -> int:
@@ -124,7 +126,7 @@ def _anchor(anchor: Instant | None, faults: list[Fault]) -> datetime | None:
 
 
 def interval_from_dict(given: Mapping[str, Any]) -> Interval:
-    """An interval from its JSON form, `{every, offset, anchor}`."""
+    """Return the interval of a JSON form, `{every, offset, anchor}`."""
     from mainspring.recurrence.instants import parse_instant  # noqa: PLC0415 - read from JSON only
 
     anchor = given.get("anchor")

@@ -1,4 +1,4 @@
-"""The spec of a schedule: its times, given in any number of ways."""
+"""The spec of a schedule: all its times."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 
 class Spec(SpecParts):
-    """When: cron expressions, intervals and calendars together, less the exclusions, from `start` to `end`.
+    """The times of a schedule: cron expressions, intervals and calendars together, without the exclusions, from `start` to `end`.
 
-    Strings in `cron` are dialect `temporal`. An empty spec is legal and has no times. Two specs are equal that mean the
-    same. All that is wrong with one is in a single `InvalidSpec` (`InvalidCron`, if only cron expressions are wrong).
+    Strings in `cron` are in dialect `temporal`. An empty spec is legal and has no times. Specs with the same times are equal.
+    Raises one `InvalidSpec` with all faults (`InvalidCron`, if only cron expressions are wrong).
     """
 
     __slots__ = ("_built",)
@@ -100,15 +100,15 @@ class Spec(SpecParts):
     # ---- times ----
 
     def next(self, after: Instant, seed: str | None = None) -> datetime | None:
-        """The first time strictly after `after`, or None if there is none until 2100.
+        """Return the first time strictly after `after`, or None if there is none until 2100.
 
-        With a seed (the id of a schedule): the jittered time of that first nominal time.
+        With a `seed` (the id of a schedule), return the jittered time of that first nominal time.
         """
         timeline, zone = self._built or self._timeline(), self.zone
-        # A datetime of the spec's own zone needs no offsets, neither in nor out, unless a transition is near.
-        if timeline.on_the_wall and seed is None and isinstance(after, datetime) and after.tzinfo is zone.tzinfo:
+        # A datetime of the spec's own zone needs no conversion of offsets, unless a transition is near.
+        if timeline.next_wall_time and seed is None and isinstance(after, datetime) and after.tzinfo is zone.tzinfo:
             since = after - zone.local_epoch
-            local = timeline.on_the_wall(since.days * 86_400 + since.seconds)
+            local = timeline.next_wall_time(since.days * 86_400 + since.seconds)
             if local > 0:
                 return zone.local_epoch + timedelta(0, local)
         found = timeline.find(floor_second(after) + 1)
@@ -118,12 +118,12 @@ class Spec(SpecParts):
         return nominal if seed is None else self.jittered(nominal, seed)
 
     def previous(self, before: Instant) -> datetime | None:
-        """The last time strictly before `before`."""
+        """Return the last time strictly before `before`, or None."""
         found = self._timeline().before(ceil_second(before))
         return None if found is None else datetime.fromtimestamp(found, self.zone.tzinfo)
 
     def times(self, after: Instant) -> Iterator[datetime]:
-        """All times strictly after `after`, one by one."""
+        """Yield all times strictly after `after`."""
         find, tzinfo = self._timeline().find, self.zone.tzinfo
         found = find(floor_second(after) + 1)
         while found != NEVER:
@@ -131,11 +131,11 @@ class Spec(SpecParts):
             found = find(found + 1)
 
     def upcoming(self, after: Instant, n: int) -> list[datetime]:
-        """The first `n` times strictly after `after`; fewer if there are no more."""
+        """Return the first `n` times strictly after `after`, or fewer if there are no more."""
         return [when for _, when in zip(range(n), self.times(after), strict=False)]
 
     def between(self, after: Instant, until: Instant) -> list[datetime]:
-        """The times strictly after `after`, up to and including `until`."""
+        """Return the times strictly after `after`, up to and including `until`."""
         last, tzinfo, find = floor_second(until), self.zone.tzinfo, self._timeline().find
         found = find(floor_second(after) + 1)
         times: list[datetime] = []
@@ -145,13 +145,15 @@ class Spec(SpecParts):
         return times
 
     def matches(self, when: Instant) -> bool:
-        """Whether `when` is exactly a time that `next` yields."""
+        """Whether `when` is exactly a time of this spec."""
         second = floor_second(when)
         return is_whole(when) and self._timeline().find(second) == second
 
     def jittered(self, nominal: Instant, seed: str) -> datetime:
-        """The time at which a nominal time is acted on: later by less than the jitter, the gap to the next time
-        (exclusions not counted) and what is left until a second after the end. The same for the same seed.
+        """Return the time at which the schedule acts on a nominal time. The result is the same for the same seed.
+
+        It is later by less than the jitter, than the distance to the next time (exclusions not counted), and than the rest until a second
+        after `end`.
         """
         second = floor_second(nominal)
         bound = self.jitter // timedelta(microseconds=1)
@@ -165,7 +167,7 @@ class Spec(SpecParts):
     # ---- forms ----
 
     def canonical(self) -> Spec:
-        """The same times in one form: calendars written out, intervals counted from 1970, no cron."""
+        """Return the same times in one form: calendars written out, intervals counted from 1970, no cron."""
         calendars = [calendar.canonical() for calendar in self.calendars]
         calendars += [calendar for cron in self.cron for calendar in cron.calendars()]
         intervals = [*self.intervals, *(cron.interval for cron in self.cron if cron.interval is not None)]
@@ -186,17 +188,17 @@ class Spec(SpecParts):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form, as it was entered; `Spec.from_dict` reads it back."""
+        """Return the JSON form, as it was given. `Spec.from_dict` parses it."""
         return spec_to_dict(self)
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Spec:
-        """A spec from its JSON form, keys in camelCase or snake_case."""
+        """Return the spec of a JSON form, with keys in camelCase or snake_case. Raises `InvalidSpec` with all faults."""
         return cls(**spec_arguments(given))
 
     def describe(self) -> str:
-        """The spec in plain English."""
-        from mainspring.recurrence.english.describe import describe  # noqa: PLC0415 - words are needed where people read
+        """Return the spec in plain English."""
+        from mainspring.recurrence.english.describe import describe  # noqa: PLC0415 - imported only when a description is shown
 
         return describe(self)
 
@@ -228,13 +230,13 @@ class Spec(SpecParts):
         )
 
     def named(self) -> list[Values]:
-        """The values of all its calendars, those of cron expressions included."""
+        """Return the values of all calendars, including those of cron expressions."""
         return [calendar.values for calendar in self.calendars] + [
             v for cron in self.cron for v in cron.reading.calendars
         ]
 
     def cycles(self) -> list[Cycle]:
-        """All its intervals, those of cron expressions included."""
+        """Return all intervals as cycles, including those of cron expressions."""
         cycles = [cron.reading.cycle for cron in self.cron if cron.reading.cycle is not None]
         return [interval.cycle for interval in self.intervals] + cycles
 

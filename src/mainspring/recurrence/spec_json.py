@@ -1,4 +1,4 @@
-"""Specs in and out of JSON: camelCase is written, both spellings are read, unknown keys are errors."""
+"""Convert specs to JSON and back: camelCase is written, both spellings are read, unknown keys are errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CAMEL = {"timezoneData": "timezone_data"}
 
 
 def spec_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `Spec` that a JSON object stands for. Values are judged by `Spec` itself."""
+    """Return the arguments of `Spec` in a JSON object. `Spec` itself checks the values."""
     if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - JSON may hold anything
         raise InvalidSpec("spec", [Fault(f"{given!r} is a {type(given).__name__}", hint="write a JSON object")])
     arguments: dict[str, Any] = {}
@@ -68,7 +68,7 @@ def spec_to_dict(spec: SpecParts) -> dict[str, Any]:
 
 
 def _cron(cron: Cron) -> str | dict[str, Any]:
-    # A string says dialect temporal, but a six-field one that ends with a star is not accepted as a string.
+    # A string is dialect temporal, but a six-field one that ends with a star is not accepted as a string.
     plain = cron.dialect == "temporal" and not cron.text.rstrip().endswith("*")
     return cron.text if plain or (cron.dialect == "temporal" and len(cron.text.split()) == 5) else cron.to_dict()
 

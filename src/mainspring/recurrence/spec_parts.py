@@ -1,4 +1,4 @@
-"""The parts of a spec, and what they amount to: its exclusions as plain patterns, and the one zone that all must agree on."""
+"""The parts of a spec, its exclusions as plain patterns, and its zone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mainspring.recurrence.frozen import Frozen
 from mainspring.recurrence.input import DateRange, Exclusion, SpecReader
 from mainspring.recurrence.search.days import DaySet
 from mainspring.recurrence.search.patterns import ALL_HOURS, ALL_SIXTY, Pattern
-from mainspring.recurrence.zones.zones import carried_zone, load_zone
+from mainspring.recurrence.zones.zones import load_zone, zone_from_data
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SpecParts(Frozen):
-    """What a spec consists of, as it was entered."""
+    """The parts of a spec, as they were given."""
 
     __slots__ = (
         *("calendars", "cron", "end", "exclude", "fold", "gap"),
@@ -44,12 +44,12 @@ class SpecParts(Frozen):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it names no times at all, and so is for manual use only."""
+        """Whether the spec has no times, so that its schedule only starts runs on request."""
         return not (self.cron or self.intervals or self.calendars)
 
 
 def plain_exclusions(item: Exclusion) -> list[Calendar | DateRange]:
-    """Calendars and dates only: a cron excludes whole minutes, a calendar whole days unless it says more."""
+    """Return an exclusion as calendars and dates: a cron excludes whole minutes, a calendar whole days unless it has a time."""
     if isinstance(item, DateRange):
         return [item]
     if isinstance(item, Calendar):
@@ -71,7 +71,10 @@ def pattern_of(item: Calendar | DateRange) -> Pattern:
 def resolve_zone(
     reader: SpecReader, crons: tuple[Cron, ...], exclude: tuple[Exclusion, ...], name: str | None, data: bytes | None
 ) -> Zone | None:
-    """The zone of a spec: named by it or by its expressions, which must agree; UTC if none is named."""
+    """Return the zone that the spec or its expressions name, which must agree.
+
+    UTC if there is none. None, and a fault, if they differ.
+    """
     prefixes = {cron.timezone for cron in crons if cron.reading.cycle is None}
     named = {item.timezone for item in exclude if isinstance(item, Cron)} | prefixes
     named.discard(None)
@@ -90,7 +93,7 @@ def resolve_zone(
             return None
         name = prefix
     try:
-        return load_zone(name or "UTC") if data is None else carried_zone(name or "custom", data)
+        return load_zone(name or "UTC") if data is None else zone_from_data(name or "custom", data)
     except ValueError as error:
         reader.fault("timezone" if data is None else "timezone_data", str(error))
         return None

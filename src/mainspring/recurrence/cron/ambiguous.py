@@ -1,4 +1,4 @@
-"""Patterns that mean one thing in one dialect and another in the next."""
+"""Find cron patterns that dialects parse differently."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     from mainspring.errors import Fault
 
 _SECONDS_FIRST: Final[frozenset[Dialect]] = frozenset(("dbos", "vixie"))
-"""The dialects whose six fields are those of five with seconds in front."""
+"""The dialects whose six fields are seconds and then the usual five."""
 
 
 class AmbiguousCron(UserWarning):
-    """A pattern, given without its dialect, that the dialects read differently."""
+    """A pattern without a dialect that the dialects parse differently."""
 
 
 def other_readings(text: str, dialect: Dialect) -> list[Dialect]:
-    """The dialects that read `text` too, but as other times than `dialect` does.
+    """Return the dialects that accept `text`, but with other times than `dialect`.
 
-    Six fields begin with seconds in `dbos` and `vixie`, and end with a year in `temporal` alone. A pattern of six fields in a dialect with
-    seconds is compared with the other one that has seconds, and not with `temporal`.
+    Six fields begin with seconds in `dbos` and `vixie`, and end with a year in `temporal`. A pattern of six fields in a dialect with
+    seconds is compared with the other dialect that has seconds, and not with `temporal`.
     """
     if not _may_differ(text):
         return []
@@ -33,7 +33,7 @@ def other_readings(text: str, dialect: Dialect) -> list[Dialect]:
 
 
 def ambiguity(text: str, dialect: Dialect) -> str | None:
-    """What to tell someone who wrote `text` without saying in which dialect; None where all agree."""
+    """Return a warning for a pattern that was written without a dialect. None if all dialects agree."""
     others = other_readings(text, dialect)
     if not others:
         return None
@@ -44,7 +44,7 @@ def ambiguity(text: str, dialect: Dialect) -> str | None:
 
 
 def _may_differ(text: str) -> bool:
-    """A quick no for nearly all patterns: differences come from steps, from two restricted days and from six fields."""
+    """Whether dialects may differ: only steps, two restricted days and six fields cause differences. A quick filter."""
     fields = text.split()
     if len(fields) != 5:
         return True

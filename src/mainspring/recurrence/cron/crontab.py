@@ -1,4 +1,4 @@
-"""Crontab files: five fields, a task, `?options` and a JSON5 payload on each line."""
+"""Parse crontab files: five fields, a task, `?options` and a JSON5 payload on each line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DEEPEST_PAYLOAD = 64
 
 
 def parse_crontab(text: str) -> list[ParsedCronItem]:
-    """Parse the contents of a crontab file. All faults, with line and column, are in one `InvalidCron`."""
+    """Parse the contents of a crontab file and return its entries. Raises one `InvalidCron` with all faults, by line and column."""
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers need not be typed
         raise InvalidCron("crontab", [Fault(f"{text!r} is a {type(text).__name__}, not text")])
     items: list[ParsedCronItem] = []
@@ -52,7 +52,7 @@ def parse_crontab(text: str) -> list[ParsedCronItem]:
 
 
 class _Line:
-    """One entry, and where in its line each part begins."""
+    """One entry of a crontab, with the columns of its parts."""
 
     def __init__(self, text: str, number: int, faults: list[Fault]) -> None:
         self._text, self._number, self._faults = text, number, faults
@@ -174,7 +174,7 @@ class _Line:
 
 
 def _read_json5(text: str) -> object:
-    """A JSON5 value whose numbers JSON can carry. Whatever is wrong is a ValueError."""
+    """Parse a JSON5 value whose numbers JSON can express. Raises `ValueError` for any fault."""
     if len(text) > _LONGEST_PAYLOAD:
         raise ValueError(f"{len(text)} characters are too many")
     if _depth(text) > _DEEPEST_PAYLOAD:
@@ -182,9 +182,9 @@ def _read_json5(text: str) -> object:
     try:
         value: object = json.loads(
             text, parse_constant=_refuse
-        )  # most payloads are plain JSON, and this is far quicker
+        )  # most payloads are plain JSON, which this parses much faster
     except json.JSONDecodeError:
-        import json5  # noqa: PLC0415 - few programs read crontabs, and the module is not a light one
+        import json5  # noqa: PLC0415 - few programs read crontabs, and the import is slow
 
         value = json5.loads(text)
     json.dumps(value, allow_nan=False)
@@ -192,7 +192,7 @@ def _read_json5(text: str) -> object:
 
 
 def _depth(text: str) -> int:
-    """How deep brackets nest at most, those inside strings counted too: an upper bound is enough."""
+    """Return the maximum nesting of brackets. Brackets in strings count too: an upper bound is enough."""
     depth = deepest = 0
     for character in text:
         if character in "[{":

@@ -1,4 +1,4 @@
-"""Entries of a crontab: as people write them, and parsed."""
+"""Entries of a crontab: as users write them, and parsed."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _LONGEST_KEY = 512
 
 @dataclass(frozen=True, slots=True)
 class CronOptions:
-    """How the job of an entry is made; everything is checked when the entry is parsed."""
+    """Options of the job of an entry. They are checked when the entry is parsed."""
 
     backfill_period: timedelta | float | str = timedelta(0)
-    """How far back ticks that were missed are made up; parsed entries have a timedelta here."""
+    """How far back missed ticks are started. A `timedelta` in parsed entries."""
     max_attempts: int | None = None
     queue_name: str | None = None
     job_key: str | None = None
@@ -41,7 +41,7 @@ class CronOptions:
 
 @dataclass(frozen=True, slots=True)
 class CronItem:
-    """An entry for people and their scripts to write."""
+    """A crontab entry as users write it in code."""
 
     task: str
     match: str
@@ -49,12 +49,12 @@ class CronItem:
     options: CronOptions = CronOptions()
     payload: Mapping[str, Any] = field(default_factory=dict[str, Any])
     identifier: str | None = None
-    """The task, unless given. An identifier is unique and for ever: a changed one is another entry."""
+    """The unique name of the entry. Default: the task. Changing the identifier makes another entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedCronItem:
-    """An entry that was checked. Made by `parse_crontab` and `parse_cron_items` only."""
+    """A checked entry. Only `parse_crontab` and `parse_cron_items` make them."""
 
     task: str
     identifier: str
@@ -67,21 +67,21 @@ class ParsedCronItem:
     months: tuple[int, ...]
     dows: tuple[int, ...]
     line: int | None = None
-    """Where it stands in its file."""
+    """The line of the entry in its file."""
 
     @property
     def backfill_period(self) -> timedelta:
         return parse_duration(self.options.backfill_period)
 
     def spec(self) -> Spec:
-        """The spec whose times are those of this entry."""
-        from mainspring.recurrence.spec import Spec  # noqa: PLC0415 - crontabs are read by few, specs by all
+        """Return the spec with the times of this entry."""
+        from mainspring.recurrence.spec import Spec  # noqa: PLC0415 - imported on use: few programs read crontabs
 
         return Spec(cron=[self.cron])
 
 
 def parse_cron_items(items: Iterable[CronItem]) -> list[ParsedCronItem]:
-    """Check entries; all faults of all of them are in one `InvalidCron`."""
+    """Check entries and return them parsed. Raises one `InvalidCron` with all faults of all entries."""
     faults: list[Fault] = []
     parsed: list[ParsedCronItem] = []
     for index, item in enumerate(items):
@@ -108,7 +108,7 @@ def parsed_item(
     payload: dict[str, Any] | None,
     line: int | None = None,
 ) -> ParsedCronItem:
-    # An either-day pattern is two calendars; the two hold the restricted dates and the restricted weekdays.
+    # A pattern that matches on either day is two calendars: one has the restricted dates, the other the restricted weekdays.
     first, last = cron.reading.calendars[0], cron.reading.calendars[-1]
     return ParsedCronItem(
         task=task,
@@ -138,7 +138,7 @@ def duplicate_faults(items: Iterable[ParsedCronItem]) -> list[Fault]:
 
 
 def option_faults(options: CronOptions) -> list[Fault]:
-    """What is wrong with the values of some options."""
+    """Return what is wrong with the values of options."""
     found: list[Fault] = []
     try:
         parse_duration(options.backfill_period)
@@ -158,7 +158,7 @@ def option_faults(options: CronOptions) -> list[Fault]:
 
 
 def checked_options(options: CronOptions) -> CronOptions:
-    """Options without faults, with their defaults filled in."""
+    """Return options with their defaults filled in. They must have no faults."""
     mode = options.job_key_mode or ("replace" if options.job_key is not None else None)
     period = parse_duration(options.backfill_period)
     return CronOptions(period, options.max_attempts, options.queue_name, options.job_key, mode, options.priority)

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 class Cron(Frozen):
     """A cron expression: `Cron("0 12 * * sun")`, or `Cron("0 12 * * Sunday", dialect="dbos")`.
 
-    The default dialect, `vixie`, is what crontab(5) means. Everything that is wrong with an expression is in one
-    `InvalidCron`, with field and column.
+    The default dialect, `vixie`, is that of crontab(5). Raises one `InvalidCron` with all faults, by field and column.
     """
 
     __slots__ = ("_finders", "dialect", "reading", "text")
@@ -37,7 +36,7 @@ class Cron(Frozen):
     text: str
     dialect: Dialect
     reading: Reading
-    """What the expression says, as bit sets."""
+    """The parsed expression, as bit sets."""
     _finders: dict[tuple[str | None, Gap, Fold], _Finder]
 
     def __init__(self, text: str, dialect: Dialect = "vixie") -> None:
@@ -45,20 +44,20 @@ class Cron(Frozen):
 
     @property
     def timezone(self) -> str | None:
-        """The zone that the expression itself names, as `TZ=Europe/Paris` in dialect `temporal` does."""
+        """The zone in the expression itself, such as `TZ=Europe/Paris` in dialect `temporal`. None if there is none."""
         return self.reading.timezone
 
     @property
     def interval(self) -> Interval | None:
-        """The interval of an `@every`."""
+        """The interval of an `@every` expression. None for others."""
         return None if self.reading.cycle is None else Interval.from_cycle(self.reading.cycle)
 
     def calendars(self) -> tuple[Calendar, ...]:
-        """The calendars of which any may match: one, two where either day may match, none for `@every`."""
+        """Return the calendars of which any may match: one, two where either day may match, none for `@every`."""
         return tuple(Calendar.of(values, self.reading.comment) for values in self.reading.calendars)
 
     def calendar(self) -> Calendar:
-        """The one calendar that means the same."""
+        """Return the single calendar of the expression. Raises `InvalidCron` if there is none, or two."""
         calendars = self.calendars()
         if len(calendars) != 1:
             what = "an interval" if not calendars else "two calendars, since either day may match"
@@ -66,7 +65,7 @@ class Cron(Frozen):
         return calendars[0]
 
     def matches(self, when: datetime) -> bool:
-        """Whether the wall clock that `when` shows (in the expression's zone, if it names one) agrees with it."""
+        """Whether the wall clock time of `when` (in the expression's zone, if it has one) matches the expression."""
         if self.reading.cycle is not None:
             second = floor_second(when)
             return not when.microsecond and self.reading.cycle.at_or_after(second) == second
@@ -78,12 +77,13 @@ class Cron(Frozen):
     def next(
         self, after: Instant, timezone: str | None = None, *, gap: Gap = "after", fold: Fold = "first"
     ) -> datetime | None:
-        """The first time strictly after `after`, or None if there is none until 2100. In UTC unless a zone is given."""
+        """Return the first time strictly after `after`, or None if there is none until 2100. In UTC unless a zone is given."""
         find, tzinfo = self._finders.get((timezone, gap, fold)) or self._finder(timezone, gap, fold)
         found = find(floor_second(after) + 1)
         return None if found == NEVER else datetime.fromtimestamp(found, tzinfo)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form, with text and dialect."""
         return {"cron": self.text, "dialect": self.dialect}
 
     def _finder(self, timezone: str | None, gap: Gap, fold: Fold) -> _Finder:
@@ -100,7 +100,7 @@ class Cron(Frozen):
         return frozenset(self.reading.calendars), self.reading.cycle, self.reading.timezone
 
     def __eq__(self, other: object) -> bool:
-        """Two expressions are equal that mean the same, in whatever dialect."""
+        """Whether two expressions have the same times, in any dialect."""
         return self._meaning() == other._meaning() if isinstance(other, Cron) else NotImplemented
 
     def __hash__(self) -> int:

@@ -1,4 +1,4 @@
-"""The fields of a calendar: their ranges and names, and lists like `1-5,10/15` read into bit sets."""
+"""The fields of a calendar: their ranges and names, and the parser of lists like `1-5,10/15`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ WEEKDAYS = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "s
 
 
 class Field(NamedTuple):
-    """One field: what it is called, the values it can have, and the names that stand for some of them."""
+    """One field: its name, its range of values, and the names of some values."""
 
     name: str
     low: int
     high: int
     names: tuple[str, ...] = ()
     shortest: int = 3
-    """How many letters of a name make it out, where a name may be cut short."""
+    """The minimum length of an abbreviated name."""
 
     @property
     def origin(self) -> int:
-        """The value that bit 0 of a set stands for."""
+        """The value of bit 0 in a bit set of this field."""
         return FIRST_YEAR if self.low == FIRST_YEAR else 0
 
     @property
@@ -34,11 +34,11 @@ class Field(NamedTuple):
 
     @property
     def top(self) -> int:
-        """The highest value there really is: 7 is but another way to write Sunday."""
+        """The highest value: 7 is only another way to write Sunday."""
         return 6 if self is WEEKDAY else self.high
 
     def named(self, word: str) -> int | None:
-        """The value of a name in full or cut short, in any case."""
+        """Return the value of a name, in full or abbreviated, in any case. None if unknown."""
         lowered = word.lower()
         if len(lowered) >= self.shortest:
             for index, name in enumerate(self.names):
@@ -61,7 +61,7 @@ HINTS = {
     "H": "to spread the load, give the schedule jitter",
     "L": "the last one is known in calendars and in dialect 'vixie'",
 }
-"""What to write instead of signs that other systems know."""
+"""What to write instead of signs of other systems."""
 
 
 class FieldValues(NamedTuple):
@@ -76,31 +76,31 @@ NOTHING = FieldValues(0)
 
 @lru_cache(maxsize=4_096)
 def stepped(first: int, last: int, step: int) -> int:
-    """The bits first, first + step, … up to last."""
+    """Return a bit set of first, first + step, … up to last."""
     if step == 1:
         return ((1 << (last - first + 1)) - 1) << first
     return sum(1 << value for value in range(first, last + 1, step))
 
 
 def fold_sunday(mask: int) -> int:
-    """7 is Sunday too."""
+    """Return the set with weekday 7 replaced by Sunday, which is 0."""
     return (mask | mask >> 7) & 0x7F
 
 
 class Grammar:
-    """How lists of a field are written. Reads one list at a time and collects everything that is wrong."""
+    """Parser of the lists of a field. Parses one list at a time and collects all faults."""
 
     __slots__ = ("faults", "rules", "short_names")
 
     def __init__(self, faults: list[Fault], *, rules: bool = False, short_names: bool = False) -> None:
         self.faults = faults
         self.rules = rules
-        """Whether `L`, `W` and `#` are known."""
+        """Whether `L`, `W` and `#` are allowed."""
         self.short_names = short_names
-        """Whether names are their first three letters and nothing else, as in crontab(5)."""
+        """Whether names are exactly their first three letters, as in crontab(5)."""
 
     def read(self, field: Field, text: str, column: int | None = None) -> FieldValues:
-        """The values that `text`, which begins at `column`, names."""
+        """Return the values of `text`, which begins at `column`."""
         if text == "*":
             return FieldValues(field.full)
         mask = 0
@@ -133,7 +133,7 @@ class Grammar:
         if dash:
             last = self.value(field, last_text, None if column is None else column + len(first_text) + 1, item)
             if last == 0 and self.short_names and field is WEEKDAY and not last_text.isdigit():
-                last = 7  # a week named by days ends on Sunday
+                last = 7  # a range of weekday names ends on Sunday
         else:
             last = field.high if slash else first
         if first is None or last is None:
@@ -153,7 +153,7 @@ class Grammar:
         return step
 
     def value(self, field: Field, text: str, column: int | None, item: str) -> int | None:
-        """A number or a name; None, and a fault, if it is neither."""
+        """Return the value of a number or name. None, and a fault, if it is neither."""
         if is_number(text):
             number = int(text) if len(text) < 10 else 10**9
             if field.low <= number <= field.high:
@@ -179,7 +179,7 @@ def _unreadable(field: Field, text: str, item: str) -> str:
 
 
 def wrapped_hint(field: Field, first: int, last: int) -> str:
-    """How to write a range that runs over the end of its field."""
+    """Return how to write a range that wraps around the end of its field."""
     return f"a range does not wrap around; write {first}-{field.top},{field.low}-{last}"
 
 
@@ -189,7 +189,7 @@ _NTH = re.compile(r"([0-9]|[A-Za-z]{2,9})(?:#([0-9]+)|L)", re.IGNORECASE)
 
 
 def _rule(field: Field, item: str) -> str | Fault | None:
-    """The rule an item states, in its one spelling; a fault if it is meant as one and wrong; None if it is none."""
+    """Return the rule of an item in its canonical spelling, a `Fault` if the rule is wrong, or None if the item is not a rule."""
     if field is DATE:
         return _date_rule(item)
     if field is WEEKDAY and (matched := _NTH.fullmatch(item)):
@@ -222,7 +222,7 @@ def _date_rule(item: str) -> str | Fault | None:
 
 
 def field_text(field: Field, values: FieldValues) -> str:
-    """A list that reads back as `values`, as short as it can be."""
+    """Return the shortest list that parses as `values`."""
     if values.mask == field.full and not values.rules:
         return "*"
     numbers = [bit + field.origin for bit in bits(values.mask)]

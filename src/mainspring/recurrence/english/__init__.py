@@ -1,1 +1,1 @@
-"""Specs described and checked in words."""
+"""Describe specs in English, and warn about them."""

@@ -1,4 +1,4 @@
-"""A whole spec in plain English."""
+"""Describe a spec in plain English."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UNITS = (("week", 604_800), ("day", 86_400), ("hour", 3_600), ("minute", 60), (
 
 
 def describe(spec: SpecParts) -> str:
-    """For example: `Every weekday at 09:00 and 17:00, except 25 December, Europe/Paris`."""
+    """Return, for example, `Every weekday at 09:00 and 17:00, except 25 December, Europe/Paris`."""
     if spec.is_empty:
         return "No times of its own: it is started on request only"
     clauses = [_commented(calendar_phrase(calendar.values), calendar.comment) for calendar in spec.calendars]
@@ -51,7 +51,7 @@ def describe(spec: SpecParts) -> str:
 
 
 def duration_words(duration: timedelta) -> str:
-    """`1 hour and 30 minutes`."""
+    """Return, for example, `1 hour and 30 minutes`."""
     rest = int(duration.total_seconds())
     parts: list[str] = []
     for unit, size in _UNITS:
@@ -125,11 +125,11 @@ MONTH_NAMES = ["", *(name.capitalize() for name in MONTHS)]
 WEEKDAY_NAMES = [name.capitalize() for name in WEEKDAYS]
 _NTH = ["", "first", "second", "third", "fourth", "fifth"]
 _MOST_TIMES = 6
-"""More times of a day than this are not listed one by one."""
+"""The maximum number of times of a day that are listed one by one."""
 
 
 def listed(items: Sequence[str], word: str = "and") -> str:
-    """`a, b and c`."""
+    """Return `a, b and c`."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {word} {items[-1]}" if items else "nothing"
 
 
@@ -143,7 +143,7 @@ def ordinal(number: int) -> str:
 
 
 def calendar_phrase(values: Values) -> str:
-    """`every weekday at 09:00 and 17:00`, `every 5 minutes on Mondays`."""
+    """Return, for example, `every weekday at 09:00 and 17:00` or `every 5 minutes on Mondays`."""
     if not all(value.mask or value.rules for value in values):
         return "never"
     times, days = _times(values), days_phrase(values)
@@ -155,7 +155,7 @@ def calendar_phrase(values: Values) -> str:
 
 
 def exclusion_phrase(values: Values) -> str:
-    """`25 December`, `Mondays`, `every day from 12:00 to 14:59`."""
+    """Return, for example, `25 December`, `Mondays` or `every day from 12:00 to 14:59`."""
     days = days_phrase(values)
     if values.hour.mask == ALL_HOURS and values.minute.mask == ALL_SIXTY and values.second.mask == ALL_SIXTY:
         return days.removeprefix("on ") if days else "every day"
@@ -240,7 +240,7 @@ def _hours(hours: list[int]) -> str:
 
 
 def _step(values: list[int], size: int) -> int:
-    """The distance between values that are evenly spread over a field, the way around included; 0 if they are not."""
+    """Return the distance of values that are evenly spread over a field, including the wrap around. 0 if they are not."""
     if len(values) < 2:
         return 0
     step = values[1] - values[0]
@@ -256,7 +256,7 @@ def _clock_time(hour: int, minute: int, second: int = 0) -> str:
 
 
 def days_phrase(values: Values) -> str:
-    """`on weekdays`, `on the 1st and 15th of every month`, `in January`; empty for every day."""
+    """Return, for example, `on weekdays`, `on the 1st and 15th of every month` or `in January`. Empty for every day."""
     months = [MONTH_NAMES[month] for month in bits(values.month.mask)]
     some_months = values.month.mask != ALL_MONTHS
     dates, weekdays = _dates(values), _weekdays(values)
@@ -327,7 +327,7 @@ def _one_missing(mask: int) -> str | None:
 
 
 def _names(mask: int) -> list[str]:
-    # A week is read from Monday on.
+    # A week is listed from Monday on.
     return [WEEKDAY_NAMES[day % 7] for day in range(1, 8) if mask >> day % 7 & 1]
 
 
@@ -340,7 +340,7 @@ def _article(values: Values) -> str:
 
 
 def runs(mask: int) -> list[tuple[int, int]]:
-    """First and last of each run of neighbouring bits; a run of two is two runs of one."""
+    """Return the first and last of each run of neighbouring bits. A run of two is returned as two runs of one."""
     found: list[tuple[int, int]] = []
     for bit in bits(mask):
         if found and found[-1][1] == bit - 1:

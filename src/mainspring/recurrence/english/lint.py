@@ -1,4 +1,4 @@
-"""What a careful colleague would say about a spec before it runs for years."""
+"""Warnings about a spec: times that never match, that transitions affect, or that surprise."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from mainspring.recurrence.spec import Spec
 
 _DECADE = 10 * 366 * DAY
-_RULES_OF = 2_208_988_800
-"""2040-01-01. The decade before it shows the transitions that are here to stay; nothing here reads a clock."""
+_RULES_UNTIL = 2_208_988_800
+"""2040-01-01. The decade before it shows the transitions that stay in the zone's rules. This module reads no clock."""
 _SAMPLE = 64
 _LONGEST_YEAR = 366 * DAY
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One warning: a word for programs, a sentence for people."""
+    """One warning: a code for programs and a sentence for people."""
 
     code: str
     message: str
@@ -37,7 +37,7 @@ class Advice:
 
 
 def lint(spec: Spec, after: datetime | None = None) -> list[Advice]:
-    """Warnings about a spec; an empty list if there is nothing to say. Examples are the first ones `after` a time, if it is given."""
+    """Return warnings about a spec, or an empty list. With `after`, examples are the first ones after that time."""
     if spec.is_empty:
         return []
     calendars = list(dict.fromkeys(spec.named()))
@@ -46,7 +46,7 @@ def lint(spec: Spec, after: datetime | None = None) -> list[Advice]:
     if not any(advice.code == "never" for advice in found):
         found += _transitions(spec, after)
         found += [advice for values in calendars for advice in _uneven(values)]
-        found += _stampede(spec, calendars)
+        found += _top_of_hour(spec, calendars)
     return list(dict.fromkeys(found))
 
 
@@ -64,8 +64,8 @@ def _rarity(spec: Spec) -> Iterator[Advice]:
 
 
 def _transitions(spec: Spec, after: datetime | None) -> Iterator[Advice]:
-    """Times that a change of the clocks hits, in the rules that the zone will keep."""
-    last = _RULES_OF if after is None else max(_RULES_OF, ceil_second(after) + _DECADE)
+    """Yield warnings about times that a change of the clocks affects, by the permanent rules of the zone."""
+    last = _RULES_UNTIL if after is None else max(_RULES_UNTIL, ceil_second(after) + _DECADE)
     until = min(last, last if spec.end is None else floor_second(spec.end))
     begin = until - _DECADE if after is None else ceil_second(after)
     since = max(begin, begin if spec.start is None else ceil_second(spec.start))
@@ -135,7 +135,7 @@ def _uneven(values: Values) -> Iterator[Advice]:
             )
 
 
-def _stampede(spec: Spec, calendars: list[Values]) -> Iterator[Advice]:
+def _top_of_hour(spec: Spec, calendars: list[Values]) -> Iterator[Advice]:
     if spec.jitter:
         return
     on_the_hour = [values for values in calendars if values.minute.mask == 1 and values.second.mask == 1]

@@ -1,1 +1,1 @@
-"""The search for the next time."""
+"""Search for the next time of a spec."""

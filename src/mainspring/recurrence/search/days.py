@@ -1,8 +1,8 @@
-"""Which days of 2000 to 2100 a calendar names, as one bit set per year.
+"""The days of 2000 to 2100 that a calendar matches, as one bit set per year.
 
-Only fourteen years exist: leap or not, times the weekday of 1 January. So whatever a calendar says about months, days
-and weekdays is fourteen integers of 366 bits, computed when first needed, and the next matching day is the lowest bit
-of a shifted integer: a leap day costs as little as tomorrow.
+There are only fourteen kinds of year: leap or not, times the weekday of 1 January. So the months, days and weekdays of a calendar are
+fourteen integers of 366 bits, computed when first needed. The next matching day is the lowest bit of a shifted integer: a leap day
+is found as fast as tomorrow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FIRST_YEAR, LAST_YEAR = 2000, 2100
 YEARS = LAST_YEAR - FIRST_YEAR + 1
 DAY = 86_400
 NEVER = 1 << 62
-"""Later than every time there is; an integer, so that `min` and `<` need no special case."""
+"""Later than every time. An integer, so that `min` and `<` need no special case."""
 
 ALL_YEARS = (1 << YEARS) - 1
 ALL_MONTHS = 0b1_1111_1111_1110
@@ -47,21 +47,21 @@ def _year_starts() -> tuple[int, ...]:
 
 
 YEAR_START = _year_starts()
-"""The day on which each year begins, and at its end the first day after 2100."""
+"""The day on which each year begins, and as the last item the first day after 2100."""
 LAST_DAY = YEAR_START[-1] - 1
 FIRST_SECOND, END_SECOND = FIRST_DAY * DAY, (LAST_DAY + 1) * DAY
-"""Bounds of local time: the first second of 2000, and the first one that no calendar can name any more."""
+"""Bounds of local time: the first second of 2000, and the first second after 2100."""
 YEAR_OF = b"".join(bytes([index]) * (YEAR_START[index + 1] - start) for index, start in enumerate(YEAR_START[:-1]))
-"""The index of the year of each day since FIRST_DAY: one lookup instead of a division with leap years in it."""
+"""The index of the year of each day since FIRST_DAY: a lookup instead of a division with leap years."""
 
 
 def weekday(day: int) -> int:
-    """0 for Sunday to 6 for Saturday."""
+    """Return 0 for Sunday to 6 for Saturday."""
     return (day + 4) % 7
 
 
 def civil(day: int) -> tuple[int, int, int]:
-    """Year, month and date of a day between 2000 and 2100."""
+    """Return year, month and date of a day between 2000 and 2100."""
     index = YEAR_OF[day - FIRST_DAY]
     year, rest = FIRST_YEAR + index, day - YEAR_START[index]
     month = 1
@@ -72,12 +72,12 @@ def civil(day: int) -> tuple[int, int, int]:
 
 
 def day_number(year: int, month: int, date: int) -> int:
-    """The inverse of `civil`."""
+    """Return the day of a year, month and date. The inverse of `civil`."""
     return YEAR_START[year - FIRST_YEAR] + sum(days_in_month(year, m) for m in range(1, month)) + date - 1
 
 
 def bits(mask: int) -> Iterator[int]:
-    """The positions of the set bits, ascending."""
+    """Yield the positions of the set bits, ascending."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
@@ -85,9 +85,9 @@ def bits(mask: int) -> Iterator[int]:
 
 
 class _Shape:
-    """One of the fourteen years: where its months begin, and which of its days are a given date or weekday."""
+    """One of the fourteen kinds of year: where its months begin, and the days of each date and weekday."""
 
-    def __init__(self, leap: bool, first_weekday: int) -> None:  # noqa: FBT001 - private, and always given in this order
+    def __init__(self, leap: bool, first_weekday: int) -> None:  # noqa: FBT001 - private, and always called in this order
         year = 2000 if leap else 2001
         self.lengths = [0] + [days_in_month(year, month) for month in range(1, 13)]
         self.starts = [0] * 13
@@ -109,7 +109,7 @@ class _Shape:
         return (self.first_weekday + self.starts[month] + date - 1) % 7
 
     def date_rule(self, rule: str, month: int) -> int:
-        """The bit of the date that a rule like `L-2`, `15W` or `LW` names in a month; 0 where it names none."""
+        """Return the bit of the date of a rule like `L-2`, `15W` or `LW` in a month, or 0."""
         last = self.lengths[month]
         if rule == "LW":
             date = self._nearest_working_day(month, last)
@@ -121,7 +121,7 @@ class _Shape:
         return 1 << (self.starts[month] + date - 1) if date >= 1 else 0
 
     def weekday_rule(self, rule: str, month: int) -> int:
-        """The bit of the day that a rule like `5#2` or `5L` names in a month; 0 where it names none."""
+        """Return the bit of the day of a rule like `5#2` or `5L` in a month, or 0."""
         first = 1 + (int(rule[0]) - self.weekday(month, 1)) % 7
         last = self.lengths[month]
         date = first + 7 * ((last - first) // 7) if rule[1] == "L" else first + 7 * (int(rule[2:]) - 1)
@@ -137,12 +137,12 @@ class _Shape:
 
 
 @lru_cache(maxsize=14)
-def _shape(leap: bool, first_weekday: int) -> _Shape:  # noqa: FBT001 - private, and always given in this order
+def _shape(leap: bool, first_weekday: int) -> _Shape:  # noqa: FBT001 - private, and always called in this order
     return _Shape(leap, first_weekday)
 
 
 class DaySet:
-    """The days that match a year set, a month set, and dates and weekdays with their rules: all of them must agree."""
+    """The days that match a set of years, a set of months, and dates and weekdays with their rules. All of them must match."""
 
     __slots__ = ("_by_shape", "_dates", "_live", "_months", "_weekdays", "_years", "masks")
 
@@ -157,11 +157,11 @@ class DaySet:
         self._by_shape: dict[tuple[bool, int], int] = {}
         self._live = -1
         self.masks = [-1 if years >> index & 1 else 0 for index in range(YEARS)]
-        """One bit per day of each year; -1 for a year that was not computed yet. Read them through `mask`."""
+        """One bit per day of each year, -1 for a year that is not computed yet. Read them through `mask`."""
 
     @classmethod
     def of_ranges(cls, ranges: Iterable[tuple[int, int]]) -> DaySet:
-        """The days of some ranges, each from its first to its last day."""
+        """Return the days of ranges, each from its first to its last day."""
         days = cls(years=0)
         for first, last in ranges:
             first, last = max(first, FIRST_DAY), min(last, LAST_DAY)  # noqa: PLW2901 - clipped to the years there are
@@ -171,7 +171,7 @@ class DaySet:
         return days
 
     def mask(self, index: int) -> int:
-        """The days of the year FIRST_YEAR + index, bit 0 being 1 January."""
+        """Return the days of the year FIRST_YEAR + index, with 1 January as bit 0."""
         mask = self.masks[index]
         if mask < 0:
             leap, first_weekday = _is_leap(FIRST_YEAR + index), weekday(YEAR_START[index])
@@ -189,7 +189,7 @@ class DaySet:
         return bool(self.mask(index) >> (day - YEAR_START[index]) & 1)
 
     def at_or_after(self, day: int) -> int:
-        """The first matching day that is not before `day`, or NEVER."""
+        """Return the first matching day that is not before `day`, or NEVER."""
         if day < FIRST_DAY:
             day = FIRST_DAY
         elif day > LAST_DAY:
@@ -212,7 +212,7 @@ class DaySet:
 
     @property
     def live(self) -> int:
-        """The years that have a matching day at all, one bit each."""
+        """The years with a matching day, one bit each."""
         if self._live < 0:
             self._live = sum(1 << index for index in range(YEARS) if self.mask(index))
         return self._live
@@ -242,5 +242,5 @@ class DaySet:
 def day_set(
     years: int, months: int, dates: tuple[int, tuple[str, ...]], weekdays: tuple[int, tuple[str, ...]]
 ) -> DaySet:
-    """A `DaySet` shared by all that name the same days: schedules come in thousands, their days in dozens."""
+    """Return a shared `DaySet`: thousands of schedules use a few dozen different sets of days."""
     return DaySet(years, months, dates, weekdays)

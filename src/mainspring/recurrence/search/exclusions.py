@@ -1,4 +1,4 @@
-"""Times taken out of a union, by the local time they have. The search through them is bounded by days."""
+"""Remove excluded times from a union, by their local time. The search through them is bounded by days."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from mainspring.recurrence.zones.zones import Zone
 
 _KEPT_DAYS = 32
-"""Days differ in which patterns and exclusions meet on them; the answers for this many kinds of day are kept."""
+"""How many kinds of day are cached. Days of one kind have the same patterns and exclusions."""
 
 
 class Exclusions:
-    """Says whether an instant is excluded, and from an excluded one, how far there is nothing to find.
+    """Decides whether an instant is excluded, and finds the next instant that may not be.
 
-    An exclusion is literal: it takes away what has that local time in the end, a time that was moved out of a gap
-    included. Without such moved times, what is left of a day is set arithmetic on its 86,400 seconds.
+    An exclusion is literal: it removes every time with that local time, including one that was moved out of a gap. Without such moved
+    times, the rest of a day is set arithmetic on its 86,400 seconds.
     """
 
     __slots__ = ("_alive", "_any", "_cycles", "_days", "_excluded", "_included", "_shifted", "_zone")
@@ -40,7 +40,7 @@ class Exclusions:
     ) -> None:
         self._excluded, self._included, self._cycles, self._zone = tuple(excluded), tuple(included), tuple(cycles), zone
         self._shifted = [pattern for pattern in included if shifts and not pattern.is_hourly]
-        """Patterns whose times in a gap come out after it, one by one."""
+        """Patterns whose times in a gap move after it, one by one."""
         self._any = [-1] * YEARS
         self._alive = [-1] * YEARS
         self._days: OrderedDict[tuple[object, ...], int] = OrderedDict()
@@ -58,12 +58,12 @@ class Exclusions:
             return False
         return any(pattern.matches(local) for pattern in self._excluded)
 
-    def beyond(self, instant: int) -> int:
-        """The first instant after an excluded one where there may be a time that is not excluded, or NEVER."""
+    def next_candidate(self, instant: int) -> int:
+        """Return the first instant after an excluded one that may not be excluded, or NEVER."""
         instants, offsets = self._zone.instants, self._zone.offsets
         index = bisect_right(instants, instant)
         offset = offsets[index]
-        # Beyond the next transition the offset is another one, and times may be moved: from there, look again.
+        # After the next transition the offset differs and times may be moved, so the search restarts there.
         horizon = instants[index] if index < len(instants) else NEVER
         if self._shifted and index:
             horizon = min(horizon, self._next_shifted(instant, instants[index - 1], offsets[index - 1], offset))
@@ -80,7 +80,7 @@ class Exclusions:
         return horizon
 
     def _next_shifted(self, instant: int, changed: int, before: int, after: int) -> int:
-        """The next time that a gap at `changed` has moved to after `instant`; these are not in the arithmetic of days."""
+        """Return the next time that a gap at `changed` moved to after `instant`. The arithmetic of days does not include these."""
         if instant >= changed + after - before:
             return NEVER
         local = instant + before
@@ -90,7 +90,7 @@ class Exclusions:
         return NEVER
 
     def _alive_day(self, day: int) -> int:
-        """The first day, from this one on, that no single exclusion empties; a day may still turn out empty."""
+        """Return the first day, from `day` on, that no single exclusion empties. Several together may still empty it."""
         if day > LAST_DAY:
             return NEVER
         index = YEAR_OF[day - FIRST_DAY]
@@ -117,7 +117,7 @@ class Exclusions:
         return alive
 
     def _left(self, day: int, offset: int) -> int:
-        """The seconds of a day's local time that are named and not excluded, one bit each."""
+        """Return the seconds of a day's local time that match and are not excluded, one bit each."""
         index = YEAR_OF[day - FIRST_DAY]
         shift = day - YEAR_START[index]
         kind = (
@@ -154,11 +154,11 @@ class Exclusions:
 
 
 def _every_nth(every: int, phase: int) -> int:
-    """A bit for each second of a day that lies a whole number of cycles after `phase`."""
+    """Return a bit for each second of a day that is a whole number of cycles after `phase`."""
     if phase >= DAY:
         return 0
     mask, period = 1 << phase, every
-    while period < DAY:  # doubling: each round copies what is there behind itself
+    while period < DAY:  # doubling: each round appends a copy of the bits so far
         mask |= mask << period
         period *= 2
     return mask & EVERY_SECOND

@@ -1,4 +1,4 @@
-"""What a calendar means, ready to be searched: its days, and the times of day on each of them. Local time only."""
+"""A calendar in the form that the search uses: its days, and the times of day on each. Local time only."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def _times_of_day(hours: int, minutes: int, seconds: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=256)
 def _seconds_of_day(hours: int, minutes: int, seconds: int) -> int:
-    """One bit for each second of the day that matches."""
+    """Return one bit for each second of the day that matches."""
     in_hour = sum(seconds << (minute * 60) for minute in bits(minutes))
     return sum(in_hour << (hour * 3_600) for hour in bits(hours))
 
 
 class Pattern:
-    """Days and times of day: local time `w`, in seconds since 1970-01-01T00:00 on the wall clock, matches or does not."""
+    """Days and times of day that a local time matches. Local time is in seconds since 1970-01-01T00:00 on the wall clock."""
 
     __slots__ = ("_first", "_hours", "_minutes", "_minutes_of_day", "_seconds", "_seconds_of_minute", "days")
 
@@ -56,16 +56,16 @@ class Pattern:
 
     @property
     def is_hourly(self) -> bool:
-        """Whether it names all 24 hours, and so keeps real time across transitions."""
+        """Whether the pattern matches all 24 hours, and so keeps real time across transitions."""
         return self._hours == ALL_HOURS
 
     @property
     def has_times(self) -> bool:
-        """Whether it names any time of day; whether it names a day is costlier to know."""
+        """Whether the pattern matches any time of day. Whether it matches a day is slower to find out."""
         return self._first != NEVER
 
     def times_of_day(self, most: int) -> tuple[int, ...] | None:
-        """The seconds of the day that match, ascending; None if there are none or more than `most`."""
+        """Return the matching seconds of the day, ascending. None if there are none or more than `most`."""
         count = len(self._minutes_of_day) * len(self._seconds_of_minute)
         return _times_of_day(self._hours, self._minutes, self._seconds) if 0 < count <= most else None
 
@@ -79,7 +79,7 @@ class Pattern:
         return EVERY_SECOND if self.is_whole_day else _seconds_of_day(self._hours, self._minutes, self._seconds)
 
     def covers(self, other: Pattern) -> bool:
-        """Whether every time of day of `other` is one of this pattern's too."""
+        """Whether every time of day of `other` also matches this pattern."""
         return not (other._hours & ~self._hours or other._minutes & ~self._minutes or other._seconds & ~self._seconds)
 
     def matches(self, local: int) -> bool:
@@ -89,14 +89,14 @@ class Pattern:
         return bool(self._hours >> hour & self._minutes >> minute & self._seconds >> second & 1) and day in self.days
 
     def at_or_after(self, local: int) -> int:
-        """The first matching local time that is not before `local`, or NEVER."""
+        """Return the first matching local time that is not before `local`, or NEVER."""
         if local < FIRST_SECOND:
             local = FIRST_SECOND
         elif local >= END_SECOND:
             return NEVER
         day, rest = divmod(local, DAY)
         days = self.days
-        # The search for the day, spelled out for its commonest answer: this one.
+        # `DaySet.at_or_after` inlined for its most common result: this day.
         index = YEAR_OF[day - FIRST_DAY]
         mask = days.masks[index]
         if mask < 0:

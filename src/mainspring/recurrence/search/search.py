@@ -1,8 +1,7 @@
-"""The next instant of a union of patterns and intervals in a zone, with a policy for gaps and folds.
+"""Find the next instant of a union of patterns and intervals in a zone, with a policy for gaps and folds.
 
-Everything is whole seconds since 1970. Almost every search stays clear of the zone's transitions, where local time is
-an instant plus an offset and one addition translates. Only a search that begins or ends next to a transition goes
-through `_around`, which knows the policies.
+All times are whole seconds since 1970. Almost every search stays clear of the zone's transitions, where an instant plus an offset is
+local time. Only a search that begins or ends next to a transition uses `_around`, which applies the policies.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
     from mainspring.recurrence.zones.zones import Zone
 
 Gap = Literal["after", "skip", "shift"]
-"""A local time that the clocks jump over: the first instant after the gap, none, or as much later as the gap is long."""
+"""What a local time becomes that the clocks jump over: the first instant after the gap, none, or as much later as the gap is long."""
 Fold = Literal["first", "second", "both"]
-"""A local time that the clocks show twice."""
+"""Which instants of a local time count that the clocks show twice."""
 
 GAPS: tuple[Gap, ...] = ("after", "skip", "shift")
 FOLDS: tuple[Fold, ...] = ("first", "second", "both")
@@ -38,11 +37,11 @@ class Cycle(NamedTuple):
 
 
 _MOST_TIMES = 1_440
-"""Patterns with more times of day than this are searched field by field."""
+"""Patterns with more times of day are searched field by field."""
 
 
 class Search:
-    """The union of patterns and cycles in a zone. Bounds and exclusions are not its business."""
+    """The union of patterns and cycles in a zone, without bounds and exclusions."""
 
     __slots__ = ("_cycles", "_end", "_fold", "_gap", "_only", "_patterns", "_zone")
 
@@ -54,13 +53,13 @@ class Search:
         self._only = self._patterns[0] if len(self._patterns) == 1 else None
 
     @property
-    def leanest(self) -> Callable[[int], int]:
-        """`at_or_after` without what this union does not need."""
+    def fastest_find(self) -> Callable[[int], int]:
+        """`at_or_after` without the parts that this union does not need."""
         return self.at_or_after if self._cycles or not self._patterns else self._calendar_time
 
     @property
-    def on_the_wall(self) -> Callable[[int], int] | None:
-        """A short cut from a wall clock to the next time on it, where there is one; it may answer -1 for "search"."""
+    def next_wall_time(self) -> Callable[[int], int] | None:
+        """A fast search from one wall clock time to the next, if there is one. It returns -1 where a full search is needed."""
         times = None if self._cycles or self._only is None else self._only.times_of_day(_MOST_TIMES)
         return None if times is None or self._only is None else _wall_search(self._only, times, self._zone)
 
@@ -69,7 +68,7 @@ class Search:
         return bool(self._cycles)
 
     def at_or_after(self, instant: int) -> int:
-        """The first instant that is not before `instant`, or NEVER."""
+        """Return the first instant that is not before `instant`, or NEVER."""
         found = self._calendar_time(instant) if self._patterns else NEVER
         for cycle in self._cycles:
             at = cycle.at_or_after(instant)
@@ -93,7 +92,7 @@ class Search:
             found = local - offset
             if found < edges[index]:
                 return found
-            # It lies beyond a transition: what counts is the offset there, if that place is clear of transitions too.
+            # The time lies after a transition: the offset there counts, if that time is clear of transitions too.
             index = bisect_right(edges, found)
             if not index & 1:
                 found = local - zone.edge_offsets[index]
@@ -102,7 +101,7 @@ class Search:
         return min([self._around(pattern, instant) for pattern in self._patterns])
 
     def _around(self, pattern: Pattern, instant: int) -> int:
-        """As `at_or_after` for one pattern, anywhere, stretch by stretch between the transitions."""
+        """Search one pattern as `at_or_after` does, anywhere, in steps from transition to transition."""
         gap, fold = ("skip", "both") if pattern.is_hourly else (self._gap, self._fold)
         instants, offsets = self._zone.instants, self._zone.offsets
         index = bisect_right(instants, instant)
@@ -114,7 +113,7 @@ class Search:
                 changed, before = instants[index - 1], offsets[index - 1]
                 begin = changed + offset
                 if before < offset:
-                    found = _moved(pattern, gap, changed, (before, offset), instant)
+                    found = _time_in_gap(pattern, gap, changed, (before, offset), instant)
                 elif fold == "first":
                     begin = changed + before
             if index < len(instants):
@@ -129,10 +128,10 @@ class Search:
 
 
 def _wall_search(pattern: Pattern, times: tuple[int, ...], zone: Zone) -> Callable[[int], int]:
-    """From one time on the wall clock to the next, where no transition is near either of them; elsewhere -1.
+    """Return a search from one wall clock time to the next. It returns -1 if a transition is near either of them.
 
-    Between two times of a pattern there is none that a transition could move or repeat, so what lies between does not
-    matter. It is a function over local names because that takes half the time.
+    Between two times of a pattern there is none that a transition could move or repeat, so transitions between them do not matter.
+    A function over local names takes half the time of a method.
     """
     edges, count, first_time = zone.local_edges, len(times), times[0]
     masks, compute_mask, day_at_or_after = pattern.days.masks, pattern.days.mask, pattern.days.at_or_after
@@ -140,7 +139,7 @@ def _wall_search(pattern: Pattern, times: tuple[int, ...], zone: Zone) -> Callab
     bisect_edges, bisect_times, first_day, last_day = bisect_right, bisect_left, FIRST_DAY, LAST_DAY
 
     def after(local: int) -> int:
-        # Judged by where it begins: a second later the clocks may already have been turned back.
+        # Decided at the first second: one second later the clocks may already have been turned back.
         index = bisect_edges(edges, local)
         local += 1
         day, time = divmod(local, DAY)
@@ -164,8 +163,8 @@ def _wall_search(pattern: Pattern, times: tuple[int, ...], zone: Zone) -> Callab
     return after
 
 
-def _moved(pattern: Pattern, gap: str, changed: int, offsets: tuple[int, int], instant: int) -> int:
-    """Where the times that the clocks jumped over at `changed` come out, at or after `instant`."""
+def _time_in_gap(pattern: Pattern, gap: str, changed: int, offsets: tuple[int, int], instant: int) -> int:
+    """Return the first instant, at or after `instant`, of the times that the clocks jumped over at `changed`."""
     before, after = offsets
     if gap == "after" and instant <= changed:
         return changed if pattern.at_or_after(changed + before) < changed + after else NEVER

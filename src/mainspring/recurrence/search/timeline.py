@@ -1,4 +1,4 @@
-"""The times of a spec, in whole seconds: what the search finds, within the bounds, less the exclusions."""
+"""The times of a spec, in whole seconds: the results of the search, within the bounds, without the exclusions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 _FIRST_LOOK_BACK = 64
 EARLIEST = -62_135_000_000
-"""A week into the year 1: intervals have no first time, dates have."""
+"""A week into the year 1: intervals have no first time, but a datetime has."""
 
 
 class Sources(NamedTuple):
-    """What a timeline is made of: calendars and cycles that name times, patterns that take some away."""
+    """The parts of a timeline: calendars and cycles that match times, and patterns that exclude some."""
 
     calendars: Sequence[Values] = ()
     cycles: Sequence[Cycle] = ()
@@ -29,36 +29,36 @@ class Sources(NamedTuple):
 
 
 class Timeline:
-    """A set of instants in the order of time. `start` and `end` belong to it."""
+    """An ordered set of instants. `start` and `end` are included."""
 
-    __slots__ = ("_end", "_exclusions", "_search", "_start", "find", "on_the_wall")
+    __slots__ = ("_end", "_exclusions", "_search", "_start", "find", "next_wall_time")
 
     def __init__(self, search: Search, exclusions: Exclusions | None, start: int, end: int) -> None:
         self._search, self._exclusions = search, exclusions
         self._start, self._end = max(start, EARLIEST), min(end, NEVER - 1)
         plain = exclusions is None and start <= EARLIEST and end >= NEVER and not search.has_cycles
-        self.find = search.leanest if plain else self.at_or_after
-        """`at_or_after`, past everything this timeline does not have."""
-        self.on_the_wall = search.on_the_wall if plain else None
+        self.find = search.fastest_find if plain else self.at_or_after
+        """The fastest form of `at_or_after` for this timeline."""
+        self.next_wall_time = search.next_wall_time if plain else None
 
     def at_or_after(self, instant: int) -> int:
-        """The first time that is not before `instant`, or NEVER."""
+        """Return the first time that is not before `instant`, or NEVER."""
         return self._first(instant, self._end)
 
     def _first(self, instant: int, last: int) -> int:
-        """The first time from `instant` to `last`, or NEVER."""
+        """Return the first time from `instant` to `last`, or NEVER."""
         search, exclusions = self._search, self._exclusions
         found = search.at_or_after(max(instant, self._start))
         if exclusions is not None:
             while found <= last and found in exclusions:
-                found = search.at_or_after(exclusions.beyond(found))
+                found = search.at_or_after(exclusions.next_candidate(found))
         return found if found <= last else NEVER
 
     def before(self, instant: int) -> int | None:
-        """The last time before `instant`.
+        """Return the last time before `instant`.
 
-        Found by looking forward alone, so that looking back can never disagree with it: first from ever further back,
-        until there is a time before `instant`, then by halving what lies between that time and `instant`.
+        Searches forward only, so that the result always agrees with `at_or_after`: first from ever earlier starts, until there is a time
+        before `instant`, then by bisection between that time and `instant`.
         """
         last = min(instant - 1, self._end)
         earliest = self._start if self._search.has_cycles else max(self._start, FIRST_SECOND - 172_800)
@@ -82,27 +82,27 @@ class Timeline:
         return found
 
     def unexcluded_after(self, instant: int) -> int:
-        """The first time after `instant` that bounds and exclusions do not touch: what jitter must stay before."""
+        """Return the first time after `instant` without bounds and exclusions: the upper limit of jitter."""
         return self._search.at_or_after(instant + 1)
 
 
 def build_timeline(
     sources: Sources, zone: Zone, gap: Gap, fold: Fold, bounds: tuple[int, int] = (EARLIEST, NEVER)
 ) -> Timeline:
-    """The timeline of some sources in a zone, between two instants that belong to it."""
+    """Return the timeline of sources in a zone, between two instants that are included."""
     patterns = [values.pattern() for values in dict.fromkeys(sources.calendars)]
     cycles = list(dict.fromkeys(sources.cycles))
     exclusions = None
     if sources.excluded:
         exclusions = Exclusions(sources.excluded, patterns, cycles, zone, shifts=gap == "shift")
-        # Calendars, and so exclusions, know the years from 2000 on; what they cannot judge is not offered.
+        # Calendars, and so exclusions, are defined from the year 2000 on. Earlier times could not be excluded, so none is returned.
         bounds = max(bounds[0], FIRST_SECOND - zone.offsets[0]), bounds[1]
     return Timeline(Search(patterns, cycles, zone, gap, fold), exclusions, *bounds)
 
 
 def jitter_microseconds(seed: str, nominal: int, bound: int) -> int:
-    """A number in [0, bound) that depends on nothing but the seed and the nominal time, in seconds since 1970."""
-    from hashlib import blake2b  # noqa: PLC0415 - most specs have no jitter, and the module is not a light one
+    """Return a number in [0, bound) that depends only on the seed and the nominal time, in seconds since 1970."""
+    from hashlib import blake2b  # noqa: PLC0415 - most specs have no jitter, and the import is slow
 
     digest = blake2b(f"{nominal}\0{seed}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") * bound >> 64

@@ -1,4 +1,4 @@
-"""The rule at the end of a zone file, such as `CET-1CEST,M3.5.0,M10.5.0/3`: the transitions of all years to come."""
+"""Parse the rule at the end of a zone file, such as `CET-1CEST,M3.5.0,M10.5.0/3`: the transitions of future years."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class YearlyDate(NamedTuple):
     seconds: int = 7_200
 
     def local(self, year_index: int) -> int:
-        """The second of local time it means in the year 2000 + year_index."""
+        """Return the second of local time in the year 2000 + year_index."""
         year, start = 2_000 + year_index, YEAR_START[year_index]
         if self.month:
             first = day_number(year, self.month, 1)
@@ -42,7 +42,7 @@ class YearlyDate(NamedTuple):
 
 
 class PosixRule(NamedTuple):
-    """Standard time, and daylight saving time between two dates of each year if there is any. Offsets are east of UTC."""
+    """Standard time, with optional daylight saving time between two dates of each year. Offsets are east of UTC."""
 
     standard: int
     daylight: int | None = None
@@ -50,7 +50,7 @@ class PosixRule(NamedTuple):
     end: YearlyDate | None = None
 
     def transitions(self, years: range) -> list[tuple[int, int]]:
-        """Instants and the offsets that hold from them on, for years counted from 2000, ascending."""
+        """Return instants with the offsets that hold from them on, for years counted from 2000, ascending."""
         if self.daylight is None or self.begin is None or self.end is None:
             return []
         found: list[tuple[int, int]] = []
@@ -61,7 +61,7 @@ class PosixRule(NamedTuple):
 
 
 def parse_posix_rule(text: str) -> PosixRule:
-    """Read the rule; whatever cannot be read is a ValueError that says so."""
+    """Parse the rule. Raises `ValueError` for one that cannot be parsed."""
     matched = _RULE.fullmatch(text)
     if matched is None:
         raise ValueError(f"the rule {text!r} cannot be read")

@@ -1,4 +1,4 @@
-"""What the changes of the clocks do to a spec: which times they shift, skip or repeat."""
+"""The effects of clock changes on a spec: which times they shift, skip or repeat."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from mainspring.recurrence.search.patterns import Pattern
     from mainspring.recurrence.spec import Spec
 
-_EPOCH_ON_THE_WALL = datetime(1970, 1, 1)  # noqa: DTZ001 - wall clocks have no zone
+_LOCAL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - wall clocks have no zone
 _MOST = 3_600
-"""Times that one transition hits are counted up to this many."""
+"""The maximum count of times that one transition affects."""
 
 
 class Effect(NamedTuple):
-    """What one change of the clocks does to the times of a spec."""
+    """The effect of one clock change on the times of a spec."""
 
     kind: Literal["shifted", "skipped", "repeated", "once"]
-    """`once`: the clocks show the time twice, but it is a time of the spec only once."""
+    """`once`: the clocks show the time twice, but the spec has it once."""
     wall: datetime
-    """The first time hit, as the clocks on the wall would show it."""
+    """The first affected time, as a wall clock would show it."""
     at: tuple[datetime, ...]
-    """When that time takes place."""
+    """The instants of that time."""
     changed: datetime
-    """When the clocks change."""
+    """The instant of the clock change."""
     hits: int
-    """How many times it hits."""
+    """The number of affected times."""
 
     @property
     def message(self) -> str:
@@ -48,7 +48,7 @@ class Effect(NamedTuple):
 
 
 def effects(spec: Spec, after: Instant, until: Instant) -> list[Effect]:
-    """The effects of all changes of the clocks after one instant and up to another, in their order."""
+    """Return the effects of all clock changes after one instant and up to another, in order."""
     zone, begin, end = spec.zone, floor_second(after), floor_second(until)
     patterns = [values.pattern() for values in spec.named()]
     found: list[Effect] = []
@@ -79,4 +79,4 @@ def _effect(spec: Spec, pattern: Pattern, at: int, offsets: tuple[int, int]) -> 
         kind = "repeated" if fold == "both" else "once"
     tzinfo = spec.zone.tzinfo
     times = tuple(datetime.fromtimestamp(instant, tzinfo) for instant in instants if instant != NEVER)
-    yield Effect(kind, _EPOCH_ON_THE_WALL + timedelta(seconds=local), times, datetime.fromtimestamp(at, tzinfo), count)
+    yield Effect(kind, _LOCAL_EPOCH + timedelta(seconds=local), times, datetime.fromtimestamp(at, tzinfo), count)

@@ -1,4 +1,4 @@
-"""Zone files (TZif, RFC 8536) read into the instants at which a zone's offset changes."""
+"""Parse zone files (TZif, RFC 8536) to the instants at which a zone's offset changes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mainspring.recurrence.zones.posix import PosixRule, parse_posix_rule
 
 _HEADER = struct.Struct(">4sc15x6I")
 _LARGEST = 1 << 20
-"""Zone files are a few kilobytes; anything near this size is something else."""
+"""The maximum size of a zone file. Real ones have a few kilobytes."""
 
 
 class Transitions(NamedTuple):
-    """`offsets[i]` holds before `instants[i]`, `offsets[i + 1]` from it on."""
+    """The changes of an offset: `offsets[i]` holds before `instants[i]`, `offsets[i + 1]` from it on."""
 
     instants: tuple[int, ...]
     offsets: tuple[int, ...]
@@ -26,12 +26,12 @@ class _Block(NamedTuple):
     instants: tuple[int, ...]
     kinds: bytes
     types: list[tuple[int, int]]
-    """Offset and whether it is daylight saving time."""
+    """Offset, and whether it is daylight saving time."""
     end: int
 
 
 def parse_tzif(data: bytes) -> Transitions:
-    """The transitions of a zone file up to 2101, those of its closing rule included. A ValueError says what is wrong."""
+    """Return the transitions of a zone file up to 2101, including those of its closing rule. Raises `ValueError` for a wrong file."""
     if len(data) > _LARGEST:
         raise ValueError(f"{len(data)} bytes are no zone file")
     block = _read_block(data, 0, wide=False)
@@ -78,7 +78,7 @@ def _read_block(data: bytes, start: int, *, wide: bool) -> _Block:
 
 
 def _merge(block: _Block, rule: PosixRule | None) -> Transitions:
-    # Before the first transition the first type of standard time holds, as the standard library reads it too.
+    # Before the first transition the first type of standard time holds, as in the standard library.
     before = next((offset for offset, daylight in block.types if not daylight), block.types[0][0])
     changes = [(instant, block.types[kind][0]) for instant, kind in zip(block.instants, block.kinds, strict=True)]
     last = changes[-1][0] if changes else None

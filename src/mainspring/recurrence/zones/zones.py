@@ -1,4 +1,4 @@
-"""Time zones as sorted arrays: which offset holds at an instant is one binary search, not a question to a library."""
+"""Time zones as sorted arrays: a binary search finds the offset at an instant."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class Zone:
     """The transitions of one zone between 2000 and 2100.
 
-    `edges` holds two instants for each transition: as far before it and after it as the clocks move. Between two
-    transitions' edges local time and instants are the same thing but for an offset, whatever the policy for gaps and
-    folds is; only in the narrow windows around a transition does the policy matter. `bisect_right(edges, t)` is even
-    outside of these windows and odd inside, and `edge_offsets` has the offset for each even answer.
+    `edges` has two instants for each transition: as far before it and after it as the clocks move. Between the edges of
+    two transitions, local time is an instant plus a fixed offset, whatever the policy for gaps and folds. The policy
+    matters only in the windows around a transition. `bisect_right(edges, t)` is even outside of these windows and odd
+    inside, and `edge_offsets` has the offset of each even index.
     """
 
     __slots__ = ("data", "edge_offsets", "edges", "instants", "key", "local_edges", "local_epoch", "offsets", "tzinfo")
@@ -41,14 +41,14 @@ class Zone:
         self.local_edges = [edge + self.edge_offsets[index + index % 2] for index, edge in enumerate(self.edges)]
         """The same edges on the wall clock, which is unambiguous at each of them."""
         self.local_epoch = datetime(1970, 1, 1, tzinfo=tzinfo)
-        """What is subtracted from another datetime of this very zone to have seconds on the wall clock."""
+        """Subtracted from a datetime of this zone, this gives seconds on the wall clock."""
 
     def offset(self, instant: int) -> int:
-        """Seconds east of UTC at an instant."""
+        """Return the seconds east of UTC at an instant."""
         return self.offsets[bisect_right(self.instants, instant)]
 
     def instant(self, local: int) -> int:
-        """The first instant at which local time is `local` or later."""
+        """Return the first instant at which local time is `local` or later."""
         index = bisect_right(self.instants, local - max(self.offsets))
         while index < len(self.instants) and self.instants[index] + self.offsets[index] <= local:
             index += 1
@@ -62,7 +62,7 @@ class Zone:
 
 
 def _relevant(transitions: Transitions) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    # A day more at both ends, so that every instant whose local year is 2000 to 2100 is inside.
+    # One more day at both ends, so that every instant whose local year is 2000 to 2100 is inside.
     first = bisect_right(transitions.instants, FIRST_SECOND - 86_400)
     last = bisect_right(transitions.instants, END_SECOND + 86_400)
     return transitions.instants[first:last], transitions.offsets[first : last + 1]
@@ -70,8 +70,8 @@ def _relevant(transitions: Transitions) -> tuple[tuple[int, ...], tuple[int, ...
 
 @lru_cache(maxsize=1_024)
 def load_zone(key: str) -> Zone:
-    """The zone of an IANA name. An unknown name is a ValueError with the nearest known ones."""
-    from mainspring.recurrence.zones.tzif import parse_tzif  # noqa: PLC0415 - zone files are read when a zone is first used
+    """Return the zone of an IANA name. Raises `ValueError` for an unknown name, with a similar known one."""
+    from mainspring.recurrence.zones.tzif import parse_tzif  # noqa: PLC0415 - imported when a zone is first used
 
     data = _read_database(key)
     if data is None:
@@ -80,14 +80,14 @@ def load_zone(key: str) -> Zone:
 
 
 @lru_cache(maxsize=256)
-def carried_zone(key: str, data: bytes) -> Zone:
-    """A zone from the contents of its file, for specs that carry their own. A ValueError says what is wrong with it."""
-    from mainspring.recurrence.zones.tzif import parse_tzif  # noqa: PLC0415 - few specs carry a zone
+def zone_from_data(key: str, data: bytes) -> Zone:
+    """Return a zone from the contents of its file, for specs with their own zone data. Raises `ValueError` if the file is wrong."""
+    from mainspring.recurrence.zones.tzif import parse_tzif  # noqa: PLC0415 - few specs have their own zone data
 
     transitions = parse_tzif(data)
     try:
         tzinfo = ZoneInfo.from_file(io.BytesIO(data), key=key)
-    except Exception as error:  # noqa: BLE001 - the standard library's reader is not strict about what it raises
+    except Exception as error:  # noqa: BLE001 - the standard library's parser may raise anything
         raise ValueError(f"the standard library cannot read it: {error}") from None
     return Zone(key, tzinfo, transitions, data)
 

@@ -1,4 +1,4 @@
-"""The dialects of cron. Each module has one function `read(text, faults)` that collects all that is wrong."""
+"""The dialects of cron. Each module has a function `read(text, faults)` that collects all faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mainspring.recurrence.cron.dialects.reading import Reading
 
 Dialect = Literal["dbos", "graphile", "temporal", "vixie"]
-"""How a cron expression is read: as by DBOS for TypeScript, Graphile Worker, Temporal, or cron itself."""
+"""How a cron expression is parsed: as by DBOS for TypeScript, Graphile Worker, Temporal, or cron itself."""
 
 READERS: Final[dict[str, Callable[[str, list[Fault]], Reading]]] = {
     "dbos": dbos.read,

@@ -1,6 +1,6 @@
-"""The dialect of scheduled functions: five fields, or six with seconds in front; all must match.
+"""The dialect of DBOS for TypeScript: five fields, or six with seconds first. All must match.
 
-A field is `*` or a list of numbers and ranges, and `/n` at its end keeps what is divisible by n, of the whole list.
+A field is `*` or a list of numbers and ranges. `/n` at its end keeps the values of the whole list that are divisible by n.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The dialect of crontab files: five fields of numbers, ranges, `*` and `*/n` (what is divisible by n), in UTC.
+"""The dialect of Graphile Worker: five fields of numbers, ranges, `*` and `*/n` (values divisible by n), in UTC.
 
 When both days are restricted, either may match.
 """
@@ -44,7 +44,7 @@ def read(text: str, faults: list[Fault]) -> Reading:
 
 
 def either_day(values: Values, *, both: bool) -> tuple[Values, ...]:
-    """Two calendars where either day may match, one where both must."""
+    """Return two calendars where either day may match, one where both must."""
     if not both:
         return (values,)
     every = Values()
@@ -52,7 +52,7 @@ def either_day(values: Values, *, both: bool) -> tuple[Values, ...]:
 
 
 def divisor_warnings(text: str) -> list[str]:
-    """Warnings about `*/n` of dates and months: it keeps what is divisible by n, where other crons count from 1."""
+    """Return warnings about `*/n` in dates and months: it keeps values divisible by n, where other crons count from 1."""
     found: list[str] = []
     for field, word in zip(FIELDS, words(text), strict=False):
         if field not in {DATE, MONTH}:

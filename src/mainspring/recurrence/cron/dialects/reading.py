@@ -1,4 +1,4 @@
-"""What every dialect reads an expression into, and how an expression is cut into fields."""
+"""The result of parsing a cron expression in any dialect, and the split of an expression into fields."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from mainspring.recurrence.search.search import Cycle
 
 LONGEST = 1_000
-"""An expression of more characters is refused unread."""
+"""The maximum length of an expression. Longer ones are refused unparsed."""
 _WORD = re.compile(r"\S+")
 
 
 class Values(NamedTuple):
-    """The values of all fields of a calendar, as bit sets; they must all agree."""
+    """The values of all fields of a calendar, as bit sets. All fields must match."""
 
     second: FieldValues = FieldValues(1)
     minute: FieldValues = FieldValues(1)
@@ -30,15 +30,17 @@ class Values(NamedTuple):
     year: FieldValues = FieldValues(ALL_YEARS)
 
     def pattern(self) -> Pattern:
+        """Return the pattern that the search uses."""
         days = day_set(self.year.mask, self.month.mask, tuple(self.date), tuple(self.weekday))
         return Pattern(days, self.hour.mask, self.minute.mask, self.second.mask)
 
     def whole_minutes(self) -> Values:
+        """Return the values with every second of the minute matching."""
         return self._replace(second=FieldValues(ALL_SIXTY))
 
 
 class Reading(NamedTuple):
-    """What an expression says: calendars of which any may match, or a cycle; perhaps a zone and a comment."""
+    """A parsed expression: calendars of which any may match, or a cycle, with an optional zone and comment."""
 
     calendars: tuple[Values, ...] = ()
     cycle: Cycle | None = None
@@ -49,7 +51,7 @@ class Reading(NamedTuple):
 
 
 class Word(NamedTuple):
-    """A piece of an expression and the column where it begins, counted from 1."""
+    """A part of an expression with its first column, counted from 1."""
 
     text: str
     column: int

@@ -1,6 +1,6 @@
-"""The dialect of specs: 5 fields, 6 with the year last, 7 with seconds first too; all must match.
+"""The dialect of Temporal: 5 fields, 6 with the year last, 7 with seconds first too. All must match.
 
-Also `@daily` and its like, `@every 1h/5m`, `TZ=Zone ` in front and `# a comment` at the end.
+Also `@daily` and similar shorthands, `@every 1h/5m`, `TZ=Zone ` in front and `# a comment` at the end.
 """
 
 from __future__ import annotations
@@ -80,7 +80,10 @@ def _every(found: list[Word], faults: list[Fault]) -> Cycle | None:
 
 
 def parse_cycle(text: str) -> Cycle:
-    """`6h/5h`: every 6 hours, 5 hours into each; `1.5h` is 90 minutes. Whole seconds; the offset is shorter than the interval."""
+    """Parse `6h/5h`: every 6 hours, 5 hours into each. `1.5h` is 90 minutes.
+
+    Raises `InvalidInput` for an interval below a second, or an offset that is not shorter than the interval.
+    """
     every_text, slash, offset_text = text.partition("/")
     every = parse_duration(whole_numbers(every_text))
     offset = parse_duration(whole_numbers(offset_text)) if slash else None

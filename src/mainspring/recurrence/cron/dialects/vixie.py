@@ -1,4 +1,4 @@
-"""What crontab(5) means, with seconds allowed in front, and `L`, `W` and `#` for the days."""
+"""The dialect of crontab(5), with optional seconds in front, and `L`, `W` and `#` for the days."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read(text: str, faults: list[Fault]) -> Reading:
         grammar.read(field, word.text, word.column) for field, word in zip(_FIELDS, found, strict=True)
     )
     values = Values(second, minute, hour, date, month, weekday)
-    # A field that begins with a star counts as unrestricted, whatever follows: so it has been since Vixie's cron.
+    # As in Vixie's cron, a field that begins with a star counts as unrestricted, whatever follows.
     both = not found[3].text.startswith("*") and not found[5].text.startswith("*")
     return Reading(either_day(values, both=both), to_the_second=to_the_second)
 
