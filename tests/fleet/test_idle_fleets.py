@@ -124,7 +124,7 @@ def test_all_workers_agree_on_whose_turn_it_is(first: str) -> None:
     for each in workers:
         mine = Turns(each.id)
         assert mine.alone
-        mine.meet([*workers, stranger])
+        mine.update([*workers, stranger])
         delays.append(mine.delay(first, "job"))
     assert sorted(delays) == [0, turns.STEP, 2 * turns.STEP]
 

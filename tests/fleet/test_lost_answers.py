@@ -267,8 +267,8 @@ async def test_a_message_that_the_server_stores_after_the_line_broke_wakes_the_r
             with pytest.raises(StoreUnavailable):
                 await app.send(waiting.id, "t", "late news")
             worker: Any = app._worker
-            await _until(lambda: not worker._attendant._missed)
-            await worker._attendant.one_more_round()
+            await _until(lambda: not worker._inbox._missed)
+            await worker._inbox.next_round()
             assert (await waiting.describe()).state == "waiting"
             await asyncio.to_thread(line.deliver)
             assert await waiting.result(timeout=PATIENCE) == "late news"

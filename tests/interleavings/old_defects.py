@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from mainspring.errors import StoreError
-from mainspring.services.reconciler import Stock
+from mainspring.services.reconciler import Reconciler
 from mainspring.services.service import Service
 from mainspring.store.committer.committer import Committer
 from mainspring.store.committer.tickets import answer
@@ -110,7 +110,7 @@ DEFECTS: dict[str, tuple[type[Any], dict[str, Any], str]] = {
         "committer: close in the middle, inline",
     ),
     "a kick is lost": (Service, {"_rest": _rest_without_looking}, "worker: four runs of a serial queue"),
-    "a lost answer of a claim is forgotten": (Stock, {"doubt": _doubt_nothing}, "worker: a claim fails"),
+    "a lost answer of a claim is forgotten": (Reconciler, {"compare_soon": _doubt_nothing}, "worker: a claim fails"),
 }
 """Each with the class it goes into, its methods, and the case that shows it."""
 

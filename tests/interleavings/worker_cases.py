@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LINES = files_of(claimer, reconciler, service, slots, local_starts, engine, worker, committer)
 
 
-def _second_life(fleet: Fleet, *knows: str) -> None:
+def _second_process(fleet: Fleet, *knows: str) -> None:
     """Another process finishes what the first one has left, whatever that is."""
     process = fleet.process(*knows).ready()
     process.check_all_ended()
@@ -45,7 +45,7 @@ def _claim_against_stop(fleet: Fleet, function: str, **options: Any) -> None:
         for what in ("a", "b"):
             process.start(getattr(process.member, function), what, id=what, queue="wide")
         process.leave()
-    _second_life(fleet, function)
+    _second_process(fleet, function)
     assert fleet.ledger.executed.keys() == {"a", "b"}
 
 
@@ -58,7 +58,7 @@ def _start_against_stop(fleet: Fleet, function: str) -> None:
         with contextlib.suppress(MainspringError):  # refused, or its answer lost: then it may be stored all the same
             late.result()
         process.leave()
-    _second_life(fleet, function)
+    _second_process(fleet, function)
 
 
 def _waiting_against_stop(fleet: Fleet, function: str, queue: str | None, **settings: Any) -> None:
@@ -66,7 +66,7 @@ def _waiting_against_stop(fleet: Fleet, function: str, queue: str | None, **sett
     with fleet.scheduler.exploring():
         process.start(getattr(process.member, function), "a", queue, id="a")
         process.leave()
-    _second_life(fleet, function)
+    _second_process(fleet, function)
 
 
 def _simple_against_stop(fleet: Fleet, function: str, **settings: Any) -> None:
@@ -74,7 +74,7 @@ def _simple_against_stop(fleet: Fleet, function: str, **settings: Any) -> None:
     with fleet.scheduler.exploring():
         process.start(getattr(process.member, function), "a", id="a")
         process.leave()
-    _second_life(fleet, function)
+    _second_process(fleet, function)
 
 
 def _wait_against_stop(fleet: Fleet) -> None:
@@ -108,7 +108,7 @@ def _declared_dead(fleet: Fleet, function: str) -> None:
         for what in ("a", "b"):
             assert process.outcome(what) == f"did {what}"
     process.leave()
-    _second_life(fleet, function)
+    _second_process(fleet, function)
 
 
 def _cancel_and_stop(fleet: Fleet) -> None:
@@ -137,7 +137,7 @@ def _dead_while_stopping(fleet: Fleet) -> None:
         process.ask_to_leave()
         process.retire()
         process.leave()
-    _second_life(fleet, "booking")
+    _second_process(fleet, "booking")
 
 
 def _drain_when_declared_dead(fleet: Fleet) -> None:

@@ -163,7 +163,7 @@ class Stage:
             worker.wait()
         for worker in self.fleet.processes:
             said = worker.output
-            for words in ("Traceback", "cannot be", "trying again"):
+            for words in ("Traceback", "cannot be", "trying again", "retrying"):
                 if words in said:
                     begin = said.index(words)
                     program.fault(f"a worker says: {said[max(0, begin - 300) : begin + 2_000]}")

@@ -355,7 +355,7 @@ class Play:
                 eventually(is_idle, "all is at rest", within=90)  # a review is made once a minute
 
     def _listen(self, output: str) -> None:
-        for words in ("Traceback", "cannot be planned", "failed; trying again"):
+        for words in ("Traceback", "cannot be planned", "failed; retrying"):
             if words in output:
                 begin = output.index(words)
                 self.outcome.faults.append(f"a worker says: {output[max(0, begin - 300) : begin + 2_000]}")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def written_down(shop: Shop) -> None:
     worker = shop.app._worker
     assert worker is not None
-    worker.tally.flush(shop.app._runtime.connection().store)
+    worker.activity.flush(shop.app._runtime.connection().store)
 
 
 async def test_the_overview_shows_how_the_last_hour_went(shop: Shop) -> None:
@@ -77,11 +77,11 @@ async def test_what_is_counted_survives_while_the_database_is_away(shop: Shop, m
         raise StoreUnavailable("away")
 
     monkeypatch.setattr(store.watching, "add", away)
-    worker.tally.flush(store)
+    worker.activity.flush(store)
     assert store.watching.totals() == []
     monkeypatch.undo()
-    worker.tally.flush(store)
-    worker.tally.flush(store)
+    worker.activity.flush(store)
+    worker.activity.flush(store)
     durations = [amount for amount in store.watching.totals() if amount.measure == "duration"]
     assert sum(amount.count for amount in durations) == 5
 

@@ -25,11 +25,11 @@ from mainspring.operations.queues import Queues
 from mainspring.operations.runs.start import described
 from mainspring.operations.versions import Versions
 from mainspring.services import processes
-from mainspring.services.activity import Tally
+from mainspring.services.activity import ActivityCounter
 from mainspring.services.claimer import Claimer
 from mainspring.services.definition_watch import DefinitionWatch
-from mainspring.services.inbox import Attendant
-from mainspring.services.notifier import Teller
+from mainspring.services.inbox import Inbox
+from mainspring.services.notifier import Notifier
 from mainspring.services.pruner import Pruner
 from mainspring.services.scheduler import Scheduler
 from mainspring.services.sweeper import Sweeper
@@ -82,7 +82,7 @@ class Worker:
         self._warned: set[str] = set()
         """Log lines that were written about runs that nothing serves."""
         self._watch = LoopWatch(self._loop, self._thread)
-        self.tally = Tally(runtime.clock)
+        self.activity = ActivityCounter(runtime.clock)
         self._crontab = WorkerCrontab(runtime, connection.store)
         self._declarations = WorkerDeclarations(runtime, connection.store, self._crontab)
         self._keeper: Keeper | None = None
@@ -122,7 +122,7 @@ class Worker:
         )
         self._claimer.queues = settings.queues
         self._claimer.paused = self.engine.slots.paused = self.paused
-        self._attendant = Attendant(clock, settings.poll, store=store, engine=self.engine)
+        self._inbox = Inbox(clock, settings.poll, store=store, engine=self.engine)
         kept = settings.tick_retention
         self._scheduler = Scheduler(
             clock,
@@ -135,13 +135,13 @@ class Worker:
         self._scheduler.paused = self.paused
         self._pruner = Pruner(clock, store=store, engine=self.engine, keep=runtime.keep)
         self._sweeper = Sweeper(clock, store=store, engine=self.engine, places=runtime.places)
-        self._teller = Teller(
+        self._notifier = Notifier(
             clock,
             settings.poll,
             store=store,
             engine=self.engine,
             wanted=lambda: bool(runtime.listeners),
-            count=self.tally.count_unreported,
+            count=self.activity.count_unreported,
             tell=lambda end: runtime.listeners.tell(f"run.{end.state}", end, end.reason, end.completed),
         )
         self.engine.on_change = lambda name, run, reason: runtime.listeners.tell(name, run, reason, clock.now())
@@ -159,7 +159,7 @@ class Worker:
             ),
         )
         self.engine.on_scheduled_end = self._scheduler.kick
-        self.engine.on_concluded = self.tally.count
+        self.engine.on_concluded = self.activity.count
         self.engine.on_left = lambda run_id: self._connection.endings.look(frozenset({run_id}))
         self._heartbeat = runtime.backstage.heartbeat(
             store=store,
@@ -170,7 +170,7 @@ class Worker:
             limits=runtime.registry.recovery_limits,
             on_lost=lambda: self._call_soon(self._lost),
             on_round=self._round,
-            on_fleet=self._claimer.turns.meet,
+            on_fleet=self._claimer.turns.update,
             on_dead=self._on_dead,
         )
 
@@ -187,11 +187,11 @@ class Worker:
         await self.engine.in_thread(store.watching.keep_functions, described(runtime.registry, runtime.keep))
         services = (
             self._claimer,
-            self._attendant,
+            self._inbox,
             self._scheduler,
             self._pruner,
             self._sweeper,
-            self._teller,
+            self._notifier,
             self._watched,
         )
         self._tasks = [self._loop.create_task(service.run()) for service in services]
@@ -251,8 +251,8 @@ class Worker:
         while True:
             engine, before = self.engine, self.engine.launches
             if self._state is WorkerState.WORKING and engine.is_idle:
-                for service in (self._attendant, self._scheduler, self._claimer):
-                    await service.one_more_round()
+                for service in (self._inbox, self._scheduler, self._claimer):
+                    await service.next_round()
                 if engine is self.engine and engine.is_idle and engine.launches == before:
                     return
             await asyncio.sleep(_LOOK)
@@ -270,7 +270,7 @@ class Worker:
             self._tell("stopped")
             await self._runtime.listeners.finish(self._runtime.settings.grace)
         except BaseException:  # also when the caller was cancelled: a worker without heartbeat does no work
-            self._heartbeat.cease()
+            self._heartbeat.stop_soon()
             self.engine.abandon()
             raise
         finally:
@@ -288,7 +288,7 @@ class Worker:
         await self._begin_to_stop()
         await self._stop_services()
         self._runtime.engine = None
-        self._heartbeat.cease()
+        self._heartbeat.stop_soon()
         self.engine.abandon()
         await asyncio.to_thread(self._runtime.disconnect)
         await self.engine.wait_until_empty(_DYING)
@@ -296,7 +296,7 @@ class Worker:
 
     def _leave(self) -> None:
         self._heartbeat.stop()
-        self.tally.flush(self._connection.store)
+        self.activity.flush(self._connection.store)
         if self._keeper is not None:
             self._keeper.store(self._connection.store)
         with contextlib.suppress(Exception):
@@ -321,13 +321,13 @@ class Worker:
         self._claimer.kick_for_room()
 
     def _notice(self) -> None:
-        self._attendant.kick()
+        self._inbox.kick()
 
     def _notify(self, signal: Signal) -> None:
         if signal.published:
             self._call_soon(self.engine.waits.arrived, signal.published)
         if signal.lost:
-            self._call_soon(self._attendant.missed)
+            self._call_soon(self._inbox.missed)
         mine = signal.notified is None or self.engine.worker_id in signal.notified
         if signal.stops and mine:
             self.engine.halting.heed_all(signal.stops)
@@ -341,7 +341,7 @@ class Worker:
         if signal.ready or signal.due or mine:
             self._call_soon(self._wake, signal.ready, mine, signal.due)
         if signal.due or self._unobserved(signal, mine=mine):
-            self._call_soon(self._teller.kick)
+            self._call_soon(self._notifier.kick)
         if (signal.due or signal.ready) and self._runtime.listeners.changes:
             self._call_soon(self._watched.kick)
 
@@ -356,7 +356,7 @@ class Worker:
         if due:
             self._scheduler.kick()
         if notified:
-            self._attendant.kick()
+            self._inbox.kick()
 
     async def _end_logs(self) -> None:
         keeper, self._keeper = self._keeper, None
@@ -366,7 +366,7 @@ class Worker:
     def _round(self) -> None:
         """Once per heartbeat, on its thread: write down what has ended, mark runs that no live worker can continue."""
         self._watch.look()
-        self.tally.flush(self._connection.store)
+        self.activity.flush(self._connection.store)
         if self._keeper is not None:
             self._keeper.store(self._connection.store)
         self._list_instances()
@@ -444,7 +444,7 @@ class Worker:
                 await self._begin()
             except StoreError as error:
                 log.warning("cannot enter the fleet again, trying once more in %g s: %s", _PAUSE, error)
-                self._heartbeat.cease()
+                self._heartbeat.stop_soon()
                 self.engine.close()
                 await asyncio.sleep(_PAUSE)
             else:

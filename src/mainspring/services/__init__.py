@@ -1,1 +1,1 @@
-"""The loops of a worker: each a `Service` with a `run_once` that a test can call."""
+"""The loops of a worker. Each is a `Service` with a `run_once` that a test can call."""

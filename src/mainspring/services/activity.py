@@ -1,4 +1,4 @@
-"""Count runs as they end, so that figures need no scan of the history."""
+"""Count ended runs per minute, so that the dashboard's figures need no scan of the history."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("mainspring.services")
 
 KEPT = 8 * 86_400 * SECOND
-"""How long single minutes are kept; the dashboard shows a week."""
+"""How long the figures of single minutes are kept. The dashboard shows a week."""
 _CLASSES = [seconds * SECOND for seconds in CLASSES]
 _FORGET_EVERY = 3_600 * SECOND
 _MOST_KEYS = 10_000
-"""While the database is away, only so much is remembered."""
+"""The maximum number of counters in memory while the database cannot be reached."""
 
 
-class Tally:
-    """What has ended since the last time it was written down. From any thread.
+class ActivityCounter:
+    """Counts the runs that ended since the last `flush`. Thread-safe.
 
-    Written three times per lease and when the worker stops; a worker that is killed takes its last few seconds with it. These
-    are figures for people, nothing depends on them.
+    The worker flushes three times per lease and when it stops. A killed worker loses the counts of its last seconds: the figures are for
+    people, and no decision depends on them.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -44,20 +44,18 @@ class Tally:
         self._forgotten = 0
 
     def count(self, run: Run, ending: Ending) -> None:
-        """A run has ended here."""
+        """Count a run that ended in this worker."""
         if run.started is None:
             return
         now = self._clock.now()
         minute = now // MINUTE * MINUTE
         with self._lock:
             self._add(minute, run.workflow, "duration", ending.state, now - run.started)
-            if (
-                run.attempts <= 1 and not run.is_continuation and run.due < FAR
-            ):  # later claims overwrite when it was due
+            if run.attempts <= 1 and not run.is_continuation and run.due < FAR:  # later claims overwrite the due time
                 self._add(minute, run.workflow, "lateness", ending.state, run.started - run.due)
 
     def count_unreported(self, end: UnreportedEnd) -> None:
-        """A run without an owner has ended, and this worker has taken its mark away."""
+        """Count an unowned run that ended and that this worker reports."""
         began = end.completed if end.started is None else end.started
         with self._lock:
             minute = end.completed // MINUTE * MINUTE
@@ -71,7 +69,7 @@ class Tally:
             self._amounts[key] = count + 1, together + micros
 
     def flush(self, store: Store) -> None:
-        """Write down what has gathered. What the database does not take now is kept for the next time."""
+        """Write the counts to the database. If that fails, keep them for the next flush."""
         with self._lock:
             taken, self._amounts = self._amounts, {}
         minutes: dict[int, list[Amount]] = {}

@@ -1,4 +1,4 @@
-"""Taking runs that are ready, never more than there is room for, and cancelling those whose time is over unclaimed."""
+"""Claim ready runs, never more than there are free slots, and cancel unclaimed runs whose deadline has passed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from mainspring.queues.fairness import FAIR
-from mainspring.services.reconciler import Stock
+from mainspring.services.reconciler import Reconciler
 from mainspring.services.service import Service
 from mainspring.services.turns import Turns
 from mainspring.store.protocol import ClaimRequest
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 _LARGEST_BATCH = 500
 _EXPECTED = 2.0
-"""Seconds after which a run that became ready is no longer expected to be claimed here."""
+"""Seconds after which this worker no longer expects to claim a run that became ready."""
 _MOST_ANNOUNCED = 20
 
 
 class Claimer(Service):
-    """Claims in batches. Kicked when something became ready or a place became free."""
+    """Claims in batches. Kicked when a run became ready or a slot became free."""
 
     name = "claimer"
 
@@ -37,27 +37,27 @@ class Claimer(Service):
         self._store = store
         self._engine = engine
         self._compatible = compatible
-        self._stock = Stock(clock, store=store, engine=engine)
+        self._reconciler = Reconciler(clock, store=store, engine=engine)
         self._next_due: int | None = None
-        self._hungry = True
+        self._wants_slots = True
         self._held = False
-        self._ends_meanwhile = False
+        self._ends_during_claim = False
         self._left_out = False
-        self._barren_until = 0.0
-        """Until then, by monotonic time, there is nothing to expect that takes no thread, unless a kick says so."""
+        self._no_loop_runs_until = 0.0
+        """Monotonic time until which no ready run without a thread is expected. A kick resets it."""
         self.paused = False
         self.queues: frozenset[str] | None = None
-        """The queues to take from; None: all."""
+        """The queues to claim from. None: all."""
         self.turns = Turns(engine.worker_id)
         self._expected: dict[str, tuple[float, asyncio.TimerHandle | None]] = {}
-        """Runs that became ready: when, by monotonic time, and the look for them that is due, if it was not made at once."""
+        """Runs that became ready: the monotonic time of the notification, and the delayed claim, if there is one."""
 
     def kick(self) -> None:
-        self._barren_until = 0.0
+        self._no_loop_runs_until = 0.0
         super().kick()
 
     def expect(self, started: Iterable[ReadyRun]) -> None:
-        """Runs became ready. Look for those that this worker serves, in its turn; see `Turns`."""
+        """Schedule a claim for runs that became ready and that this worker serves, in its turn. See `Turns`."""
         now = self.clock.monotonic()
         self._expected = {run: found for run, found in self._expected.items() if now - found[0] < _EXPECTED}
         for function, queue, run in started:
@@ -71,7 +71,7 @@ class Claimer(Service):
                 self._expected[run] = now, look
 
     def claimed_elsewhere(self, runs: Iterable[str]) -> None:
-        """Another worker has claimed runs: there is no need to look for them."""
+        """Cancel the delayed claims of runs that another worker has claimed."""
         for run in runs:
             _, look = self._expected.pop(run, (0.0, None))
             if look is not None:
@@ -82,45 +82,45 @@ class Claimer(Service):
         return known and (not queue or self.queues is None or queue in self.queues)
 
     def kick_for_room(self) -> None:
-        """A place became free. That matters only if there was more than there was room for."""
-        if self._hungry:
+        """Kick after a slot became free, if the last claim left out runs for want of slots."""
+        if self._wants_slots:
             super().kick()
 
     def note_ends(self) -> bool:
-        """Runs have ended somewhere. That matters if a limit of the fleet is in the way, or is just being found in the way.
+        """Note that runs have ended in the fleet.
 
-        From any thread; whether this is to be kicked.
+        Return True if a fleet-wide limit held back runs, so a kick may claim them. Thread-safe.
         """
-        self._ends_meanwhile = True
+        self._ends_during_claim = True
         return self._held
 
     async def run_once(self, now: int) -> int | None:
         engine = self._engine
         if not engine.accepting:
             return None
-        await self._stock.take()
+        await self._reconciler.take()
         if self.paused:
             return None
         if self._next_due is not None and now >= self._next_due:
             await engine.in_store(self._store.expire, now)
-        self._ends_meanwhile = False
+        self._ends_during_claim = False
         found = [claimed async for claimed in self._found(now)]
         due = [claimed.next_due for claimed in found if claimed.next_due is not None and claimed.next_due < FAR]
         self._held = any(claimed.held for claimed in found)
-        self._hungry = self._left_out or any(claimed.more or claimed.short for claimed in found)
+        self._wants_slots = self._left_out or any(claimed.more or claimed.short for claimed in found)
         if any(claimed.passed for claimed in found):
             self.kick()
         if found:
             self._next_due = min(due, default=None)
-        if self._held and self._ends_meanwhile:
+        if self._held and self._ends_during_claim:
             self.kick()
         return self._next_due
 
     async def _found(self, now: int) -> AsyncGenerator[Claimed]:
-        """Ask for all functions at once, and for those that take no thread again if it was threads that were too few.
+        """Claim runs of all functions, and then runs without a thread again if threads were too few.
 
-        Asking for some of them only makes the database pass over all waiting runs of the others, however many these are; so it
-        is not repeated for a slot that became free, when nothing was found before.
+        A claim for some functions makes the database skip all waiting runs of the others, however many there are. So it
+        is not repeated for a free slot when the last one found nothing.
         """
         with_threads, others = self._functions(blocking=True), self._functions(blocking=False)
         self._left_out = False
@@ -135,19 +135,19 @@ class Claimer(Service):
                 yield claimed
         if not others or not more:
             return
-        barren = bool(with_threads) and self.clock.monotonic() < self._barren_until
-        if barren or self._room(blocking=False) <= 0:
+        expects_none = bool(with_threads) and self.clock.monotonic() < self._no_loop_runs_until
+        if expects_none or self._room(blocking=False) <= 0:
             self._left_out = True
             return
-        # Set before the query: a kick meanwhile takes it back, and what was not found may be there by then.
-        self._barren_until = self.clock.monotonic() + self.poll if with_threads else 0.0
+        # Set before the query: a kick during the query resets it, since the run may have become ready after the query.
+        self._no_loop_runs_until = self.clock.monotonic() + self.poll if with_threads else 0.0
         try:
             rest = await self._take(others, now, blocking=False)
         except BaseException:
-            self._barren_until = 0.0
+            self._no_loop_runs_until = 0.0
             raise
         if rest.claims:
-            self._barren_until = 0.0
+            self._no_loop_runs_until = 0.0
         yield rest
 
     def _functions(self, *, blocking: bool) -> dict[str, str]:
@@ -162,7 +162,7 @@ class Claimer(Service):
         return {each.name: each.kind for each in known if each.kind != "workflow" and each.name in functions}
 
     def _room(self, *, blocking: bool) -> int:
-        """How many runs to ask for: `def` runs take a thread each, others only a place."""
+        """Return how many runs to claim. A `def` run takes a thread, others only a slot."""
         room = min(self._engine.slots.free(), _LARGEST_BATCH)
         return min(room, self._engine.slots.threads()) if blocking else room
 
@@ -191,14 +191,14 @@ class Claimer(Service):
         return claimed
 
     async def _announce(self, claimed: Claimed) -> None:
-        """Spare the other workers a look for runs that they were notified of, unless there are so many that they will find some."""
+        """Notify the other workers of claimed runs that they expect too, unless there are so many that the others will find some."""
         found = [claim.run.id for claim in claimed.claims if claim.run.id in self._expected]
         self.claimed_elsewhere(found)
         if found and len(found) <= _MOST_ANNOUNCED and not self.turns.alone:
             await self._engine.in_store(self._store.announce, found)
 
     async def _claim(self, request: ClaimRequest) -> Claimed:
-        """Claim. When the service is stopped meanwhile, what the claim still brings is taken first, to be handed back in order."""
+        """Claim runs. If the service is stopped during the claim, its runs are taken first, so that they are released in order."""
         claiming = asyncio.ensure_future(self._engine.in_store(self._store.claim, request))
         try:
             claimed: Claimed = await asyncio.shield(claiming)
@@ -207,6 +207,6 @@ class Claimer(Service):
                 self._engine.take((await claiming).claims)
             raise
         except Exception:
-            self._stock.doubt()
+            self._reconciler.compare_soon()
             raise
         return claimed

@@ -1,9 +1,9 @@
-"""Showing that this worker lives, and noticing workers that no longer do.
+"""Send this worker's heartbeat, and detect workers whose lease has lapsed.
 
-A worker's life is a number in the database that grows. It has lapsed when an observer, by its own monotonic clock and while it can
-itself read and renew, has not seen it change for one lease; wall clocks have no part in it, so a clock that is set, a machine
-that was suspended or a database that was away kills no worker. The beat comes from a thread of its own, because the loop may be
-held up by a step.
+A heartbeat is a number in the database that grows. A worker's lease has lapsed when an observer has not seen the number change for one
+lease, by the observer's own monotonic clock and while the observer itself can read and write. Wall clocks are not used, so setting a
+clock, suspending a machine or a database outage makes no worker lapse. The heartbeat has its own thread, because a step may block the
+loop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger("mainspring.services")
 
 
 class Observations:
-    """When each worker's beat was last seen to change. Pure: what to think of a fleet at a monotonic time."""
+    """When each worker's heartbeat last changed. Pure: decides from a fleet and a monotonic time."""
 
     def __init__(self, lease: float) -> None:
         self._lease = lease
@@ -34,7 +34,7 @@ class Observations:
         self._last: float | None = None
 
     def lapsed(self, fleet: list[Worker], mine: Worker, now: float) -> list[Worker]:
-        """The workers that have not shown life for a lease. After a pause of its own, every worker gets a full lease again."""
+        """Return the workers whose lease has lapsed. After a pause of the observer, every worker gets a full lease again."""
         if self._last is not None and now - self._last > self._lease / 2:
             self._seen.clear()
         self._last = now
@@ -52,7 +52,7 @@ class Observations:
 
 
 class Heartbeat:
-    """A thread that beats three times per lease, and takes over from workers whose lease has lapsed."""
+    """A thread that sends three heartbeats per lease, and releases the runs of workers whose lease has lapsed."""
 
     def __init__(
         self,
@@ -91,26 +91,26 @@ class Heartbeat:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def cease(self) -> None:
-        """Beat no more, without waiting for a beat that may be under way."""
+    def stop_soon(self) -> None:
+        """Send no more heartbeats, without waiting for one in progress."""
         self._stopping.set()
 
     def run_once(self) -> None:
-        """Beat, look at the others, and free the runs of those that are gone."""
+        """Send a heartbeat, check the other workers, and release the runs of those that are gone."""
         fleet = self._store.beat(self._worker.id, self._clock.now())
         if fleet is None:
-            log.error("worker %s was declared dead by another one and starts again under a new name", self._worker.id)
+            log.error("worker %s was declared dead by another worker; restarting under a new id", self._worker.id)
             self._stopping.set()
             self._on_lost()
             return
         self._on_fleet(fleet)
         for worker in self._observations.lapsed(fleet, self._worker, self._clock.monotonic()):
             freed = self._store.retire(worker.id, self._clock.now(), self._max_recoveries, self._limits())
-            log.warning("worker %s on %s is gone; %d of its runs are free to be taken", worker.id, worker.host, freed)
+            log.warning("worker %s on %s is gone; released %d of its runs", worker.id, worker.host, freed)
             self._on_dead(worker, freed)
         for gone in self._store.orphaned():
             freed = self._store.retire(gone, self._clock.now(), self._max_recoveries, self._limits())
-            log.warning("worker %s took %d runs after it was declared dead; they are free to be taken", gone, freed)
+            log.warning("worker %s claimed %d runs after it was declared dead; released them", gone, freed)
         self._on_round()
 
     def _run(self) -> None:
@@ -118,7 +118,7 @@ class Heartbeat:
             try:
                 self.run_once()
             except StoreError as error:
-                if not self._stopping.is_set():  # else the connection was closed while it was beating for the last time
-                    log.warning("heartbeat: %s", error)
+                if not self._stopping.is_set():  # otherwise the connection was closed during the last heartbeat
+                    log.warning("heartbeat failed, retrying: %s", error)
             except Exception:
-                log.exception("heartbeat failed")
+                log.exception("heartbeat failed, retrying")

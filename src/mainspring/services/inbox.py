@@ -1,4 +1,4 @@
-"""Reads what happened from outside to runs that this worker owns: cancelled, terminated, or something they wait for."""
+"""Fetch the notices of runs that this worker owns: cancelled, terminated, or a wait that can end."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 _LATEST_LOOK = 120.0
-"""How long after a line broke there is still a look at what the server may have done since, in seconds."""
+"""Seconds after a lost connection during which the worker looks for late commits of the server."""
 
 
-class Attendant(Service):
-    """Kicked by the store's wake-ups; the poll is for one that got lost."""
+class Inbox(Service):
+    """Kicked by notifications of the store. The poll covers lost notifications."""
 
-    name = "attendant"
+    name = "inbox"
 
     def __init__(self, clock: Clock, poll: float, *, store: Store, engine: Engine) -> None:
         super().__init__(clock, poll)
@@ -30,21 +30,21 @@ class Attendant(Service):
         self._engine = engine
         self._unattended: list[Notice] = []
         self._missed = False
-        """An answer was lost, and with it perhaps what had happened."""
+        """Whether a response was lost, and with it perhaps notices."""
         self._broke = 0.0
         self._later = _LATEST_LOOK
 
     def missed(self) -> None:
-        """Runs of this worker may have messages of which no notification arrived.
+        """Look for notices whose notification may have been lost.
 
-        Or is about to be: a server finds out late that its client is gone, and commits what it was asked for before.
-        So there are further looks, the next one at twice the distance.
+        A server may notice late that its client is gone, and commit an earlier request after that. So there are further looks, each after
+        twice the interval.
         """
         self._missed = True
         self._broke, self._later = self.clock.monotonic(), self.poll
         self.kick()
 
-    def _once_more(self) -> bool:
+    def _may_look_again(self) -> bool:
         if self._later >= _LATEST_LOOK or self.clock.monotonic() - self._broke < self._later:
             return False
         self._later *= 2
@@ -53,10 +53,10 @@ class Attendant(Service):
     async def run_once(self, now: int) -> int | None:
         del now
         if self._engine.executions:
-            if self._once_more() or self._missed:
-                self._unattended += await self._everything()
+            if self._may_look_again() or self._missed:
+                self._unattended += await self._all_owned()
                 self._missed = False
-            # The store tells each of them once; if attending to them fails, they are still to be attended to.
+            # The store returns each notice once. If handling them fails, they are kept for the next round.
             self._unattended += await self._notices()
             await self._engine.attend(self._unattended)
             self._unattended = []
@@ -70,11 +70,10 @@ class Attendant(Service):
             raise
         return found
 
-    async def _everything(self) -> list[Notice]:
-        """How all runs of this worker stand, as if something had happened to all of them. One that is suspended and is not found is
-        no longer this worker's.
+    async def _all_owned(self) -> list[Notice]:
+        """Return the state of all runs of this worker as notices.
 
-        One that is not suspended finds that out by itself, with its next write.
+        A suspended run that is not found is no longer owned by this worker. Other runs find that out by their next write.
         """
         engine = self._engine
         suspended = [ex for ex in engine.executions.values() if ex.phase is Phase.WAITING]

@@ -1,4 +1,4 @@
-"""Reports the ends of runs that had no owner: one of the workers that have listeners reports each, once."""
+"""Report the ends of unowned runs. One of the workers with listeners reports each end, once."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 500
 _STALE = 86_400 * SECOND
-"""What ended longer ago, while there were no listeners, is not reported."""
+"""Ends that are older, from a time without listeners, are not reported."""
 
 
-class Teller(Service):
-    """Kicked by the store's wake-ups. `wanted` says whether there are listeners here: if not, other workers may have some."""
+class Notifier(Service):
+    """Kicked by notifications of the store. `wanted` returns whether this worker has listeners. If not, other workers may have some."""
 
-    name = "teller"
+    name = "notifier"
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Who this process is, and whether another one of the same machine is still there."""
+"""Identify this process, and find out whether another process of the same machine exists."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def host() -> str:
 
 
 def boot() -> str:
-    """Identifies this boot of this machine and the pid namespace: only within it does a pid mean something.
+    """Return an id of this boot of the machine and the pid namespace. A pid has a meaning only within it.
 
-    Empty where that is unknown; then a worker is only known to be gone when its lease has lapsed.
+    Empty where it is unknown. Then a worker is only known to be gone when its lease has lapsed.
     """
     try:
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -28,7 +28,7 @@ def boot() -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """When a process began, in ticks since boot: with the pid, it names a process for good. None if there is none."""
+    """Return when a process started, in ticks since boot, or None if it does not exist. Pid and start time identify a process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -39,12 +39,12 @@ def start_time(pid: int) -> int | None:
 
 
 def is_there(worker: Worker, mine: Worker) -> bool:
-    """Whether a worker's process certainly exists, seen from `mine` on the same machine."""
+    """Whether a worker's process certainly exists. Only known if it is on the same machine as `mine`."""
     return bool(mine.boot) and worker.boot == mine.boot and start_time(worker.pid) == worker.pid_start
 
 
 def is_dead(worker: Worker, mine: Worker) -> bool:
-    """Whether a worker's process is certainly gone, seen from `mine` on the same machine."""
+    """Whether a worker's process is certainly gone. Only known if it is on the same machine as `mine`."""
     if not mine.boot or worker.boot != mine.boot:
         return False
     return start_time(worker.pid) != worker.pid_start

@@ -1,8 +1,8 @@
-"""Forgotten what was kept long enough, a little at a time.
+"""Delete runs that were kept long enough, in small batches.
 
-Every worker does so; on PostgreSQL they leave to each other what is locked. A batch whose rows take long makes the next one smaller, and
-after each one as much time is left to others as its rows took. How far away the database is does not count: a smaller batch
-needs the same round trip.
+Every worker does so. On PostgreSQL they skip rows that another worker has locked. A slow batch makes the next one smaller, and after each
+batch the pruner pauses as long as its rows took. The round trip to the database does not count: a smaller batch needs the same
+round trip.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _POLL = 300.0
 _MINUTE = 60_000_000
 _MOST, _FEWEST = 500, 100
 _LONG, _SHORT = 0.05, 0.02
-"""Seconds: a batch whose rows take longer is too large, one whose rows take less could be larger."""
+"""Seconds. A batch that takes longer is too large, one that takes less could be larger."""
 
 
 def next_batch(size: int, took: float) -> int:
-    """How many runs to delete at once, after the rows of a batch of that size took so many seconds."""
+    """Return how many runs to delete in the next batch, from the size of the last one and its duration in seconds."""
     if took > _LONG:
         return max(size // 2, _FEWEST)
     return min(size * 2, _MOST) if took < _SHORT else size
 
 
 class Pruner(Service):
-    """Woken when the first run may have been kept long enough. The first look is not at once: a worker that starts has better to do."""
+    """Woken when the first run may have been kept long enough. Skips the first round, so that a starting worker is not slowed down."""
 
     name = "pruner"
     background = True
@@ -47,7 +47,7 @@ class Pruner(Service):
         self._wakes: Alarm | None = None
 
     def ended(self) -> None:
-        """A run has ended: some time from now there will be something to do."""
+        """Set an alarm for when the run that just ended has been kept long enough."""
         if self._wakes is None and self._keep.shortest is not None:
             due = self.clock.now() + self._keep.shortest
             self._wakes = self.clock.call_at(due, self._loop, self._wake, background=True)
@@ -70,11 +70,11 @@ class Pruner(Service):
                 self._limit = next_batch(asked, took)
                 if pruned < asked:
                     break
-                self.clock.busy()  # there is more to do now
+                self.clock.busy()  # there are more runs to delete now
                 try:
                     await asyncio.sleep(took)
                 finally:
                     self.clock.idle()
             due = await in_thread(retention.due, self._keep, now)
-        # Not for each run by itself: those that end within a minute go together.
+        # Runs that end within one minute are deleted together.
         return None if due.next_due is None else max(due.next_due, now) + _MINUTE

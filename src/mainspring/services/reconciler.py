@@ -1,7 +1,7 @@
-"""Compares the runs that the database says this worker owns with those it has.
+"""Compare the runs that this worker owns in the database with those in its memory.
 
-A claim that commits while its answer gets lost leaves runs owned by a worker that does not know of them, and as long as it
-lives no other worker recovers them. So after a claim that failed, and now and then besides, the worker compares.
+A claim whose commit succeeds while its response is lost leaves runs owned by a worker that does not know of them. No other worker
+recovers them while it lives. So the worker compares after a failed claim, and regularly.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("mainspring.services")
 
 _EVERY = 60.0
-"""Seconds. A commit can also come after its line was lost, later than any look that is taken because of that."""
+"""Seconds. A server can also commit long after its connection was lost, later than the looks that follow the loss."""
 
 
-class Stock:
-    """Finds runs that got lost in this worker's hand, and sets them off."""
+class Reconciler:
+    """Finds runs that this worker owns without knowing, and starts them."""
 
     def __init__(self, clock: Clock, *, store: Store, engine: Engine) -> None:
         self._clock = clock
@@ -33,32 +33,32 @@ class Stock:
         self._engine = engine
         self._next = clock.monotonic() + _EVERY
 
-    def doubt(self) -> None:
-        """A claim may have committed whose answer was lost."""
+    def compare_soon(self) -> None:
+        """Compare at the next call of `take`, because a claim may have committed whose response was lost."""
         self._next = self._clock.monotonic()
 
     async def take(self) -> None:
-        """Launch what is owned and not known, if it is time to look. Not while a claim is under way."""
+        """Start the runs that are owned and unknown, if a comparison is due. Must not be called during a claim."""
         if self._clock.monotonic() < self._next:
             return
         engine = self._engine
         known = self._known()
         owned: list[Notice] = await engine.in_thread(self._store.owned, engine.worker_id)
-        known |= self._known()  # what began meanwhile; what ended meanwhile is in the first half
-        strays = [notice for notice in owned if notice.run not in known and not notice.state.ended]
-        if strays:
-            log.warning("recovered %d runs owned by this worker whose claim response was lost", len(strays))
-            engine.take(await engine.in_thread(self._claims, strays))
-            await engine.attend([notice for notice in strays if notice.state is State.CANCELLING])
+        known |= self._known()  # runs that began during the query; those that ended are in the first set
+        unknown = [notice for notice in owned if notice.run not in known and not notice.state.ended]
+        if unknown:
+            log.warning("recovered %d runs owned by this worker whose claim response was lost", len(unknown))
+            engine.take(await engine.in_thread(self._claims, unknown))
+            await engine.attend([notice for notice in unknown if notice.state is State.CANCELLING])
         self._next = self._clock.monotonic() + _EVERY
 
     def _known(self) -> set[str]:
         return {*self._engine.executions, *self._engine.local_starts.ids, *self._engine.given_up}
 
-    def _claims(self, strays: list[Notice]) -> list[Claim]:
-        """The runs with what they have recorded, as far as they are still this worker's."""
+    def _claims(self, unknown: list[Notice]) -> list[Claim]:
+        """Return the runs that this worker still owns, with their recorded operations."""
         claims: list[Claim] = []
-        for notice in strays:
+        for notice in unknown:
             run = self._store.run(notice.run)
             if run is not None and (run.owner, run.epoch) == (self._engine.worker_id, notice.epoch):
                 claims.append(Claim(run, self._store.steps(run.id)))

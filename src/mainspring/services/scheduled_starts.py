@@ -1,4 +1,4 @@
-"""Runs that a schedule starts and that begin at once in the worker that acts on it."""
+"""Runs that a schedule starts and that begin at once in the worker that planned it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class ScheduledStarts:
-    """The runs of one pass that are to begin here. On the thread that makes the pass.
+    """The runs of one scheduler pass that begin in this worker. Used on the thread of the pass.
 
-    Slots are reserved before the transaction, one for each schedule that is due, and runs begin after it. In between, a plan that is
-    made only takes from what is reserved.
+    Slots are reserved before the transaction, one per due schedule. Plans made in the transaction only use reserved slots. The runs begin
+    after the transaction.
     """
 
     def __init__(self, engine: Engine, now: int, *, wanted: bool) -> None:
@@ -26,12 +26,12 @@ class ScheduledStarts:
         self._by_schedule: dict[str, list[Beginning]] = {}
 
     def expect(self, functions: Sequence[str]) -> None:
-        """Reserve slots for runs of these functions. Before the transaction."""
+        """Reserve slots for runs of these functions. Called before the transaction."""
         if self._wanted:
             self._room.expect(functions)
 
     def give(self, plan: Plan) -> None:
-        """Let the runs of a plan begin here, if slots are reserved for them. An earlier plan for the same schedule is forgotten."""
+        """Assign reserved slots to the runs of a plan. Replaces an earlier plan of the same schedule."""
         for start in self._by_schedule.pop(plan.schedule.id, ()):
             self._room.take_back(start.run)
         given = self._room.give((start.run for start in plan.starts), self._now)
@@ -39,7 +39,7 @@ class ScheduledStarts:
             self._by_schedule[plan.schedule.id] = [start for start in plan.starts if start.run.uid in given]
 
     def begin(self, stored: Collection[str]) -> None:
-        """Begin those that were stored, and free the slots of the others. After the transaction."""
+        """Begin the runs that were stored, and free the slots of the others. Called after the transaction."""
         self._room.close()
         for schedule, starts in self._by_schedule.items():
             for start in starts:
@@ -49,7 +49,7 @@ class ScheduledStarts:
                     self._starts.discard(start.run)
 
     def hand_back(self) -> None:
-        """Whether they were stored is not known: those that are there are for any worker."""
+        """Release all runs, because it is unknown whether they were stored. Any worker may claim those that were."""
         self._room.close()
         for starts in self._by_schedule.values():
             for start in starts:

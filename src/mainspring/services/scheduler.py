@@ -1,6 +1,6 @@
-"""Acting on schedules that are due. Every worker does so; the first that locks a schedule plans it.
+"""Act on due schedules. Every worker does so, and the first one to lock a schedule plans it.
 
-One index says what is due, one alarm when there will be more: the number of schedules that are not due costs nothing.
+An index finds due schedules, and one alarm waits for the next: schedules that are not due cost nothing.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _FORGOTTEN_AT_ONCE = 1_000
 
 
 class Scheduler(Service):
-    """Plans due schedules, a batch to a transaction, until none is left. Kicked when one may have become due.
+    """Plans due schedules, one batch per transaction, until none is left. Kicked when a schedule may have become due.
 
-    Once an hour it forgets ticks that are older than `retention`, in microseconds.
+    Once an hour it deletes ticks that are older than `retention`, in microseconds.
     """
 
     name = "scheduler"
@@ -49,7 +49,7 @@ class Scheduler(Service):
         self._latest: int | None = None
         """The time of the last pass."""
         self.paused = False
-        """Whether runs are left to be claimed, as they are when this worker claims none."""
+        """Whether this worker claims no runs, so that it leaves the runs of schedules to others."""
         self._store = store
         self._engine = engine
         self._ids = ids
@@ -69,13 +69,11 @@ class Scheduler(Service):
         return None
 
     async def _rewind(self, now: int) -> None:
-        """At first, and after the clock was set back: schedules may have acted on times that are yet to come."""
+        """Move schedules back that acted on future times. Needed at the start, and after the clock was set back."""
         latest, self._latest = self._latest, now
         if latest is None or now < latest - _MINUTE:
             for schedule in await self._engine.in_store(self._store.schedules.rewind, now):
-                log.warning(
-                    "schedule %s was ahead of the clock, which was set back, and is set back to the present", schedule
-                )
+                log.warning("schedule %s was ahead of the clock, which was set back; it continues from now", schedule)
 
     async def _forget(self, now: int) -> None:
         if self._retention is None or now < self._forget_at:
@@ -86,7 +84,7 @@ class Scheduler(Service):
         self._forget_at = now + _HOUR
 
     def _fire(self, now: int) -> Passed:
-        """Plan what is due, and set off what begins here. On whatever thread the store is used on."""
+        """Plan the due schedules, and begin their runs here if slots are free. Called on the thread of the store."""
         starts = ScheduledStarts(self._engine, now, wanted=not self.paused)
         try:
             passed = self._store.schedules.fire(now, _AT_ONCE, _Decider(now, self._ids, starts), starts.expect)
@@ -98,7 +96,7 @@ class Scheduler(Service):
 
 
 class _Decider:
-    """Plans one schedule after the other. One that cannot be planned does not hold up the rest."""
+    """Plans one schedule after the other. A schedule that cannot be planned does not hold up the others."""
 
     def __init__(self, now: int, ids: IdMaker, starts: ScheduledStarts) -> None:
         self._now = now
@@ -114,9 +112,9 @@ class _Decider:
             return made
         except Exception as error:
             fault = f"{type(error).__name__}: {error}"[:500]
-            if situation.schedule.fault != fault:  # else it was logged
+            if situation.schedule.fault != fault:  # otherwise it was already logged
                 log.exception(
-                    "schedule %s (a row of table schedules) cannot be planned; trying again every minute",
+                    "schedule %s (a row of table schedules) cannot be planned; retrying every minute",
                     situation.schedule.id,
                 )
             schedule = structs.replace(situation.schedule, fault=fault, due=self._now + _MINUTE)

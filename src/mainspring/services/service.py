@@ -1,4 +1,4 @@
-"""The skeleton of every loop: do the work once, then rest until kicked, until a civil time, or for the safety poll."""
+"""The base class of loops: work once, then wait for a kick, a civil time or the safety poll."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _LONGEST_PAUSE = 5.0
 
 
 class Service(ABC):
-    """A loop of a worker. It survives whatever `run_once` raises: it says so, pauses and tries again."""
+    """A loop of a worker. It logs an exception of `run_once`, pauses and retries."""
 
     name: str
     background = False
-    """Whether no caller waits for it."""
+    """Whether no caller waits for this service, so that a virtual clock does not advance for it alone."""
 
     def __init__(self, clock: Clock, poll: float) -> None:
         self.clock = clock
@@ -38,14 +38,14 @@ class Service(ABC):
 
     @abstractmethod
     async def run_once(self, now: int) -> int | None:
-        """Do what there is to do. Answers with the civil time at which there will be more, if that is known."""
+        """Do one round of work. Return the civil time of the next work, if it is known."""
 
     def kick(self) -> None:
-        """There may be something to do. To be called on the loop's thread."""
+        """Start a round now, or another one after the present round. Must be called on the loop's thread."""
         self._kicked.set()
 
-    async def one_more_round(self) -> None:
-        """Have it look once more, and wait until a round that began after this has come to its end, or the service has."""
+    async def next_round(self) -> None:
+        """Wait for a round that begins after this call, or for the end of the service."""
         wanted = self.rounds + (2 if self._at_work else 1)
         while self.rounds < wanted and not self._stopped:
             self.kick()
@@ -75,10 +75,10 @@ class Service(ABC):
                 raise
             except Exception as error:
                 if isinstance(error, StoreError):
-                    log.warning("%s: %s; trying again in %.2g s", self.name, error, pause)
+                    log.warning("%s: %s; retrying in %.2g s", self.name, error, pause)
                 else:
-                    log.exception("%s failed; trying again in %.2g s", self.name, pause)
-                self.clock.busy()  # what could not be done is still to be done now
+                    log.exception("%s failed; retrying in %.2g s", self.name, pause)
+                self.clock.busy()  # the failed work is still due now
                 try:
                     await asyncio.sleep(pause)
                 finally:
@@ -90,13 +90,13 @@ class Service(ABC):
             self._at_work = False
             async with self._turned:
                 self._turned.notify_all()
-            await self._rest(next_due)
+            await self._wait(next_due)
 
-    async def _rest(self, next_due: int | None) -> None:
+    async def _wait(self, next_due: int | None) -> None:
         if next_due is not None:
             self._alarm = self.clock.call_at(next_due, self._loop, self.kick, background=self.background)
         try:
-            # Not `wait_for`: before Python 3.12 it forgets that it was cancelled when it is kicked in the same moment.
+            # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together with a kick.
             async with asyncio.timeout(self.poll):
                 await self._kicked.wait()
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""Deletes, in other databases, what transactions there have left behind and no run will ask for any more."""
+"""Delete, in other databases, the recorded outcomes of transactions that no run needs any more."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _POLL = 600.0
 
 
 class Sweeper(Service):
-    """Not at once: a worker that starts has better to do. One database that cannot be reached does not keep it from the others."""
+    """Skips the first round, so that a starting worker is not slowed down. An unreachable database does not hold up the others."""
 
     name = "sweeper"
     background = True
@@ -39,11 +39,11 @@ class Sweeper(Service):
         return None
 
     async def sweep(self) -> int:
-        """How many rows were cleared away."""
+        """Delete the outcomes that are no longer needed, and return how many rows."""
         count = 0
         for place in self._places:
             try:
                 count += await self._engine.in_thread(place.sweep, self._store.transactions)
-            except Exception as error:  # noqa: BLE001  (it is a user's own database: the next round tries again)
-                log.warning("what transactions have left in %r could not be cleared away: %s", place, error)
+            except Exception as error:  # noqa: BLE001  (a user's own database may raise anything; the next round retries)
+                log.warning("outcomes of transactions in %r could not be deleted, retrying later: %s", place, error)
         return count

@@ -1,7 +1,7 @@
-"""Whose turn it is to claim a run that has just become ready, so that an idle fleet does not look for it all at once.
+"""The order in which idle workers claim a run that just became ready, so that they do not all query for it at once.
 
-Every worker computes the same order from the run's id and the workers that know its function. The first looks at once, each other one a moment
-later than the one before it, unless it awaits by then that the run was claimed.
+Every worker computes the same order from the run's id and the workers that know its function. The first claims at once, each other one a
+moment later than the one before it, unless it is notified by then that the run was claimed.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from mainspring.model.runs import Worker
 
 STEP = 0.025
-"""Seconds between the looks of two workers: enough for a claim and the notification of it."""
+"""Seconds between the claims of two workers: enough for a claim and its notification."""
 LONGEST = 1.0
 
 
 class Turns:
-    """The order of the workers, by run."""
+    """The order of the workers for each run."""
 
     def __init__(self, me: str) -> None:
         self._me = me
         self._functions: dict[str, tuple[str, frozenset[str]]] = {}
         self._others: tuple[tuple[str, frozenset[str]], ...] = ()
 
-    def meet(self, fleet: Iterable[Worker]) -> None:
-        """Take note of the workers that are there. From any thread."""
+    def update(self, fleet: Iterable[Worker]) -> None:
+        """Update the list of workers. Thread-safe."""
         known = {
             worker.id: self._functions.get(worker.id)
             if self._functions.get(worker.id, ("",))[0] == worker.functions
@@ -46,11 +46,11 @@ class Turns:
         return not self._others
 
     def delay(self, run: str, function: str) -> float:
-        """Seconds until this worker looks for a run."""
-        mine = _lot(run, self._me)
-        before = sum(1 for worker, names in self._others if function in names and _lot(run, worker) < mine)
+        """Return the seconds that this worker waits before it claims a run."""
+        mine = _rank(run, self._me)
+        before = sum(1 for worker, names in self._others if function in names and _rank(run, worker) < mine)
         return min(before * STEP, LONGEST)
 
 
-def _lot(run: str, worker: str) -> bytes:
+def _rank(run: str, worker: str) -> bytes:
     return blake2b(f"{run} {worker}".encode(), digest_size=8).digest()

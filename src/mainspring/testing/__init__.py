@@ -1,4 +1,4 @@
-"""For tests: the user's own app on a database in memory and a clock that the test moves; crashes at any moment; whole fleets.
+"""Test support: the user's app on an in-memory database and a virtual clock, crashes at any store call, and simulated fleets.
 
 `mainspring.testing.fixtures` has the same as pytest fixtures.
 """

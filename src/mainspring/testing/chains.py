@@ -1,4 +1,4 @@
-"""Noticing that runs start each other for ever while time stands still: a test would never come to an end."""
+"""Detect runs that start each other for ever while virtual time stands still, so that a test would never end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST = 1_000
 
 
 class Chains(Listeners):
-    """Stands before those who listen to an app's runs, and counts how long the chains are that begin in one moment."""
+    """Wraps the listeners of an app, and counts the length of the chains of runs that start at one virtual time."""
 
     def __init__(self, listeners: Listeners, clock: VirtualClock) -> None:
         super().__init__()

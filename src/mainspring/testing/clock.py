@@ -1,6 +1,6 @@
-"""A clock whose civil time moves only when the test says so, or when a caller waits and nothing else goes on.
+"""A clock whose civil time advances only when the test requests it, or when a caller waits and the app is idle.
 
-Monotonic time stays real: leases and polls are about processes, not about the calendar.
+Monotonic time stays real: leases and polls concern processes, not the calendar.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 _QUIET_ROUNDS = 50
-"""How often the loop goes round without anything happening before all counts as quiet."""
+"""How many rounds of the event loop without a change count as idle."""
 _STANDSTILL = 10.0
-"""Seconds of real time after which a wait that nothing could end is an error. The test itself may be what takes so long."""
+"""Seconds of real time after which a wait that nothing can end is an error. The test itself may take so long."""
 _ALONE_ROUNDS = 2
-"""The same, on a loop of which one can tell that it has nothing else to call."""
+"""The same, on an event loop that shows that it has nothing else to call."""
 
 
 class _VirtualAlarm:
@@ -50,8 +50,8 @@ class _VirtualAlarm:
 class VirtualClock:
     """Civil time for tests. Give it to an app as `clock=`, or let `testing.world` do so.
 
-    While something is under way in the app (a step, a commit) civil time stands still. When a caller waits for a result and all
-    is quiet, it jumps to the next moment at which something is due.
+    Civil time stands still while the app is working (a step, a commit). When a caller waits for a result and the app is idle, time jumps
+    to the next due time. Raises `InvalidInput` for a time without a zone.
     """
 
     def __init__(self, at: datetime | str = "2026-01-01T00:00:00Z") -> None:
@@ -72,9 +72,9 @@ class VirtualClock:
         self._failure: Exception | None = None
         self._still_since: float | None = None
         self.on_standstill: Callable[[], None] | None = None
-        """Called when a caller has waited for long, nothing is due, and nothing is in progress."""
+        """Called when a caller has waited for long, nothing is due, and no work is in progress."""
 
-    # -- what the app asks ---------------------------------------------------------------------------------------------
+    # -- called by the app ---------------------------------------------------------------------------------------------
     def now(self) -> int:
         return self._now
 
@@ -113,7 +113,7 @@ class VirtualClock:
         self._changed()
 
     def progress(self) -> None:
-        """Something happened, on whatever thread, that may lead to more."""
+        """Note that a caller's wait may still end, because something happened. Thread-safe."""
         self._still_since = None
 
     def _changed(self) -> None:
@@ -121,18 +121,21 @@ class VirtualClock:
         if self._wake is not None:
             self._wake.set()
 
-    # -- what the test asks --------------------------------------------------------------------------------------------
+    # -- called by the test --------------------------------------------------------------------------------------------
     @property
     def time(self) -> datetime:
         """Civil time, as an aware datetime in UTC."""
         return to_datetime(self._now).astimezone(UTC)
 
     async def advance(self, by: timedelta | float | str) -> None:
-        """Move civil time on, stopping at everything that is due on the way until it is done."""
+        """Advance civil time by a duration, and finish everything that becomes due on the way."""
         await self.advance_to(self._now + round(parse_duration(by).total_seconds() * SECOND))
 
     async def advance_to(self, when: datetime | int) -> None:
-        """Move civil time to a moment, stopping at everything that is due on the way until it is done."""
+        """Advance civil time to a moment, and finish everything that becomes due on the way.
+
+        Raises `InvalidInput` if the moment has passed or the clock is not running, and `Endless` if the test would never end.
+        """
         goal = when if isinstance(when, int) else to_micros(when)
         if goal < self._now:
             raise InvalidInput(f"time does not go back: it is {self.time.isoformat()} already")
@@ -154,20 +157,20 @@ class VirtualClock:
         await self.advance(0)
 
     def give_up(self, error: Exception) -> None:
-        """Every caller that waits for time to pass, now or later, gets this error. To be called on the loop's thread."""
+        """Raise `error` in every caller that waits for time to pass, now or later. Must be called on the loop's thread."""
         self._failure = error
         reached, self._reached, self._goal = self._reached, None, None
         if reached is not None and not reached.done():
             reached.set_exception(error)
 
     def set(self, when: datetime) -> None:
-        """Set the clock, as an administrator does: nothing on the way happens, and it may go back."""
+        """Set the clock, as an administrator would: times on the way are skipped, and time may go back."""
         self._now = to_micros(when)
         self._changed()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[VirtualClock]:
-        """Let the clock move on the running loop."""
+        """Run the clock on the current event loop, for as long as the context is entered."""
         self._wake = asyncio.Event()
         task = asyncio.get_running_loop().create_task(self._run())
         try:
@@ -199,7 +202,7 @@ class VirtualClock:
             await self._rest(wake)
 
     async def _rest(self, wake: asyncio.Event) -> None:
-        """Wait for something to happen. What only looks, as polls do, is nothing that ends a caller's wait."""
+        """Wait for a change. Polls do not count, since they end no caller's wait."""
         if not self._waiting or self.on_standstill is None:
             await wake.wait()
             return
@@ -214,8 +217,8 @@ class VirtualClock:
                 await wake.wait()
 
     async def _quiet(self) -> bool:
-        """Whether nothing is under way, after looking long enough. False: something is, wait to be woken."""
-        # What the loop has still to call, if it is one of asyncio's own: when that is nothing but us, nothing will happen.
+        """Whether no work is in progress, after some rounds of the event loop. False: wait for a change."""
+        # The callbacks that asyncio's own loops have still to call. If there are none, nothing more will happen.
         ready: Sized | None = getattr(asyncio.get_running_loop(), "_ready", None)
         while True:
             if self._busy:
@@ -232,7 +235,7 @@ class VirtualClock:
                 return True
 
     def _limit(self) -> int:
-        """How far it may go: to the requested time, or to the next alarm that a caller may be waiting for."""
+        """Return how far time may advance: to the requested time, or to the next alarm that a caller may be waiting for."""
         if self._goal is not None:
             return self._goal
         if not self._waiting:
@@ -243,7 +246,7 @@ class VirtualClock:
         return min((alarm.when for alarm in self._heap if alarm.ring and not alarm.background), default=self._now)
 
     def _ring_next(self) -> bool:
-        """Go to the next alarm, if it is due, or if a caller waits for time to pass, and ring all of that moment."""
+        """Advance to the next alarm if it is due or a caller waits for time to pass, and ring all alarms of that moment."""
         while self._heap and self._heap[0].ring is None:
             heapq.heappop(self._heap)
         if not self._heap:

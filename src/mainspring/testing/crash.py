@@ -47,36 +47,36 @@ _NOUNS = {
     "messages": {"next", "asked", "event", "events", "stream"},
     "management": {"resume", "retry", "complete", "fail", "reschedule", "fork", "delete", "load"},
 }
-"""Parts of a store, and those of their verbs at which a process can die."""
+"""Parts of a store, with the verbs at which a process can die."""
 
 
 class _Dead(StoreUnavailable):
-    """The process that asks is dead."""
+    """The process of the store call is dead."""
 
 
-def _is_of_the_living(record: logging.LogRecord) -> bool:
-    """Whether a log line is anything else than a dead process complaining of its death."""
+def _is_not_about_death(record: logging.LogRecord) -> bool:
+    """Whether a log record is not about the death of a simulated process."""
     given = record.args if isinstance(record.args, tuple) else (record.args,)
     raised = record.exc_info[1] if record.exc_info else None
     return not any(isinstance(each, _Dead) for each in (*given, raised))
 
 
 @contextlib.contextmanager
-def _dying_quietly() -> Generator[None]:
-    """Keep out of the log what the library says when a database fails: here that is the purpose."""
+def _filtered_log() -> Generator[None]:
+    """Filter out the log lines about the database failures that the crash causes."""
     names = ("app", "engine", "services", "store")
     loggers = [logging.getLogger(f"mainspring.{name}") for name in names]
     for each in loggers:
-        each.addFilter(_is_of_the_living)
+        each.addFilter(_is_not_about_death)
     try:
         yield
     finally:
         for each in loggers:
-            each.removeFilter(_is_of_the_living)
+            each.removeFilter(_is_not_about_death)
 
 
 class DoomedStore:
-    """A store whose process dies at the n-th call. From then on nothing gets through."""
+    """A store whose process dies at the n-th call. After that every call fails."""
 
     def __init__(self, store: Store, at: int | None, when: Literal["before", "after"]) -> None:
         self._store = store
@@ -130,11 +130,11 @@ class _DoomedPart:
         self._part = part
 
     def __getattr__(self, name: str) -> Any:
-        return self._whole._doomed(getattr(self._part, name))  # noqa: SLF001  (of its whole)
+        return self._whole._doomed(getattr(self._part, name))  # noqa: SLF001  (the store it belongs to)
 
 
 class _DoomedNoun:
-    """A part of a doomed store."""
+    """A part of a doomed store, of which some verbs can crash."""
 
     def __init__(self, noun: Any, verbs: set[str], doom: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         self._noun = noun
@@ -147,7 +147,7 @@ class _DoomedNoun:
 
 
 class _Backstage(Backstage):
-    """Dooms the first store that is opened; the next ones are those of later lives."""
+    """Makes the first opened store a doomed one. Later stores belong to the second process."""
 
     def __init__(self, stores: list[DoomedStore], at: int | None, when: Literal["before", "after"]) -> None:
         self._stores = stores
@@ -161,7 +161,7 @@ class _Backstage(Backstage):
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
-    """What came of the work, and whether there was a crash on the way: `at` beyond the last call crashes nothing."""
+    """The result of the work, and whether the process crashed. If `at` is beyond the last call, it does not crash."""
 
     result: T
     crashed: bool
@@ -176,10 +176,11 @@ async def crash(
     when: Literal["before", "after"] = "before",
     url: str = "sqlite://",
 ) -> Outcome[T]:
-    """Do `work` in `app` on the database at `url`, die at the `at`-th call to the store, and do it again in a second process.
+    """Do `work` in `app` on the database at `url`, crash at the `at`-th call to the store, and repeat the work in a second process.
 
-    `work` starts runs under ids of its own and waits for them, so that repeating it finds the same runs. In a loop over `at`
-    until nothing crashes, this proves that no crash changes the outcome.
+    `when` is whether the crash comes `"before"` or `"after"` the call. `work` starts runs with ids of its own and waits
+    for them, so that its repetition finds the same runs. A loop over `at` until nothing crashes proves that no crash
+    changes the result.
     """
     from mainspring.store.sqlite.database import Database  # noqa: PLC0415
 
@@ -193,13 +194,13 @@ async def crash(
     runtime.backstage = _Backstage(stores, at, when)
     try:
         async with clock.running():
-            with _dying_quietly():
-                result = await _one_life(app, work, stores)
+            with _filtered_log():
+                result = await _first_process(app, work, stores)
         if result is None:
             clock = VirtualClock(stores[0].time_of_death or clock.time)
             runtime.clock, runtime.ids = clock, IdMaker(clock)
             async with clock.running():
-                result = await _second_life(app, work)
+                result = await _second_process(app, work)
     finally:
         runtime.given_url, runtime.clock, runtime.ids, runtime.backstage = before
         if keep is not None:
@@ -207,7 +208,7 @@ async def crash(
     return Outcome(result[0], stores[0].died.is_set(), stores[0].calls)
 
 
-async def _one_life(app: App, work: Callable[[], Awaitable[T]], stores: list[DoomedStore]) -> tuple[T] | None:
+async def _first_process(app: App, work: Callable[[], Awaitable[T]], stores: list[DoomedStore]) -> tuple[T] | None:
     loop = asyncio.get_running_loop()
     died = asyncio.Event()
 
@@ -234,11 +235,11 @@ async def _death(stores: list[DoomedStore], died: asyncio.Event, clock: Clock) -
     loop = asyncio.get_running_loop()
 
     def die() -> None:
-        if isinstance(clock, VirtualClock):  # which the death throes would let run on
+        if isinstance(clock, VirtualClock):  # pending work of the dead process may still advance it
             stores[0].time_of_death = clock.time
         loop.call_soon_threadsafe(died.set)
 
-    while not stores:  # noqa: ASYNC110  (made on another thread, within milliseconds)
+    while not stores:  # noqa: ASYNC110  (another thread opens the store within milliseconds)
         await asyncio.sleep(0)
     stores[0].on_death = die
     if stores[0].died.is_set():
@@ -246,7 +247,7 @@ async def _death(stores: list[DoomedStore], died: asyncio.Event, clock: Clock) -
     await died.wait()
 
 
-async def _second_life(app: App, work: Callable[[], Awaitable[T]]) -> tuple[T]:
+async def _second_process(app: App, work: Callable[[], Awaitable[T]]) -> tuple[T]:
     async with app:
         connection = runtime_of(app).connection()
         engine = runtime_of(app).engine

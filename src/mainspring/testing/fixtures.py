@@ -1,7 +1,7 @@
-"""pytest fixtures: `pytest_plugins = ["mainspring.testing.fixtures"]` in the topmost conftest.py brings them.
+"""pytest fixtures: write `pytest_plugins = ["mainspring.testing.fixtures"]` in the topmost conftest.py.
 
-They are asked for by name, so a project can put its own in their place: a `mainspring_url` that leads to PostgreSQL, and every test
-that uses `world` runs there.
+Fixtures are found by name, so a project can override them: with a `mainspring_url` of a PostgreSQL database, every test that uses
+`world` runs there.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ class MakeWorld(Protocol):
 
 
 class EveryCrash(Protocol):
-    """`await every_crash(app, work)`: how many crashes the outcome of the work has survived."""
+    """`await every_crash(app, work)`: returns how many crashes the result of the work has survived."""
 
     async def __call__(self, app: App, work: Callable[[], Awaitable[Any]]) -> int: ...
 
 
 @pytest.fixture
 def mainspring_url() -> str:
-    """Where the worlds of a test are: an empty database in memory, unless a project says otherwise."""
+    """The database URL of the worlds of a test: an empty in-memory database. Override it in your project."""
     return "sqlite://"
 
 
 @pytest.fixture
 def virtual_clock() -> VirtualClock:
-    """A clock that the test moves."""
+    """A clock that the test advances."""
     return VirtualClock()
 
 
 @pytest.fixture
 def world(mainspring_url: str) -> MakeWorld:
-    """Enters an app as a worker, on a clock that the test moves."""
+    """Enter an app as a worker, on a clock that the test advances."""
     return functools.partial(_world, url=mainspring_url)
 
 
 @pytest.fixture
 def every_crash() -> EveryCrash:
-    """Does some work undisturbed, then again with a crash before and after every call to the store: each time the result is the same.
+    """Do some work without faults, then with a crash before and after every call to the store. Each time the result must be the same.
 
-    The work starts its runs under ids of its own, as for `crash`. Each time is on an empty database in memory.
+    The work starts its runs with ids of its own, as for `crash`. Each attempt has an empty in-memory database.
     """
     return _every_crash
 

@@ -1,4 +1,4 @@
-"""Noticing that a test waits for what can never come: nothing is due, nothing is in progress, and nothing is committed."""
+"""Detect a test that waits for an event that can never come: nothing is due, in progress or committed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Standstill:
-    """Raises `Endless` in the calls of a test that wait for a run, once nothing can end it any more."""
+    """Raises `Endless` in the calls of a test that wait for a run, once nothing can end the run any more."""
 
     def __init__(self, connection: Connection, clock: VirtualClock) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""The user's own app, on a database in memory, on a clock that the test moves."""
+"""The user's app on an in-memory database and a virtual clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Fake:
-    """A stand-in for a step that counts its calls: `Fake(result)`, or `Fake(raises=error)`."""
+    """A replacement for a step that records its calls: `Fake(result)`, or `Fake(raises=error)`. `arguments` has those of each call."""
 
     def __init__(self, result: Any = None, *, raises: BaseException | None = None) -> None:
         self._result = result
@@ -31,6 +31,7 @@ class Fake:
 
     @property
     def calls(self) -> int:
+        """How often the fake was called."""
         return len(self.arguments)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -41,12 +42,12 @@ class Fake:
 
 
 class Replacement:
-    """Something else in place of a function, while it is entered."""
+    """Replaces a function while the context is entered. Raises `InvalidInput` for an object that is not a function of the app."""
 
     def __init__(self, function: AsyncFn[..., Any] | SyncFn[..., Any], fake: Callable[..., Any]) -> None:
         if not isinstance(function, (AsyncFn, SyncFn)):
             raise InvalidInput(f"replace takes a workflow or step of the app, not {function!r}")
-        self._function = function._function  # noqa: SLF001  (testing is the library's own)
+        self._function = function._function  # noqa: SLF001  (part of the library)
         self._fake = _as_coroutine(fake) if self._function.is_async and not inspect.iscoroutinefunction(fake) else fake
         self._real = self._function.fn
 
@@ -73,23 +74,23 @@ class World:
 
     @property
     def now(self) -> datetime:
-        """Civil time in this world."""
+        """Civil time of the virtual clock."""
         return self.clock.time
 
     async def advance(self, by: timedelta | float | str) -> None:
-        """Let that much civil time pass. All that becomes due on the way has happened when this returns."""
+        """Advance civil time by a duration such as `"2h"`. Everything that becomes due on the way is done when this returns."""
         await self.clock.advance(by)
 
     async def advance_to(self, when: datetime) -> None:
-        """Let civil time pass until a moment."""
+        """Advance civil time to a moment. Everything that becomes due on the way is done when this returns."""
         await self.clock.advance_to(when)
 
     async def drain(self) -> None:
-        """Wait until all that is due now has happened. `Endless` if runs start each other for ever meanwhile."""
+        """Wait until everything that is due now is done. Raises `Endless` if runs start each other for ever."""
         await self.clock.drain()
 
     def replace(self, function: AsyncFn[..., Any] | SyncFn[..., Any], fake: Callable[..., Any]) -> Replacement:
-        """Have `fake` called instead of a step or workflow, for as long as this is entered (`with` or `async with`)."""
+        """Call `fake` instead of a step or workflow while the returned context is entered (`with` or `async with`)."""
         return Replacement(function, fake)
 
 
@@ -97,7 +98,7 @@ class World:
 async def world(
     app: App, *, at: datetime | str = "2026-01-01T00:00:00Z", url: str = "sqlite://"
 ) -> AsyncGenerator[World]:
-    """Enter `app` as a worker on an empty database in memory (or the one at `url`), at a civil time of the test's choosing."""
+    """Enter `app` as a worker at virtual time `at`, on an empty in-memory database or the one at `url`. Yields a `World`."""
     clock = VirtualClock(at)
     runtime = runtime_of(app)
     before = runtime.given_url, runtime.clock, runtime.ids, runtime.listeners

@@ -1,4 +1,4 @@
-"""A fleet in one thread, on virtual time, in an order that a seed decides, with everything going wrong that can."""
+"""Simulate a fleet in one thread, on virtual time, with faults, in an order that a seed decides."""
 
 from mainspring.testing.simulation.simulate import Report, SimulationFailed, simulate
 from mainspring.testing.simulation.stage import Faults

@@ -1,4 +1,4 @@
-"""Watches a simulated fleet after every action and says when a promise is broken."""
+"""Check the promises of the library after every action of a simulated fleet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Broken(AssertionError):
 
 
 class Auditor:
-    """What was true before the last action, and what must therefore be true now."""
+    """Compares the state before the last action with the state after it."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
@@ -33,7 +33,7 @@ class Auditor:
         self.repeated = 0
 
     def check(self) -> None:
-        """Compare the database with what it was before."""
+        """Compare the database with its state before the last action."""
         changes = self._store.changes()
         if changes == self._changes:
             return
@@ -54,7 +54,7 @@ class Auditor:
             raise Broken(f"run {now.id} went from {before.state} to {now.state}")
         if before.state.ended and (before.state, before.output, before.error) != (now.state, now.output, now.error):
             raise Broken(f"run {now.id} had ended as {before.state} and was changed afterwards")
-        if now.epoch < before.epoch and not self._was_unbegun(before, now):
+        if now.epoch < before.epoch and not self._was_released_unbegun(before, now):
             raise Broken(f"run {now.id} went back from epoch {before.epoch} to {now.epoch}")
         if now.state is State.WAITING and now.owner is None:
             self._check_wakes(now)
@@ -67,13 +67,13 @@ class Auditor:
             raise Broken(f"run {now.id} changed hands within epoch {now.epoch}")
         self._compare_steps(now.id)
 
-    def _was_unbegun(self, before: Run, now: Run) -> bool:
-        """Whether a claim was given back under which nothing was recorded."""
+    def _was_released_unbegun(self, before: Run, now: Run) -> bool:
+        """Whether a claim was released under which nothing was recorded."""
         written = any(step.epoch == before.epoch for step in self._store.steps(now.id))
         return now.owner is None and now.epoch == before.epoch - 1 and not written
 
     def _check_wakes(self, run: Run) -> None:
-        """A run that waits, and that no worker has in memory, is woken by a time, a message or the end of another run."""
+        """Check that a time, a message or the end of another run will wake a suspended run."""
         waits = [step for step in self._store.steps(run.id) if step.completed is None]
         due = min((step.due for step in waits if step.due is not None), default=FAR)
         if run.due > due:
@@ -105,7 +105,7 @@ class Auditor:
             raise broken("it has counted more ends than beginnings")
         run = self._runs.get(ex.id)
         if run is None or (run.owner, run.epoch) != (ex.engine.worker_id, ex.epoch):
-            return  # taken over; it will learn of it
+            return  # recovered by another worker; this one will find out
         if ex.suspended and run.state not in {State.WAITING, State.CANCELLING}:
             raise broken(f"the database has it as {run.state}")
 
@@ -119,7 +119,7 @@ class Auditor:
             self._steps[run_id, step.position] = step
 
     def executing(self, run_id: str, position: str, epoch: int) -> None:
-        """A step's function begins. If its outcome is recorded, that is one time too many, except in a zombie."""
+        """Check a step that begins to execute: its outcome must not be recorded yet, except in a worker that lost the run."""
         self.executions += 1
         run = self._store.run(run_id)
         if run is None or run.epoch != epoch or run.owner is None:
@@ -132,7 +132,7 @@ class Auditor:
             )
 
     def finish(self) -> None:
-        """At the end everything has ended."""
+        """Check that every run has ended."""
         left = [run for run in self._runs.values() if not run.state.ended]
         if left:
             listed = ", ".join(f"{run.id} ({run.state}, owner {run.owner})" for run in left[:5])

@@ -1,4 +1,4 @@
-"""An event loop without threads or real time: when it has nothing to do, the stage decides what happens next."""
+"""An event loop without threads or real time. When it is idle, the stage decides what happens next."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _Idle(selectors.BaseSelector):
-    """Never waits: being asked to is the moment at which nothing is ready."""
+    """Never waits: a call to wait means that the loop is idle."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -39,7 +39,7 @@ class _Idle(selectors.BaseSelector):
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """Time is the stage's. What would go to a thread becomes an action that the stage performs when it chooses to."""
+    """Uses the time of the stage. Calls that would run on a thread become actions, which the stage performs in its own order."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -50,7 +50,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return self._stage.time
 
     def end_all_tasks(self) -> None:
-        """Cancel what is left, as the end of a program does."""
+        """Cancel the remaining tasks, as at the end of a program."""
         for task in asyncio.all_tasks(self):
             task.cancel()
         for _ in range(10):
@@ -58,7 +58,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             self.run_forever()
 
     def _write_to_self(self) -> None:
-        """There is no other thread that would have to wake this one."""
+        """Do nothing: there is no other thread that could have to wake this one."""
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         del executor
@@ -75,7 +75,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 def _resolve(future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]) -> None:
     try:
         value = func(*args)
-    except Exception as error:  # noqa: BLE001  (it goes to the waiter)
+    except Exception as error:  # noqa: BLE001  (the waiting caller gets it)
         if not future.done():
             future.set_exception(error)
     else:

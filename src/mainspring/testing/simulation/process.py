@@ -1,4 +1,4 @@
-"""One process of a simulated fleet: an app of its own, whose words to the database can fail it at any time."""
+"""One process of a simulated fleet: an app whose calls to the database can fail at any time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _EPOCH = 1_767_225_600 * SECOND  # 2026-01-01
 
 
 class SimulatedClock:
-    """Both clocks of a process. Civil time is the stage's, plus the error that it was set to."""
+    """The civil and the monotonic clock of a process. Civil time is that of the stage, plus an offset."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -100,10 +100,10 @@ class _Alarm:
 
 
 class FaultyStore:
-    """A process's way to the shared database. Each word of it may be its last, get lost, or be answered in vain."""
+    """A process's connection to the shared database. Each call may crash the process, fail, or lose its response."""
 
     at_once = None
-    """Each word takes its time."""
+    """No call is answered at once."""
 
     def __init__(self, process: Process, store: Store) -> None:
         self._process = process
@@ -113,11 +113,11 @@ class FaultyStore:
         found = getattr(self._store, name)
         if name in _SILENT:
             return found
-        if not callable(found):  # a noun of the store's, with verbs of its own
+        if not callable(found):  # a part of the store, with verbs of its own
             return FaultyStore(self._process, found)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return self._process.say(name, lambda: found(*args, **kwargs))
+            return self._process.call_store(name, lambda: found(*args, **kwargs))
 
         call.process = self._process  # type: ignore[attr-defined]
         return call
@@ -133,7 +133,7 @@ class FaultyStore:
 
 
 class _Committer:
-    """Group commit without a thread: a batch is an action of the stage's."""
+    """Group commit without a thread: a batch is an action of the stage."""
 
     def __init__(self, process: Process, store: Store) -> None:
         self._process = process
@@ -171,7 +171,7 @@ class _Committer:
             self._process.stage.add(self._process, self._flush, self._fail)
 
     def _fail(self) -> None:
-        """The process has died first. One that is brought back to life begins with what is left."""
+        """Fail the impatient writes after the process died. A revived client continues with the others."""
         self._planned = False
         self._refuse_impatient(StoreUnavailable("the process is dead"))
 
@@ -196,7 +196,7 @@ class _Committer:
                     reply.set_result(answer)
 
     def _refuse_impatient(self, error: StoreError) -> None:
-        """Tell those who would rather know than wait."""
+        """Fail the writes whose callers do not want to wait for a retry."""
         for _, reply, patient in self._queue:
             if not patient and not reply.done():
                 reply.set_exception(error)
@@ -211,7 +211,7 @@ class _Committer:
 
 
 class _Endings(Endings):
-    """Asks for endings by actions instead of on a thread."""
+    """Looks up ended runs by actions instead of on a thread."""
 
     def __init__(self, process: Process, store: Store, poll: float) -> None:
         super().__init__(store.endings, poll)
@@ -235,7 +235,7 @@ class _Endings(Endings):
 
 
 class _Heartbeat(Heartbeat):
-    """Beats by actions instead of on a thread."""
+    """Sends heartbeats by actions instead of on a thread."""
 
     process: Process
 
@@ -256,7 +256,7 @@ class _Heartbeat(Heartbeat):
         self._later()
 
     def stop(self) -> None:
-        self.cease()
+        self.stop_soon()
 
 
 class _Backstage(Backstage):
@@ -282,7 +282,7 @@ class _Backstage(Backstage):
 
 
 class Process:
-    """A process: from its start to its death or the end of the simulation."""
+    """A process, from its start to its death or the end of the simulation."""
 
     def __init__(
         self, stage: Stage, name: str, store: Store, functions: Iterable[Function], settings: Settings
@@ -293,7 +293,7 @@ class Process:
         self.frozen = False
         self.death = asyncio.Event()
         self.stop = asyncio.Event()
-        """Set when it is to leave in an orderly way."""
+        """Set to stop the process in an orderly way."""
         self.clock = SimulatedClock(stage)
         self.on_signal: Callable[[Signal], None] = lambda _: None
         self.app = App("sqlite://", settings=settings, version="simulated")
@@ -304,8 +304,8 @@ class Process:
         for function in functions:
             runtime.registry.add(function)
 
-    def say(self, verb: str, word: Callable[[], Any]) -> Any:
-        """One call to the store, if the process lives to make it and to receive the answer."""
+    def call_store(self, verb: str, word: Callable[[], Any]) -> Any:
+        """Make one call to the store, with the faults of the simulation: a crash, a failure, or a lost response."""
         stage = self.stage
         if not self.alive:
             raise StoreUnavailable(f"{self.name} is dead")
@@ -323,18 +323,18 @@ class Process:
         return answer
 
     def die(self) -> None:
-        """From here on nothing that this process does has any effect."""
+        """Crash: from now on no call of this process has an effect."""
         self.alive = False
         self.death.set()
         self.stage.drop(self)
         raise StoreUnavailable(f"{self.name} has died")
 
     def freeze(self) -> None:
-        """Stand still for longer than a lease, then go on as if nothing had been."""
+        """Stop for longer than a lease, then continue."""
         self.frozen = True
-        self.stage.loop.call_later(self.app.settings.lease * self.stage.chance.uniform(1.2, 3), self._thaw)
+        self.stage.loop.call_later(self.app.settings.lease * self.stage.chance.uniform(1.2, 3), self._unfreeze)
 
-    def _thaw(self) -> None:
+    def _unfreeze(self) -> None:
         self.frozen = False
 
     def ask_to_stop(self) -> None:

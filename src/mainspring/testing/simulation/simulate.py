@@ -1,4 +1,4 @@
-"""The simulator: a workload, a fleet, a seed."""
+"""The simulator: executes a workload on a fleet, with a seed."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from mainspring.store.changes import Signal
 
 _PATIENCE = 400 * 86_400.0
-"""Virtual seconds after which a simulation that has not come to its end has failed."""
+"""Virtual seconds after which a simulation that has not ended has failed."""
 
 
 class SimulationFailed(AssertionError):
-    """A promise was broken under this seed. The message has the line that does it again."""
+    """A promise was broken with this seed. The message has the call that reproduces it."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What a simulation went through."""
+    """Counts and results of a simulation."""
 
     seed: int
     actions: int
     faults: dict[str, int]
     executions: int
     results: dict[str, str]
-    """State and stored result or error of each run of the workload."""
+    """The state and stored result or error of each run of the workload."""
     replaced: int = field(default=0)
     """Processes that died and were replaced."""
 
@@ -63,11 +63,12 @@ def simulate(
     cancel: Sequence[str] = (),
     expected: dict[str, str] | None = None,
 ) -> Report:
-    """Execute `calls` (each with an id of its own) on a fleet of `workers` processes, in an order and with faults that `seed` decides.
+    """Execute `calls` (each with an id of its own) on a fleet of `workers` processes. `seed` decides the order and the faults.
 
-    An auditor checks after every action that no promise is broken; at the end everything has ended, and what is in `expected` (the
-    results of an undisturbed simulation, say) has ended like that. Runs in `cancel` are cancelled at some moment. Steps and workflows
-    are `async def`; nothing real is waited for, so a year takes milliseconds.
+    An auditor checks after every action that no promise is broken. At the end every run must have ended, and those in `expected` (for
+    example the results of a simulation without faults) with that result. Runs in `cancel` are cancelled at some moment. Faults stop after
+    `calm_after` actions. Steps and workflows must be `async def`. Time is virtual, so a year takes milliseconds.
+    Raises `SimulationFailed` with the seed if a promise is broken, and `InvalidInput` for a call without an id.
     """
     for call in calls:
         if call.options.id is None:
@@ -77,7 +78,7 @@ def simulate(
     loop = SimulatedLoop(stage)
     try:
         with _quiet():
-            loop.run_until_complete(world.play())
+            loop.run_until_complete(world.run())
         report = Report(
             seed, stage.actions, stage.counts, world.auditor.executions, world.results(), replaced=world.replaced
         )
@@ -98,7 +99,7 @@ def simulate(
 
 
 class _World:
-    """One simulation under way."""
+    """One simulation in progress."""
 
     def __init__(self, app: App, stage: Stage, workers: int, calls: list[Call[Any]], cancel: list[str]) -> None:
         self._stage = stage
@@ -112,8 +113,8 @@ class _World:
         stage.on_action = self._check
         self._processes: list[Process] = []
         stage.processes = self._processes
-        self._functions = [self._watched(function) for function in runtime_of(app).registry]
-        self._lives: set[asyncio.Task[None]] = set()
+        self._functions = [self._audited(function) for function in runtime_of(app).registry]
+        self._tasks: set[asyncio.Task[None]] = set()
         self.replaced = 0
 
     def _check(self) -> None:
@@ -123,16 +124,16 @@ class _World:
             if process.alive and engine is not None:
                 self.auditor.check_engine(engine)
 
-    def _watched(self, function: Function) -> Function:
-        """The same function; where it is a step, the auditor learns of each execution."""
+    def _audited(self, function: Function) -> Function:
+        """Return a copy of the function that reports each execution of a step to the auditor."""
         if not function.is_async:
             return function
         twin = copy.copy(function)
         if function.kind == "step":
-            twin.fn = self._telling(function.fn)
+            twin.fn = self._reported(function.fn)
         return twin
 
-    def _telling(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+    def _reported(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         async def recorded(*args: Any, **kwargs: Any) -> Any:
             where = place()
             if where is not None and where.step_name is not None:
@@ -147,13 +148,13 @@ class _World:
             if process.alive and not self._stage.happens("lost_signal"):
                 self._stage.loop.call_later(self._stage.chance.uniform(0, 0.05), process.on_signal, signal)
 
-    # -- the play ------------------------------------------------------------------------------------------------------
-    async def play(self) -> None:
+    # -- the processes -------------------------------------------------------------------------------------------------
+    async def run(self) -> None:
         for number in range(self._workers):
-            self._begin_life(f"process {number}")
+            self._start_process(f"process {number}")
         client = Process(self._stage, "client", self.store, self._functions, Settings(work=False))
         await asyncio.gather(
-            *(self._order(client, call) for call in self._calls), *(self._stop(run) for run in self._cancel)
+            *(self._start_run(client, call) for call in self._calls), *(self._stop(run) for run in self._cancel)
         )
         while any(not run.state.ended for run in self._runs()):
             if self._stage.time > _PATIENCE:
@@ -161,16 +162,16 @@ class _World:
             await asyncio.sleep(self._stage.chance.uniform(1, 600))
         self.auditor.check()
         self.auditor.finish()
-        for life in self._lives:
-            life.cancel()
-        await asyncio.gather(*self._lives, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _begin_life(self, name: str) -> None:
-        life = self._stage.loop.create_task(self._live(name))
-        self._lives.add(life)
+    def _start_process(self, name: str) -> None:
+        task = self._stage.loop.create_task(self._run_process(name))
+        self._tasks.add(task)
 
-    async def _live(self, name: str) -> None:
-        """A process, and its successors after each death."""
+    async def _run_process(self, name: str) -> None:
+        """Run a process, and its successor after each death."""
         generation = 0
         while True:
             generation += 1
@@ -189,7 +190,7 @@ class _World:
             await asyncio.sleep(self._stage.chance.uniform(0.1, 30))
 
     async def _until_death(self, process: Process) -> None:
-        """Until a process dies, or has left in an orderly way: it may die of that as well."""
+        """Run a process until it dies or has stopped in an orderly way. It may also die while it stops."""
         with contextlib.suppress(StoreError):
             await process.app.__aenter__()
             death, stop = (asyncio.ensure_future(event.wait()) for event in (process.death, process.stop))
@@ -207,8 +208,8 @@ class _World:
                 death.cancel()
                 stop.cancel()
 
-    async def _order(self, client: Process, call: Call[Any]) -> None:
-        """Start a run as a client does: again, under the same id, until it is acknowledged."""
+    async def _start_run(self, client: Process, call: Call[Any]) -> None:
+        """Start a run as a client does: retry with the same id until it is acknowledged."""
         chance = self._stage.chance
         await asyncio.sleep(chance.uniform(0, 120))
         mine = dataclasses.replace(call, runtime=runtime_of(client.app))
@@ -245,7 +246,7 @@ def _message(error: str | None) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Generator[None]:
-    """What goes wrong is meant to; hundreds of log lines about it would hide the rest."""
+    """Suppress the log: the faults are intended, and hundreds of lines about them would hide the rest."""
     logger = logging.getLogger("mainspring")
     before = logger.disabled, logger.level
     logger.setLevel(logging.CRITICAL + 1)

@@ -1,4 +1,4 @@
-"""What may happen next, and the choice of it: actions of processes, faults, or the passing of time."""
+"""The possible next events of a simulation, and the choice between them: actions of processes, faults, or time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Actor(Protocol):
-    """A process, as far as the stage disturbs it."""
+    """The part of a process that the stage controls."""
 
     @property
     def alive(self) -> bool: ...
@@ -22,7 +22,7 @@ class Actor(Protocol):
     def frozen(self) -> bool: ...
 
     def freeze(self) -> None:
-        """Stand still for longer than the lease."""
+        """Stop for longer than the lease, then continue."""
         ...
 
     def ask_to_stop(self) -> None:
@@ -36,50 +36,51 @@ class Actor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How often what goes wrong, per action. All zero: an undisturbed fleet."""
+    """The probability of each fault, per action. `Faults.none()` has none."""
 
     crash: float = 0.01
-    """A process dies, before or after a word to the database."""
+    """A process dies, before or after a call to the database."""
     unavailable: float = 0.02
-    """The database is busy or away: nothing was done."""
+    """The database is busy or unreachable. The call has no effect."""
     lost_answer: float = 0.02
-    """The database did it, but the answer is lost."""
+    """The database commits, but the response is lost."""
     freeze: float = 0.006
-    """A process stands still for longer than its lease, then goes on as if nothing had been."""
+    """A process stops for longer than its lease, then continues."""
     clock_jump: float = 0.004
-    """The civil clock of a process is set, by up to an hour, either way."""
+    """The civil clock of a process is set, by up to an hour, forwards or backwards."""
     lost_signal: float = 0.1
-    """A wake-up does not arrive."""
+    """A notification does not arrive."""
     stop: float = 0.004
-    """A process stops in an orderly way, and another one takes its place."""
+    """A process stops in an orderly way, and another one replaces it."""
 
     @classmethod
     def none(cls) -> Faults:
+        """Return probabilities of zero."""
         return cls(0, 0, 0, 0, 0, 0, 0)
 
 
 @dataclass(slots=True)
 class Action:
-    """Something a process asked for that has not happened yet."""
+    """An action that a process requested and that has not happened yet."""
 
     process: Actor | None
     perform: Callable[[], None]
     fail: Callable[[], None]
-    """Called instead when the process dies first."""
+    """Called instead if the process dies first."""
 
 
 class Standstill(MainspringError):
-    """Nothing can happen any more, and not everything has ended."""
+    """No action is possible any more, and not all runs have ended."""
 
 
 @dataclass(slots=True)
 class Stage:
-    """The state of a simulation: its time, its chance, and what is waiting to happen."""
+    """The state of a simulation: its time, its random numbers, and the pending actions."""
 
     seed: int
     faults: Faults
     calm_after: int
-    """After so many actions nothing goes wrong any more, so that everything can come to its end."""
+    """The number of actions after which no more faults happen, so that all runs can end."""
     on_action: Callable[[], None] = lambda: None
     time: float = 0.0
     actions: int = 0
@@ -92,23 +93,23 @@ class Stage:
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
 
-    # -- asked by the processes ----------------------------------------------------------------------------------------
+    # -- called by the processes ---------------------------------------------------------------------------------------
     def add(self, process: Actor | None, perform: Callable[[], None], fail: Callable[[], None] = lambda: None) -> None:
-        """Something is to happen, at a moment of the stage's choosing."""
+        """Add an action, which happens at a moment that the stage chooses."""
         if process is not None and not process.alive:
             fail()
         else:
             self._waiting.append(Action(process, perform, fail))
 
     def drop(self, process: Actor) -> None:
-        """Nothing that a dead process asked for happens any more."""
+        """Drop the pending actions of a dead process."""
         lost = [action for action in self._waiting if action.process is process]
         self._waiting = [action for action in self._waiting if action.process is not process]
         for action in lost:
             action.fail()
 
     def happens(self, what: str) -> bool:
-        """Whether a fault happens now. Counted."""
+        """Whether a fault happens now. Counts it."""
         if self.calm or self.chance.random() >= getattr(self.faults, what):
             return False
         self.count(what)
@@ -121,9 +122,9 @@ class Stage:
     def calm(self) -> bool:
         return self.actions >= self.calm_after
 
-    # -- asked by the loop ---------------------------------------------------------------------------------------------
+    # -- called by the loop --------------------------------------------------------------------------------------------
     def idle(self, timeout: float | None) -> None:
-        """Nothing is ready: let something happen, or time pass until the next timer."""
+        """Perform one pending action, or advance time to the next timer."""
         ready = [action for action in self._waiting if action.process is None or not action.process.frozen]
         if not ready and timeout is None:
             raise Standstill(f"nothing can happen any more after {self.actions} actions")
