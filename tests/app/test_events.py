@@ -90,7 +90,7 @@ async def test_changes_by_another_process_are_reported(store_url: str) -> None:
     shop.app._runtime.url = store_url
     async with shop.app:
         await shop.app.schedules.create("hourly", shop.nap.bind(0), HOUR)
-        await shop.app._worker._watched.one_more_round()  # type: ignore[union-attr]
+        await shop.app._worker._watched.next_round()  # type: ignore[union-attr]
         with Client(store_url) as client:
             await client.queues.pause("mail")
             await shop.heard(1)

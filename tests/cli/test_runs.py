@@ -93,7 +93,7 @@ def test_a_run_is_shown_as_json(mainspring: Mainspring, history: str) -> None:
 def test_an_unknown_run_is_exit_code_4(mainspring: Mainspring, history: str) -> None:
     result = mainspring("runs", "show", "order-99", "--url", history)
     assert (result.exit_code, result.stdout) == (4, "")
-    assert "no run 'order-99'" in result.stderr
+    assert "run 'order-99' not found" in result.stderr
 
 
 def test_runs_are_cancelled_with_a_reason(mainspring: Mainspring, history: str) -> None:

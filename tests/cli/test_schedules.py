@@ -286,7 +286,7 @@ def test_a_schedule_is_deleted_after_asking(shell: Shell) -> None:
     assert shell("list", "-o", "ids") == "nightly\n"
     assert shell("delete", "nightly", "--yes") == "nightly\tdeleted\n"
     shell("show", "nightly", exits=4)
-    assert "no schedule 'nightly'" in shell.stderr
+    assert "schedule 'nightly' not found" in shell.stderr
     for verb in ("pause", "resume", "trigger", "skip", "ticks", "audit", "backfill"):
         shell(verb, "nightly", exits=4)
 

@@ -168,7 +168,7 @@ async def test_exit_codes_tell_what_was_not_there_from_what_was_not_done(
     missing = mainspring("runs", name, "nope", *options, "--url", history)
     assert missing.exit_code == 4
     assert missing.stdout == ""
-    assert "no run 'nope'" in missing.stderr
+    assert "run 'nope' not found" in missing.stderr
     ended = mainspring("runs", name, "order-1", *options, "--url", history)
     assert (ended.exit_code, ended.stdout) == (1, "")
 

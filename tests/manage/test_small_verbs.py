@@ -83,7 +83,7 @@ async def test_children_of_a_fork_have_to_exist_and_to_be_of_the_same_function(s
     async with world(app, url=store_url):
         await (await parent.options(id="p").start()).result()
         (called, started) = sorted(each.id for each in (await app.runs.list(parent="p")).runs)
-        with pytest.raises(NotFound, match="no run 'nobody'"):
+        with pytest.raises(NotFound, match="run 'nobody' not found"):
             await app.runs.fork("p", children={started: "nobody"})
         with pytest.raises(Conflict, match="cannot take the place"):
             await app.runs.fork("p", children={called: "p"})

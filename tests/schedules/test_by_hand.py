@@ -172,6 +172,6 @@ async def test_bad_requests_are_refused_and_change_nothing(bench: Bench) -> None
     with pytest.raises(InvalidInput, match="no overlap policy"):
         await bench.app.schedules.trigger("s", "sometimes")
     for verb in ("describe", "delete", "pause", "resume", "trigger", "skip", "ticks"):
-        with pytest.raises(NotFound, match="no schedule 'nobody'"):
+        with pytest.raises(NotFound, match="schedule 'nobody' not found"):
             await getattr(bench.app.schedules, verb)("nobody")
     assert await bench.ticks() == []

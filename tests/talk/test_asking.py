@@ -144,7 +144,7 @@ async def test_an_exception_of_the_handler_is_the_answer(store_url: str) -> None
 
 async def test_who_asks_in_vain_is_told_so(store_url: str) -> None:
     async with world(app, url=store_url) as w:
-        with pytest.raises(NotFound, match="no run 'nobody' to ask"):
+        with pytest.raises(NotFound, match="run 'nobody' not found"):
             await app.ask("nobody", add, 1)
         await account.options(id="a").start(1)
         waiting = asyncio.create_task(app.ask("a", "unheard of"))

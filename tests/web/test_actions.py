@@ -128,12 +128,12 @@ async def test_a_schedule_is_paused_resumed_triggered_skipped_edited_filled_in_a
         assert (found.paused, found.note) == (True, "holidays")
         assert "nightly is active again" in await done(asking, "/schedules/resume", id="nightly")
         assert "nightly was triggered" in await done(asking, "/schedules/trigger", id="nightly", overlap="allow_all")
-        assert "will leave out 2026-03-28 08:00:00" in await done(asking, "/schedules/skip", id="nightly")
-        assert "after all" in await done(asking, "/schedules/unskip", id="nightly", when="2026-03-28T08:00:00Z")
+        assert "will skip 2026-03-28 08:00:00" in await done(asking, "/schedules/skip", id="nightly")
+        assert "will not skip" in await done(asking, "/schedules/unskip", id="nightly", when="2026-03-28T08:00:00Z")
         filled = await done(
             asking, "/schedules/backfill", id="nightly", start="2026-03-01T00:00", end="2026-03-03T23:00", again="true"
         )
-        assert "is being filled in" in filled
+        assert "has begun" in filled
         await shop.world.advance("1m")
         (backfill,) = (await asking.get("/api/schedules/nightly")).json()["backfills"]
         assert (backfill["state"], backfill["started"]) == ("done", 3)
@@ -179,7 +179,7 @@ async def test_a_queue_is_changed_opened_paused_and_deleted(shop: Shop) -> None:
         assert "queue mail has new limits" in changed
         limits = (await asking.get("/api/queues/mail")).json()["queue"]["limits"]
         assert (limits["concurrency"], limits["rate"], limits["worker_concurrency"]) == (7, "100/60s", None)
-        assert "queue mail goes on" in await done(asking, "/queues/resume", name="mail")
+        assert "queue mail is resumed" in await done(asking, "/queues/resume", name="mail")
         await shop.world.advance("1s")
         assert (await asking.get("/api/runs/mail-1")).json()["run"]["state"] == "succeeded"
         assert "queue mail is paused" in await done(asking, "/queues/pause", name="mail")

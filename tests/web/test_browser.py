@@ -494,8 +494,8 @@ def test_a_schedule_is_steered(page: Any, site: Site) -> None:
     assert "holidays" in page.locator("main").inner_text()
     assert do(page, "resume") == "nightly-report is active again"
     assert "nightly-report was triggered" in do(page, "trigger", overlap="allow_all")
-    assert "will leave out" in do(page, "skip")
-    assert "after all" in do(page, "unskip")
+    assert "will skip" in do(page, "skip")
+    assert "will not skip" in do(page, "unskip")
 
 
 @on("sqlite", "postgres")
@@ -507,7 +507,7 @@ def test_backfills_and_edits_are_looked_at_before(page: Any, site: Site) -> None
     page.click("#action-backfill button[type=button]")
     page.wait_for_selector("#action-backfill .preview b")
     assert page.locator("#action-backfill .preview b").inner_text() == "3 runs"
-    assert "is being filled in" in confirm(page, "#action-backfill button:not([type=button])")
+    assert "has begun" in confirm(page, "#action-backfill button:not([type=button])")
     page.click("#action-edit > summary")
     page.wait_for_selector("#action-edit .preview >> text=Europe/Paris")
     page.fill("#action-edit [name=spec]", '{"cron": ["rubbish"]}')
@@ -528,12 +528,12 @@ def test_queues_and_functions_are_steered_and_schedules_deleted(page: Any, site:
     page.goto("/queues/mail")
     assert do(page, "pause") == "queue mail is paused"
     assert do(page, "set", concurrency="9", rate="500/1m") == "queue mail has new limits"
-    assert do(page, "resume") == "queue mail goes on"
+    assert do(page, "resume") == "queue mail is resumed"
     site.some_run(workflow="archive", state="scheduled")
     page.goto("/functions?name=archive")
     assert re.fullmatch(r"\d+ pending functions? of archive cancelled", do(page, "cancel"))
     page.goto("/schedules/newsletter")
-    assert do(page, "delete") == "newsletter is deleted; its runs go on"
+    assert do(page, "delete") == "newsletter is deleted; its runs continue"
     page.goto("/queues/mail")
     assert do(page, "delete") == "queue mail is deleted"
 

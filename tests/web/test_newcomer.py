@@ -37,7 +37,7 @@ def test_the_first_program_of_the_readme_is_seen_on_the_page(tmp_path: Path) -> 
         def page(path: str) -> str:
             return httpx.get(f"{place[0]}{path}", timeout=PATIENCE).text
 
-        assert "there is no run" in page("/runs/order-7")
+        assert "not found" in page("/runs/order-7")
         ordered = subprocess.run(
             [sys.executable, "orders.py"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=True
         )

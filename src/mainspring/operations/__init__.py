@@ -1,1 +1,1 @@
-"""What an operator may see and do. The CLI, the web, clients and the app call this and nothing deeper."""
+"""Queries and actions of operators. The CLI, the dashboard, clients and the app call this layer and nothing below it."""

@@ -1,6 +1,6 @@
-"""Operator verbs, each described once: its sentence, the words of its answer, and who may do it.
+"""Operator verbs, each described once: its summary, the text of its answer, and the role that it needs.
 
-The app, the client, the command line, the dashboard and its API call the same method. What they say about it comes from here.
+The app, the client, the command line, the dashboard and its API call the same method, and take its texts from here.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar
 
 Role: TypeAlias = Literal["viewer", "operator", "admin"]
-"""Who may do something: a viewer only looks, an operator acts, an admin also deletes."""
+"""Who may do an action: a viewer only reads, an operator acts, an admin also deletes."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to an action, for an operator: one sentence, and the result as JSON."""
+    """The answer to an action: one sentence for the operator, and the result as JSON."""
 
     message: str
     result: Any = field(default_factory=dict[str, Any])
     run: str | None = None
-    """The run that the action made, if it made one."""
+    """The run that the action started, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,14 @@ class Action:
     noun: str
     name: str
     summary: str
-    """The first sentence of its docstring."""
+    """The first sentence of the verb's docstring."""
     answer: Callable[..., Answer]
-    """Makes the answer from the subject and from what the verb returned."""
+    """Makes the answer from the subject and the verb's return value."""
     role: Role
 
     @property
     def label(self) -> str:
-        """Its name in the record of actions and in the records of runs."""
+        """The name of the verb in the audit log, such as `runs.cancel`."""
         return f"{self.noun}.{self.name}"
 
 
@@ -58,7 +58,7 @@ class Actions(dict[str, Action]):
 
 
 def summary_of(function: Callable[..., Any]) -> str:
-    """The first sentence of a docstring."""
+    """Return the first sentence of a docstring."""
     paragraph = " ".join((function.__doc__ or function.__name__).strip().partition("\n\n")[0].split())
     sentence, stop, _ = paragraph.partition(". ")
     return f"{sentence}." if stop else paragraph

@@ -1,4 +1,4 @@
-"""Who did what, and why: every action of an operator is written down before it is carried out."""
+"""The audit log: every action of an operator is recorded before it is executed."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ LONGEST_REASON = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """Something an operator did."""
+    """One recorded action of an operator."""
 
     id: str
     at: datetime
     who: str
     action: str
     subject: list[str]
-    """The ids that it was about."""
+    """The ids that the action was applied to."""
     reason: str | None
     details: dict[str, Any]
-    """The rest of what was asked for."""
+    """The other arguments of the action."""
     outcome: Any
-    """What came of it; None: that was never written down, because the process ended or the database went away."""
+    """The result of the action. None: it was not recorded, because the process died or the database was unreachable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """An action that an operator is about to take: to which ids, why, and how."""
+    """An action that an operator is about to take: on which ids, why, and with which arguments."""
 
     who: str
     action: str
@@ -54,14 +54,14 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class DeedPage:
-    """A page of the record. Hand `next` back for the page after it; None is the last."""
+    """A page of the audit log, latest first. Pass `next` as `after` to get the following page. None: this is the last page."""
 
     deeds: list[Deed]
     next: str | None
 
 
 class Audit:
-    """The record. All verbs block."""
+    """The audit log. All verbs block."""
 
     def __init__(self, store: Store, clock: Clock, ids: IdMaker) -> None:
         self._store = store.watching
@@ -69,7 +69,7 @@ class Audit:
         self._ids = ids
 
     def carry_out(self, intent: Intent, deed: Callable[[], R], tell: Callable[[R], Any]) -> R:
-        """Act in an operator's name. What cannot be recorded is not done. `tell` says what came of it, as JSON."""
+        """Record an action and execute it. An action that cannot be recorded is not executed. `tell` converts its result to JSON."""
         if intent.reason is not None and len(intent.reason) > LONGEST_REASON:
             raise InvalidInput(f"the reason has {len(intent.reason)} characters; the limit is {LONGEST_REASON}")
         entry = Entry(
@@ -91,7 +91,7 @@ class Audit:
         return result
 
     def list(self, *, after: str | None = None, limit: int = 50) -> DeedPage:
-        """What was done, latest first."""
+        """Return a page of recorded actions, latest first."""
         if limit < 1:
             raise InvalidInput(f"a page has at least one entry, not {limit}")
         found = self._store.entries(cursor(after), limit + 1)

@@ -1,4 +1,4 @@
-"""From a URL to what an operator may see and do, without an app."""
+"""Connect to a database as an operator, without an app."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MOST_NAMED = 5
 
 
 class ConnectionSettings(StoreSettings, Protocol):
-    """The part of `Settings` that concerns a connection."""
+    """The settings that a connection needs."""
 
     @property
     def payloads(self) -> str: ...
@@ -52,9 +52,9 @@ class Operations:
         self._store = store
         self._ids = ids
         self.clock = clock
-        """Civil time as the database has it."""
+        """Civil time of the database."""
         self.offset = offset
-        """How many microseconds that is ahead of this machine's."""
+        """Microseconds that the database's clock is ahead of this machine's."""
         self.runs = Runs(store, clock)
         self.workers = Workers(store, clock)
         self.queues = Queues(store, clock)
@@ -62,7 +62,7 @@ class Operations:
         self.pruning = Pruning(store, clock)
 
     def runs_with(self, progress: Progress) -> Runs:
-        """The verbs of runs, whose way through the runs that a filter finds can be followed."""
+        """Return the verbs of runs with `progress`, which follows a verb through the runs that a filter finds."""
         return Runs(self._store, self.clock, progress)
 
     @property
@@ -77,67 +77,67 @@ class Operations:
 
     @property
     def starting(self) -> Starting:
-        """Starting runs by name, and sending them messages."""
+        """Start runs by name, and send them messages."""
         from mainspring.operations.runs.start import Starting  # noqa: PLC0415
 
         return Starting(self._store, self.clock, self._ids)
 
     @property
     def pictures(self) -> Pictures:
-        """Schedules as pictures."""
+        """The days of schedules, for the dashboard's calendars."""
         from mainspring.operations.schedules.pictures import Pictures  # noqa: PLC0415
 
         return Pictures(self._store, self.clock)
 
     @property
     def watch(self) -> Watch:
-        """Everything at a glance."""
+        """The overview of all runs and schedules."""
         return Watch(self._store, self.clock)
 
     @property
     def metrics(self) -> Metrics:
-        """Figures for machines that watch."""
+        """Figures for monitoring."""
         return Metrics(self._store, self.clock)
 
     @property
     def audit(self) -> Audit:
-        """Who did what."""
+        """The audit log of operators' actions."""
         return Audit(self._store, self.clock, self._ids)
 
     @property
     def sessions(self) -> Sessions:
-        """Who is signed in to the dashboard."""
+        """The sessions of users who are signed in to the dashboard."""
         return Sessions(self._store, self.clock)
 
     def inspect(self, *, thorough: bool | None = None) -> list[Oddity]:
-        """What is in the database and should not be so. Thorough unless the database is large, by default."""
-        from mainspring.operations.inspection import inspect  # noqa: PLC0415  (few look, and it reads schedules)
+        """Return the inconsistencies of the database. By default every row is read, unless the database is large."""
+        from mainspring.operations.inspection import inspect  # noqa: PLC0415  (rarely used, and it imports schedules)
 
         return inspect(self._store, self.clock.now(), thorough=thorough)
 
     @property
     def is_large(self) -> bool:
-        """Whether only those who ask for it read all of the database."""
+        """Whether the database is so large that `inspect` does not read every row by default."""
         from mainspring.operations.inspection import is_large  # noqa: PLC0415
 
         return is_large(self._store)
 
     def server_state(self) -> ServerState | None:
-        """What the database server says of itself; None on SQLite."""
+        """Return the state of the database server. None on SQLite."""
         return self._store.server_state()
 
     def conversation(self, run: str) -> Conversation:
-        """The messages, events and streams of a run."""
+        """Return the messages, events and streams of a run."""
         return conversation(self._store, run)
 
 
 @contextlib.contextmanager
 def connect(url: str, settings: ConnectionSettings) -> Generator[Operations]:
-    """Connect for the length of a block. Looking changes nothing: tables are checked, never made or migrated."""
+    """Connect for the length of a block. The tables are checked, never created or migrated."""
     require_there(url)
     store = open_store(url, settings)
     if settings.payloads != "none":
-        from mainspring.store.sealing.named import named_codec  # noqa: PLC0415  (only where values are sealed)
+        from mainspring.store.sealing.named import named_codec  # noqa: PLC0415  (only needed with a payload codec)
         from mainspring.store.sealing.store import sealed_store  # noqa: PLC0415
 
         codec = named_codec(settings.payloads)
@@ -152,7 +152,7 @@ def connect(url: str, settings: ConnectionSettings) -> Generator[Operations]:
 
 
 def follow_database(clock: SystemClock, store: Store) -> bool:
-    """Have a clock go by that of the database; False if it has none."""
+    """Make a clock follow that of the database. Return False if the database has none."""
     if store.clock_offset() is None:
         return False
     clock.follow(lambda: store.clock_offset() or 0)
@@ -160,7 +160,7 @@ def follow_database(clock: SystemClock, store: Store) -> bool:
 
 
 def missing_file(url: str) -> Path | None:
-    """The file that a SQLite URL names, if there is no such file."""
+    """Return the file of a SQLite URL if it does not exist, otherwise None."""
     if urlsplit(url).scheme != "sqlite":
         return None
     name = sqlite_path(url)
@@ -171,7 +171,7 @@ def missing_file(url: str) -> Path | None:
 
 
 def require_there(url: str) -> None:
-    """Opening a SQLite file makes one. A command that only looks must not."""
+    """Raise `StoreUnavailable` if the SQLite file does not exist, because opening it would create it."""
     path = missing_file(url)
     if path is not None:
         raise StoreUnavailable(
@@ -181,6 +181,6 @@ def require_there(url: str) -> None:
 
 
 def _beside(path: Path) -> str:
-    """The databases that are there instead: the name was forgotten more often than the file."""
+    """Return a hint with the database files of the same folder, since a wrong name is a common mistake."""
     names = sorted(each.name for each in path.parent.glob("*.db"))
     return f"; there is {', '.join(names[:_MOST_NAMED])}" if names else ""

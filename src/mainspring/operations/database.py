@@ -1,4 +1,4 @@
-"""The tables: making them, checking them, printing them."""
+"""Create, check and print the tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DIALECTS = ("sqlite", "postgres")
 
 
 def migrate(url: str, settings: StoreSettings, *, dry_run: bool = False) -> list[str]:
-    """Bring the tables up to date; the names of the migrations that this took, or that it would take."""
+    """Migrate the tables. Return the names of the migrations that were applied, or with `dry_run` would be."""
     if missing_file(url) is None:
         report = check(url, settings)
     else:
@@ -35,11 +35,11 @@ def migrate(url: str, settings: StoreSettings, *, dry_run: bool = False) -> list
 
 
 def check(url: str, settings: StoreSettings) -> SchemaReport:
-    """How the tables compare with what this code needs. Changes nothing."""
+    """Compare the tables with those that this code needs. Changes nothing."""
     require_there(url)
     store = open_store(url, settings)
     try:
-        with contextlib.suppress(SchemaError):  # the report says the same, in parts
+        with contextlib.suppress(SchemaError):  # the report has the same, in detail
             store.open(migrate=False)
         return store.schema_report()
     finally:
@@ -47,7 +47,7 @@ def check(url: str, settings: StoreSettings) -> SchemaReport:
 
 
 def script(dialect: str, settings: StoreSettings) -> str:
-    """All tables as SQL, to be read, reviewed and executed by a person. Needs no database."""
+    """Return all tables as SQL, for a review or for executing it manually. Needs no database."""
     if dialect == "sqlite":
         from mainspring.store.sqlite import store as sqlite  # noqa: PLC0415  (only the store in use is loaded)
 
@@ -60,5 +60,5 @@ def script(dialect: str, settings: StoreSettings) -> str:
 
 
 def dialect_of(url: str) -> str:
-    """The dialect of the database that a URL names."""
+    """Return the dialect of the database that a URL names."""
     return "sqlite" if urlsplit(url).scheme == "sqlite" else "postgres"

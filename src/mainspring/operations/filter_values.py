@@ -1,4 +1,4 @@
-"""The values of filters, checked: what no database could compare is an error that names the filter."""
+"""Check the values of filters. An error names the filter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mainspring.model.clock import SECOND, to_micros
 
 _CURSOR = re.compile(r"[0-9a-z]{24}")
 MOST_VALUES = 10_000
-"""Databases take only so many values in one statement."""
+"""The maximum number of values of a filter. Databases limit the values of one statement."""
 Texts: TypeAlias = str | Collection[str] | None
 """One text or several."""
 Time: TypeAlias = datetime | float | None
@@ -20,32 +20,32 @@ Time: TypeAlias = datetime | float | None
 
 
 class Filter(NamedTuple):
-    """What a filter is called outside Python, and what it says of itself. It annotates the fields of a record of filters."""
+    """The description of a filter for the command line and the API. It annotates the fields of a record of filters."""
 
     help: str
     kind: Literal["texts", "attributes", "flag", "time"] = "texts"
     metavar: str = "NAME"
     choices: tuple[str, ...] = ()
-    """The only values there are."""
+    """The allowed values. Empty: any."""
     options: tuple[str, ...] = ()
-    """Its options on the command line, if they are not simply its name."""
+    """The options on the command line, if they differ from the filter's name."""
 
 
 def filters_of_record(record: type) -> dict[str, Filter]:
-    """The filters that a record annotates, by name: keywords, options and query parameters follow from them."""
+    """Return the filters that a record annotates, by name. Keywords, options and query parameters follow from them."""
     hints = get_type_hints(record, include_extras=True)
     return {name: next(each for each in hint.__metadata__ if isinstance(each, Filter)) for name, hint in hints.items()}
 
 
 def refuse_unknown(what: str, given: Mapping[str, Any], known: Mapping[str, Filter]) -> None:
-    """Refuse filters that there are not."""
+    """Raise `InvalidInput` for filters that do not exist."""
     unknown = sorted(set(given) - set(known))
     if unknown:
         raise InvalidInput(f"{what} are not found by {', '.join(unknown)}; by {', '.join(known)}")
 
 
 def one_of(name: str, given: object, choices: Collection[str]) -> tuple[str, ...]:
-    """One text or several, all of them among those that there are."""
+    """Return one text or several. Raises `InvalidInput` if one is not among `choices`."""
     found = texts(name, given)
     unknown = [each for each in found if choices and each not in choices]
     if unknown:
@@ -54,7 +54,7 @@ def one_of(name: str, given: object, choices: Collection[str]) -> tuple[str, ...
 
 
 def time(name: str, given: object) -> int | None:
-    """A point in time as microseconds, or None."""
+    """Return a point in time as microseconds, or None."""
     if given is None:
         return None
     if isinstance(given, datetime) and given.tzinfo is not None:
@@ -65,7 +65,7 @@ def time(name: str, given: object) -> int | None:
 
 
 def texts(name: str, given: object) -> tuple[str, ...]:
-    """One text or several of them. None and an empty list ask for nothing."""
+    """Return one text or several as a tuple. None and an empty list return an empty one."""
     if given is None:
         return ()
     values = (given,) if isinstance(given, str) else given
@@ -82,7 +82,7 @@ def texts(name: str, given: object) -> tuple[str, ...]:
 
 
 def text(name: str, given: object) -> str | None:
-    """One text, or None."""
+    """Return one text, or None."""
     if given is not None and not isinstance(given, str):
         raise InvalidInput(f"{name} is a text, not {given!r}")
     if given is not None:
@@ -91,14 +91,14 @@ def text(name: str, given: object) -> str | None:
 
 
 def flag(name: str, given: object) -> bool | None:
-    """True, False, or None for either."""
+    """Return True, False, or None for either."""
     if given is not None and not isinstance(given, bool):
         raise InvalidInput(f"{name} is True or False, not {given!r}")
     return given
 
 
 def page_size(given: object, what: str) -> int:
-    """How many a page may have."""
+    """Return the size of a page. Raises `InvalidInput` for one below 1."""
     if isinstance(given, bool) or not isinstance(given, int):
         raise InvalidInput(f"limit is a whole number, not {given!r}")
     if given < 1:
@@ -116,14 +116,14 @@ def _check_text(name: str, given: str) -> None:
 
 
 def cursor(given: str | None) -> str | None:
-    """The `next` of a page, handed back. Anything else would be page one for a caller that asked for another."""
+    """Return the `next` of a page, passed back. Anything else is an error, because it would silently return the first page."""
     if given is not None and not _CURSOR.fullmatch(given):
         raise InvalidInput(f"after is the `next` of the page before, not {given!r}")
     return given
 
 
 def time_cursor(given: str | None) -> tuple[int, str] | None:
-    """The same where the order is by a time, then by an id."""
+    """Return the `next` of a page that is ordered by a time and an id."""
     if given is None:
         return None
     micros, _, last = given.partition(":")

@@ -1,4 +1,4 @@
-"""Functions and queues in figures: how often their runs end how, how long they take and how late they begin."""
+"""Statistics of functions and queues: how often their runs end in each state, their durations and lateness."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FunctionFigures:
-    """Runs that have ended, in figures: those of a function, or the latest of a queue. Times are seconds; None: no run has ended yet."""
+    """Statistics of ended runs of a function, or of the latest runs of a queue. Times are seconds. None: no run has ended yet."""
 
     name: str
     succeeded: int
     failed: int
     cancelled: int
     failure_rate: float | None
-    """Of those that succeeded or failed, the part that failed: 0 to 1."""
+    """The part that failed, of those that succeeded or failed: 0 to 1."""
     p50: float | None
-    """Half of them took no longer."""
+    """Median of the durations."""
     p95: float | None
-    """Nineteen of twenty took no longer."""
+    """95th percentile of the durations."""
     late_p95: float | None
-    """Nineteen of twenty began no later than so long after they were due."""
+    """95th percentile of the time between due and start."""
 
 
 def figures_of(totals: Iterable[Amount]) -> dict[str, FunctionFigures]:
-    """The figures by function, of all runs that were counted since the tables were made."""
+    """Return the statistics by function, of all runs that were counted since the tables were created."""
     found: dict[str, list[Amount]] = {}
     for each in totals:
         found.setdefault(each.workflow, []).append(each)
@@ -61,7 +61,7 @@ def _figures(name: str, amounts: list[Amount]) -> FunctionFigures:
 
 
 def figures_of_runs(name: str, runs: Iterable[RunSummary]) -> FunctionFigures:
-    """The figures of some runs that have ended, from the runs themselves."""
+    """Return the statistics of some ended runs, from the runs themselves."""
     ended = {"succeeded": 0, "failed": 0, "cancelled": 0}
     took: list[float] = []
     late: list[float] = []
@@ -86,7 +86,7 @@ def figures_of_runs(name: str, runs: Iterable[RunSummary]) -> FunctionFigures:
 
 
 def _nearest(values: list[float], part: float) -> float | None:
-    """The smallest of the values that this part of them does not exceed."""
+    """Return the smallest value that is not exceeded by this part of the values."""
     return sorted(values)[max(0, ceil(part * len(values)) - 1)] if values else None
 
 
@@ -98,7 +98,7 @@ def _by_class(amounts: Iterable[Amount]) -> dict[int, int]:
 
 
 def quantile(counts: Mapping[int, int], part: float) -> float | None:
-    """The time that this part of the runs did not exceed, in seconds, as exactly as classes of times can say it."""
+    """Return the time in seconds that this part of the runs did not exceed, interpolated within the histogram's buckets."""
     wanted = part * sum(counts.values())
     if not wanted:
         return None

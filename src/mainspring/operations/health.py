@@ -1,4 +1,4 @@
-"""Is everything well? Each finding says what was looked at, what was found, and what helps if it is not well."""
+"""Health checks for `mainspring doctor`. Each finding has a subject, a verdict and a hint."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _MANY_DEAD = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `verdict` is ok, look (worth a look) or wrong."""
+    """The result of one check. `verdict` is `ok`, `look` (worth a look) or `wrong`."""
 
     subject: str
     verdict: str
@@ -54,7 +54,7 @@ class Finding:
 
 
 def examine(url: str, settings: ConnectionSettings, lease: float) -> Iterator[Finding]:
-    """Look at the machine, then at the database and what it says of runs and workers."""
+    """Check this machine, then the database, its workers and runs."""
     yield Finding("Python", OK, platform.python_version())
     yield _time_zones()
     try:
@@ -91,7 +91,7 @@ def examine(url: str, settings: ConnectionSettings, lease: float) -> Iterator[Fi
 
 
 def _look_at(operations: Operations, report: SchemaReport, lease: float) -> Iterator[Finding]:
-    """What the database says. Where it is damaged some of it cannot be looked at, and the rest is."""
+    """Yield the findings about the database. On a damaged database a failing check does not hold up the others."""
     odd = list(_safely("tables", lambda: _oddities(operations)))
     if not any(each.subject == "tables" for each in odd):
         yield Finding("tables", OK, f"up to date ({report.current})")
@@ -116,10 +116,10 @@ def _fleet_and_runs(operations: Operations, lease: float) -> Iterator[Finding]:
 
 
 def _safely(subject: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """What a look finds; that it cannot be taken is a finding as well, whatever the reason."""
+    """Yield the findings of a check. A check that fails is a finding too."""
     try:
         yield from look()
-    except Exception as error:  # noqa: BLE001  (on a damaged database any look may raise anything)
+    except Exception as error:  # noqa: BLE001  (on a damaged database any check may raise anything)
         yield Finding(subject, WRONG, f"cannot be looked at: {_words(error)}")
 
 
@@ -135,7 +135,7 @@ def _oddities(operations: Operations) -> Iterator[Finding]:
 
 
 def _locks(url: str, settings: StoreSettings) -> Iterator[Finding]:
-    """Processes and sessions that hold up others. Those that write hold a lock for a moment; this is about more than that."""
+    """Yield processes and sessions that block others for longer than a write takes."""
     first = blockers(url, settings, everywhere=True)
     if not first:
         return
@@ -146,7 +146,7 @@ def _locks(url: str, settings: StoreSettings) -> Iterator[Finding]:
 
 
 def _who(reason: str) -> str:
-    """The beginning of a lock's description: it names the process or session."""
+    """Return the beginning of a lock's description, which names the process or session."""
     return " ".join(reason.split()[:4])
 
 
@@ -181,7 +181,7 @@ def _clock(operations: Operations) -> Finding:
 
 
 def _lag(operations: Operations) -> Finding:
-    """How long runs wait although they could begin."""
+    """Report how long ready runs wait for a worker."""
     lag = operations.runs.lag()
     if lag is None:
         return Finding("lag", OK, "nothing waits for a worker")
@@ -195,7 +195,7 @@ def _length(seconds: float) -> str:
 
 
 def _retention(operations: Operations) -> Finding:
-    """Whether ended runs are deleted as fast as they end."""
+    """Report whether ended runs are deleted as fast as they end."""
     behind = operations.pruning.behind()
     if behind <= _LONG_BEHIND:
         return Finding("retention", OK, "nothing is kept for longer than it should be")
@@ -206,7 +206,7 @@ def _retention(operations: Operations) -> Finding:
 
 
 def _server(operations: Operations) -> Iterator[Finding]:
-    """What a database server runs out of: connections, and the removal of dead rows."""
+    """Report the limits of a database server: connections, and dead rows that cannot be removed."""
     server = operations.server_state()
     if server is None:
         return
@@ -232,7 +232,7 @@ def _server(operations: Operations) -> Iterator[Finding]:
 
 
 def _missing_queues(operations: Operations) -> Iterator[Finding]:
-    """Queues that runs wait in and that do not exist: no worker takes these runs."""
+    """Yield queues that do not exist and in which runs wait: no worker claims these runs."""
     for queue in operations.queues.list():
         waiting = queue.ready + queue.scheduled
         if not queue.exists and waiting:
@@ -258,7 +258,7 @@ def _workers(fleet: list[WorkerInfo], counts: dict[str, int], lease: float) -> I
 
 
 def _unknown_functions(operations: Operations, fleet: list[WorkerInfo]) -> Iterator[Finding]:
-    """Runs that no live worker has the code for. Without any worker there is a graver finding."""
+    """Yield functions with queued runs that no live worker has. Without any worker there is a graver finding."""
     if not fleet:
         return
     known = {name for worker in fleet for name in worker.functions}

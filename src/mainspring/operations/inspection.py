@@ -1,4 +1,4 @@
-"""Looking for what should not be so in a database."""
+"""Find inconsistencies in a database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mainspring.store.protocol import Store
 
 LARGE = 2**30
-"""Bytes. What is larger is read only by those who ask for it."""
+"""Bytes. Above this size `inspect` does not read every row by default."""
 
 
 def is_large(store: Store) -> bool:
@@ -25,7 +25,7 @@ def is_large(store: Store) -> bool:
 
 
 def inspect(store: Store, now: int, *, thorough: bool | None) -> list[Oddity]:
-    """What is in a database and should not be so."""
+    """Return the inconsistencies of a database."""
     found = store.inspect(now, thorough=not is_large(store) if thorough is None else thorough)
     try:
         return [*found, *_schedules(store)]
@@ -34,7 +34,7 @@ def inspect(store: Store, now: int, *, thorough: bool | None) -> list[Oddity]:
 
 
 def _schedules(store: Store) -> Iterator[Oddity]:
-    """Schedules for which no plan can be made."""
+    """Yield schedules that cannot be planned."""
     after: str | None = None
     while page := store.schedules.page(ScheduleFilter(after=after, limit=AT_ONCE)):
         for row in page:

@@ -1,4 +1,4 @@
-"""Who holds the locks that processes of this library wait for."""
+"""Find the sessions and processes that hold the locks of the library."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def blockers(url: str, settings: StoreSettings, *, everywhere: bool = False) -> list[str]:
-    """The sessions or processes that this process waits for, in words; with `everywhere`, any process of the library.
+    """Return descriptions of the sessions or processes that block this process. With `everywhere`: that block any process of the library.
 
-    None if that cannot be found out now: the caller has other troubles to report.
+    Returns an empty list if they cannot be found out, because the caller reports another problem.
     """
     try:
         store = open_store(url, settings)

@@ -1,4 +1,4 @@
-"""Figures for machines that watch: what there is now, and what has happened since the tables were made."""
+"""Figures for monitoring: the present state, and counters since the tables were created."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A figure by labels. A histogram's samples are its buckets (label `le`), and under the suffixes its sum and count."""
+    """A metric with labels. The samples of a histogram are its buckets (label `le`), and with suffixes its sum and count."""
 
     name: str
     kind: Literal["gauge", "counter", "histogram"]
@@ -39,6 +39,7 @@ class Metrics:
         self._clock = clock
 
     def families(self) -> list[Family]:
+        """Return all metrics."""
         return [
             *self._now(),
             *self._queues(),
@@ -114,7 +115,7 @@ class Metrics:
             "How long the oldest transaction has been open that keeps dead rows from being removed.",
         )
         oldest.add(server.snapshot.seconds if server.snapshot is not None else 0)
-        dead = Family("mainspring_database_dead_rows", "gauge", "Rows that vacuum has yet to remove, by table.")
+        dead = Family("mainspring_database_dead_rows", "gauge", "Rows that vacuum has not removed yet, by table.")
         for each in server.dead_rows:
             dead.add(each.dead, table=each.table)
         return [behind, used, allowed, oldest, dead]
@@ -149,7 +150,7 @@ def _histogram(family: Family, amounts: list[Amount]) -> None:
 
 
 def as_text(families: list[Family]) -> str:
-    """In the OpenMetrics text format."""
+    """Return the metrics in the OpenMetrics text format."""
     lines: list[str] = []
     for family in families:
         lines += [f"# TYPE {family.name} {family.kind}", f"# HELP {family.name} {family.help}"]

@@ -1,4 +1,4 @@
-"""Everything at a glance: what is alive, what is due, what went wrong, and how the last hours went."""
+"""The overview of the dashboard: live runs, due ticks, failures, and the last hours."""
 
 from __future__ import annotations
 
@@ -24,46 +24,46 @@ BARS = 60
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What happened in a stretch of time."""
+    """The ended runs of one interval."""
 
     start: datetime
     succeeded: int
     failed: int
     cancelled: int
     duration: float | None
-    """Seconds that a run took, on average."""
+    """Average duration of a run in seconds."""
     lateness: float | None
-    """Seconds between the time a run was due and its beginning, on average."""
+    """Average seconds between the due time of a run and its start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """How things stand. Counts stop at `most`: there may be more."""
+    """The state of all runs and schedules. Counts stop at `most`."""
 
     live: dict[str, int]
-    """Runs by state, those that have not ended."""
+    """Unfinished runs by state."""
     due_soon: int
     """Runs that become due within the hour."""
     ticks_soon: int
-    """Schedules that act within the hour."""
+    """Schedules with a tick within the hour."""
     late: int
-    """Runs that are ready and have waited for a worker for more than ten seconds."""
+    """Ready runs that have waited for a worker for more than ten seconds."""
     oldest_queued: datetime | None
     lost: dict[str, int]
-    """Ticks of the last day that started nothing, by outcome."""
+    """Ticks of the last day that started no run, by outcome."""
     succeeded: int
     """Runs of the last hour, by how they ended."""
     failed: int
     cancelled: int
     workers: int
-    """Workers that have shown life within a minute."""
+    """Workers with a heartbeat within the last minute."""
     bars: list[Bar]
     most: int
 
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """A schedule that acts soon."""
+    """A schedule with a tick soon."""
 
     schedule: str
     workflow: str
@@ -89,18 +89,18 @@ class VersionInfo:
     version: str
     first_seen: datetime
     workers: int
-    """How many of the fleet have it."""
+    """The number of live workers with this version."""
 
 
 class Watch:
-    """The verbs. All of them block."""
+    """The queries. All of them block."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
     def pulse(self, *, minutes: int = BARS) -> Pulse:
-        """How things stand, and how the last `minutes` went."""
+        """Return the state of all runs and schedules, and the ended runs of the last `minutes`."""
         watching, now = self._store.watching, self._clock.now()
         bars = self._bars(now, minutes)
         ready = watching.ready(now)
@@ -137,24 +137,24 @@ class Watch:
         ]
 
     def coming(self, limit: int = 8) -> list[Coming]:
-        """The schedules that act next."""
+        """Return the schedules with the next ticks."""
         found = self._store.watching.coming(limit)
         return [Coming(schedule, workflow, to_datetime(when)) for schedule, workflow, when in found]
 
     def function_figures(self) -> dict[str, FunctionFigures]:
-        """How the runs of each function have gone, since the tables were made."""
+        """Return the statistics of each function since the tables were created."""
         return figures_of(self._store.watching.totals())
 
     def loads(self) -> dict[str, int]:
-        """How many runs each worker owns."""
+        """Return how many runs each worker owns."""
         return self._store.watching.loads()
 
     def queue_ages(self) -> dict[str, int]:
-        """Since when the run that waits longest in each queue is ready, in microseconds."""
+        """Return since when the longest waiting run of each queue is ready, in microseconds."""
         return self._store.watching.queue_ages()
 
     def versions(self, limit: int = 20) -> list[VersionInfo]:
-        """The versions of the code that workers have run, newest first."""
+        """Return the versions of the code that workers have executed, newest first."""
         fleet = [worker.version for worker in self._store.workers()]
         return [
             VersionInfo(version, to_datetime(seen), fleet.count(version))

@@ -1,4 +1,4 @@
-"""Lists that may be longer than one answer."""
+"""Lists that are longer than one page."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 AT_ONCE = 1_000
-"""How many schedules are read in one go."""
+"""How many schedules are read at once."""
 
 
 def schedules_of(store: ScheduleStore, app: str) -> Iterator[Schedule]:
-    """All schedules of an app by id, however many there are. They may be changed on the way."""
+    """Yield all schedules of an app by id. They may be changed during the iteration."""
     after: str | None = None
     while page := store.page(ScheduleFilter(app=app, after=after, limit=AT_ONCE)):
         yield from page
@@ -27,7 +27,7 @@ def schedules_of(store: ScheduleStore, app: str) -> Iterator[Schedule]:
 
 
 class Page(Generic[T]):
-    """What all pages are: something to go through, count and look into, like the list that they hold."""
+    """Base of pages, which behave like the list that they hold: iterate, count and index."""
 
     __slots__ = ()
 

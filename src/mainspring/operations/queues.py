@@ -1,4 +1,4 @@
-"""What an operator may see of queues and do to them, each verb once: its sentence and its answer."""
+"""Queries and actions of operators on queues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUEUE_ACTIONS = Actions("queues")
 
 @dataclass(frozen=True, slots=True, init=False)
 class Rate:
-    """At most `limit` starts in any stretch of time as long as `per`: `Rate(100, per="1m")`."""
+    """At most `limit` starts in any interval of length `per`: `Rate(100, per="1m")`. Raises `InvalidInput` for other values."""
 
     limit: int
     per: timedelta
@@ -41,7 +41,7 @@ class Rate:
 
     @classmethod
     def read(cls, text: str) -> Rate:
-        """From "100/1m"."""
+        """Parse a rate such as `100/1m`. Raises `InvalidInput`."""
         count, slash, per = text.partition("/")
         if not slash or not count.strip().isdigit():
             raise InvalidInput(f"a rate is a number, a slash and a length of time, such as 100/1m, not {text!r}")
@@ -53,7 +53,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """How many runs may be under way, and how many may begin. None: no limit."""
+    """How many runs of a queue may be under way, and how many may begin. None: no limit."""
 
     concurrency: int | None = None
     worker_concurrency: int | None = None
@@ -65,18 +65,18 @@ class QueueLimits:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """What is in one partition of a queue."""
+    """The runs of one partition of a queue."""
 
     ready: int
     scheduled: int
     under_way: int
     limits: QueueLimits | None
-    """Its own, if they differ from those of the queue's other partitions."""
+    """The limits of this partition, if they differ from those of the queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
-    """A queue as people look at it. `exists` is False for one that runs are waiting for and that was not declared."""
+    """A queue with its limits and counts. `exists` is False for a queue that was not declared and in which runs wait."""
 
     name: str
     exists: bool
@@ -87,34 +87,34 @@ class QueueInfo:
     scheduled: int
     """Runs that are due later."""
     under_way: int
-    """Runs that have begun and not ended, also those that wait for something."""
+    """Runs that have begun and not ended, including those that wait."""
     created: datetime | None
     partitions: dict[str, PartitionInfo] = field(default_factory=dict[str, PartitionInfo])
-    """Only in a description: by key, "" for runs without one."""
+    """Only in a description: by partition key, `""` for runs without one."""
 
 
 class HasQueues(Protocol):
-    """A store, or the part of it that works inside a user's transaction."""
+    """A store, or its part inside a user's transaction."""
 
     @property
     def queues(self) -> QueueStore: ...
 
 
 class Queues:
-    """The verbs. All of them block."""
+    """The verbs of queues. All of them block."""
 
     def __init__(self, store: HasQueues, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
     def list(self) -> list[QueueInfo]:
-        """All queues by name, also those that runs wait for and that do not exist."""
+        """Return all queues by name, including those that do not exist and in which runs wait."""
         counts = self._store.queues.counts()
         made = {queue.name: queue for queue in self._store.queues.all()}
         return [_info(name, made.get(name), counts.get(name)) for name in sorted({*made, *counts})]
 
     def describe(self, name: str) -> QueueInfo:
-        """One queue with what is in each of its partitions."""
+        """Return one queue with the counts of its partitions. Raises `NotFound`."""
         queue = self._store.queues.get(name)
         inside = self._store.queues.partitions(name)
         if queue is None and not inside:
@@ -129,9 +129,10 @@ class Queues:
 
     @QUEUE_ACTIONS(lambda name, _: Answer(f"queue {name} has new limits"))
     def set(self, name: str, partition: str | None, changes: dict[str, Any]) -> QueueInfo:
-        """Make a queue, or change what is named of it, at once and for all workers; the rest stays.
+        """Create a queue, or change the given limits, at once and for all workers.
 
-        None takes a limit away. With a partition: the limits of that one alone.
+        Other limits stay, and None removes a limit. With a partition, change the limits of that partition alone. Raises `NotFound` for a
+        partition of an unknown queue, and `InvalidInput` for a wrong limit.
         """
         check_queue_name(name)
         there = self._store.queues.get(name)
@@ -155,12 +156,12 @@ class Queues:
 
     @QUEUE_ACTIONS(lambda name, _: Answer(f"queue {name} is paused"))
     def pause(self, name: str) -> None:
-        """Begin no more runs of a queue until it is resumed. Those that have begun go on."""
+        """Stop beginning runs of a queue until it is resumed. Runs that have begun continue."""
         self._pause(name, paused=True)
 
-    @QUEUE_ACTIONS(lambda name, _: Answer(f"queue {name} goes on"))
+    @QUEUE_ACTIONS(lambda name, _: Answer(f"queue {name} is resumed"))
     def resume(self, name: str) -> None:
-        """Begin runs of a queue again."""
+        """Begin runs of a paused queue again."""
         self._pause(name, paused=False)
 
     def _pause(self, name: str, *, paused: bool) -> None:
@@ -169,7 +170,7 @@ class Queues:
 
     @QUEUE_ACTIONS(lambda name, _: Answer(f"queue {name} is deleted", {"deleted": True}), role="admin")
     def delete(self, name: str, *, missing_ok: bool = False) -> bool:
-        """Delete a queue. Its runs that have not begun wait until there is one of that name again."""
+        """Delete a queue. Its runs that have not begun wait until a queue of that name exists again."""
         gone = self._store.queues.delete(name)
         if not gone and not missing_ok:
             raise NotFound(f"there is no queue {name!r}")
@@ -177,7 +178,7 @@ class Queues:
 
 
 def check_queue_name(name: object) -> str:
-    """The name, if a queue may have it."""
+    """Return the name if a queue may have it. Raises `InvalidInput`."""
     if (
         not isinstance(name, str)
         or not name.strip()
@@ -192,7 +193,7 @@ def check_queue_name(name: object) -> str:
 
 
 def changed(limits: Limits, changes: dict[str, Any]) -> Limits:
-    """Limits with some of them changed, checked."""
+    """Return limits with some of them changed. Raises `InvalidInput` for a wrong value."""
     values: dict[str, Any] = {}
     for name, value in changes.items():
         if name.endswith("rate"):

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 500
 _SILENT = 60 * SECOND
-"""A worker that was not seen for so long is taken for dead."""
+"""A worker without a heartbeat for so long counts as dead."""
 
 
 class RetentionSettings(Protocol):
-    """What settings say about it, in seconds."""
+    """The settings of retention, in seconds and runs."""
 
     @property
     def retention(self) -> float | None: ...
@@ -36,7 +36,7 @@ class RetentionSettings(Protocol):
 
 
 def keep_of(settings: RetentionSettings, names: Mapping[str, int | None], last_names: Mapping[str, int | None]) -> Keep:
-    """What settings, and functions by name, in microseconds, say about how long, and how many, ended runs are kept."""
+    """Return the retention from the settings, and from functions by name, in microseconds and runs."""
     return Keep(
         _micros(settings.retention), _micros(settings.function_retention), names, settings.keep_last, last_names
     )
@@ -49,7 +49,7 @@ def _micros(seconds: float | None) -> int | None:
 def chosen(
     keep: Keep, *, runs: str | None, functions: str | None, last: int | None = None, names: Sequence[str] = ()
 ) -> Keep:
-    """The same, except for what the caller asks for now, as durations and a number; with names, only runs of those."""
+    """Return the retention with the durations and the number of the caller. With names: only of runs of these functions."""
     if (runs, functions, last) != (None, None, None):
         keep = Keep(
             keep.runs if runs is None else _micros(parse_duration(runs).total_seconds()),
@@ -59,12 +59,12 @@ def chosen(
     if not names:
         return keep
     if runs is None and last is None:
-        raise InvalidInput("say with --older-than how old, or with --keep-last how many, runs of that name are to be")
+        raise InvalidInput("with names, give --older-than, such as --older-than 30d, or --keep-last")
     return Keep(names={} if runs is None else dict.fromkeys(names, keep.runs), last_names=dict.fromkeys(names, last))
 
 
 class _KeepByName(Keep, frozen=True):
-    """What workers have declared about their functions. A run of any other function is kept."""
+    """The retention that workers have stored about their functions. Runs of other functions are kept."""
 
     plain: Mapping[str, int | None] = field(default_factory=dict[str, "int | None"])
     scheduled: Mapping[str, int | None] = field(default_factory=dict[str, "int | None"])
@@ -74,7 +74,7 @@ class _KeepByName(Keep, frozen=True):
 
 
 def kept(keep: Keep, name: str) -> dict[str, int | None]:
-    """How long runs of a function are kept, for the description of it that a worker stores."""
+    """Return the retention of a function, for the description that a worker stores."""
     return {"runs": keep.of(name, function=False), "scheduled": keep.of(name, function=True)}
 
 
@@ -89,34 +89,34 @@ def _kept(described: Mapping[str, str]) -> Keep:
 
 
 class Pruning:
-    """Deleting on request what workers delete by themselves."""
+    """Delete ended runs on request, as workers do by themselves."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
     def expired(self, keep: Keep) -> dict[str, int]:
-        """How many runs of each name were kept long enough. Changes nothing."""
+        """Return how many runs of each name were kept long enough. Changes nothing."""
         return self._store.retention.expired(keep, self._clock.now())
 
     def empty(self) -> dict[str, int]:
-        """Delete all runs, schedules, queues and versions, with all they recorded: how many rows there were, by table.
+        """Delete all runs, schedules, queues and versions. Return the number of deleted rows by table.
 
-        What operators did stays recorded. `Conflict`, and nothing is deleted, while workers live.
+        The audit log stays. Raises `Conflict`, and deletes nothing, while workers live.
         """
         now = self._clock.now()
         return self._store.management.empty(now - _SILENT, now)
 
     def behind(self) -> float:
-        """For how many seconds the oldest run that should be gone has been kept too long, as the workers' settings have it."""
+        """Return the seconds for which the oldest run has been kept too long, by the settings of the workers."""
         return self._store.retention.due(_kept(self._store.watching.functions()), self._clock.now()).behind / SECOND
 
     def sweep(self, places: Iterable[Elsewhere]) -> int:
-        """Clear away what transactions in other databases have left there and no run will ask for any more; how many rows."""
+        """Delete the outcomes of transactions in other databases that no run needs any more. Return the number of rows."""
         return sum(place.sweep(self._store.transactions) for place in places)
 
     def prune(self, keep: Keep, on_batch: Callable[[int], None] = lambda _: None) -> int:
-        """Forget them, a few at a time, so that no worker has to wait; how many."""
+        """Delete expired runs in small batches, so that no worker has to wait. Return the number of runs."""
         due = self._store.retention.due(keep, self._clock.now())
         count = 0
         while done := self._store.retention.prune(due, _AT_ONCE):

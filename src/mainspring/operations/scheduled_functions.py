@@ -1,4 +1,4 @@
-"""Seeing scheduled functions, and cancelling many of them."""
+"""Queries of scheduled functions, and bulk cancellation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STATES = {
     "failed": (State.FAILED,),
     "canceled": (State.CANCELLING, State.CANCELLED),
 }
-"""The states of a scheduled function, as they are called here and in the view, and those of its run."""
+"""The states of a scheduled function, as shown in the API and the view, with the states of its run."""
 
 _BATCH = 1_000
 FUNCTION_ACTIONS = Actions("scheduled_functions")
@@ -52,17 +52,17 @@ class ScheduledFunction:
     args: list[Any]
     """One object: the arguments by name."""
     scheduled_time: datetime
-    """When it was asked to run."""
+    """The requested time."""
     completed_time: datetime | None
     state: str
-    """pending, in_progress, success, failed or canceled."""
+    """`pending`, `in_progress`, `success`, `failed` or `canceled`."""
     error: str | None
-    """What went wrong, if it failed."""
+    """The error message, if the function failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionPage(Page[ScheduledFunction]):
-    """A page of scheduled functions. Hand `next` back as `after` for the page that follows; None is the last."""
+    """A page of scheduled functions. Pass `next` as `after` to get the following page. None: this is the last page."""
 
     functions: list[ScheduledFunction]
     next: str | None
@@ -73,23 +73,24 @@ class FunctionPage(Page[ScheduledFunction]):
 
 
 class HasFunctions(Protocol):
-    """A store, or the part of it that works inside a user's transaction."""
+    """A store, or its part inside a user's transaction."""
 
     @property
     def functions(self) -> Functions: ...
 
 
 class FunctionViews:
-    """The verbs that see them. All of them block."""
+    """The queries. All of them block."""
 
     def __init__(self, store: HasFunctions, clock: Clock) -> None:
         self._functions = store.functions
         self._clock = clock
 
     def get(self, function_id: str) -> ScheduledFunction:
+        """Return one scheduled function. Raises `NotFound`."""
         row = self._functions.get(function_id)
         if row is None:
-            raise NotFound(f"there is no scheduled function {function_id!r}, or no longer")
+            raise NotFound(f"scheduled function {function_id!r} not found")
         return _info(row)
 
     def list(
@@ -102,7 +103,7 @@ class FunctionViews:
         after: str | None = None,
         limit: int = 50,
     ) -> FunctionPage:
-        """The functions, first due first."""
+        """Return a page of scheduled functions, first due first."""
         size = page_size(limit, "function")
         names = one_of("state", state, tuple(STATES))
         states = tuple(each for kind in names for each in STATES[kind])
@@ -119,7 +120,7 @@ class FunctionViews:
 
 
 class ScheduledFunctions(FunctionViews):
-    """All verbs, of a whole store."""
+    """The queries and actions of a whole store."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         super().__init__(store, clock)
@@ -134,7 +135,7 @@ class ScheduledFunctions(FunctionViews):
         after: Time = None,
         reason: str | None = None,
     ) -> int:
-        """Cancel all pending functions, of a name or due in a span of time, a batch at a time."""
+        """Cancel all pending functions, of a name or due in a span of time, in batches. Return how many."""
         count, place = 0, None
         runs = RunActions(self._store, self._clock)
         while True:
@@ -147,7 +148,7 @@ class ScheduledFunctions(FunctionViews):
     def pending(
         self, *, name: Texts = None, before: Time = None, after: Time = None, place: str | None = None
     ) -> Found:
-        """The next batch of the pending functions of a name or of a span of time, first due first."""
+        """Return the next batch of pending functions of a name or of a span of time, first due first."""
         names = texts("name", name)
         if name is not None and not names:
             raise InvalidInput("name=[] names no function; leave it out for all of them")

@@ -1,4 +1,4 @@
-"""Sessions of people who have signed in to the dashboard.
+"""Sessions of users who have signed in to the dashboard.
 
 They are rows of the database, so every process that serves the dashboard knows them, and ending one ends it everywhere.
 """
@@ -28,12 +28,12 @@ SESSION_ACTIONS = Actions("sessions")
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session. Its id is a digest of the secret in the browser's cookie, so that a reader of the table cannot use it."""
+    """A session. Its id is a digest of the secret in the browser's cookie, so that reading the table does not give access."""
 
     id: str
     who: str
     address: str | None
-    """From where the person signed in."""
+    """The address from which the user signed in."""
     began: datetime
     ends: datetime
 
@@ -46,7 +46,7 @@ class Sessions:
         self._clock = clock
 
     def begin(self, who: str, mark: str, *, address: str | None, seconds: int) -> str:
-        """Begin a session, and drop those that are over. Answers the secret that proves it; the database keeps a digest."""
+        """Begin a session, and delete expired ones. Return the secret of the session, of which the database keeps a digest."""
         now = self._clock.now()
         over = [key for key, value in self._store.sessions().items() if json.loads(value)["ends"] <= now]
         self._store.end_sessions(over)
@@ -56,7 +56,7 @@ class Sessions:
         return secret
 
     def find(self, secret: str) -> tuple[Session, str] | None:
-        """The session that a secret proves, with the mark that it began with; None: there is none, or it is over."""
+        """Return the session of a secret, with the mark that it began with. None: there is no such session, or it has expired."""
         key = _digest(secret)
         value = self._store.session(key)
         if value is None or json.loads(value)["ends"] <= self._clock.now():
@@ -64,14 +64,14 @@ class Sessions:
         return _session(key, value), json.loads(value)["mark"]
 
     def list(self) -> list[Session]:
-        """The sessions that are not over, latest first."""
+        """Return the sessions that have not expired, latest first."""
         found = [_session(key, value) for key, value in self._store.sessions().items()]
         now = to_datetime(self._clock.now())
         return sorted((one for one in found if one.ends > now), key=lambda one: one.began, reverse=True)
 
     @SESSION_ACTIONS(lambda _, ended: _ended(ended), role="admin")
     def end(self, ids: Sequence[str]) -> dict[str, bool]:
-        """End sessions: their cookies are worth nothing from now on. False: there is no such session."""
+        """End sessions: their cookies are no longer accepted. Return False for those that do not exist."""
         there = self._store.sessions()
         self._store.end_sessions([each for each in ids if each in there])
         return {each: each in there for each in ids}

@@ -1,4 +1,4 @@
-"""Seeing versions of the app, the runs that they began, and those that no worker can continue; helping the latter."""
+"""Versions of the app, the runs that they began, and stranded runs."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ class VersionInfo:
     version: str
     first_seen: datetime | None
     workers: int
-    """Workers that execute it now."""
+    """Live workers with this version."""
     live: int
-    """Runs that it began and that have not ended."""
+    """Unfinished runs that this version began."""
     stranded: dict[str, int]
-    """Those of them that no worker can continue: how many, by the reason."""
+    """Stranded runs of this version: how many, by the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class PatchInfo:
-    """A patch that unfinished runs have asked for."""
+    """A patch that unfinished runs have used."""
 
     name: str
     workflow: str
     new: int
-    """Unfinished runs that took its path."""
+    """Unfinished runs that took the new path."""
     old: int
-    """Unfinished runs of the workflow that have not: while there are any, the old path is needed."""
+    """Unfinished runs of the workflow that did not take the new path. While there are any, the old path is needed."""
 
 
 class Versions:
-    """The verbs. All of them block."""
+    """The verbs of versions. All of them block."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
     def patches(self) -> list[PatchInfo]:
-        """The patches that unfinished runs have asked for. One whose `old` is 0 can be retired."""
+        """Return the patches that unfinished runs have used. A patch whose `old` is 0 can be removed from the code."""
         return [PatchInfo(*row) for row in self._store.management.patches()]
 
     def force(self, ids: Sequence[str], version: str | None = None) -> dict[str, bool]:
@@ -65,9 +65,10 @@ class Versions:
 
     @VERSION_ACTIONS(lambda version, _: Answer(f"{version} is the newest version"), role="admin")
     def set_newest(self, version: str) -> str:
-        """Make a version the newest one: what its code declares about schedules and queues holds, as after a deploy of it.
+        """Make a version the newest one: its declarations of schedules and queues hold, as after a deploy of it.
 
-        For rolling back: start workers of the older version, then name it here. `NotFound` for a version that has never executed.
+        Use it to roll back: start workers of the older version, then name that version here. Raises `NotFound` for a
+        version that has never executed.
         """
         if not self._store.management.set_newest(version, self._clock.now()):
             raise NotFound(
@@ -76,7 +77,7 @@ class Versions:
         return version
 
     def list(self) -> list[VersionInfo]:
-        """The versions that have ever executed, and those that runs ask for; the newest first."""
+        """Return the versions that have ever executed, and those that runs request, newest first."""
         management = self._store.management
         seen: dict[str, int] = management.versions()
         working: dict[str, int] = {}
@@ -104,5 +105,5 @@ class Versions:
 
 
 def _since(seen: dict[str, int], version: str) -> int:
-    """When a version was first seen. One that only runs ask for is newer than all that were."""
+    """Return when a version was first seen. A version that only runs request counts as the newest."""
     return seen.get(version, 2**62)

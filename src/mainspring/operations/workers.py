@@ -1,4 +1,4 @@
-"""Seeing the fleet."""
+"""Queries of the workers."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker as people look at it."""
+    """A live worker."""
 
     id: str
     host: str
     pid: int
     version: str
     functions: list[str]
-    """The names of what it executes."""
+    """The names of the functions that the worker executes."""
     started: datetime
     seen: datetime
-    """When it last showed that it lives."""
+    """The time of the last heartbeat."""
     silent: float
-    """Seconds since then."""
+    """Seconds since the last heartbeat."""
     instances: list[str] = field(default_factory=list[str])
-    """The names of the instances that it has, if it executes methods."""
+    """The names of the worker's registered instances, if it executes methods."""
 
 
 class Workers:
-    """The verbs. All of them block."""
+    """The queries. All of them block."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
     def list(self) -> list[WorkerInfo]:
-        """The fleet, oldest first."""
+        """Return the workers, oldest first."""
         now = self._clock.now()
         return readable("workers", self._store.workers(), lambda worker: _info(worker, now), lambda worker: worker.id)
 

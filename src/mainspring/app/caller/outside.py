@@ -248,7 +248,7 @@ class Outside:
     async def _ended(self, run_id: str) -> None:
         connection = await self.runtime.connected()
         if await connection.ending(run_id, None) is None:
-            raise NotFound(f"there is no run {run_id!r}, or no longer")
+            raise NotFound(f"run {run_id!r} not found")
 
     # -- messages ------------------------------------------------------------------------------------------------------
     def send(self, posts: list[Post], label: str) -> Coroutine[Any, Any, None]:
@@ -283,7 +283,7 @@ class Outside:
             while True:
                 found: Reading = await self.runtime.in_thread(connection.store.messages.event, run_id, key)
                 if found.state is None:
-                    raise NotFound(f"there is no run {run_id!r}, or no longer")
+                    raise NotFound(f"run {run_id!r} not found")
                 if found.entries:
                     return codec.decode(readable(found.entries[0].value or "null", f"event {key!r} of run {run_id!r}"))
                 if found.state.ended or not await subscription.wait():
@@ -308,7 +308,7 @@ class Outside:
                     connection.store.messages.stream, run_id, key, offset, _PAGE
                 )
                 if found.state is None:
-                    raise NotFound(f"there is no run {run_id!r}, or no longer")
+                    raise NotFound(f"run {run_id!r} not found")
                 if found.entries or found.state.ended:
                     return found.entries
                 if not await subscription.wait():
@@ -325,7 +325,7 @@ class Outside:
         with Subscription(connection.subscriptions, connection.clock, post.run, timeout) as subscription:
             sent = await connection.committer.commit(Send(post.run, [post]), patient=False)
             if sent.verdict is Verdict.UNKNOWN:
-                raise NotFound(f"there is no run {post.run!r} to ask, or no longer")
+                raise NotFound(f"run {post.run!r} not found")
             found: tuple[Message | None, State | None] | None
             while True:
                 found = await self.runtime.in_thread(connection.store.messages.asked, post.run, key)

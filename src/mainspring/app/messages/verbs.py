@@ -59,7 +59,7 @@ def get_events(runtime: Runtime, run_id: str) -> Coroutine[Any, Any, dict[str, A
     def all_events(store: Store) -> dict[str, Any]:
         found: Reading = store.messages.events(run_id)
         if found.state is None:
-            raise NotFound(f"there is no run {run_id!r}, or no longer")
+            raise NotFound(f"run {run_id!r} not found")
         codec = value_codec(Any, "an event")
         return {
             entry.key: codec.decode(readable(entry.value or "null", f"event {entry.key!r} of run {run_id!r}"))

@@ -264,7 +264,7 @@ def _length(timeout: Duration | None) -> str:
 def value_of(run_id: str, codec: ValueCodec, ending: Ending | None) -> Any:
     """What waiting for a run that has ended gives: its result, or its exception."""
     if ending is None:
-        raise NotFound(f"there is no run {run_id!r}, or no longer")
+        raise NotFound(f"run {run_id!r} not found")
     if ending.output is not None and ending.state is State.SUCCEEDED:
         return codec.decode(readable(ending.output, f"the result of run {run_id!r}"))
     raise failure_of(ending)

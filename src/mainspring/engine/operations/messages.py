@@ -129,14 +129,14 @@ def stream(
     if found is None:
         return (yield from conclude(ex, record, None, error=no_value_error(run, key, offset)))
     if found.state is None:
-        return (yield from conclude(ex, record, None, error=NotFound(f"there is no run {run!r}, or no longer")))
+        return (yield from conclude(ex, record, None, error=NotFound(f"run {run!r} not found")))
     values = [entry.value for entry in found.entries if entry.value is not None]
     return (yield from conclude(ex, record, codec, output=f"[{values[0]}]" if values else "[]"))
 
 
 def _conclude_reading(ex: Execution, record: Step, found: Reading | None, run: str, codec: ValueCodec) -> Flow:
     if found is not None and found.state is None:
-        return (yield from conclude(ex, record, None, error=NotFound(f"there is no run {run!r}, or no longer")))
+        return (yield from conclude(ex, record, None, error=NotFound(f"run {run!r} not found")))
     value = found.entries[0].value if found is not None and found.entries else None
     return (yield from conclude(ex, record, codec if value is not None else None, output=value or "null"))
 
@@ -188,4 +188,4 @@ def no_value_error(run: str, key: str, offset: int) -> StillRunning:
 
 
 def unknown_error(runs: list[str]) -> NotFound:
-    return NotFound(f"there is no run {', '.join(map(repr, runs))} to send to, or no longer; nothing was sent")
+    return NotFound(f"run {', '.join(map(repr, runs))} not found; nothing was sent")

@@ -136,7 +136,7 @@ def ask(ex: Execution, position: str, post: Post, until: int | None, codec: Valu
         found = yield from messages.await_(ex, record, look, pending=True, says=says)
         failure = failure_of(run, name, found)
     except NotFound:
-        failure = NotFound(f"there is no run {run!r} to ask, or no longer")
+        failure = NotFound(f"run {run!r} not found")
     if failure is not None:
         return (yield from conclude(ex, record, None, error=failure))
     assert found is not None  # noqa: S101
@@ -165,5 +165,5 @@ def failure_of(run: str, name: str, found: tuple[Message | None, State | None] |
             return refused
         return error
     if state is None:
-        return NotFound(f"there is no run {run!r}, or no longer")
+        return NotFound(f"run {run!r} not found")
     return NotAnswered(f"run {run!r} ended without answering {name!r}")

@@ -1,6 +1,6 @@
-"""What an operator may do to runs, each verb once: the states that it acts on, its sentence, its answer.
+"""Actions of operators on runs. Each verb is described once: its states, its summary and its answer.
 
-`app.runs`, `client.runs`, `mainspring runs`, the dashboard and its API all call `RunActions`. Each says what it has changed by id.
+`app.runs`, `client.runs`, `mainspring runs`, the dashboard and its API all call `RunActions`. Each verb returns what it changed, by id.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 GROUPS = ("state", "workflow", "kind", "queue", "version", "schedule", "reason")
-"""What figures can be had by."""
+"""The fields that figures can be grouped by."""
 NOT_BEGUN = (State.SCHEDULED, State.QUEUED)
 UNOWNED = (*NOT_BEGUN, State.WAITING)
 """The states of runs that no worker may own."""
@@ -45,7 +45,7 @@ ANY = tuple(State)
 
 
 class Changed(dict[str, bool]):
-    """Which runs a verb has changed, by id. Its truth value: whether it has changed any."""
+    """Which runs a verb has changed, by id. Its truth value is whether it has changed any."""
 
     def __bool__(self) -> bool:
         return any(self.values())
@@ -53,7 +53,7 @@ class Changed(dict[str, bool]):
 
 @dataclass(frozen=True, slots=True)
 class RunAnswer(Answer):
-    """The answer to a verb that acts on runs, with the ids of those that it changed, left as they were, and did not find."""
+    """The answer to a verb on runs: the ids of runs that it changed, left unchanged, and did not find."""
 
     changed: list[str] = field(default_factory=list[str])
     left: list[str] = field(default_factory=list[str])
@@ -64,19 +64,20 @@ class RunAnswer(Answer):
 class RunAction(Action):
     """A verb that acts on runs.
 
-    `states`: those of the runs that it acts on when a filter names no state. Some verbs can do more by id or with `state=`: `complete`,
-    `fail` and `reschedule` also act on failed runs, but a filter by queue alone must not reach the failures of a whole history.
+    `states` are those of the runs that the verb acts on when a filter has no state. Some verbs can do more by id or
+    with `state=`: `complete`, `fail` and `reschedule` also act on failed runs, but a filter by queue alone must not
+    reach all failures of the history.
     """
 
     states: tuple[State, ...]
     done: str
-    """What a run is afterwards, in words."""
+    """The state of a run after the verb, for messages."""
     otherwise: str
-    """Why a run was left as it is, in words."""
+    """Why a run was left unchanged, for messages."""
 
 
 class _RunActions(dict[str, RunAction]):
-    """The verbs by name. It decorates the methods that implement them."""
+    """The verbs by name. An instance decorates the methods that implement them."""
 
     def __call__(
         self, states: tuple[State, ...], done: str, otherwise: str, *, role: Role = "operator"
@@ -110,43 +111,43 @@ def _answer(done: str, otherwise: str, by_id: Mapping[str, bool], missing: Seque
 
 
 def not_found(run_id: str) -> str:
-    """The sentence about a run that does not exist."""
-    return f"there is no run {run_id!r}, or no longer"
+    """Return the message about a run that does not exist."""
+    return f"run {run_id!r} not found"
 
 
 def no_result(workflow: str) -> str:
-    """The stored result of runs that are completed without one."""
+    """Return the stored result of runs that are completed without one."""
     del workflow
     return "null"
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Some runs in figures. Times are seconds; None where no run has got that far."""
+    """Statistics of a group of runs. Times are seconds. None: no run of the group has got that far."""
 
     group: dict[str, str | None]
-    """What they have in common."""
+    """The common values of the group."""
     since: datetime | None
-    """They were created in the span that begins here, if spans were asked for."""
+    """The start of the interval in which the runs were created, if intervals were requested."""
     count: int
     longest_wait: float | None
-    """From when they could start until they did."""
+    """The longest time between ready and started."""
     average_time: float | None
-    """From the start to the end."""
+    """From start to end."""
     longest_time: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What came of bringing runs in."""
+    """The result of `load`."""
 
     new: int
     there: int
-    """They were there already, and stay as they are."""
+    """Runs that existed already and were left unchanged."""
 
 
 class ManagedStore(Protocol):
-    """A store, or the part of it that works inside an open transaction."""
+    """A store, or its part inside an open transaction."""
 
     @property
     def management(self) -> Management: ...
@@ -157,10 +158,10 @@ class ManagedStore(Protocol):
 
 
 class RunActions:
-    """The verbs. All of them block.
+    """The verbs of runs. All of them block.
 
-    Each takes ids, or filters for all runs that they find. Those that a filter finds are changed a batch at a time, which
-    `progress` follows, and the answer has only the changed ones.
+    Each takes ids, or filters for all runs that they find. The runs of a filter are changed in batches, which `progress` follows, and
+    the result has only the changed ones.
     """
 
     def __init__(self, store: ManagedStore, clock: Clock, progress: Progress | None = None) -> None:
@@ -184,10 +185,10 @@ class RunActions:
 
     @RUN_ACTIONS((State.CANCELLED, State.FAILED), "queued again", "has nothing to resume")
     def resume(self, ids: Sequence[str], filters: RunTraits | None = None, *, to_queue: str | None = None) -> Changed:
-        """Let cancelled runs, and those that were recovered too often, go on where they stopped.
+        """Let cancelled runs, and runs that were recovered too often, continue where they stopped.
 
-        Children that were cancelled with them go on as well. `to_queue`: the runs wait in this queue from now on, in no partition;
-        children stay where they were. `NotFound` for an unknown id, and then nothing is done.
+        Children that were cancelled with them continue too. With `to_queue` the runs wait in that queue, in no
+        partition. Children stay in theirs. Raises `NotFound` for an unknown id, and changes nothing then.
         """
         queue = None if to_queue is None else check_queue_name(to_queue)
         return self._to(
@@ -196,10 +197,10 @@ class RunActions:
 
     @RUN_ACTIONS((State.FAILED,), "queued again", "has not failed")
     def retry(self, ids: Sequence[str], filters: RunTraits | None = None) -> Changed:
-        """Let failed runs go on from what they have achieved.
+        """Let failed runs continue from their recorded steps.
 
-        The exception that ended a run is forgotten, with what was recorded after it. `NotFound` for an unknown id, and then nothing
-        is done.
+        The exception that ended a run is forgotten, with the operations recorded after it. Raises `NotFound` for an
+        unknown id, and changes nothing then.
         """
         return self._to("retry", ids, filters, lambda chosen: self._management.retry(chosen, self._clock.now()))
 
@@ -211,9 +212,9 @@ class RunActions:
         reason: str | None = None,
         filters: RunTraits | None = None,
     ) -> Changed:
-        """End runs that no worker owns, or that have failed, as if they had succeeded.
+        """End runs that no worker owns, or that have failed, as succeeded.
 
-        `output` says, given the name of a function, what is stored as the result of its runs. If it raises, nothing is changed.
+        `output` returns, for the name of a function, the stored result of its runs. If it raises, nothing is changed.
         """
         why = check_reason(reason) or "completed on request"
         return self._to(
@@ -224,14 +225,14 @@ class RunActions:
     def fail(self, ids: Sequence[str], reason: str | None = None, filters: RunTraits | None = None) -> Changed:
         """End runs that no worker owns as failed, without further attempts.
 
-        Runs that have failed are marked with the reason, and keep their error.
+        Runs that have failed keep their error and get the reason.
         """
         why = check_reason(reason) or "marked as failed on request"
         return self._to("fail", ids, filters, lambda chosen: self._management.fail(chosen, why, self._clock.now()))
 
     @RUN_ACTIONS(NOT_BEGUN, "rescheduled", "has begun, or has ended without failing")
     def reschedule(self, ids: Sequence[str], move: Move, filters: RunTraits | None = None) -> Changed:
-        """Change when runs begin that have not begun, or are to be tried again; retry failed ones at that time."""
+        """Change when runs begin that have not begun or wait for a retry, and retry failed runs at that time."""
         for name, value, least in (("priority", move.priority, -(2**63)), ("attempts", move.attempts, 0)):
             if value is not None and (
                 isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63
@@ -247,9 +248,9 @@ class RunActions:
     def set_attributes(
         self, ids: Sequence[str], attributes: Mapping[str, Any], filters: RunTraits | None = None
     ) -> Changed:
-        """Give runs attributes; those of other names stay, and None takes one away.
+        """Set attributes of runs. Other attributes stay, and None removes one.
 
-        A run that a worker executes goes on with the attributes that it was claimed with.
+        A run that a worker executes keeps the attributes that it was claimed with.
         """
         try:
             given = attributes_json(attributes, "attributes")
@@ -268,15 +269,15 @@ class RunActions:
     def delete(self, ids: Sequence[str], filters: RunTraits | None = None) -> Changed:
         """Delete ended runs with their children and all they recorded.
 
-        `Conflict`, and nothing is deleted, where one has not ended, or a run that waits for it has not taken its outcome yet.
+        Raises `Conflict`, and deletes nothing, if one has not ended, or if a run that waits for one has not taken its outcome yet.
         """
         return self._to("delete", ids, filters, lambda chosen: self._management.delete(chosen, self._clock.now()))
 
     @RUN_ACTIONS((State.QUEUED,), "queued again", "is not stranded")
     def force(self, ids: Sequence[str], version: str | None = None) -> Changed:
-        """Let stranded runs be continued by whatever source there is, or by that of one version.
+        """Let stranded runs continue on any source, or on that of one version.
 
-        Replay decides: if the code asks for what is recorded the run goes on, else it fails with `NonDeterminism`.
+        Replay decides: if the code requests the recorded operations the run continues, otherwise it fails with `NonDeterminism`.
         """
         return Changed(self._management.force(_unique(ids), version, self._clock.now()))
 
@@ -285,11 +286,11 @@ class RunActions:
         return self._store.management
 
     def _to(self, verb: str, ids: Sequence[str], filters: RunTraits | None, act: Act) -> Changed:
-        """Do it to these runs, or to all that the filters find among those in which it can be done."""
+        """Apply a verb to these runs, or to all runs that the filters find in the verb's states."""
         chosen = _unique(ids)
         if not filters:
             return Changed(act(chosen) if chosen else {})
-        whole = cast("Store", self._store)  # a caller that names no runs is not inside a transaction
+        whole = cast("Store", self._store)  # filters are not possible inside a transaction
         found = act_on(whole, {"ids": chosen or None, **filters}, RUN_ACTIONS[verb].states, act, self._progress)
         return Changed(found)
 
@@ -306,15 +307,16 @@ class RunActions:
         past_last: bool = False,
         children: Mapping[str, str] | None = None,
     ) -> str:
-        """Start new runs that have done what others had done before a step, and go on from there.
+        """Start new runs with a copy of the operations that others recorded before a step.
 
-        `step` is a position or a name; without it the new run begins at the beginning; `past_last`: after the last one, so that only
-        what follows it is executed. `children`: runs that take the places of runs which the other has started, by their ids; the first
-        operation that used the outcome of one of those is executed again. `timeout` in microseconds. The id of the new run.
+        `step` is a position or a name. Without it the new run begins at the beginning. With `past_last` it begins after
+        the last operation. `children` replaces runs that the original started, by their ids: the first operation that
+        used the outcome of one of them is executed again. `timeout` is in microseconds. Returns the id of the new run.
+        Raises `NotFound` or `InvalidInput`.
         """
         if past_last and step is not None:
             raise InvalidInput("fork: past_last is after all steps; leave step out")
-        past_last = past_last or (bool(children) and step is None)  # what does not depend on the children stays
+        past_last = past_last or (bool(children) and step is None)  # operations that do not depend on the children stay
         made = self._fork(
             run_id,
             step,
@@ -331,7 +333,7 @@ class RunActions:
     def fork_failed(
         self, ids: Sequence[str], *, version: str | None = None, queue: str | None = None, timeout: int | None = None
     ) -> dict[str, str]:
-        """Fork each run from what ended it, or else from the last thing it recorded: the new ids by the old ones."""
+        """Fork each run from the operation that failed, or from the last recorded one. Return the new ids by the old ones."""
         forks = [
             self._fork(run_id, None, None, version=version, queue=queue, timeout=timeout, after_failure=True)
             for run_id in _unique(ids)
@@ -345,20 +347,21 @@ class RunActions:
 
     # -- out and in ----------------------------------------------------------------------------------------------------
     def export(self, ids: Sequence[str]) -> Iterator[str]:
-        """Runs with their children and all they recorded, as of one moment, as lines of JSON for `load`. The first line says what
-        it is.
+        """Yield runs with their children and all they recorded, in one snapshot, as lines of JSON for `load`.
+
+        The first line is a header with the format.
         """
         yield json.dumps({"mainspring": "runs", "format": FORMAT})
         for record in self._management.dump(_unique(ids)):
             yield json.dumps(record, ensure_ascii=False)
 
     def load(self, lines: Iterable[str]) -> Loaded:
-        """Bring runs in that `export` took out, all of them or none."""
+        """Import runs that `export` wrote, all of them or none. Raises `InvalidInput` if a line is wrong."""
         new, there = self._management.load(records_of(lines), self._clock.now())
         return Loaded(new, there)
 
     def lag(self) -> float | None:
-        """Seconds for which the run that has waited longest for a worker has been ready; None: none waits."""
+        """Return the seconds for which the longest waiting run has been ready for a worker. None: no run waits."""
         since = self._management.oldest_ready()
         return None if since is None else max(0, self._clock.now() - since) / SECOND
 
@@ -366,7 +369,10 @@ class RunActions:
     def aggregate(
         self, by: str | Sequence[str] = ("state",), bucket: timedelta | None = None, filters: RunFilters | None = None
     ) -> list[Figures]:
-        """Figures of runs by state, workflow, queue … and by spans of the time at which they were created."""
+        """Return statistics of runs by state, workflow, queue … and by intervals of their creation.
+
+        Raises `InvalidInput` for an unknown field, or an interval below a second.
+        """
         by = texts("by", by)
         unknown = [name for name in by if name not in GROUPS]
         if unknown:
@@ -379,14 +385,14 @@ class RunActions:
 
 
 def check_reason(reason: str | None) -> str | None:
-    """A reason that an operator gives. One of them is reserved: waiters learn by it that a run's time was over."""
+    """Return the reason of an operator. `timeout` is reserved, because it marks runs whose deadline passed."""
     if reason == "timeout":
-        raise InvalidInput("the reason 'timeout' is that of runs whose time is over; say it in other words")
+        raise InvalidInput("the reason 'timeout' is reserved for runs whose deadline passed; use another text")
     return text("reason", reason)
 
 
 def records_of(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The records in the lines of an export. Whatever is no export is an error that says which line."""
+    """Yield the records of an export. Raises `InvalidInput`, with the line number, for lines that are not an export."""
     headed = False
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -416,7 +422,7 @@ def _figures(row: Sequence[Any], by: Sequence[str], *, spans: bool) -> Figures:
 
 
 def _seconds(micros: float | None) -> float | None:
-    """Seconds, never less than none: a run may begin before the transaction that creates it has read the clock."""
+    """Convert to seconds, at least 0: a run may begin before the transaction that creates it has read the clock."""
     return None if micros is None else max(0, micros) / SECOND
 
 

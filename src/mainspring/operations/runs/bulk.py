@@ -1,4 +1,4 @@
-"""Acting on all runs that a filter finds: a batch at a time, so that nothing is held for long however many there are."""
+"""Apply a verb to all runs that a filter finds, in batches, so that no lock is held for long."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from mainspring.store.protocol import Store
 
 BATCH = 500
-"""So many runs share one transaction."""
+"""How many runs share one transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Some of the runs that are meant. `more` is where to look for the next ones; None: these were the last."""
+    """One batch of runs. `more` is the position of the next batch. None: this is the last one."""
 
     ids: list[str]
     more: str | None = None
     kin: list[str] = field(default_factory=list[str])
-    """Of a search by a run: itself and those that it descends from, which are left to the end, because that is its own."""
+    """In a search by a run: the run and its ancestors, which are changed last."""
 
 
 Act: TypeAlias = Callable[[list[str]], dict[str, bool]]
@@ -40,24 +40,24 @@ Act: TypeAlias = Callable[[list[str]], dict[str, bool]]
 
 @dataclass(slots=True)
 class Progress:
-    """How far a verb has come that acts on all runs that a filter finds."""
+    """The progress of a verb that acts on all runs of a filter."""
 
     place: str | None = None
-    """Where to begin, and then where the next batch begins; None afterwards: there are no more."""
+    """Where to begin, then where the next batch begins. None at the end: there are no more."""
     most: int | None = None
-    """Stop after the batch with which so many runs were looked at."""
+    """Stop after the batch that reaches this number of runs."""
     changed: int = 0
     on_batch: Callable[[Progress], None] = lambda _: None
-    """Is called after each batch."""
+    """Called after each batch."""
 
 
 def act_on(
     store: Store, filters: RunFilters, states: Sequence[str], act: Act, progress: Progress | None = None
 ) -> dict[str, bool]:
-    """Do something to the runs that are all of this, newest first; those it was done to.
+    """Apply a verb to all runs that match the filters, newest first. Return the changed ones.
 
-    `states` are those in which it can be done, for a caller that names none. Each batch is a transaction of its own: runs that come
-    meanwhile are left alone, and what stands in the way of one run stops none of the others.
+    `states` are the default states, if the filters have none. Each batch is a transaction of its own: runs that are
+    started after the call are left alone, and an error of one run does not hold up the others.
     """
     done: dict[str, bool] = {}
     progress, seen = progress or Progress(), 0
@@ -72,20 +72,20 @@ def act_on(
 
 
 def find(store: Store, filters: RunFilters, states: Sequence[str], place: str | None) -> Found:
-    """The next batch of the runs that are all of this."""
+    """Return the next batch of the runs that match the filters."""
     page = store.runs(quickly(store.watching, meant(filters, states, place)))
     return Found([run.id for run in page], page[-1].uid if len(page) == BATCH else None)
 
 
 def meant(filters: RunFilters, states: Sequence[str], place: str | None = None) -> RunFilter:
-    """The runs that a verb acts on: those that the filters find, in these states if the filters name none."""
+    """Return the filter of a verb: `filters`, with `states` if they have none."""
     wanted = run_filter(filters, before=place, limit=BATCH)
     _refuse_none(filters, wanted)
     return wanted if wanted.states else replace(wanted, states=tuple(states))
 
 
 def _refuse_none(filters: RunFilters, wanted: RunFilter) -> None:
-    """A list that turned out empty must not mean all runs to a verb that ends them."""
+    """Raise `InvalidInput` for an empty filter: an empty list must not mean all runs to a verb that ends them."""
     empty = [name for name in TEXTS if filters.get(name) is not None and not texts(name, filters.get(name))]
     if empty:
         raise InvalidInput(f"{empty[0]}=[] names no run; leave it out to mean any")
@@ -94,11 +94,11 @@ def _refuse_none(filters: RunFilters, wanted: RunFilter) -> None:
 
 
 def act_on_batch(act: Act, batch: list[str]) -> dict[str, bool]:
-    """Do something to all of these, or, if something stands in the way of one of them, to each by itself; those it was done to."""
+    """Apply a verb to a batch, or to each run by itself if one of them fails. Return the changed ones."""
     done: dict[str, bool] = {}
     try:
         done |= act(batch) if batch else {}
-    except (Conflict, NotFound):  # one of them has a key that is taken now, or is gone
+    except (Conflict, NotFound):  # the key of one of them is taken now, or the run was deleted
         for run_id in batch:
             try:
                 done |= act([run_id])
@@ -108,7 +108,7 @@ def act_on_batch(act: Act, batch: list[str]) -> dict[str, bool]:
 
 
 def kin_of(store: Store, run: Run) -> set[str]:
-    """A run and those that it descends from."""
+    """Return the ids of a run and its ancestors."""
     found = {run.id}
     parent = run.parent
     while parent is not None and parent not in found:

@@ -1,4 +1,4 @@
-"""Failed runs by what is wrong with them: one fault that fails three hundred runs is one line."""
+"""Group failed runs by their error: one fault that fails three hundred runs is one line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mainspring.operations.runs.lists import RunSummary
 
 MOST_IDS = 500
-"""So many runs of a group can be acted on at once."""
+"""The maximum number of runs of a group that a verb acts on at once."""
 _VARYING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|'[^']*'|\"[^\"]*\"|\d+", re.IGNORECASE)
 _TYPE = re.compile(r"(?P<type>[A-Za-z_][\w.]*): ")
 _LONGEST = 200
@@ -21,21 +21,21 @@ _LONGEST = 200
 
 @dataclass(frozen=True, slots=True)
 class ErrorGroup:
-    """Runs of one function that failed alike: the same exception, and a message that differs in numbers and quoted texts only."""
+    """Failed runs of one function with the same exception and a message that differs only in numbers and quoted texts."""
 
     workflow: str
     type: str | None
     message: str
-    """That of the latest of them."""
+    """The message of the latest run of the group."""
     count: int
     first: datetime | None
     last: datetime | None
     ids: list[str]
-    """The latest of them, at most `MOST_IDS`."""
+    """The latest runs of the group, at most `MOST_IDS`."""
 
 
 def error_groups(runs: Iterable[RunSummary]) -> list[ErrorGroup]:
-    """Groups of failed runs, given latest first; the largest group comes first."""
+    """Group failed runs, which are given latest first. The largest group comes first."""
     found: dict[tuple[str, str | None, str], list[RunSummary]] = {}
     for run in runs:
         kind, message = _type_and_message(run)
@@ -56,7 +56,7 @@ def error_groups(runs: Iterable[RunSummary]) -> list[ErrorGroup]:
 
 
 def _type_and_message(run: RunSummary) -> tuple[str | None, str]:
-    """The type of the exception, if its reason names it, and what it says."""
+    """Return the type of the exception, if the reason names it, and the message."""
     reason = run.reason or ""
     named = _TYPE.match(reason)
     if named is None:

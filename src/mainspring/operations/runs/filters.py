@@ -1,4 +1,4 @@
-"""Which runs are meant: one record, from which keywords, command-line options and query parameters follow."""
+"""The filters of runs: one record, from which keywords, command-line options and query parameters follow."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ _NOT_BEGUN = (State.SCHEDULED, State.QUEUED)
 
 
 class RunTraits(TypedDict, total=False):
-    """Runs that are all of this. Of several texts one has to fit. Times are aware datetimes: `…_after` is inclusive, `…_before` is not."""
+    """Filters of runs, which must all match.
+
+    Of several texts one must match. Times are aware datetimes: `…_after` is inclusive, `…_before` is not.
+    """
 
     id_prefix: Annotated[Texts, Filter("Only ids that begin so.", metavar="TEXT")]
     state: Annotated[Texts, Filter("Only in this state.", choices=tuple(state.value for state in State))]
@@ -37,17 +40,17 @@ class RunTraits(TypedDict, total=False):
     kind: Annotated[Texts, Filter("Only of this kind of function.", choices=KINDS)]
     queue: Annotated[Texts, Filter("Only of this queue.")]
     key: Annotated[Texts, Filter("Only with this key.", metavar="KEY")]
-    """Of the runs that have not ended, one at most has it."""
+    """At most one unfinished run has a key."""
     parent: Annotated[Texts, Filter("Only children of this run.", metavar="ID")]
     schedule: Annotated[Texts, Filter("Only those that this schedule started.", metavar="ID")]
     version: Annotated[Texts, Filter("Only those that this version of the app began.", metavar="VERSION")]
     forked_from: Annotated[Texts, Filter("Only forks of this run.", metavar="ID")]
     user: Annotated[str | None, Filter("Only those for this user.", metavar="USER")]
-    """Runs whose attribute `user`, which `options(user=…)` sets, is this one."""
+    """Runs whose attribute `user`, which `options(user=…)` sets, has this value."""
     attributes: Annotated[
         Mapping[str, Any] | None, Filter("Only with this attribute.", "attributes", options=("--attribute",))
     ]
-    """Runs whose attributes have all of these."""
+    """Runs whose attributes include all of these."""
     stranded: Annotated[bool | None, Filter("Only those that no live worker can continue.", "flag")]
     created_after: Annotated[Time, Filter("Only created at this time or later.", "time")]
     created_before: Annotated[Time, Filter("Only created before this time.", "time")]
@@ -56,12 +59,12 @@ class RunTraits(TypedDict, total=False):
     completed_after: Annotated[Time, Filter("Only completed at this time or later.", "time")]
     completed_before: Annotated[Time, Filter("Only completed before this time.", "time")]
     due_after: Annotated[Time, Filter("Only due at this time or later.", "time")]
-    """By when they may start: of those that have not begun, unless `state` says otherwise."""
+    """Runs by the time at which they may start. Only those that have not begun, unless `state` is given."""
     due_before: Annotated[Time, Filter("Only due before this time.", "time")]
 
 
 class RunFilters(RunTraits, total=False):
-    """The same, of some ids."""
+    """The filters of `RunTraits`, and ids."""
 
     ids: Annotated[Texts, Filter("Only these.", metavar="ID")]
 
@@ -70,11 +73,11 @@ TRAITS: dict[str, Filter] = filters_of_record(RunTraits)
 """The filters by name, as the command line and the dashboard offer them."""
 FILTERS: dict[str, Filter] = filters_of_record(RunFilters)
 TEXTS = tuple(name for name, each in FILTERS.items() if each.kind == "texts")
-"""The filters that are texts, of which several can be given."""
+"""The filters by text, which accept several values."""
 
 
 def run_filter(given: RunFilters, *, before: str | None = None, limit: int = 50) -> RunFilter:
-    """The same for the store. What makes no sense is an error that says what would."""
+    """Return the filter for the store. Raises `InvalidInput`, with the allowed values, for a wrong filter."""
     refuse_unknown("runs", given, FILTERS)
     attributes = given.get("attributes")
     chosen = {name: one_of(name, given.get(name), FILTERS[name].choices) for name in TEXTS}

@@ -1,4 +1,4 @@
-"""Seeing, stopping and managing runs."""
+"""Queries of runs and their steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mainspring.model.runs import UNSEEN
 from mainspring.model.states import State  # noqa: TC001  (what is recorded is read back by its annotations)
 from mainspring.operations.filter_values import page_size
 from mainspring.operations.paging import Page
-from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, RunActions, RunAnswer
+from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, RunActions, RunAnswer, not_found
 from mainspring.operations.runs.bulk import meant
 from mainspring.operations.runs.filters import RunFilters, run_filter
 from mainspring.operations.runs.lists import SummaryPage, search, summaries
@@ -42,15 +42,17 @@ else:
 
 
 class _WithHandle(Generic[H]):
-    """The handle that an app or a client adds to what it read. It is no part of the record."""
+    """The handle that an app or a client adds to a run that it read. It is not part of the record."""
 
     __slots__ = ("_handle",)
     _handle: H
 
     @property
     def handle(self) -> H:
-        """The run itself: wait for its result, stop it. Its own function says how the result is decoded, where the app has it; a client
-        gives plain JSON.
+        """The handle of the run: wait for its result, stop it.
+
+        An app decodes the result by its function's annotation. A client returns plain JSON. Raises `InvalidInput` if the record was passed
+        on as a value.
         """
         try:
             return self._handle
@@ -62,7 +64,7 @@ class _WithHandle(Generic[H]):
 
 @dataclass(frozen=True, slots=True)
 class RunInfo(_WithHandle[H]):
-    """A run as people look at it: times are aware datetimes, values are plain JSON values."""
+    """A run for display: times are aware datetimes, values are plain JSON values."""
 
     id: str
     workflow: str
@@ -85,29 +87,29 @@ class RunInfo(_WithHandle[H]):
     scheduled_by: str | None
     attributes: dict[str, Any]
     stranded: str | None
-    """Why no worker can go on with it."""
+    """Why no worker can continue the run, if it is stranded."""
     timeout: float | None = None
-    """Seconds that it may take."""
+    """The timeout in seconds."""
     schedule: str | None = None
-    """The schedule that started it …"""
+    """The schedule that started the run."""
     tick: datetime | None = None
-    """… for this nominal time."""
+    """The nominal time for which the schedule started the run."""
     queue: str | None = None
     priority: int = 0
     partition: str = ""
     key: str | None = None
     attempts: int = 0
-    """How many attempts were made, with the one that is under way. An operator's `retry` or `resume` begins to count anew."""
+    """The number of attempts, including the present one. `retry` and `resume` by an operator start a new count."""
     forked_from: str | None = None
     forked_at: str | None = None
-    """The position of the first operation that was not copied from there."""
+    """The position of the first operation that was not copied from `forked_from`."""
     generation: int = 0
-    """How often it began anew with `run.continue_as`."""
+    """How often the run has restarted with `run.continue_as`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """An attempt of a step that was made more than once."""
+    """One attempt of a step that was retried."""
 
     started: datetime
     ended: datetime | None
@@ -116,7 +118,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class StepInfo:
-    """An operation of a run as people look at it."""
+    """An operation of a run for display."""
 
     position: str
     kind: str
@@ -127,24 +129,24 @@ class StepInfo:
     completed: datetime | None
     attempts: int
     tried: list[str]
-    """What went wrong in earlier attempts."""
+    """The errors of earlier attempts."""
     child: str | None
     due: datetime | None
     interrupted: bool
     expects: dict[str, Any] | None = None
-    """Of a wait for a message or question: the JSON schema of what it takes; None: anything."""
+    """For a wait for a message or question: the JSON schema of the value. None: any value."""
     tries: list[Try] = field(default_factory=list[Try])
-    """All attempts that are over, if there was more than one, with their times."""
+    """All finished attempts with their times, if there was more than one."""
 
     @property
     def awaited(self) -> bool:
-        """Whether it waits for a message or a question, which an operator could send."""
+        """Whether the operation waits for a message or a question, which an operator could send."""
         return self.completed is None and not self.interrupted and self.kind in {"receive", "question"}
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """What was logged inside a run."""
+    """A line that was logged inside a run."""
 
     at: datetime
     level: str
@@ -157,17 +159,17 @@ class LogLine:
 
 
 def with_handle(info: RunInfo, handle: H) -> RunInfo[H]:
-    """The same record, with its handle."""
+    """Add the handle to a record, and return it."""
     object.__setattr__(info, "_handle", handle)
     return info
 
 
 @dataclass(frozen=True, slots=True)
 class RunPage(Page[RunInfo[H]]):
-    """A page of runs. Hand `next` back for the page after it; None is the last.
+    """A page of runs. Pass `next` as `after` to get the following page. None: this is the last page.
 
-    `further`: no index helps with these filters, so only some of the runs were looked at, and the next page goes on from there; this one
-    may be short, or empty.
+    `further`: no index supports these filters, so only some runs were examined. The following page continues from there, and this one may
+    be short or empty.
     """
 
     runs: list[RunInfo[H]]
@@ -181,7 +183,7 @@ class RunPage(Page[RunInfo[H]]):
 
 @dataclass(frozen=True, slots=True)
 class StepPage:
-    """Some operations of a run, how many there are, and those that wait for a message or a question."""
+    """Some operations of a run, their total number, and those that wait for a message or a question."""
 
     steps: list[StepInfo]
     count: int
@@ -193,7 +195,7 @@ Lines: TypeAlias = list[LogLine]
 
 
 class Runs(RunActions):
-    """The verbs. All of them block."""
+    """The queries and actions of runs. All of them block."""
 
     def __init__(self, store: Store, clock: Clock, progress: Progress | None = None) -> None:
         super().__init__(store, clock, progress)
@@ -201,20 +203,22 @@ class Runs(RunActions):
 
     @property
     def functions(self) -> ScheduledFunctions:
-        """Those that were scheduled with run_after and run_at."""
+        """The runs that were scheduled with `run_after` and `run_at`."""
         return ScheduledFunctions(self._store, self._clock)
 
     def get(self, run_id: str) -> RunInfo:
+        """Return one run. Raises `NotFound`."""
         run = read("runs", run_id, lambda: self._store.run(run_id))
         if run is None:
-            raise NotFound(f"there is no run {run_id!r}, or no longer")
+            raise NotFound(not_found(run_id))
         return read("runs", run_id, lambda: run_info(run))
 
     def steps(self, run_id: str) -> list[StepInfo]:
+        """Return all operations of a run. Raises `NotFound`."""
         return self.steps_page(run_id).steps
 
     def steps_page(self, run_id: str, offset: int = 0, limit: int | None = None) -> StepPage:
-        """Some operations of a run. Of a long history only those are read in full."""
+        """Return some operations of a run. Only those are decoded in full."""
         found = self._store.steps(run_id)
         if not found:
             self.get(run_id)
@@ -223,20 +227,20 @@ class Runs(RunActions):
         return StepPage(_infos(asked), len(every), _infos([step for step in every if _takes_a_message(step)]))
 
     def list(self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]) -> RunPage:
-        """A page of runs, newest first. Runs that come or change meanwhile do not shift the pages that follow.
+        """Return a page of runs, newest first. Runs that are started or changed later do not shift the following pages.
 
-        It takes the same short time however long the history is: see `RunPage.further`.
+        A page takes the same short time however long the history is: see `RunPage.further`.
         """
         wanted = run_filter(filters, before=after, limit=page_size(limit, "run") + 1)
         page, following, further = search(self._store.watching, wanted, self._store.runs)
         return RunPage(readable("runs", page, run_info, lambda run: run.id), following, further)
 
     def summaries(self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]) -> SummaryPage:
-        """A page of runs without their values, newest first. It takes the same short time however long the history is."""
+        """Return a page of runs without their values, newest first. It takes the same short time however long the history is."""
         return summaries(self._store.watching, run_filter(filters, before=after, limit=page_size(limit, "run") + 1))
 
     def logs(self, run_id: str, limit: int = 1_000) -> Lines:
-        """The last lines that were logged inside a run, if they are kept (setting keep_logs)."""
+        """Return the last lines that were logged inside a run, if they are kept (setting `keep_logs`)."""
         lines = self._store.management.logs(run_id, limit)
         return [
             LogLine(to_datetime(at), level, logger, HIDDEN if is_sealed(message) else message, *rest)
@@ -244,11 +248,11 @@ class Runs(RunActions):
         ]
 
     def live(self) -> dict[str, int]:
-        """How many runs are in each state that is not an end, each counted up to a limit. It takes a short time."""
+        """Return the number of unfinished runs by state, each counted up to a limit, in a short time."""
         return self._store.watching.live()
 
     def known(self) -> dict[str, builtins.list[str]]:
-        """Values that filters can have: functions that workers have described, queues and schedules, some of each."""
+        """Return some values for filters: functions that workers have described, queues and schedules."""
         schedules = self._store.schedules.page(ScheduleFilter(limit=_MOST_KNOWN))
         return {
             "workflow": sorted(self._store.watching.functions())[:_MOST_KNOWN],
@@ -257,16 +261,16 @@ class Runs(RunActions):
         }
 
     def counts(self) -> dict[str, int]:
-        """How many runs are in each state that is not an end."""
+        """Return the number of unfinished runs by state."""
         return self._store.counts()
 
     def count(self, verb: str, filters: RunFilters) -> int:
-        """How many runs a verb would act on now."""
+        """Return how many runs a verb would act on now."""
         rows = self._management.aggregate(meant(filters, RUN_ACTIONS[verb].states), (), None)
         return sum(row[-4] for row in rows)
 
     def answer(self, verb: str, changed: Changed) -> RunAnswer:
-        """The answer of a verb in words, with the runs among those left unchanged that do not exist."""
+        """Return the answer of a verb as text, with the unchanged runs that do not exist."""
         missing = [run_id for run_id, was in changed.items() if not was and self._store.run(run_id) is None]
         found = RUN_ACTIONS[verb].answer([*changed], changed, missing)
         assert isinstance(found, RunAnswer)  # noqa: S101
@@ -299,7 +303,7 @@ def step_info(step: Step) -> StepInfo:
         step,
         tried=[each["error"] for each in trail if each["error"] is not None],
         tries=[_try(each, step.completed) for each in trail],
-        child=step.child if step.child != step.run else None,  # a run that waits for a message waits for no other run
+        child=step.child if step.child != step.run else None,  # a wait for a message is stored with the run's own id
         due=None if step.due == UNSEEN else moment(step.due),
         expects=json.loads(step.output) if step.output is not None and _takes_a_message(step) else None,
         **({"output": None} if step.completed is None else {}),

@@ -1,4 +1,4 @@
-"""Lists of runs that come at once, whatever is asked for and however long the history is."""
+"""Pages of runs in a short time, whatever the filters and however long the history is."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ if TYPE_CHECKING:
 _FEW_VALUES = 10
 _R = TypeVar("_R", bound="_Uid")
 WITHIN = 20_000
-"""Where no index helps, one page looks at so many runs, and the next one goes on from there."""
+"""How many runs a page examines where no index supports the filter. The following page continues from there."""
 MOST_BY_PREFIX = 10 * MOST
-"""Ids that begin alike are looked up by their index up to so many. They may be the oldest of all: a search from the newest would miss them."""
+"""Up to this many runs, an id prefix is looked up by its index.
+
+They may be the oldest runs, which a search from the newest would miss.
+"""
 _APART = 3_600 * SECOND
-"""Clocks of a fleet do not differ by more: ids and times of creation are made by different ones."""
+"""The maximum difference between the clocks of a fleet: ids and creation times come from different clocks."""
 
 
 class _Uid(Protocol):
@@ -39,7 +42,7 @@ class _Uid(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """A run as a list shows it: without its values."""
+    """A run in a list, without its values."""
 
     id: str
     workflow: str
@@ -47,7 +50,7 @@ class RunSummary:
     state: State
     reason: str | None
     message: str | None
-    """The beginning of what its error says."""
+    """The beginning of the error message."""
     due: datetime | None
     created: datetime
     started: datetime | None
@@ -58,14 +61,14 @@ class RunSummary:
     parent: str | None
     forked_from: str | None
     stranded: str | None
-    """Why no worker can go on with it."""
+    """Why no worker can continue the run, if it is stranded."""
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryPage:
-    """A page of runs. Hand `next` back for the page after it; None is the last.
+    """A page of runs. Pass `next` as `after` to get the following page. None: this is the last page.
 
-    `further`: only so many runs were looked at, and the next page goes on from there; this one may be short, or empty.
+    `further`: only some runs were examined. The following page continues from there, and this one may be short or empty.
     """
 
     runs: list[RunSummary]
@@ -74,7 +77,7 @@ class SummaryPage:
 
 
 def summaries(watching: Dashboard, wanted: RunFilter) -> SummaryPage:
-    """The page that a filter asks for, which has room for one more than the page shall have."""
+    """Return the page of a filter, whose limit is one more than the size of the page."""
     found, after, further = search(watching, wanted, watching.glances.page)
     return SummaryPage(readable("runs", found, _summary, lambda each: each.id), after, further)
 
@@ -82,8 +85,8 @@ def summaries(watching: Dashboard, wanted: RunFilter) -> SummaryPage:
 def search(
     watching: Dashboard, wanted: RunFilter, page: Callable[[RunFilter], list[_R]]
 ) -> tuple[list[_R], str | None, bool]:
-    """The runs of a page, one less than the filter has room for; where the next one begins; whether that is so because this one looked at as many
-    runs as one page may.
+    """Return the runs of a page, one less than the filter's limit; the start of the following page; and whether the search stopped at the
+    maximum number of examined runs.
     """
     limit = wanted.limit - 1
     wanted = quickly(watching, within_times(wanted))
@@ -96,7 +99,7 @@ def search(
 
 
 def quickly(watching: Dashboard, wanted: RunFilter) -> RunFilter:
-    """The same filter, with the quickest way to those runs."""
+    """Return the same filter with the fastest index."""
     if wanted.states and set(wanted.states) <= LIVE:
         counts = watching.live()
         if sum(counts[state] for state in wanted.states) < MOST:
@@ -115,12 +118,12 @@ def _are_few(watching: Dashboard, workflows: Sequence[str]) -> bool:
 
 
 def _few(count: Callable[[str, int], int], values: Sequence[str], most: int = MOST) -> bool:
-    """Whether there are few runs of all these values. Of many values that is not even asked."""
+    """Whether there are few runs with these values. Not counted if there are many values."""
     return len(values) <= _FEW_VALUES and sum(count(each, most) for each in values) < most
 
 
 def _is_search(wanted: RunFilter) -> bool:
-    """Whether runs have to be looked at one by one to see whether they match."""
+    """Whether runs have to be examined one by one to find those that match."""
     if wanted.few_by or wanted.ids or wanted.parent or wanted.schedule or wanted.forked_from or wanted.stranded:
         return False
     if wanted.states and set(wanted.states) <= {State.FAILED, State.CANCELLED}:
@@ -129,7 +132,7 @@ def _is_search(wanted: RunFilter) -> bool:
 
 
 def within_times(wanted: RunFilter) -> RunFilter:
-    """Uids sort by creation: the search begins and ends near the times that a filter has. No run ends before it is created."""
+    """Limit the search to uids near the filter's times: uids sort by creation, and no run ends before it is created."""
     first = wanted.created[0]
     if first is not None:
         wanted = replace(wanted, since=id_at(first - _APART))

@@ -1,4 +1,4 @@
-"""The messages, events and streams of a run, as people look at them."""
+"""The messages, events and streams of a run, for display."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PublishedInfo:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The messages, events and streams of a run; of each at most `MOST_SHOWN`, messages and streams from their beginning."""
+    """The messages, events and streams of a run. At most `MOST_SHOWN` of each, messages and streams from their beginning."""
 
     messages: list[MessageInfo]
     events: list[PublishedInfo]
@@ -53,7 +53,7 @@ class Conversation:
 
 
 def conversation(store: Store, run: str) -> Conversation:
-    """The messages, events and streams of a run."""
+    """Return the messages, events and streams of a run."""
     messages = store.messages
     return Conversation(
         [_message(each) for each in messages.received(run)[:MOST_SHOWN]],

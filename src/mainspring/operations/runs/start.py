@@ -1,7 +1,7 @@
-"""Starting runs and sending them messages, as an operator does: by name and as JSON, without the code of the functions.
+"""Start runs and send them messages as an operator: by name and as JSON, without the code of the functions.
 
-Workers describe the functions that they execute. What is given is checked against that, so that a typing error is refused here and
-does not fail a run.
+Workers describe the functions that they execute. Arguments are checked against the descriptions, so that a typing error is refused at
+the call and does not fail a run.
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ _LONGEST_TOPIC = 512
 
 @dataclass(frozen=True, slots=True)
 class FunctionInfo:
-    """A function that runs can be started of, as its workers describe it."""
+    """A function of which runs can be started, as workers describe it."""
 
     name: str
     kind: str
     input: dict[str, Any]
-    """What it takes, by parameter name, as a JSON schema."""
+    """The JSON schema of the arguments, by parameter name."""
     documentation: str | None
     queue: str | None
-    """The queue that its runs wait in, unless another one is named."""
+    """The default queue of its runs."""
     timeout: int | None
     retry: str | None
     known: bool = True
-    """Whether a live worker has it. If not, a run waits until one comes."""
+    """Whether a live worker has the function. If not, a run waits until one does."""
 
 
 _DESCRIBED = {each.name for each in fields(FunctionInfo)} - {"name", "known"}
 
 
 def described(registry: Registry, keep: Keep) -> dict[str, str]:
-    """What a worker says of its functions, by name, as JSON."""
-    from mainspring.engine.registry import Bound  # noqa: PLC0415  (who only looks needs no engine)
+    """Return the descriptions of a worker's functions, by name, as JSON."""
+    from mainspring.engine.registry import Bound  # noqa: PLC0415  (queries need no engine)
     from mainspring.engine.retry import stored  # noqa: PLC0415
 
     found: dict[str, str] = {}
@@ -95,7 +95,7 @@ class Starting:
         self._ids = ids
 
     def functions(self) -> list[FunctionInfo]:
-        """The functions that workers have described, and those that live workers have, by name."""
+        """Return the functions that workers have described, by name."""
         live = {
             name
             for names in readable("workers", self._store.workers(), lambda each: json.loads(each.functions), lambda each: each.id)
@@ -105,7 +105,7 @@ class Starting:
         return [_function(name, texts[name], known=name in live) for name in sorted(texts)]
 
     def function(self, name: str) -> FunctionInfo:
-        """One function by its name."""
+        """Return one function by its name. Raises `NotFound`."""
         for each in self.functions():
             if each.name == name:
                 return each
@@ -123,7 +123,11 @@ class Starting:
         at: int | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> str:
-        """Start a run of a function, with arguments by name. Workers execute it. The id of the run."""
+        """Start a run of a function, with arguments by name, which workers execute.
+
+        Returns the id of the run. Raises `NotFound` for an unknown function, `InvalidInput` for arguments that do not fit, and `Conflict`
+        for an id that is taken.
+        """
         function = self.function(workflow)
         wrong = find_fault(function.input, given, "the input")
         if wrong is not None:
@@ -153,7 +157,11 @@ class Starting:
 
     @START_ACTIONS(lambda run, topic: Answer(f"{topic} is sent to {run}", {"topic": topic}, run))
     def send(self, run: str, topic: str, value: Any, key: str | None = None) -> str:
-        """Send a run a message, as `app.send` does. With a key, a second message of the same key is not stored."""
+        """Send a message to a run, as `app.send` does.
+
+        With a key, a second message of the same key is not stored. Returns the topic. Raises `NotFound`, `Conflict` if
+        the run has ended, and `InvalidInput` for a value that the run does not accept.
+        """
         self._post(run, topic, value, key, question=False)
         return topic
 
@@ -161,13 +169,16 @@ class Starting:
         lambda run, key: Answer(f"{run} is asked; its answer is among its events and messages", {"key": key}, run)
     )
     def answer(self, run: str, question: str, value: Any, key: str | None = None) -> str:
-        """Give a run the value that its `run.answer` waits for, as `app.ask` does. The key of the question."""
+        """Send a run the question that its `run.answer` waits for, as `app.ask` does.
+
+        Returns the key of the question. Raises the errors of `send`.
+        """
         made = key or self._ids.new()
         self._post(run, question, value, made, question=True)
         return made
 
     def waits(self, run: str) -> list[StepInfo]:
-        """What a run waits for that an operator could send or ask."""
+        """Return the waits of a run that a message or a question of an operator can end."""
         return [step for each in self._store.steps(run) if (step := step_info(each)).awaited]
 
     def _post(self, run: str, topic: str, value: Any, key: str | None, *, question: bool) -> None:
@@ -191,7 +202,7 @@ class Starting:
 
 
 def _function(name: str, text: str, *, known: bool) -> FunctionInfo:
-    """A description as a worker stored it, which may say more than a form needs, also because the worker is newer."""
+    """Return the description that a worker stored, without unknown fields, which newer workers may add."""
     given: dict[str, Any] = json.loads(text)
     return FunctionInfo(name=name, known=known, **{part: given[part] for part in given if part in _DESCRIBED})
 
@@ -211,7 +222,7 @@ def _attributes(given: Mapping[str, Any] | None) -> str:
 
 
 def _commit(store: Store, op: Op, now: int) -> Any:
-    """Commit one write, waiting a little where another transaction holds the row of the run."""
+    """Commit one write. Waits a little if another transaction holds the row of the run."""
     for _ in range(_TRIES):
         (result,) = store.apply([op], now)
         if isinstance(result, Exception):

@@ -1,4 +1,4 @@
-"""How the columns of a run's row appear to people, wherever they see it."""
+"""Convert the columns of a run's row for display."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _JSON = frozenset({"input", "output", "error", "attributes"})
-"""The columns that hold JSON."""
+"""The columns with JSON."""
 
 
 class Appearance(NamedTuple):
-    """The state of a run in one word, and why."""
+    """The state of a run for display, and the reason for it."""
 
     state: State
-    """`cancelling` while it was asked to stop and has not; there is no such state in its row."""
+    """`cancelling` for a run that was asked to stop and has compensations to execute. Its row has another state."""
     reason: str | None
     stranded: str | None
-    """Why no worker can go on with it."""
+    """Why no worker can continue the run, if it is stranded."""
 
 
 def appearance(run: Run | ListedRun) -> Appearance:
@@ -46,19 +46,19 @@ def appearance(run: Run | ListedRun) -> Appearance:
 
 
 def moment(micros: int | None) -> datetime | None:
-    """A time of a row; a time that never comes is none."""
+    """Convert a time of a row. None for a time that never comes."""
     return None if micros is None or micros >= FAR else to_datetime(micros)
 
 
 def shown(kind: type[T], row: object, **given: Any) -> T:
-    """A record for people, made from a row: fields of the same name, with times as datetimes and JSON as values."""
+    """Make a record for display from a row: fields of the same name, with times as datetimes and JSON as values."""
     values = {name: read(getattr(row, name)) for name, read in _readers(cast("Any", kind)).items() if name not in given}
     return kind(**values, **given)
 
 
 @functools.cache
 def _readers(kind: Any) -> dict[str, Callable[[Any], Any]]:
-    """How the fields of a record are read from the columns of a row."""
+    """Return the functions that convert the columns of a row to the fields of a record."""
     hints = get_type_hints(kind)
     return {each.name: _reader(each.name, hints[each.name]) for each in fields(kind)}
 

@@ -1,1 +1,1 @@
-"""What an operator may see of schedules and do to them."""
+"""Queries and actions of operators on schedules."""

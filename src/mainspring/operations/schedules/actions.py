@@ -1,4 +1,4 @@
-"""What an operator may do to schedules, each verb once: its sentence and its answer."""
+"""Actions of operators on schedules. Each verb is described once: its summary and its answer."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def _triggered(schedule: str, tick: TickInfo) -> Answer:
 
 
 def _skipped(schedule: str, when: datetime) -> Answer:
-    return Answer(f"{schedule} will leave out {when:%Y-%m-%d %H:%M:%S %Z}", {"when": when.isoformat()})
+    return Answer(f"{schedule} will skip {when:%Y-%m-%d %H:%M:%S %Z}", {"when": when.isoformat()})
 
 
 def _not_skipped(schedule: str, when: datetime) -> Answer:
-    return Answer(f"{schedule} will act on {when:%Y-%m-%d %H:%M:%S %Z} after all", {"when": when.isoformat()})
+    return Answer(f"{schedule} will not skip {when:%Y-%m-%d %H:%M:%S %Z}", {"when": when.isoformat()})
 
 
 def _filled_in(schedule: str, made: BackfillInfo) -> Answer:
-    return Answer(f"{schedule} is being filled in, as backfill {made.id}", {"backfill": made.id})
+    return Answer(f"{schedule}: backfill {made.id} has begun", {"backfill": made.id})
 
 
 def _backfill_stopped(_: str, made: BackfillInfo) -> Answer:
@@ -77,7 +77,7 @@ def _applied(_: str, done: dict[str, str]) -> Answer:
 
 
 class Schedules(ScheduleViews):
-    """All verbs. `origin` names the run and operation on whose behalf they are called, if any."""
+    """The queries and actions of schedules. `origin` is the run and operation on whose behalf they are called, if any."""
 
     def __init__(
         self,
@@ -89,11 +89,11 @@ class Schedules(ScheduleViews):
     ) -> None:
         super().__init__(store, clock)
         self._queues = set(queues)
-        """Those that the caller's code declares: they are there once a worker has started."""
+        """The queues that the caller's code declares. They exist once a worker has started."""
         self._ids = ids
         self._origin = origin
 
-    # -- making --------------------------------------------------------------------------------------------------------
+    # -- creating ------------------------------------------------------------------------------------------------------
     @SCHEDULE_ACTIONS(_defined("is created:"))
     def create(
         self,
@@ -103,9 +103,10 @@ class Schedules(ScheduleViews):
         trigger: bool = False,
         backfill: Sequence[tuple[datetime, datetime]] = (),
     ) -> ScheduleInfo:
-        """Make a schedule that starts a run of a function at the times of a spec.
+        """Create a schedule that starts a run of a function at the times of a spec.
 
-        `trigger` acts once at once, `backfill` takes the actions of stretches of the past as well.
+        `trigger` also starts a run at once. `backfill` also starts the runs of past spans of time. Raises `Conflict` if
+        the id is taken, and `InvalidInput` for a wrong id or an unknown queue.
         """
         for start, end in backfill:
             _check_stretch(start, end)
@@ -124,7 +125,7 @@ class Schedules(ScheduleViews):
         return ScheduleInfo(**schedule_values(self._get(definition.id), now))
 
     def create_many(self, definitions: Sequence[Definition]) -> int:
-        """Store many schedules, a few hundred to a transaction; how many."""
+        """Create many schedules, in transactions of a few hundred. Return how many."""
         rows = [self._row(definition) for definition in definitions]
         for first in range(0, len(rows), _AT_ONCE):
             self._insert(rows[first : first + _AT_ONCE])
@@ -151,7 +152,7 @@ class Schedules(ScheduleViews):
 
     @SCHEDULE_ACTIONS(_defined("is now"))
     def update(self, schedule: str, changes: Mapping[str, Any], *, revision: int | None = None) -> ScheduleInfo:
-        """Change what is named, from now on; the rest stays. `changes` are columns. A stale revision is a `Conflict`."""
+        """Change the given columns from now on. Others stay. Raises `Conflict` for a stale revision."""
         values = dict(changes)
         if "action" in values:
             self._check_queue(schedule, action_of(values["action"]).queue)
@@ -159,21 +160,24 @@ class Schedules(ScheduleViews):
 
     @SCHEDULE_ACTIONS(_defined("is as declared again:"))
     def reset(self, schedule: str) -> ScheduleInfo:
-        """Make a schedule what the code, or the crontab, declares: what was changed at run time is undone. A pause stays."""
+        """Restore the declaration of the code or the crontab: changes of operators are undone. A pause stays."""
         return self._info(self._change(schedule, lambda control: control.reset()))
 
     @SCHEDULE_ACTIONS(_applied)
     def apply(
         self, definitions: Sequence[Definition], *, prune: bool = False, group: str = "applied"
     ) -> dict[str, str]:
-        """Make the schedules of a group exactly these, keeping pauses and counters. What became of each."""
+        """Make the schedules of a group exactly these, keeping pauses and counters.
+
+        Returns `created`, `updated`, `unchanged` or `deleted` by id. With `prune`, other schedules of the group are deleted.
+        """
         done: dict[str, str] = {}
         for part in parts_to_apply(definitions, prune=prune, group=group):
             done |= part(self)
         return done
 
     def apply_some(self, definitions: Sequence[Definition], others: Sequence[Definition], group: str) -> dict[str, str]:
-        """Bring some schedules of a group in, unless these or others that come after them cannot be."""
+        """Create or update some schedules of a group, unless one of these or of the `others` is invalid."""
         rows = [row for definition in definitions if (row := self._row_to_apply(definition)) is not None]
         for definition in others:
             self._row_to_apply(definition)
@@ -184,26 +188,26 @@ class Schedules(ScheduleViews):
         return done | {each.id: self._bring_in(each, group) for each in definitions if each.id not in done}
 
     def _bring_in(self, definition: Definition, group: str) -> str:
-        """Make a schedule that is there what the definition says; what became of it."""
+        """Update an existing schedule to the definition. Return what happened."""
         values = {**definition.columns(), "app": group, "version": None, "declared": None}
         try:
             plan = self._change(definition.id, lambda control: control.update(values, None))
-        except NotFound:  # it was deleted in this moment
+        except NotFound:  # it was deleted at this moment
             row = self._row(definition)
             row.app = group
             return "created" if not self._store.create([row]) else self._bring_in(definition, group)
         return "updated" if plan.redefined else "unchanged"
 
     def prune(self, kept: set[str], group: str) -> dict[str, str]:
-        """Delete the schedules of a group that are not among these."""
+        """Delete the schedules of a group that are not in `kept`."""
         gone = self._of_group(group, kept)
         for schedule in gone:
-            with suppress(NotFound):  # another process has, which applies the same
+            with suppress(NotFound):  # another process applies the same group
                 self.delete(schedule)
         return dict.fromkeys(gone, "deleted")
 
     def _row_to_apply(self, definition: Definition) -> Schedule | None:
-        """The row, if there may be need of it: what is there already may have come to its last time."""
+        """Return the row of a definition. None if the spec has no more times and the existing schedule has the same spec."""
         try:
             return self._row(definition)
         except InvalidInput:
@@ -216,15 +220,15 @@ class Schedules(ScheduleViews):
         rows = schedules_of(self._store, group)
         return [row.id for row in rows if row.version is None and row.id not in kept]
 
-    @SCHEDULE_ACTIONS(lambda schedule, _: Answer(f"{schedule} is deleted; its runs go on"), role="admin")
+    @SCHEDULE_ACTIONS(lambda schedule, _: Answer(f"{schedule} is deleted; its runs continue"), role="admin")
     def delete(self, schedule: str) -> None:
-        """Delete a schedule and its ticks. Runs that it has started go on; those that wait for their turn are cancelled."""
+        """Delete a schedule and its ticks. Runs that it has started continue, and those that wait for their turn are cancelled."""
         self._change(schedule, lambda control: control.delete())
 
-    # -- steering ------------------------------------------------------------------------------------------------------
+    # -- control -------------------------------------------------------------------------------------------------------
     @SCHEDULE_ACTIONS(_paused)
     def pause(self, schedule: str, note: str | None = None, until: datetime | None = None) -> ScheduleInfo:
-        """Let the clock start nothing, until the schedule is resumed or until a time. Triggers and backfills still act."""
+        """Stop starting runs by the clock, until the schedule is resumed or until a time. Triggers and backfills still start runs."""
         check_note(note)
         when = None if until is None else to_micros(until)
         if when is not None and when <= self._clock.now():
@@ -233,7 +237,7 @@ class Schedules(ScheduleViews):
 
     @SCHEDULE_ACTIONS(_resumed)
     def resume(self, schedule: str, note: str | None = None) -> ScheduleInfo:
-        """Let the clock start runs again. The time of the pause is not made up for: a backfill does that."""
+        """Start runs by the clock again. Times of the pause are not started: use a backfill for them."""
         check_note(note)
         return self._info(self._change(schedule, lambda control: control.resume(note)))
 
@@ -242,7 +246,7 @@ class Schedules(ScheduleViews):
 
     @SCHEDULE_ACTIONS(_triggered)
     def trigger(self, schedule: str, overlap: Overlap | str | None = None) -> TickInfo:
-        """Act now, whatever the clock says. The tick says what came of it."""
+        """Start a run now, whatever the clock says. Return the tick, with its outcome."""
         request = self._request()
         policy = None if overlap is None else read_overlap(overlap)
         made = self._store.ticks(TickFilter(schedule, request=request)) if self._origin else []
@@ -253,12 +257,12 @@ class Schedules(ScheduleViews):
 
     @SCHEDULE_ACTIONS(_skipped)
     def skip(self, schedule: str, when: datetime | None = None) -> datetime:
-        """Leave out the next tick, or that of a nominal time. The time of the tick."""
+        """Skip the next tick, or that of a nominal time. Return the time of the tick."""
         return self._skip(schedule, when, undo=False)
 
     @SCHEDULE_ACTIONS(_not_skipped)
     def unskip(self, schedule: str, when: datetime | None = None) -> datetime:
-        """Do not leave out the first tick that is to be left out, or that of a nominal time. The time of the tick."""
+        """Do not skip the first skipped tick, or that of a nominal time. Return the time of the tick."""
         return self._skip(schedule, when, undo=True)
 
     def _skip(self, schedule: str, when: datetime | None, *, undo: bool) -> datetime:
@@ -277,7 +281,10 @@ class Schedules(ScheduleViews):
         overlap: Overlap | str | None = None,
         again: bool = False,
     ) -> BackfillInfo:
-        """Take all actions of a stretch of time, both ends included, a few at a time."""
+        """Start the runs of a span of time, both ends included, a few at a time.
+
+        `again` also starts runs for times that already have one. Raises `NotFound`, and `InvalidInput` if the end is before the start.
+        """
         _check_stretch(start, end)
         request = self._request()
         there = self._store.backfill(request)
@@ -291,15 +298,15 @@ class Schedules(ScheduleViews):
 
     @SCHEDULE_ACTIONS(_backfill_stopped)
     def stop_backfill(self, backfill: str) -> BackfillInfo:
-        """Make no more ticks for a backfill, and drop those that wait. Runs that it has started go on."""
+        """Stop a backfill, and drop its waiting ticks. Runs that it has started continue."""
         found = self._backfill(backfill)
         if not found.stopped:
             self._change(found.schedule, lambda control: control.stop_backfill(found))
         return self.get_backfill(backfill)
 
-    # -- ways to the store ---------------------------------------------------------------------------------------------
+    # -- access to the store -------------------------------------------------------------------------------------------
     def _request(self) -> str:
-        """A name for something that is asked for: the same when a run asks again because an answer was lost."""
+        """Return an id for a request: the same when a run repeats the request because a response was lost."""
         return self._origin.replace("/", "-") if self._origin else self._ids.new()[-_SHORT:]
 
     def _change(self, schedule: str, choose: Callable[[Control], Decide]) -> Plan:
@@ -318,7 +325,7 @@ def _check_stretch(start: datetime, end: datetime) -> None:
 
 
 def _backfill_overlap(policy: Policy) -> Overlap:
-    """What applies to a backfill that does not say: side by side only where the schedule's own runs may be so."""
+    """Return the default overlap policy of a backfill: parallel only where the schedule's own runs may be."""
     return policy.overlap if policy.overlap is Overlap.ALLOW_ALL else Overlap.BUFFER_ALL
 
 
@@ -332,7 +339,7 @@ def _new_backfill(
 def parts_to_apply(
     definitions: Sequence[Definition], *, prune: bool, group: str
 ) -> list[Callable[[Schedules], dict[str, str]]]:
-    """What `apply` does, in parts, each of which may be a transaction of its own. The first looks at all that is to come."""
+    """Return the parts of `apply`, each of which may be a transaction of its own. The first part checks all definitions."""
     if not group.strip():
         raise InvalidInput("a group of schedules has a name")
     if group == CRONTAB:

@@ -1,4 +1,4 @@
-"""Was each time of a schedule accounted for, and how? A stretch of time, classified."""
+"""Audit the ticks of a schedule: classify every nominal time of a span."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from mainspring.model.schedules import Schedule, Tick
 
 MOST_EXAMINED = 200_000
-"""How many nominal times of the spec one audit compares with ticks."""
+"""The maximum number of nominal times that one audit compares with ticks."""
 _MOST_SHOWN = 100
 
 ON_TIME, LATE, DELAYED, OVERDUE = "on_time", "late", "delayed", "overdue"
 _WELL = {ON_TIME, DELAYED, "skipped_overlap", "skipped_by_request", "paused", "replaced", "pending", "buffered"}
-"""What a policy or a person decided; the rest is trouble."""
+"""Classes that a policy or an operator decided. The others are problems."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleAudit:
-    """What became of all times of a schedule from `since` to `until`.
+    """The outcomes of all times of a schedule from `since` to `until`.
 
-    The classes: `on_time`, `late` (made up for after its time), `delayed` (waited for a run to end), `overdue` (its time has come
-    and no worker has acted), and otherwise the outcome of the tick. `manual` counts what was triggered and backfilled.
+    The classes: `on_time`, `late` (started after a downtime), `delayed` (waited for a run to end), `overdue` (due, and
+    no worker has acted), and otherwise the outcome of the tick. `manual` counts triggers and backfills.
     """
 
     schedule: str
@@ -39,18 +39,18 @@ class ScheduleAudit:
     classes: dict[str, int]
     manual: int
     lateness: dict[str, float]
-    """Seconds from the time to act until a run was made: median, p99 and worst; without those that were made to wait."""
+    """Seconds between the time to act and the start of the run: median, p99 and worst. Without delayed ticks."""
     unaccounted: list[datetime]
-    """Times that the spec names and for which there is no tick: there should be none. The first of them."""
+    """The first nominal times without a tick. There should be none."""
     unaccounted_count: int
     notable: list[TickInfo]
-    """The latest ticks that were neither on time nor left out by an operator's decision."""
+    """The latest ticks that were neither on time nor skipped by decision."""
     healthy: bool
-    """No tick was late, overdue, missed, dropped or unaccounted for, and no start failed."""
+    """Whether no tick was late, overdue, missed, dropped or unaccounted for, and no start failed."""
 
 
 class Auditor:
-    """Looks at ticks one after the other, latest first."""
+    """Classifies ticks one after the other, latest first."""
 
     def __init__(self, schedule: Schedule, since: int, until: int, now: int) -> None:
         self._schedule = schedule
@@ -80,7 +80,7 @@ class Auditor:
         self._classes[fate] = self._classes.get(fate, 0) + count
 
     def verdict(self, oldest: int | None) -> ScheduleAudit:
-        """What it comes to. `oldest` is the nominal time of the oldest tick that is still kept."""
+        """Return the result. `oldest` is the nominal time of the oldest kept tick."""
         missing = self._missing(oldest)
         return ScheduleAudit(
             schedule=self._schedule.id,
@@ -96,14 +96,14 @@ class Auditor:
         )
 
     def _missing(self, oldest: int | None) -> list[int]:
-        """Nominal times without a tick, as far as the definition of now was in force and ticks are kept."""
+        """Return nominal times without a tick, for the time in which the present definition was in force and ticks are kept."""
         schedule = self._schedule
         times = Times(spec_of(schedule.spec), schedule.id)
         known_since = max(self._since, schedule.updated + 1, schedule.created + 1)
         if oldest is not None:
             known_since = max(known_since, oldest)
         elif schedule.cursor > known_since:
-            known_since = schedule.cursor  # all that there was has been pruned
+            known_since = schedule.cursor  # all ticks have been pruned
         stretches = iter(sorted(self._seen))
         stretch = next(stretches, None)
         missing: list[int] = []
@@ -121,7 +121,7 @@ class Auditor:
         return missing
 
     def _not_yet(self, times: Times, nominal: int) -> str:
-        """What a time is called that the schedule has not come to."""
+        """Return the class of a nominal time that the schedule has not reached."""
         schedule = self._schedule
         if schedule.paused or schedule.stopped is not None or schedule.remaining == 0:
             return "paused"

@@ -1,7 +1,7 @@
-"""Crontab entries as schedules that workers bring along.
+"""Crontab entries as schedules of the workers that list them.
 
-Each worker says in its own row which entries it lists, so that what it listed goes with it. An entry that several list with
-different patterns fires for all of them. One that no live worker lists is not planned (see `plan.py`); after a while it says so.
+Each worker stores in its own row which entries it lists, so that the list disappears with the worker. An entry that several workers list
+with different patterns fires for all of them. One that no live worker lists is not planned (see `plan.py`), and is stopped after a while.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ log = logging.getLogger("mainspring.operations")
 
 _PATIENCE = 60.0
 _WHO = "crontab"
-"""Whose name stands in the audit log when a crontab overrides what an operator changed."""
+"""The name in the audit log when a crontab overrides an operator's change."""
 
 
 def listing(definitions: Sequence[Definition]) -> str:
-    """What a worker says in its row: the pattern of each entry."""
+    """Return the list of entries for a worker's row: the pattern of each entry."""
     return json.dumps({each.id: each.spec.to_dict()["cron"] for each in definitions})
 
 
 class Crontabs:
-    """Brings entries into the database, and stops those that no worker lists any more."""
+    """Stores entries as schedules, and stops those that no worker lists any more."""
 
     def __init__(self, store: Store, clock: Clock, ids: IdMaker) -> None:
         self._store = store
@@ -56,7 +56,7 @@ class Crontabs:
         self._unlisted: dict[str, float] = {}
 
     def bring(self, definitions: Sequence[Definition]) -> None:
-        """Make schedules of the entries that this process lists. They are in its worker's row already."""
+        """Create or update the schedules of the entries that this process lists. Its worker's row already has them."""
         listed = self._listed()
         for definition in definitions:
             if definition.queue is not None and self._store.queues.get(definition.queue) is None:
@@ -74,18 +74,18 @@ class Crontabs:
         if row is None:
             return
         if row.app != CRONTAB:
-            log.warning("schedule %s was no crontab entry; from now on the crontab defines it", row.id)
+            log.warning("schedule %s was not a crontab entry; from now on the crontab defines it", row.id)
         values: dict[str, Any] = {"app": CRONTAB, "version": None, "stopped": None}
         self._declaring.latest(row, lambda row: self._declaring.declare(row, definition.columns(), values, _WHO))
 
     def review(self) -> None:
-        """Mark entries that no live worker has listed for a minute; of the others, see to it that they are what live workers list.
+        """Stop entries that no live worker has listed for a minute, and update the others to what live workers list.
 
-        Workers that come, go and read their files at the same time may each have written what was so a moment before.
+        Workers that start, stop and read their files at the same time may have stored an older list.
         """
         listed: Mapping[str, list[Any]] | None = None
         for row in filter(is_crontab_entry, schedules_of(self._store.schedules, CRONTAB)):
-            if listed is None:  # where there are no entries, there is no query
+            if listed is None:  # without entries, there is no query
                 listed = self._listed()
             if row.id in listed:
                 self._unlisted.pop(row.id, None)
@@ -111,7 +111,7 @@ class Crontabs:
             self._declaring.declare(row, columns, {"stopped": stopped}, _WHO)
 
     def _listed(self) -> Mapping[str, list[Any]]:
-        """The patterns of each entry that a live worker lists."""
+        """Return the patterns of each entry that a live worker lists."""
         found: dict[str, list[Any]] = {}
         for worker in self._store.workers():
             for entry, patterns in _entries(worker):
@@ -121,12 +121,12 @@ class Crontabs:
 
 
 def _is_idle(row: Schedule) -> bool:
-    """Whether an entry was planned last while no worker listed it: nothing else keeps it from being due."""
+    """Whether an entry was last planned while no worker listed it, and nothing else keeps it from being due."""
     return row.due >= FAR and row.upcoming is not None and not row.paused and row.remaining != 0
 
 
 def _entries(worker: Worker) -> list[tuple[str, list[Any]]]:
-    """What a worker lists."""
+    """Return the entries that a worker lists."""
     return [
         each
         for listed in readable(
@@ -137,7 +137,7 @@ def _entries(worker: Worker) -> list[tuple[str, list[Any]]]:
 
 
 def _union(entry: str, patterns: list[Any], own: Spec) -> Spec:
-    """The times of all patterns that workers list for an entry."""
+    """Return the times of all patterns that workers list for an entry."""
     mine = own.to_dict()["cron"]
     every = sorted([*patterns, *(each for each in mine if each not in patterns)], key=json.dumps)
     if len(every) > 1:

@@ -1,4 +1,4 @@
-"""Schedules that an app's code declares, brought into the database when a worker starts."""
+"""Store the schedules that an app's code declares, when a worker starts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ log = logging.getLogger("mainspring.operations")
 
 
 def is_readable(row: Schedule) -> bool:
-    """Whether plans can be made for a schedule; one that cannot be read must not keep a worker from everything else."""
+    """Whether a schedule can be planned. One that cannot be decoded is logged, and must not keep the worker from starting."""
     try:
         check(row)
     except FAULTS as error:
@@ -41,7 +41,7 @@ def is_readable(row: Schedule) -> bool:
 
 
 def check(row: Schedule) -> None:
-    """Read all that a plan needs of a schedule. Raises what is wrong with it."""
+    """Decode all parts of a schedule that a plan needs. Raises an error for a wrong part."""
     times_of(row.spec, row.id)
     policy_of(row.policy)
     action_of(row.action)
@@ -51,11 +51,11 @@ def check(row: Schedule) -> None:
 
 
 class Declared:
-    """What one version of an app declares, against what the database has.
+    """Compares the declarations of one version of an app with the database.
 
-    In a rolling deploy old and new processes start in any order. A version rewrites what another one declared only if it was
-    first seen later than that, or if no live worker has that other version any more: the deploy was taken back. What an operator
-    changed since stays as long as the declaration is the same.
+    In a rolling deploy old and new processes start in any order. A version overwrites the declaration of another one
+    only if it was first seen later, or if no live worker has the other version any more: then the deploy was rolled
+    back. An operator's change stays as long as the declaration is the same.
     """
 
     def __init__(self, store: Store, clock: Clock, ids: IdMaker, *, app: str, version: str) -> None:
@@ -71,7 +71,7 @@ class Declared:
         self._warned: set[str] = set()
 
     def apply(self, definitions: Sequence[Definition], *, alone: bool) -> None:
-        """Make the database say what the code says. `alone`: no other worker was active until now."""
+        """Store the declarations of the code. `alone`: no other worker was active before."""
         there = self._there()
         for definition in definitions:
             row = there.get(definition.id) or self._create(definition)
@@ -80,9 +80,9 @@ class Declared:
         self._stop_others(definitions, there)
 
     def review(self, definitions: Sequence[Definition]) -> None:
-        """Declare once more what is there: the version that rewrote it may have no worker any more, as when a deploy is taken back.
+        """Declare existing schedules again, because the version that overwrote them may have no live worker any more after a rollback.
 
-        What an operator has deleted stays deleted until a worker starts.
+        A schedule that an operator deleted stays deleted until a worker starts.
         """
         there = self._there()
         for definition in definitions:
@@ -91,7 +91,7 @@ class Declared:
         self._stop_others(definitions, there)
 
     def apply_hooks(self, hooks: Sequence[Hook]) -> None:
-        """Store the functions that receive alerts, unless a later version that is at work has."""
+        """Store the functions that receive alerts, unless a later version with live workers has stored its own."""
         there = [hook for hook in self._store.schedules.hooks() if hook.app == self._app]
         if not there and not hooks:
             return
@@ -111,7 +111,7 @@ class Declared:
         return there
 
     def _look(self, rows: list[Schedule]) -> None:
-        """Find out whose workers live, and which version is the newer one."""
+        """Look up the versions of live workers, and when each version was first seen."""
         others = {row.version for row in rows if row.version is not None} - {self._version}
         if others:
             self._first_seen = self._store.schedules.first_seen([self._version, *others])
@@ -124,7 +124,7 @@ class Declared:
         return self._first_seen.get(self._version, 0) > self._first_seen.get(other, 0)
 
     def _act(self, row: Schedule, act: Callable[[Schedule], None]) -> None:
-        """Act on a schedule that can be read, by the rules that hold for it as it is by then."""
+        """Act on a schedule that can be decoded, by its latest state."""
 
         def acted(latest: Schedule) -> None:
             if latest is not row:
@@ -135,7 +135,7 @@ class Declared:
         self._declaring.latest(row, acted)
 
     def _stop_others(self, definitions: Sequence[Definition], there: dict[str, Schedule]) -> None:
-        """Stop what this version does not declare."""
+        """Stop schedules that this version does not declare."""
         declared = {definition.id for definition in definitions}
         for row in there.values():
             if row.id not in declared:
@@ -148,7 +148,7 @@ class Declared:
             self._declaring.update(row.id, {"stopped": reason, "version": self._version}, seen=row)
 
     def _create(self, definition: Definition) -> Schedule | None:
-        """Store a schedule that is new. One that was there under its id is to be made what the code says."""
+        """Create a schedule. Return an existing one of the same id, which must be updated to the declaration."""
         new = definition.row(self._clock.now(), over=True)
         new.app, new.version = self._app, self._version
         new.declared = declared_json(definition.columns())
@@ -156,7 +156,7 @@ class Declared:
             log.warning("schedule %s (%s) has no time any more", new.id, definition.spec.describe())
         if not self._store.schedules.create([new]):
             return None
-        row = self._store.schedules.get(definition.id)  # made at run time, or by another process a moment ago
+        row = self._store.schedules.get(definition.id)  # created at run time, or just now by another process
         if row is not None and row.app is None:
             log.warning("schedule %s was made at run time; from now on the code defines it", row.id)
         if row is not None:
@@ -171,12 +171,12 @@ class Declared:
         same = same_declaration(row.declared, declared_json(columns))
         if not same or any(getattr(row, name) != value for name, value in values.items()):
             if row.stopped is not None:
-                log.warning("schedule %s is declared again, and goes on", row.id)
+                log.warning("schedule %s is declared again, and continues", row.id)
             self._declaring.declare(row, columns, values, f"version {self._version}")
         if same and row.id not in self._warned and (changed := differing(row)):
             self._warned.add(row.id)
             log.warning(
-                "schedule %s differs from the code, in %s: an operator changed it; `mainspring schedules reset %s` goes back",
+                "schedule %s differs from the code, in %s: an operator changed it; `mainspring schedules reset %s` undoes that",
                 row.id,
                 ", ".join(changed),
                 row.id,

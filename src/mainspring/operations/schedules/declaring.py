@@ -1,4 +1,4 @@
-"""Bringing one declared schedule into the database, from code or from a crontab."""
+"""Store one declared schedule, from code or from a crontab."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from mainspring.store.schedules import Decide, Plan
 
 _SHOWN = ("spec", "policy", "note")
-"""What of an operator's change is written down when it is overridden. Inputs and attributes may be confidential."""
+"""The columns of an operator's change that the audit log keeps when it is overridden. Inputs and attributes may be confidential."""
 
 
 class Declaring:
-    """Makes schedules what is declared. What an operator changed stays until the declaration changes."""
+    """Updates schedules to their declaration. An operator's change stays until the declaration changes."""
 
     def __init__(self, store: Store, clock: Clock, ids: IdMaker) -> None:
         self._store = store
@@ -31,7 +31,7 @@ class Declaring:
         self._ids = ids
 
     def latest(self, row: Schedule | None, act: Callable[[Schedule], None]) -> None:
-        """Act on a schedule as it is: once more when an operator or another worker has changed it since it was read."""
+        """Act on the latest state of a schedule: retry if it was changed since it was read."""
         while row is not None:
             try:
                 return act(row)
@@ -40,9 +40,9 @@ class Declaring:
         return None
 
     def declare(self, row: Schedule, columns: dict[str, Any], values: dict[str, Any], who: str) -> None:
-        """Make a schedule that is there what `columns` declare, and set `values` beside that. Raises `Outdated`.
+        """Update an existing schedule to `columns`, and also set `values`. Raises `Outdated`.
 
-        When that overrides what an operator changed, the audit log says so, in the name of `who`.
+        If that overrides an operator's change, it is recorded in the audit log in the name of `who`.
         """
         decide = Control(self._clock.now(), self._ids.new).declare(row, columns, values)
         lost = [] if same_declaration(row.declared, declared_json(columns)) else overridden(row, columns)
@@ -50,13 +50,13 @@ class Declaring:
             self.change(row.id, decide)
             return
         before = {name: _value(name, getattr(row, name)) for name in lost if name in _SHOWN}
-        reason = "the declaration has changed, which ends what an operator had changed"
+        reason = "the declaration has changed, which overrides an operator's change"
         intent = Intent(who, "schedules.declare", [row.id], reason, {"overridden": lost, "before": before})
         audit = Audit(self._store, self._clock, self._ids)
         audit.carry_out(intent, lambda: self.change(row.id, decide), lambda plan: plan is not None and plan.redefined)
 
     def update(self, schedule: str, values: dict[str, Any], seen: Schedule | None = None) -> None:
-        """Set columns of a schedule. Raises `Outdated` if it is not as it was `seen` any more."""
+        """Set columns of a schedule. Raises `Outdated` if it has changed since it was `seen`."""
         self.change(schedule, Control(self._clock.now(), self._ids.new).update(values, None, seen=seen))
 
     def change(self, schedule: str, decide: Decide) -> Plan | None:

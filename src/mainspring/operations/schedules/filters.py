@@ -1,4 +1,4 @@
-"""Which schedules are meant: one record, from which keywords, command-line options and query parameters follow."""
+"""The filters of schedules: one record, from which keywords, command-line options and query parameters follow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mainspring.store.schedules import ScheduleFilter
 
 
 class ScheduleFilters(TypedDict, total=False):
-    """Schedules that are all of this. Of several texts one has to fit."""
+    """Filters of schedules, which must all match. Of several texts one must match."""
 
     id_prefix: Annotated[Texts, Filter("Only ids that begin so.", metavar="TEXT")]
     workflow: Annotated[Texts, Filter("Only those that start this function.")]
@@ -34,7 +34,7 @@ class ScheduleFilters(TypedDict, total=False):
     attributes: Annotated[
         Mapping[str, Any] | None, Filter("Only with this attribute.", "attributes", options=("--attribute",))
     ]
-    """Schedules whose attributes have all of these."""
+    """Schedules whose attributes include all of these."""
     due_before: Annotated[Time, Filter("Only those that act before this time.", "time")]
 
 
@@ -43,7 +43,7 @@ SCHEDULE_FILTERS: dict[str, Filter] = filters_of_record(ScheduleFilters)
 
 
 def schedule_filter(given: ScheduleFilters, *, after: str | None = None, limit: int = 50) -> ScheduleFilter:
-    """The same for the store. What makes no sense is an error that says what would."""
+    """Return the filter for the store. Raises `InvalidInput`, with the allowed values, for a wrong filter."""
     refuse_unknown("schedules", given, SCHEDULE_FILTERS)
     attributes = given.get("attributes")
     try:

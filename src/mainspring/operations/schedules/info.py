@@ -1,4 +1,4 @@
-"""Schedules, ticks and backfills as people look at them: times are aware datetimes, values are plain JSON values."""
+"""Schedules, ticks and backfills for display: times are aware datetimes, values are plain JSON values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class TickInfo:
-    """One tick, or with `until` all of a stretch of `count` ticks, and what became of it."""
+    """One tick and its outcome. With `until`, all `count` ticks from `nominal` to `until`."""
 
     schedule: str
     nominal: datetime
@@ -35,22 +35,22 @@ class TickInfo:
     outcome: TickOutcome
     reason: str | None
     due: datetime
-    """The time to act: nominal and jitter."""
+    """The time to act: the nominal time plus jitter."""
     acted: datetime | None
-    """When that was decided."""
+    """When a worker decided the outcome."""
     run: str | None
     request: str | None
-    """The trigger or backfill that asked for it."""
+    """The trigger or backfill that requested the tick."""
     overlap: Overlap | None
     until: datetime | None
     count: int
     run_state: State | None = None
-    """The state of its run, where that was looked up; None also if there is no such run, or no longer."""
+    """The state of the tick's run, where it was looked up. None also if the run does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class TickPage(Page[TickInfo]):
-    """A page of ticks. Hand `next` back for the page after it; None is the last."""
+    """A page of ticks. Pass `next` as `after` to get the following page. None: this is the last page."""
 
     ticks: list[TickInfo]
     next: str | None
@@ -62,7 +62,7 @@ class TickPage(Page[TickInfo]):
 
 @dataclass(frozen=True, slots=True)
 class BackfillInfo:
-    """How far a backfill has come."""
+    """The progress of a backfill."""
 
     id: str
     schedule: str
@@ -71,13 +71,13 @@ class BackfillInfo:
     overlap: Overlap
     again: bool
     state: str
-    """running, done or stopped."""
+    """`running`, `done` or `stopped`."""
     started: int
-    """Ticks it has made so far."""
+    """Ticks made so far."""
     skipped: int
-    """Times that had a run already, or that were left to the clock."""
+    """Times that already had a run, or that were left to the clock."""
     reached: datetime
-    """Everything up to here is done with."""
+    """Nominal time up to which every time is processed."""
     created: datetime
     completed: datetime | None
 
@@ -89,46 +89,46 @@ class ScheduleInfo:
     id: str
     workflow: str
     description: str
-    """The spec in words."""
+    """The spec in English."""
     spec: dict[str, Any]
-    """As it was entered."""
+    """The spec as it was given."""
     canonical: dict[str, Any]
     """The same times in one form."""
     policy: dict[str, Any]
-    """With effective values."""
+    """The policy, with effective values."""
     action: dict[str, Any]
     attributes: dict[str, Any]
     paused: bool
     note: str | None
-    """Its own note; where it has none, that of the last pause or resume."""
+    """The schedule's note, or that of the last pause or resume."""
     resume_at: datetime | None
     remaining: int | None
     stopped: str | None
     fault: str | None
     declared_by: str | None
-    """The version of the code that declares it; None: it was made at run time."""
+    """The version of the code that declares the schedule. None: it was created at run time."""
     revision: int
     created: datetime
     updated: datetime
     next: datetime | None
-    """The next nominal time that it acts on; while it is paused, that it would act on."""
+    """The next nominal time. While the schedule is paused, the next one if it were not."""
     starts: int
     missed: int
     skipped: int
     dropped: int
     failures: int
-    """In a row."""
+    """Consecutive failures."""
     last_result: Any
     last_failure: dict[str, Any] | None
     pause_note: str | None = None
     """The note of the last pause or resume: why it is paused."""
     differs: list[str] = field(default_factory=list[str])
-    """What of it differs from what the code or the crontab declares, because an operator changed it: `reset` goes back."""
+    """The parts that an operator changed since the code or the crontab declared them. `reset` undoes the changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleDescription(ScheduleInfo):
-    """A schedule with what it has done and is about to do."""
+    """A schedule with its latest ticks, unfinished runs and upcoming times."""
 
     running: list[str] = field(default_factory=list[str])
     """Ids of its unfinished runs."""
@@ -138,16 +138,16 @@ class ScheduleDescription(ScheduleInfo):
     recent_starts: list[TickInfo] = field(default_factory=list[TickInfo])
     """The latest ticks that started a run, newest first."""
     upcoming: list[datetime] = field(default_factory=list["datetime"])
-    """The next nominal times, no more than it has actions left; while it is paused, those that come when the pause ends."""
+    """The next nominal times, no more than it has actions left. While the schedule is paused, those after the pause."""
     skips: list[datetime] = field(default_factory=list["datetime"])
     backfills: list[BackfillInfo] = field(default_factory=list[BackfillInfo])
     unknown: str | None = None
-    """That no live worker has the function: its runs wait until one does."""
+    """A message if no live worker has the function, so that its runs wait. None otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulePage(Page[ScheduleInfo]):
-    """A page of schedules. Hand `next` back for the page after it; None is the last."""
+    """A page of schedules. Pass `next` as `after` to get the following page. None: this is the last page."""
 
     schedules: list[ScheduleInfo]
     next: str | None
@@ -193,7 +193,7 @@ def backfill_info(backfill: Backfill) -> BackfillInfo:
 
 
 def schedule_values(schedule: Schedule, now: int) -> dict[str, Any]:
-    """What a `ScheduleInfo` says of a row."""
+    """Return the fields of a `ScheduleInfo` from a row."""
     action = action_of(schedule.action)
     return {
         "id": schedule.id,
@@ -243,14 +243,14 @@ def schedule_values(schedule: Schedule, now: int) -> dict[str, Any]:
 
 
 def _next(schedule: Schedule, now: int) -> datetime | None:
-    """The next nominal time. Of one that is not looked at, because it is paused, the row does not know."""
+    """Return the next nominal time. Computed for a paused schedule, whose row does not have it."""
     if schedule.paused:
         return next(iter(upcoming(schedule, now, 1)), None)
     return _time(schedule.upcoming) if schedule.stopped is None and schedule.remaining != 0 else None
 
 
 def upcoming(schedule: Schedule, now: int, most: int = MOST_SHOWN) -> list[datetime]:
-    """The nominal times that a schedule will act on as things stand, or once its pause has ended."""
+    """Return the next nominal times of a schedule, or those after its pause."""
     if schedule.stopped is not None:
         return []
     if schedule.paused and schedule.resume_at is not None:

@@ -1,4 +1,4 @@
-"""Schedules as pictures: what became of each day's ticks, and which days are to come."""
+"""The days of schedules, for the dashboard's calendars: the outcomes of past ticks, and the days to come."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from datetime import date, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Unpack
 
-from mainspring.errors import NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.ids import id_at
 from mainspring.model.runs import RunFilter
@@ -16,7 +15,7 @@ from mainspring.operations.runs.state import appearance
 from mainspring.operations.schedules.declared import is_readable
 from mainspring.operations.schedules.filters import ScheduleFilters, schedule_filter
 from mainspring.operations.schedules.info import ScheduleInfo, TickInfo, TickPage, schedule_values, tick_info, upcoming
-from mainspring.operations.schedules.views import ScheduleViews
+from mainspring.operations.schedules.views import ScheduleViews, missing
 from mainspring.schedules.due_ticks import Times, spec_of
 
 if TYPE_CHECKING:
@@ -28,32 +27,32 @@ if TYPE_CHECKING:
 MONTH = 30
 HALF_A_YEAR = 183
 MOST_IN_A_DAY = 5
-"""Coming times of one day are counted up to here."""
+"""The maximum count of coming times of one day."""
 _MOST_UNHAPPY = 2_000
 _MOST_FAILED = 5_000
 RUN_FAILED = "run_failed"
-"""Not an outcome of a tick, which only says that the run was started, but of the run."""
+"""The outcome of a run, not of its tick, which only records that the run was started."""
 _EPOCH = date(1970, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """A day of a schedule, in its own zone."""
+    """A day of a schedule, in the schedule's zone."""
 
     day: date
     outcomes: dict[str, int] = field(default_factory=dict[str, int])
-    """Ticks of that day by outcome. Those that simply started their run are not counted: 1 says that there are some."""
+    """Ticks of that day by outcome. Ticks that started their run are not counted: 1 means that there are some."""
     coming: int = 0
-    """Times to come, counted up to `MOST_IN_A_DAY`."""
+    """Number of coming times, up to `MOST_IN_A_DAY`."""
     first: datetime | None = None
-    """The first of them."""
+    """The first coming time."""
     clocks: int = 0
-    """By how many seconds the clocks move on that day: 3600 forward, -3600 back."""
+    """Seconds by which the clocks move on that day: 3600 forward, -3600 back."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleCard:
-    """A schedule at a glance."""
+    """A schedule with its recent days, for a list."""
 
     info: ScheduleInfo
     timezone: str
@@ -65,21 +64,21 @@ class ScheduleCard:
 
 @dataclass(frozen=True, slots=True)
 class CardPage:
-    """A page of schedules at a glance. Hand `next` back for the page after it; None is the last."""
+    """A page of schedules with their recent days. Pass `next` as `after` to get the following page. None: this is the last page."""
 
     cards: list[ScheduleCard]
     next: str | None
 
 
 class Pictures:
-    """The verbs. All of them block."""
+    """The queries. All of them block."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
     def cards(self, *, after: str | None = None, limit: int = 20, **filters: Unpack[ScheduleFilters]) -> CardPage:
-        """A page of schedules at a glance, by id."""
+        """Return a page of schedules with their recent days, by id."""
         wanted = schedule_filter(filters, after=after, limit=limit)
         found, more = ScheduleViews(self._store, self._clock).rows(wanted)
         rows = [row for row in found if is_readable(row)]
@@ -105,15 +104,15 @@ class Pictures:
         )
 
     def year(self, schedule: str) -> list[Day]:
-        """Half a year of what was and half a year of what is to come, whole weeks."""
+        """Return the days of the last and the next half year, in whole weeks."""
         row = self._store.schedules.get(schedule)
         if row is None:
-            raise NotFound(f"there is no schedule {schedule!r}, or no longer")
+            raise missing(schedule)
         calendar = _Calendar(row, self._clock.now(), HALF_A_YEAR, weeks=53)
         return calendar.days(self._outcomes([calendar])[row.id], coming=True)
 
     def _outcomes(self, calendars: list[_Calendar]) -> dict[str, dict[int, dict[str, int]]]:
-        """What became of the ticks of each schedule's days, by the beginning of the day."""
+        """Return the outcomes of the ticks of each schedule's days, by the start of the day."""
         ticks = self._store.watching.ticks
         found: dict[str, dict[int, dict[str, int]]] = {calendar.row.id: {} for calendar in calendars}
         spans = [(calendar.row.id, start, end) for calendar in calendars for start, end in calendar.past]
@@ -135,12 +134,12 @@ class Pictures:
         return found
 
     def ticks(self, schedule: str, **which: Any) -> TickPage:
-        """A page of ticks as `ScheduleViews.ticks` gives it, each with the state that its run is in."""
+        """Return a page of ticks as `ScheduleViews.ticks` does, each with the state of its run."""
         page = ScheduleViews(self._store, self._clock).ticks(schedule, **which)
         return TickPage(self.with_states(page.ticks), page.next)
 
     def with_states(self, ticks: list[TickInfo]) -> list[TickInfo]:
-        """Ticks with the states that their runs are in."""
+        """Return ticks with the states of their runs."""
         ids = [tick.run for tick in ticks if tick.run is not None]
         if not ids:
             return ticks
@@ -150,7 +149,7 @@ class Pictures:
 
 
 class _Calendar:
-    """The days of a schedule, in its own zone: so many up to today, or whole weeks from there on."""
+    """The days of a schedule, in its own zone: a number of days up to today, or whole weeks into the future."""
 
     def __init__(self, row: Schedule, now: int, back: int, weeks: int | None = None) -> None:
         self.row = row
@@ -184,7 +183,7 @@ class _Calendar:
 
 
 def _share(nominal: int, until: int | None, count: int, day: tuple[int, int]) -> int:
-    """How many of the ticks that one row stands for are of a day: as many as it has of their time."""
+    """Return how many of the ticks of one row fall on a day, in proportion to the time."""
     if until is None:
         return count
     inside = min(until, day[1] - SECOND) - max(nominal, day[0])
@@ -207,5 +206,5 @@ def _day_of(micros: int, spec: Spec) -> date:
 
 
 def _midnight(day: date, spec: Spec) -> int:
-    """The first instant of a day in the spec's zone."""
+    """Return the first instant of a day in the spec's zone."""
     return spec.zone.instant((day - _EPOCH).days * 86_400) * SECOND

@@ -1,4 +1,4 @@
-"""Seeing schedules, their ticks and backfills."""
+"""Queries of schedules, their ticks and backfills."""
 
 from __future__ import annotations
 
@@ -44,20 +44,21 @@ _PAGE = 1_000
 
 
 class HasSchedules(Protocol):
-    """A store, or the part of it that works inside a user's transaction."""
+    """A store, or its part inside a user's transaction."""
 
     @property
     def schedules(self) -> ScheduleStore: ...
 
 
 class ScheduleViews:
-    """The verbs that change nothing. All of them block."""
+    """The queries of schedules. All of them block."""
 
     def __init__(self, store: HasSchedules, clock: Clock) -> None:
         self._store = store.schedules
         self._clock = clock
 
     def describe(self, schedule: str) -> ScheduleDescription:
+        """Return a schedule with its latest ticks, unfinished runs and upcoming times. Raises `NotFound`."""
         situation = self._store.situation(wanted_id(schedule))
         if situation is None:
             raise missing(schedule)
@@ -69,17 +70,18 @@ class ScheduleViews:
         return read("schedules", schedule, lambda: describe(situation, recent, starts, self._clock.now(), unknown))
 
     def _unknown(self, workflow: str) -> str | None:
-        """Why its runs will wait, if they will: workers are there, and none of them has the function."""
+        """Return a message if there are workers and none of them has the function, so that runs will wait. None otherwise."""
         fleet = self._store.functions()
         known = not fleet or any(workflow in names for names in readable("workers", fleet, json.loads, str))
         return None if known else f"no live worker knows {workflow!r}"
 
     def backfills(self, schedule: str) -> list[BackfillInfo]:
-        """The backfills of a schedule, newest first."""
+        """Return the backfills of a schedule, newest first. Raises `NotFound`."""
         self._get(schedule)
         return [backfill_info(each) for each in self._store.backfills(schedule)]
 
     def get_backfill(self, backfill: str) -> BackfillInfo:
+        """Return one backfill. Raises `NotFound`."""
         return backfill_info(self._backfill(backfill))
 
     def _backfill(self, backfill: str) -> Backfill:
@@ -89,7 +91,10 @@ class ScheduleViews:
         return found
 
     def audit(self, schedule: str, since: datetime, until: datetime | None = None) -> ScheduleAudit:
-        """What became of all times of a schedule in a stretch of time, classified; and whether one is not accounted for."""
+        """Classify all times of a schedule in a span of time, and find times without a tick.
+
+        Raises `NotFound`, and `InvalidInput` if the end is before the start.
+        """
         row, now = self._get(schedule), self._clock.now()
         first, last = to_micros(since), now if until is None else to_micros(until)
         if last < first:
@@ -102,13 +107,13 @@ class ScheduleViews:
         return auditor.verdict(self._store.oldest_tick(schedule))
 
     def rows(self, wanted: ScheduleFilter) -> tuple[list[Schedule], str | None]:
-        """A page of schedules as the store has them, and where the next one begins."""
+        """Return a page of rows, and the start of the following page."""
         found = self._store.page(replace(wanted, limit=wanted.limit + 1))
         page = self._stopped(found[: wanted.limit])
         return page, page[-1].id if len(found) > wanted.limit else None
 
     def _stopped(self, rows: list[Schedule]) -> list[Schedule]:
-        """Rows that say of crontab entries whether they have an effect now: workers that go take no time to write that down."""
+        """Return rows in which crontab entries that no live worker lists are stopped. Workers do not store that when they stop."""
         entries = [row.id for row in rows if is_crontab_entry(row)]
         if not entries:
             return rows
@@ -116,7 +121,7 @@ class ScheduleViews:
         return [replace(row, stopped=UNLISTED) if row.id in unlisted else row for row in rows]
 
     def list(self, *, after: str | None = None, limit: int = 50, **filters: Unpack[ScheduleFilters]) -> SchedulePage:
-        """A page of schedules, by id."""
+        """Return a page of schedules, by id."""
         page, more = self.rows(schedule_filter(filters, after=after, limit=limit))
         now = self._clock.now()
         made = readable(
@@ -125,7 +130,7 @@ class ScheduleViews:
         return SchedulePage(made, more)
 
     def count(self, **filters: Unpack[ScheduleFilters]) -> dict[str, int]:
-        """How many schedules there are by state: active, paused or stopped; and how many of them all are failing."""
+        """Return the number of schedules by state: active, paused or stopped, and how many of all are failing."""
         found = {"active": 0, "paused": 0, "stopped": 0, "failing": 0}
         after: str | None = None
         while True:
@@ -139,7 +144,7 @@ class ScheduleViews:
     def times(
         self, schedule: str, first: datetime, last: datetime | None = None, most: int = 20
     ) -> builtins.list[datetime]:
-        """The nominal times of a schedule from a time on, up to another one, at most so many."""
+        """Return the nominal times of a schedule between two times, at most `most`."""
         if last is not None and last < first:
             raise InvalidInput(f"times: the end {last.isoformat()} is before the start {first.isoformat()}")
         spec = spec_of(self._get(schedule).spec)
@@ -151,7 +156,7 @@ class ScheduleViews:
         return found
 
     def tick(self, schedule: str, request: str) -> TickInfo:
-        """The latest tick that a trigger or backfill asked for."""
+        """Return the latest tick of a trigger or backfill. Raises `NotFound`."""
         found = self._store.ticks(TickFilter(wanted_id(schedule), request=request, limit=1))
         if not found:
             raise NotFound(f"schedule {schedule!r} has no tick that {request!r} asked for")
@@ -167,7 +172,7 @@ class ScheduleViews:
         after: str | None = None,
         limit: int = 50,
     ) -> TickPage:
-        """A page of ticks, latest nominal time first."""
+        """Return a page of ticks, latest nominal time first. Raises `NotFound`."""
         limit = page_size(limit, "tick")
         outcomes = one_of("outcome", outcome, tuple(TickOutcome))
         self._get(schedule)
@@ -193,7 +198,7 @@ class ScheduleViews:
 
 
 def wanted_id(schedule: object) -> str:
-    """An id to look for. One that no database could keep is that of nothing."""
+    """Return an id to look up. Raises `NotFound` for an id that no database can store."""
     if not isinstance(schedule, str):
         raise InvalidInput(f"a schedule id is a string, not {schedule!r}")
     if not is_storable(schedule):
@@ -202,4 +207,4 @@ def wanted_id(schedule: object) -> str:
 
 
 def missing(schedule: str) -> NotFound:
-    return NotFound(f"there is no schedule {schedule!r}, or no longer")
+    return NotFound(f"schedule {schedule!r} not found")

@@ -70,7 +70,7 @@ def dump(read: Read, run_id: str) -> Iterator[dict[str, Any]]:
     """A run and all that descend from it, parents first, each followed by what it recorded. `read` reads as of one moment."""
     found = read(_SELECT["runs"], run=run_id)
     if not found:
-        raise NotFound(f"there is no run {run_id!r}, or no longer")
+        raise NotFound(f"run {run_id!r} not found")
     yield _record("runs", found[0])
     for table in _ORDER:
         for each in read(_SELECT[table], run=run_id):

@@ -37,7 +37,7 @@ def find_all(tx: Transaction, ids: Sequence[str]) -> Script[list[Run]]:
     found = yield from find_some(tx, ids)
     missing = [repr(run_id) for run_id in ids if run_id not in found]
     if missing:
-        raise NotFound(f"there is no run {', '.join(missing)}, or no longer; nothing was done")
+        raise NotFound(f"run {', '.join(missing)} not found; nothing was done")
     return list(found.values())
 
 
