@@ -88,7 +88,7 @@ def test_one_command_executes_shows_and_reloads_and_broken_code_stops_nothing(de
     assert "devshop" in dev.get("/").text
 
     (tmp_path / "shop.py").write_text(CODE.format(word="broken") + "\ndef broken(:\n")
-    dev.says("the code from before goes on")
+    dev.says("the old code continues")
     assert 'shop.py", line' in dev.said
     assert "SyntaxError" in dev.get("/").text
     before = len(dev.get("/api/runs?limit=500").json()["runs"])

@@ -49,7 +49,7 @@ async def test_a_worker_that_is_killed_is_replaced_and_a_signal_stops_all(fleet:
     assert supervisor.output.count("database   ") == 1
     number, pid = ready(supervisor)[0]
     os.kill(pid, signal.SIGKILL)
-    supervisor.says(f"process {number} (pid {pid}) was ended by SIGKILL; another one starts in 0.5 s")
+    supervisor.says(f"process {number} (pid {pid}) was ended by SIGKILL; restarting in 0.5 s")
     eventually(lambda: len(ready(supervisor)) == 3, "it is replaced")
     assert ready(supervisor)[2][0] == number
     handle = await shop.checkout.start(1)

@@ -215,7 +215,7 @@ def test_what_differs_from_the_code_is_said_and_goes_back(shell: Shell, client: 
     assert "note         for the office" in page
     assert "paused       holidays" in page
     assert "when resumed" in page
-    assert "from the code, in spec; `mainspring schedules reset declared` goes back" in page
+    assert "from the code, in spec; `mainspring schedules reset declared` undoes that" in page
     assert shell("reset", "declared", "--reason", "enough") == "declared\tas declared again: spec\n"
     assert shell.json("show", "declared")["spec"]["intervals"] == [{"every": "1h"}]
     shell("create", "own", *NIGHTLY)

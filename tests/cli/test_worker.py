@@ -111,7 +111,7 @@ async def test_a_thread_that_does_not_end_does_not_keep_the_process(fleet: Fleet
     eventually(lambda: "hang" in marks("stuck"), "the step hangs")
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0
-    assert "left behind" in worker.output
+    assert "without waiting for them" in worker.output
     assert not (await handle.describe()).state.ended
 
 
@@ -133,7 +133,7 @@ def _stops(worker: Process) -> None:
 def test_it_waits_for_a_file_that_cannot_be_opened_yet(tmp_path: Path) -> None:
     with Fleet(tmp_path, f"sqlite:///{tmp_path}/later/store.db") as fleet:
         worker = fleet.start_worker(SHOP)
-        worker.says("trying again in 0.5 s")
+        worker.says("retrying in 0.5 s")
         (tmp_path / "later").mkdir()
         worker.says("ready;")
         _stops(worker)
@@ -142,7 +142,7 @@ def test_it_waits_for_a_file_that_cannot_be_opened_yet(tmp_path: Path) -> None:
 def test_it_can_be_stopped_while_it_waits_for_the_database(tmp_path: Path) -> None:
     with Fleet(tmp_path, f"sqlite:///{tmp_path}/never/store.db") as fleet:
         worker = fleet.start_worker(SHOP)
-        worker.says("trying again")
+        worker.says("retrying")
         _stops(worker)
 
 
@@ -153,7 +153,7 @@ async def test_it_waits_for_a_server_that_is_down(
     with own_postgres.database() as url, Fleet(tmp_path, url) as fleet:
         own_postgres.stop()
         worker = fleet.start_worker(SHOP)
-        worker.says("trying again")
+        worker.says("retrying")
         own_postgres.start()
         worker.says("ready;")
         for app in connected(url, tmp_path, monkeypatch):

@@ -127,7 +127,7 @@ async def test_everything_else_goes_on(store_url: str, caplog: pytest.LogCapture
             with connect(store_url, shop.app.settings) as operations:
                 look_everywhere(operations)
                 look_everywhere(operations)
-    assert not [each for each in caplog.messages if "failed; trying again" in each], caplog.messages
+    assert not [each for each in caplog.messages if "failed; retrying" in each], caplog.messages
     named = [each for each in caplog.messages if f"the row {bad.key!r} of table {bad.table} cannot be read" in each]
     assert len(named) <= 1
     planned = [each for each in caplog.messages if f"schedule {bad.key} (a row of table schedules) cannot" in each]

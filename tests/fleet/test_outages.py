@@ -115,7 +115,7 @@ async def test_an_app_that_has_never_connected_says_so_and_connects_later(
         async with asyncio.timeout(30):
             await apps.three_steps.start(1)
     worker = fleet.start_worker()  # it waits for the database
-    worker.says("trying again")
+    worker.says("retrying")
     own_postgres.start()
     assert await (await apps.three_steps.start(1)).result(timeout=60) == 4
 

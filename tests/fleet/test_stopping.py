@@ -36,7 +36,7 @@ async def test_a_worker_that_stops_hands_its_runs_to_another_at_once(
     second = fleet.worker(lease=LONG)
 
     first.send(number)
-    first.says("stopping: handing back")
+    first.says("stopping: releasing")
     fleet.open_gate("middle")  # steps in flight may finish
     assert first.wait() == 0
 
@@ -71,7 +71,7 @@ async def test_a_second_signal_ends_at_once(fleet: Fleet, client: App) -> None:
     handle = await apps.gated_blocking.options(id="r").start("middle")
     fleet.wait_for_step("r", "gate-middle")
     first.send(signal.SIGTERM)
-    first.says("stopping: handing back")
+    first.says("stopping: releasing")
     began = time.monotonic()
     first.send(signal.SIGTERM)
     assert first.wait() == 128 + signal.SIGTERM

@@ -214,9 +214,9 @@ async def test_the_command_forgets_what_it_is_told_to(store_url: str) -> None:
     assert "3\tlong" in said
     assert "1\tfunction" in said
     assert "5 runs could be" in said
-    assert "forgot 3 runs" in command("--older-than", "0s", "--name", "long")
-    assert "forgot 1 runs" in command("--older-than", "0s")
-    assert "forgot 1 runs" in command("--functions-older-than", "0s")
+    assert "deleted 3 runs" in command("--older-than", "0s", "--name", "long")
+    assert "deleted 1 runs" in command("--older-than", "0s")
+    assert "deleted 1 runs" in command("--functions-older-than", "0s")
     wrong = CliRunner().invoke(main, ["db", "prune", "--url", store_url, "--name", "long"])
     assert wrong.exit_code == 2
 

@@ -1,4 +1,4 @@
-"""Looking at an app's code in a process of its own: does it load, what is in it, and which files is it made of?"""
+"""Load an app's code in a process of its own, to find out whether it loads, what it declares, and its files."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ RUNS_AT_IMPORT = 'what should not run whenever it is imported belongs below `if 
 
 
 class Found(Struct):
-    """What an app's code says; or, with `error`, why it cannot be loaded."""
+    """What an app's code declares. With `error`: why it cannot be loaded."""
 
     url: str = ""
     name: str = ""
     version: str = ""
     functions: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """Names by kind."""
+    """Function names by kind."""
     schedules: list[tuple[str, str, str | None]] = field(default_factory=list[tuple[str, str, str | None]])
-    """Id, in words, and the next time."""
+    """Id, description and next time."""
     queues: list[str] = field(default_factory=list[str])
     files: list[str] = field(default_factory=list[str])
     """The files that the code was loaded from, without the library's own and installed packages."""
@@ -48,7 +48,7 @@ class Found(Struct):
 
 @contextlib.contextmanager
 def reminding(words: str) -> Generator[None]:
-    """Say something if a block takes long."""
+    """Print a message if a block takes long."""
     later = asyncio.get_running_loop().call_later(LONG_SECONDS, note, words)
     try:
         yield
@@ -57,7 +57,7 @@ def reminding(words: str) -> Generator[None]:
 
 
 async def look(target: str) -> Found:
-    """What is in the code that a target names, as it is on the disk now."""
+    """Return what the code of a target declares, as it is on disk now."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -70,7 +70,7 @@ async def look(target: str) -> Found:
         try:
             out, err = await process.communicate()
         finally:
-            if process.returncode is None:  # the caller has cancelled
+            if process.returncode is None:  # the caller was cancelled
                 process.kill()
                 await process.wait()
     for line in out.decode(errors="replace").splitlines():
@@ -80,7 +80,7 @@ async def look(target: str) -> Found:
 
 
 def describe(app: App) -> Found:
-    """What an app that is loaded has."""
+    """Return what a loaded app declares."""
     kinds: dict[str, list[str]] = {}
     for function in runtime_of(app).registry:
         kinds.setdefault(function.kind, []).append(function.name)
@@ -117,15 +117,15 @@ def _files() -> list[str]:
 
 
 def main() -> None:
-    """In the process of its own: print what there is on one line, or where it went wrong."""
+    """Print what the app declares on one line, or its error. Called in the process of its own."""
     target = sys.argv[1]
     try:
         found = describe(load_app(target))
-    except Exception as error:  # noqa: BLE001  (whatever the user's code raises)
+    except Exception as error:  # noqa: BLE001  (a user's code may raise anything)
         cause = error.__cause__ or error
         frames = [frame for frame in traceback.extract_tb(cause.__traceback__) if not _is_machinery(frame.filename)]
         where = "".join(traceback.format_list(frames))
-        ours = not frames and isinstance(cause, MainspringError)  # about the target, not out of the user's code
+        ours = not frames and isinstance(cause, MainspringError)  # about the target, not from the user's code
         last = str(cause) if ours else "".join(traceback.format_exception_only(cause)).strip()
         found = Found(error=f"{where}{last}", files=_files())
     sys.stdout.write(f"\n{_MARK}{msgspec.json.encode(found).decode()}\n")

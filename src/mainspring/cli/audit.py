@@ -1,4 +1,4 @@
-"""What a command changes is recorded, with its user and the reason, before it is carried out."""
+"""Record the changes that a command makes, with its user and the reason, before they are made."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ R = TypeVar("R")
 
 
 def reason_option(function: F) -> F:
-    """`--reason`, for every command that changes something."""
-    return click.option("--reason", help="Why; recorded with who did it.")(function)
+    """Add `--reason` to a command that changes something."""
+    return click.option("--reason", help="Why. Recorded in the audit log, with the user.")(function)
 
 
 def carry_out(
@@ -35,7 +35,7 @@ def carry_out(
     reason: str | None,
     **details: Any,
 ) -> R:
-    """Do what a command asks for. `tell` says what came of it, as JSON."""
+    """Record an action in the audit log and execute it. `tell` converts its result to JSON."""
     shown = {name: value if _plain(value) else str(value) for name, value in details.items() if value not in (None, ())}
     who = f"{getpass.getuser()} (command)"
     return operations.audit.carry_out(Intent(who, action, subject, reason, shown), act, tell)
@@ -51,7 +51,7 @@ def perform(
     reason: str | None,
     **details: Any,
 ) -> tuple[R, Answer]:
-    """Do to a schedule or a queue what a command asks for: what the verb returned, and its answer in words."""
+    """Record and execute an action on a schedule or a queue. Return the verb's result, and its answer as text."""
     given = reason
     result = carry_out(
         operations,

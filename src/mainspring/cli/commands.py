@@ -1,7 +1,7 @@
-"""What all commands have in common: their options, and how they fail.
+"""Options of all commands, and how commands fail.
 
-Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 it went wrong, 2 it was asked for wrongly, 4 there is no
-such thing. An error is one sentence that says what to do; `-v` adds where it came from.
+Data goes to stdout, everything else to stderr. Exit codes: 0 success, 1 failure, 2 wrong usage, 4 not found. An error is one sentence
+that says what to do. `-v` adds the traceback.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOT_FOUND = 4
 
 
 class Command(click.Command):
-    """A command that takes `-v` and turns exceptions into sentences and exit codes."""
+    """A command that takes `-v` and converts exceptions to messages and exit codes."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -40,9 +40,11 @@ class Command(click.Command):
         names = {param.name for param in self.params}
         if (
             "reason" in names and "yes" not in names
-        ):  # it changes something and does not ask: scripts may say so all the same
+        ):  # it changes something and does not ask: scripts may pass --yes all the same
             self.params.append(
-                click.Option(["--yes"], is_flag=True, expose_value=False, hidden=True, help="It does not ask.")
+                click.Option(
+                    ["--yes"], is_flag=True, expose_value=False, hidden=True, help="No effect: it does not ask."
+                )
             )
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -50,7 +52,7 @@ class Command(click.Command):
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
-        except Exception as error:  # whatever it is, a person gets a sentence
+        except Exception as error:  # every exception becomes a message
             if ctx.find_root().meta.get("verbose"):
                 echo(safe_lines("".join(traceback.format_exception(error))), err=True, nl=False)
             raise _failure(error) from error
@@ -67,7 +69,7 @@ class Group(click.Group):
 
 
 class Failure(click.ClickException):
-    """The command failed, in words and a number."""
+    """The command failed, with a message and an exit code."""
 
     def show(self, file: Any = None) -> None:
         words = f"{click.style('error:', fg='red')} {safe_lines(self.message)}"
@@ -83,12 +85,12 @@ class Missing(Failure):
 
 
 def note(message: str) -> None:
-    """Say something to the person at the terminal, beside the data."""
+    """Print a message to stderr, beside the data."""
     click.echo(safe_lines(message), err=True)
 
 
 def url_option(function: F) -> F:
-    """`--url`, for every command that needs a database."""
+    """Add `--url` to a command that needs a database."""
     return click.option(
         "--url",
         envvar="MAINSPRING_URL",
@@ -101,7 +103,7 @@ def url_option(function: F) -> F:
 
 
 def output_option(*choices: str) -> Callable[[F], F]:
-    """`-o`, for every command that prints data."""
+    """Add `-o` to a command that prints data."""
     return click.option(
         "-o",
         "--output",
@@ -113,7 +115,7 @@ def output_option(*choices: str) -> Callable[[F], F]:
 
 
 def ids_from(given: tuple[str, ...]) -> list[str]:
-    """The ids on the command line, each once; `-` stands for those on stdin, one per line."""
+    """Return the ids on the command line without duplicates. `-` stands for the ids on stdin, one per line."""
     found: list[str] = []
     for one in given:
         found += [line.strip() for line in sys.stdin] if one == "-" else [one]
@@ -121,7 +123,7 @@ def ids_from(given: tuple[str, ...]) -> list[str]:
 
 
 def colour_wanted() -> bool | None:
-    """False when the person asked for none (https://no-color.org); else it depends on the terminal."""
+    """Return False if the user disabled colours (https://no-color.org). None: it depends on the terminal."""
     return False if os.environ.get("NO_COLOR") else None
 
 

@@ -1,4 +1,4 @@
-"""`mainspring crontab`: looking at crontab files."""
+"""`mainspring crontab`: check crontab files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def crontab() -> None:
-    """Look at crontab files."""
+    """Check crontab files."""
 
 
 @crontab.command
@@ -37,10 +37,10 @@ def crontab() -> None:
 @output_option("table", "json")
 @click.pass_context
 def check(ctx: click.Context, file: Path, count: int, after: datetime | None, output: str) -> None:
-    """Read a crontab file and say when each of its entries fires. Needs no database.
+    """Parse a crontab file and print when each entry fires. Needs no database.
 
-    All that is wrong with it is listed with line and column, and the exit code is 1. Entries that are read differently elsewhere
-    (`*/n` of dates and months) get a warning.
+    Faults are listed with line and column, and the exit code is 1 then. Entries that other crons read differently (`*/n` of
+    dates and months) get a warning.
 
     \b
       mainspring crontab check crontab --count 5

@@ -18,14 +18,14 @@ from mainspring.store.migrations import EDITED
 
 @click.group(cls=Group)
 def db() -> None:
-    """Make, check and print the tables, and forget old rows."""
+    """Create, check and print the tables, and delete old rows."""
 
 
 @db.command
 @url_option
 @click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 def migrate(url: str, *, dry_run: bool) -> None:
-    """Bring the tables up to date. Safe to run from many places at once.
+    """Migrate the tables to this version. Safe to run from many places at once.
 
     Apps do this by themselves when they connect, unless the setting `migrate` is off.
 
@@ -48,7 +48,7 @@ def migrate(url: str, *, dry_run: bool) -> None:
 @click.option(
     "--dialect",
     type=click.Choice(database.DIALECTS),
-    help="Whose SQL.  [default: that of $MAINSPRING_URL, else sqlite]",
+    help="The SQL dialect.  [default: that of $MAINSPRING_URL, else sqlite]",
 )
 @click.option("--url", envvar="MAINSPRING_URL", default="sqlite:", hidden=True)
 def sql(dialect: str | None, url: str) -> None:
@@ -78,7 +78,7 @@ def sql(dialect: str | None, url: str) -> None:
     help="All but the latest so many of each function.  [default: the setting keep_last]",
 )
 @click.option("--name", "names", metavar="NAME", multiple=True, help="Only runs of this function. Repeatable.")
-@click.option("--dry-run", is_flag=True, help="Only say how many there are.")
+@click.option("--dry-run", is_flag=True, help="Only print how many there are.")
 @reason_option
 def prune(
     target: str | None,
@@ -91,10 +91,10 @@ def prune(
     reason: str | None,
     dry_run: bool,
 ) -> None:
-    """Forget runs that ended long ago, with all they recorded, a few at a time.
+    """Delete runs that ended long ago, with all they recorded, in small batches.
 
-    Workers do this by themselves, as the settings and their functions say. With TARGET (module:app) this does what that app's
-    workers would do, also in other databases in which it makes transactions. What unfinished runs and schedules still need is kept.
+    Workers do this by themselves, by the settings and their functions. With TARGET (module:app) this does what that app's workers
+    would do, also in other databases with transactions of the app. Data that unfinished runs and schedules need is kept.
 
     \b
       mainspring db prune --older-than 30d --dry-run
@@ -113,7 +113,7 @@ def prune(
         for name, count in sorted(found.items()):
             echo(f"{count}\t{name}")
         if dry_run:
-            note(f"{sum(found.values())} runs could be forgotten at {shown(url)}")
+            note(f"{sum(found.values())} runs could be deleted at {shown(url)}")
         else:
             details = {
                 "older_than": older_than,
@@ -130,9 +130,9 @@ def prune(
                 reason=reason,
                 **details,
             )
-            note(f"forgot {forgotten} runs at {shown(url)}")
+            note(f"deleted {forgotten} runs at {shown(url)}")
             if app is not None and runtime_of(app).places:
-                note(f"cleared away {operations.pruning.sweep(runtime_of(app).places)} outcomes in other databases")
+                note(f"deleted {operations.pruning.sweep(runtime_of(app).places)} outcomes in other databases")
 
 
 @db.command
@@ -161,9 +161,9 @@ def empty(url: str, *, yes: bool, reason: str | None) -> None:
 @url_option
 @click.pass_context
 def check(ctx: click.Context, url: str) -> None:
-    """Compare the tables with what this version needs, and look for damage and for rows that nothing will go on with.
+    """Compare the tables with those of this version, and find damage and rows that no worker can continue.
 
-    Reads all of the database. One line for each finding: what, which, and what to do. Exit code 1 if something is wrong.
+    Reads the whole database. Prints one line per finding: what, which, and what to do. Exit code 1 if something is wrong.
     """
     report = database.check(url, Settings())
     echo(report.current or "no tables")

@@ -1,4 +1,4 @@
-"""`mainspring dev`: a worker, the dashboard, and a reload whenever the code changes."""
+"""`mainspring dev`: a worker and the dashboard, reloaded whenever the code changes."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _MOST_NAMED = 12
 @click.option("--url", metavar="URL", help="A database instead of the app's own.")
 @serving_options
 def dev(target: str, url: str | None, host: str, port: int, token: str | None, *, read_only: bool) -> None:
-    """Execute an app and show it in a browser; load it again whenever its code changes.
+    """Execute an app and show it in a browser. Reload it whenever its code changes.
 
-    TARGET is module:app or path/file.py:app, as for `mainspring worker`. Code that does not load is shown, and the code from
-    before goes on.
+    TARGET is module:app or path/file.py:app, as for `mainspring worker`. If the new code does not load, its error is shown and the
+    old code continues.
 
     \b
       mainspring dev shop:app
@@ -53,7 +53,7 @@ def dev(target: str, url: str | None, host: str, port: int, token: str | None, *
     if found.error is not None:
         raise Failure(f"{target} cannot be loaded:\n{found.error}")
     where = url or found.url
-    missing_file(where)  # a database in memory cannot be shared with the worker
+    missing_file(where)  # an in-memory database cannot be shared with the worker
     client = Client(where, settings=replace(Settings(), migrate=True))
     runtime_of(client).name = found.name
     try:
@@ -63,7 +63,7 @@ def dev(target: str, url: str | None, host: str, port: int, token: str | None, *
 
 
 class Developing:
-    """The worker's process, the dashboard in this one, and an eye on the files."""
+    """The worker's process, the dashboard in this process, and a watch on the files."""
 
     def __init__(self, target: str, url: str, client: Client, found: Found) -> None:
         self._target = target
@@ -125,8 +125,8 @@ class Developing:
             "--quiet",
             "--show-runs",
             "--until-eof",
-            stdin=asyncio.subprocess.PIPE,  # ends with this process, even if it is killed: no worker is left behind
-            start_new_session=True,  # ^C in the terminal is for this process, which stops its worker in order
+            stdin=asyncio.subprocess.PIPE,  # closes when this process ends, even if it is killed, and stops the worker
+            start_new_session=True,  # ^C in the terminal reaches only this process, which stops the worker in order
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
 
@@ -139,7 +139,7 @@ class Developing:
         self._worker = None
 
     def _end_worker(self) -> None:
-        """End the worker wherever it is, and what it has started: it is alone in its session."""
+        """Kill the worker and its child processes. The worker has a session of its own."""
         if self._worker is None or self._worker.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -156,20 +156,20 @@ class Developing:
             now = stamps(self._files())
             file, before = self._database_file(), file
             if before not in {None, file}:
-                note("the database was removed or replaced: beginning anew with what is there now")
+                note("the database was removed or replaced; starting with the new one")
                 await self._stop()
                 await self._start()
-                file = None  # until the worker has made it
+                file = None  # until the worker has created it
             if now != seen:
                 changed = sorted(name for name in {*seen, *now} if seen.get(name) != now.get(name))
                 seen = now
                 await self._reload(changed)
             elif self._worker is not None and self._worker.returncode is not None:
-                note(f"the worker has ended with code {self._worker.returncode}; it starts again with the next change")
+                note(f"the worker ended with code {self._worker.returncode}; it starts again after the next change")
                 self._worker = None
 
     def _database_file(self) -> int | None:
-        """Which file the database is in: it can be removed to begin anew. None if it is not there, or in no file."""
+        """Return the inode of the database file, which a user may remove to begin anew. None if there is no file."""
         name = sqlite_path(self._url) if urlsplit(self._url).scheme == "sqlite" else ""
         with contextlib.suppress(OSError):
             return os.stat(name).st_ino if name else None  # noqa: PTH116  (as below)
@@ -179,7 +179,7 @@ class Developing:
         note(f"changed: {', '.join(Path(name).name for name in changed[:3])}")
         found = await look(self._target)
         if found.error is not None:
-            self._say(f"{self._target} cannot be loaded, the code from before goes on:\n{found.error}")
+            self._say(f"{self._target} cannot be loaded, the old code continues:\n{found.error}")
             return
         if found.url != self._found.url and self._url == self._found.url:
             raise InvalidInput(f"the app's database is now {shown(found.url)}; start `mainspring dev` again")
@@ -202,7 +202,7 @@ class Developing:
 
 
 def files_here(folder: Path) -> list[str]:
-    """The Python files and crontabs below a folder, without those of environments and of tools."""
+    """Return the Python files and crontabs below a folder, without those of environments and tools."""
     found: list[str] = []
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name not in _LEAVE and not name.startswith(".")]
@@ -213,7 +213,7 @@ def files_here(folder: Path) -> list[str]:
 
 
 def stamps(files: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """When each file was changed last, and how long it is."""
+    """Return when each file was last changed, and its size."""
     found: dict[str, tuple[int, int]] = {}
     for name in files:
         with contextlib.suppress(OSError):

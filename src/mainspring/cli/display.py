@@ -1,4 +1,4 @@
-"""Times, values and tables for people."""
+"""Format times, values and tables for the terminal."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _ROOM_FOR_WORDS = 24
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print columns. On a terminal they fit it, and no id or word is broken; elsewhere nothing is cut or wrapped.
+    """Print columns. On a terminal they are fitted to its width without breaking ids or words. Elsewhere nothing is cut or wrapped.
 
-    What does not fit beside the other columns stands below them, indented.
+    Columns that do not fit beside the others are printed below them, indented.
     """
     lines = [[safe(cell) for cell in row] for row in (head, *rows)]
     widths = [max(cell_len(row[at]) for row in lines) for at in range(len(head))]
@@ -54,7 +54,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def _fitting(widths: Sequence[int], words: int, width: int) -> int:
-    """How many columns stand beside one another. The last one may be wrapped, if there is room for its words."""
+    """Return how many columns fit beside one another. The last one may be wrapped, if there is room for its words."""
     taken = 0
     for at, each in enumerate(widths):
         last = at == len(widths) - 1
@@ -101,7 +101,7 @@ def coloured(text: str) -> str:
 
 
 def cell_len(text: str) -> int:
-    """How many columns of a terminal a text takes."""
+    """Return how many terminal columns a text takes."""
     if text.isascii():
         return len(text)
     return sum(
@@ -110,40 +110,40 @@ def cell_len(text: str) -> int:
 
 
 def as_json(value: Any) -> None:
-    """Print a value as JSON; times are RFC 3339."""
+    """Print a value as JSON. Times are RFC 3339."""
     click.echo(safe_json(json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False)))
 
 
 def as_jsonl(values: Iterable[Any]) -> None:
-    """Print values as JSON, one to a line."""
+    """Print values as JSON, one per line."""
     for value in values:
         click.echo(safe_json(json.dumps(msgspec.to_builtins(value), ensure_ascii=False)))
 
 
 def plural(count: int, noun: str) -> str:
-    """A number with its noun."""
+    """Return a number with its noun."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def compact(value: Any) -> str:
-    """A JSON value on one line."""
+    """Return a JSON value on one line."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def ago(moment: datetime, now: datetime) -> str:
-    """How far a time is from now, in words."""
+    """Return the distance of a time from now, as text."""
     delta = now - moment
     return f"{span(delta)} ago" if delta.total_seconds() >= 0 else f"in {span(-delta)}"
 
 
 def briefly(moment: datetime, now: datetime) -> str:
-    """The same in one unit, for lists."""
+    """Return the distance of a time from now in one unit, for lists."""
     number, unit, *_ = span(abs(now - moment)).split()
     return f"{number} {unit} ago" if now >= moment else f"in {number} {unit}"
 
 
 def span(length: timedelta) -> str:
-    """A length of time in its two largest units."""
+    """Return a duration in its two largest units."""
     seconds = length.total_seconds()
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
@@ -158,10 +158,10 @@ def span(length: timedelta) -> str:
 
 
 def seconds(length: float) -> str:
-    """A number of seconds in its two largest units."""
+    """Return a number of seconds in its two largest units."""
     return span(timedelta(seconds=length))
 
 
 def at(moment: datetime, now: datetime) -> str:
-    """A time, absolute and relative."""
+    """Return a time, absolute and relative."""
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC ({ago(moment, now)})"

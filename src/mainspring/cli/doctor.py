@@ -1,4 +1,4 @@
-"""`mainspring doctor`: is everything well?"""
+"""`mainspring doctor`: health checks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mainspring.cli.commands import FAILED, Command, note, output_option, url_op
 @output_option("table", "json")
 @click.pass_context
 def doctor(ctx: click.Context, url: str, output: str) -> None:
-    """Look at database, tables, clocks, workers and stranded runs, and say what helps.
+    """Check the database, tables, clocks, workers and stranded runs, and print hints.
 
     Exit code 1 if something is wrong.
     """
-    from mainspring.operations import health  # noqa: PLC0415  (looks at much that other commands do not need)
+    from mainspring.operations import health  # noqa: PLC0415  (imports much that other commands do not need)
 
     settings = Settings()
     findings = list(health.examine(url, settings, settings.lease))

@@ -1,4 +1,4 @@
-"""The options with which commands say which runs or schedules they mean, made from the record of filters."""
+"""The options of commands that filter runs or schedules, made from the record of filters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 def filter_options(filters: Mapping[str, Filter]) -> Callable[[F], F]:
-    """The options for these filters; they arrive as keyword arguments for `filters_of`."""
+    """Add the options of filters. They are passed as keyword arguments for `filters_of`."""
 
     def add(function: F) -> F:
         for name, each in reversed([*filters.items()]):
@@ -37,7 +37,7 @@ def _option(name: str, each: Filter) -> Callable[[F], F]:
         ago = "in two hours" if name.startswith("due") else "two hours ago"
         return click.option(*names, name, metavar="TIME", help=f"{each.help} 2h: {ago}.")
     if each.kind == "attributes":
-        more = "A VALUE that is JSON is read as such. Repeatable."
+        more = "A VALUE that is JSON is parsed. Repeatable."
         return click.option(*names, name, multiple=True, metavar="NAME=VALUE", help=f"{each.help} {more}")
     kind = click.Choice(each.choices) if each.choices else None
     metavar = None if each.choices else each.metavar
@@ -45,7 +45,7 @@ def _option(name: str, each: Filter) -> Callable[[F], F]:
 
 
 def filters_of(filters: Mapping[str, Filter], given: dict[str, Any], clock: Clock) -> Any:
-    """The filters that the options ask for."""
+    """Return the filters of the options."""
     found: dict[str, Any] = {name: given[name] for name in filters if given.get(name) not in (None, ())}
     for name, value in found.items():
         if filters[name].kind == "attributes":
@@ -57,7 +57,7 @@ def filters_of(filters: Mapping[str, Filter], given: dict[str, Any], clock: Cloc
 
 
 def pairs(given: tuple[str, ...], flag: str) -> dict[str, Any]:
-    """Texts like NAME=VALUE as a dict. A value that is JSON is read as such."""
+    """Parse texts like NAME=VALUE to a dict. A value that is JSON is parsed."""
     found: dict[str, Any] = {}
     for text in given:
         name, equals, value = text.partition("=")

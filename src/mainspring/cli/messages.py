@@ -1,4 +1,4 @@
-"""`mainspring send` and `mainspring answer`: messages and questions for runs that wait for them."""
+"""`mainspring send` and `mainspring answer`: send messages and questions to waiting runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _value(text: str, what: str) -> Any:
     cls=Command,
     help=f"""{START_ACTIONS["send"].summary}
 
-RUN is the id of a run, TOPIC what it receives, MESSAGE the message as JSON. A message that the run could not read is refused. Exit code
+RUN is the id of a run, TOPIC the topic that it receives, JSON the message. A message that the run could not decode is refused. Exit code
 4 if there is no such run, 1 if it has ended.
 
 \b
@@ -63,7 +63,7 @@ def send(run: str, topic: str, message: str, key: str | None, url: str, *, reaso
     cls=Command,
     help=f"""{START_ACTIONS["answer"].summary}
 
-RUN is the id of a run, KEY the name of the question that it answers, JSON the value for its handler. Prints what the handler returns, as
+RUN is the id of a run, KEY the name of the question that it answers, JSON the value for its handler. Prints the handler's result as
 JSON. Exit code 4 if there is no such run, 1 if it refuses, raises or does not answer in time.
 
 \b

@@ -1,4 +1,4 @@
-"""`mainspring queues`: seeing and steering queues."""
+"""`mainspring queues`: show and control queues."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _NO_LIMIT = "none"
 
 @click.group(cls=Group)
 def queues() -> None:
-    """See queues, change their limits, pause and resume them."""
+    """Show queues, change their limits, pause and resume them."""
 
 
 @queues.command(name="list")
 @url_option
 @output_option("table", "json", "jsonl", "ids")
 def list_(url: str, output: str) -> None:
-    """List queues, with how many of their runs wait, are due later and are under way.
+    """List queues, with how many of their runs are ready, due later and under way.
 
-    Queues that runs wait for and that were not declared are listed as well.
+    Includes queues that were not declared and in which runs wait.
     """
     with connect(url, Settings()) as operations:
         found = operations.queues.list()
@@ -57,7 +57,7 @@ def list_(url: str, output: str) -> None:
 @url_option
 @output_option("table", "json")
 def show(name: str, url: str, output: str) -> None:
-    """Show one queue and its partitions. Exit code 4 if there is none, and no run waits for one."""
+    """Show one queue and its partitions. Exit code 4 if it does not exist and no run waits in it."""
     with connect(url, Settings()) as operations:
         queue = operations.queues.describe(name)
     if output == "json":
@@ -71,7 +71,7 @@ def show(name: str, url: str, output: str) -> None:
 
 
 class _Count(click.ParamType[Any]):
-    """A number from 1, or "none"."""
+    """A number from 1, or `none`."""
 
     name = "N|none"
 
@@ -82,7 +82,7 @@ class _Count(click.ParamType[Any]):
 
 
 class _RateText(click.ParamType[Any]):
-    """Such as 100/1m, or "none"."""
+    """A rate such as 100/1m, or `none`."""
 
     name = "N/TIME|none"
 
@@ -103,7 +103,7 @@ def _limit(flag: str, kind: click.ParamType[Any], text: str) -> Callable[[F], F]
 
 
 def _kept(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """What was not given is not changed; "none" takes a limit away."""
+    """Return a marker for a limit that was not given, which is not changed. `none` removes a limit."""
     given = ctx.get_parameter_source(param.name or "") is not click.core.ParameterSource.DEFAULT
     return value if given else _KEEP
 
@@ -120,7 +120,7 @@ def _kept(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 @url_option
 @reason_option
 def set_(name: str, partition: str | None, url: str, reason: str | None, **limits: Any) -> None:
-    """Make a queue, or change the limits that are given; the others stay. `none` takes a limit away.
+    """Create a queue, or change the given limits. The others stay. `none` removes a limit.
 
     \b
       mainspring queues set emails --concurrency 50 --rate 100/1m
@@ -142,7 +142,7 @@ def set_(name: str, partition: str | None, url: str, reason: str | None, **limit
 
 
 def _command(verb: str, act: Callable[[Queues, str], object]) -> click.Command:
-    """The command for a verb that takes the name of a queue and nothing else."""
+    """Return the command of a verb that takes only the name of a queue."""
 
     def invoke(name: str, url: str, reason: str | None) -> None:
         with connect(url, Settings()) as operations:

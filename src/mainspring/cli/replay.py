@@ -1,4 +1,4 @@
-"""`mainspring replay`: does today's code agree with recorded runs?"""
+"""`mainspring replay`: check recorded runs against the present code."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 def replay(
     ctx: click.Context, target: str, *, run_ids: tuple[str, ...], files: tuple[TextIO, ...], url: str, output: str
 ) -> None:
-    """Tell whether the code of an app agrees with recorded runs and their children. For CI, before a deploy.
+    """Check whether the code of an app agrees with recorded runs and their children. For CI, before a deploy.
 
-    Nothing is executed and nothing is written: each run is replayed as far as its record goes. Exit code 1 if one disagrees.
+    No step is executed and nothing is written: each run is replayed as far as its record goes. Exit code 1 if one disagrees.
 
     \b
       mainspring runs export order-7 > tests/order-7.jsonl
       mainspring replay shop:app --file tests/order-7.jsonl
       mainspring replay shop:app --run order-7
     """
-    from mainspring.app.replay import replay as compare  # noqa: PLC0415  (the engine, for one command)
+    from mainspring.app.replay import replay as compare  # noqa: PLC0415  (imports the engine, only for this command)
 
     if not run_ids and not files:
-        raise click.UsageError("say which runs: --run ID, or --file of an export")
+        raise click.UsageError("give the runs: --run ID, or --file of an export")
     records = [record for file in files for record in records_of(file)]
     if run_ids:
         with connect(url, Settings()) as operations:

@@ -1,4 +1,4 @@
-"""`mainspring run`: schedule a function of an app."""
+"""`mainspring run`: start a function of an app."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--args", "arguments", metavar="JSON", default="{}", help="An object of arguments by name, or an array.")
 @click.option("--after", type=duration, metavar="DURATION", help="10s, 3d, … or seconds.  [default: at once]")
 @click.option("--at", type=time, metavar="TIME", help="When, UTC unless it says otherwise.")
-@click.option("--id", "run_id", metavar="ID", help="The id of the run. A second one with it is the same run.")
+@click.option("--id", "run_id", metavar="ID", help="The id of the run. A second start with it returns the same run.")
 @click.option("--wait", is_flag=True, help="Wait for the result and print it as JSON; the id goes to stderr.")
 @click.option("--url", metavar="URL", help="A database instead of the app's own.")
 @click.pass_context
@@ -102,7 +102,7 @@ def _call(app: App, name: str, arguments: str, run_id: str | None) -> Call[Any]:
 def _waited(handle: Handle[Any]) -> bool:
     try:
         found = handle.result.sync()
-    except Exception as error:  # noqa: BLE001  (whatever ended the run)
+    except Exception as error:  # noqa: BLE001  (the run's own exception)
         note(f"{type(error).__name__}: {error}")
         return False
     click.echo(safe_json(msgspec.json.encode(UNTAGGED.lower(found)).decode()))

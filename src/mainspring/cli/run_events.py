@@ -1,4 +1,4 @@
-"""Saying in the terminal what becomes of runs, as it happens; a busy app is summed up."""
+"""Print the ends and retries of runs in the terminal. Those of a busy app are summed up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_PER_SECOND = 8
 
 
 class Showing:
-    """One line for each run that ends or is tried again, so many in a second at most; those left out are counted."""
+    """Prints one line for each run that ends or is retried, up to a number per second. The others are counted."""
 
     def __init__(self) -> None:
         self._second = 0
@@ -39,7 +39,7 @@ class Showing:
 
 
 def show_runs(app: App) -> None:
-    """Say what becomes of the runs that this process executes."""
+    """Print the ends and retries of the runs that this process executes."""
     showing = Showing()
     for event in _PRINTED:
         app.on(event, showing.tell)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from mainspring.web.site import Dashboard
 
 HEADER_SECONDS = 10.0
-"""A connection whose next request has not arrived so long after its beginning is closed. uvicorn itself waits for ever."""
+"""Seconds after which a connection without a complete request header is closed. uvicorn itself waits for ever."""
 
 
 class Http(H11Protocol):
-    """HTTP/1.1 that waits for the headers of a request for a limited time."""
+    """HTTP/1.1 that waits a limited time for the headers of a request."""
 
     _waiting: asyncio.TimerHandle | None = None
 
@@ -57,11 +57,11 @@ async def serving(pages: Dashboard, listening: socket.socket) -> AsyncGenerator[
         pages, http=Http, log_level="warning", lifespan="off", timeout_graceful_shutdown=1, ws="none"
     )
     server = uvicorn.Server(config)
-    setattr(server, "capture_signals", contextlib.nullcontext)  # noqa: B010  (this process has handlers of its own)
+    setattr(server, "capture_signals", contextlib.nullcontext)  # noqa: B010  (this process has its own handlers)
     task = asyncio.create_task(server.serve(sockets=[listening]))
     try:
         yield
     finally:
-        pages.stop()  # else open pages would hold up the server until it cancels them, with a traceback for each
+        pages.stop()  # otherwise open pages hold up the server until it cancels them, with a traceback for each
         server.should_exit = True
         await task

@@ -1,6 +1,6 @@
-"""Several workers on one machine: started together, started again when one dies, stopped together.
+"""Run several workers on one machine: start them together, restart one that dies, stop them together.
 
-Each is a process of its own whose standard input is a pipe from here: however this process ends, the pipe ends with it, and so do they.
+Each is a process whose standard input is a pipe from this one: however this process ends, the pipe closes, and the workers stop.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ _CLOCK = SystemClock()
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 15.0
 _STEADY = 30.0
-"""Seconds after which a worker that dies is started again as if it were the first time."""
+"""Seconds after which the restart delay of a worker is reset."""
 _MORE = 3.0
-"""Seconds that workers have beyond their own limit for stopping."""
+"""Seconds beyond the workers' own limit for stopping."""
 
 
 @dataclass
 class _Child:
-    """One worker of those that are supervised, through all its lives."""
+    """One supervised worker, across its restarts."""
 
     number: int
     process: subprocess.Popen[bytes] | None = None
     begun: float = 0.0
     failures: int = 0
     again_at: float | None = None
-    """When, by monotonic time, it is started again."""
+    """The monotonic time of the restart."""
 
 
 class Supervisor:
-    """Keeps `count` workers alive. `command` has all arguments of `mainspring worker` but those that this adds."""
+    """Keeps `count` workers alive. `command` has the arguments of `mainspring worker` except those added here."""
 
     def __init__(self, command: Sequence[str], count: int, *, limit: float, once: bool, fail_fast: bool) -> None:
         self._command = command
@@ -50,13 +50,13 @@ class Supervisor:
         self._once = once
         self._fail_fast = fail_fast
         self._children = [_Child(number) for number in range(1, count + 1)]
-        self._events: SimpleQueue[_Child | signal.Signals] = SimpleQueue()  # may be put into by a signal handler
+        self._events: SimpleQueue[_Child | signal.Signals] = SimpleQueue()  # a signal handler may put into it
         self._signals = 0
         self._kill_at: float | None = None
         self._code = 0
 
     def run(self) -> int:
-        """Supervise until stopped, or, with `once`, until all have ended; the exit code."""
+        """Supervise until stopped, or with `once` until all workers have ended. Return the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if number is not signal.SIGHUP or signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, self._notify)
@@ -83,8 +83,8 @@ class Supervisor:
         return self._signals > 0
 
     def _start(self, child: _Child) -> None:
-        # A group of its own: ^C at a terminal reaches this process alone, which passes it on once.
-        process = subprocess.Popen(  # noqa: S603  (this very command)
+        # A process group of its own: ^C in a terminal reaches only this process, which forwards it once.
+        process = subprocess.Popen(  # noqa: S603  (the same command)
             [sys.executable, "-m", "mainspring", "worker", *self._command, "--supervised", str(child.number)],
             stdin=subprocess.PIPE,
             process_group=0,
@@ -116,10 +116,10 @@ class Supervisor:
         child.failures = 0 if steady else child.failures + 1
         pause = min(_FIRST_PAUSE * 2 ** max(child.failures - 1, 0), _LONGEST_PAUSE)
         child.again_at = _CLOCK.monotonic() + pause
-        note(f"process {child.number} (pid {process.pid}) {how}; another one starts in {pause:g} s")
+        note(f"process {child.number} (pid {process.pid}) {how}; restarting in {pause:g} s")
 
     def _stop(self, number: signal.Signals) -> None:
-        """Pass a signal on. The first asks workers to stop, the second ends them at once."""
+        """Forward a signal. The first one stops the workers in order, the second one ends them at once."""
         self._signals += 1
         if self._signals == 1:
             self._kill_at = _CLOCK.monotonic() + self._limit
@@ -133,7 +133,7 @@ class Supervisor:
                 child.process.send_signal(number if number is not signal.SIGHUP else signal.SIGTERM)
 
     def _pause(self) -> float | None:
-        """Seconds until something is due."""
+        """Return the seconds until the next restart or kill."""
         due = [child.again_at for child in self._children if child.again_at is not None]
         if self._kill_at is not None:
             due.append(self._kill_at)

@@ -1,4 +1,4 @@
-"""From `module:app` or a file to the App."""
+"""Load the app of a target: `module:app` or a file."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _OURS = str(Path(__file__).parents[1])
 
 
 def load_app(target: str) -> App:
-    """The app that a target names: `module:app`, `path/file.py:app`, or without `:app` when there is only one.
+    """Return the app of a target: `module:app`, `path/file.py:app`, or without `:app` if there is only one.
 
-    The current folder is importable, as it is for `python -m`; the modules that the app names in `imports` are imported, too.
+    The current folder is importable, as for `python -m`. The modules in the app's `imports` are imported too. Raises `InvalidInput`.
     """
     place, _, attribute = target.partition(":")
     if not place:
@@ -38,7 +38,7 @@ def load_app(target: str) -> App:
 
 
 def beside(target: str, name: str) -> Path | None:
-    """The file of that name in the folder of a target that was loaded, if there is one."""
+    """Return the file of that name in the folder of a loaded target, or None."""
     place = target.partition(":")[0]
     is_file = place.endswith(".py") or "/" in place
     where = place if is_file else getattr(sys.modules.get(place), "__file__", None) or ""
@@ -119,7 +119,7 @@ def _listed(module: ModuleType, place: str) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """What went wrong in the user's own code, and on which line."""
+    """Return the error in the user's own code, with its line."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}: {type(error).__name__}: {error.msg}"
     frames = traceback.extract_tb(error.__traceback__)

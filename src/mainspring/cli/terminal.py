@@ -1,7 +1,7 @@
-"""Text of others on a terminal: what would control it is shown instead of sent.
+"""Escape control characters in untrusted text before it is printed to a terminal.
 
 An exception's message, a step's name or an attribute may come from a customer. Control characters in it could wipe the screen, set
-the title or write the clipboard; bidirectional ones could make a line read as another.
+the title or write the clipboard. Bidirectional ones could make a line read as another.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ _SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
 def safe(text: str) -> str:
-    """A text of others as part of a line."""
+    """Escape an untrusted text that is part of a line."""
     return _IN_A_LINE.sub(_escape, text)
 
 
 def safe_lines(text: str) -> str:
-    """A text of others that may have several lines."""
+    """Escape an untrusted text that may have several lines."""
     return _IN_LINES.sub(_escape, text)
 
 
 def safe_json(text: str) -> str:
-    """JSON that says the same, with what JSON itself leaves as it is escaped."""
+    """Escape control characters in JSON that JSON itself does not escape."""
     return _IN_LINES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def echo(text: str = "", **how: Any) -> None:
-    """Print a line that has styles of ours in it; the texts of others in it went through `safe`, and this is the second net."""
+    """Print a line with styles. Untrusted texts in it are already escaped by `safe`, and this escapes what was missed."""
     click.echo(_NOT_STYLES.sub(lambda found: found[0] if len(found[0]) > 1 else _escape(found), text), **how)
 
 
 def data(text: str) -> None:
-    """Print a line that another program may read: exactly, unless a person looks at it."""
+    """Print a line that another program may read: exactly, except on a terminal."""
     click.echo(safe_lines(text) if is_terminal() else text)
 
 
 def is_terminal() -> bool:
-    """Whether a person looks at stdout. It may be closed, and then there is none."""
+    """Whether stdout is a terminal. It may be closed."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
 class SafeFormatter(logging.Formatter):
-    """Log lines with tracebacks, for a terminal."""
+    """Formats log lines with tracebacks for a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         return safe_lines(super().format(record))

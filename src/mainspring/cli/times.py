@@ -1,4 +1,4 @@
-"""Times as people write them on the command line: in UTC, which is what commands print, unless they say otherwise."""
+"""Parse times on the command line: in UTC, as commands print them, unless they have an offset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def time(text: str) -> datetime:
-    """The type of an option: 2026-01-31 is the midnight at which that day begins, 2026-01-31T12:00, 2026-01-31T12:00+01:00."""
+    """Parse the time of an option: 2026-01-31 (midnight), 2026-01-31T12:00, 2026-01-31T12:00+01:00."""
     try:
         return parse_instant(text, "time", UTC)
     except InvalidInput as error:
@@ -27,12 +27,12 @@ def time(text: str) -> datetime:
 
 
 def past(text: str, flag: str, clock: Clock) -> datetime:
-    """A time, or how long ago: 2h."""
+    """Return a time, or that of a duration ago: 2h."""
     return _moment(text, flag, clock, -1)
 
 
 def future(text: str, flag: str, clock: Clock) -> datetime:
-    """A time, or in how long: 2h."""
+    """Return a time, or that of a duration ahead: 2h."""
     return _moment(text, flag, clock, 1)
 
 

@@ -31,7 +31,7 @@ PORT = 7070
 
 
 def serving_options(function: F) -> F:
-    """`--host`, `--port`, `--token` and `--read-only`, for every command that serves the dashboard."""
+    """Add `--host`, `--port`, `--token` and `--read-only` to a command that serves the dashboard."""
     for option in (
         click.option("--read-only", is_flag=True, help="Show everything, allow no action."),
         click.option(
@@ -39,7 +39,7 @@ def serving_options(function: F) -> F:
             envvar="MAINSPRING_TOKEN",
             show_envvar=True,
             metavar="SECRET",
-            help="The secret that a browser has to show. Needed for any --host but this machine's own.",
+            help="The secret that a browser has to send. Needed for any --host but loopback.",
         ),
         click.option(
             "--port",
@@ -47,7 +47,7 @@ def serving_options(function: F) -> F:
             default=PORT,
             show_default=True,
             metavar="N",
-            help="The port to listen on; 0 finds a free one.",
+            help="The port to listen on. 0 selects a free one.",
         ),
         click.option(
             "--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen on."
@@ -63,8 +63,7 @@ def serving_options(function: F) -> F:
 def ui(url: str, host: str, port: int, token: str | None, *, read_only: bool) -> None:
     """Serve the dashboard of a database, until stopped.
 
-    It answers to this machine only, unless --token says how others show that they may come in. It needs no code of the
-    app's; tables are checked, never made.
+    It answers to this machine only, unless --token is given. It needs no code of the app. Tables are checked, never created.
 
     \b
       mainspring ui
@@ -93,7 +92,7 @@ async def _serve(client: Client, url: str, host: str, port: int, token: str | No
 
 
 def require_web() -> None:
-    """What the dashboard needs is an extra; say so before anything else is done."""
+    """Raise `MissingExtra` if a package of the dashboard is not installed."""
     missing = [name for name in ("starlette", "jinja2", "uvicorn") if find_spec(name) is None]
     if missing:
         raise MissingExtra(f"the dashboard needs {', '.join(missing)}; pip install 'mainspring[web]'")
@@ -101,7 +100,7 @@ def require_web() -> None:
 
 @contextlib.asynccontextmanager
 async def served(pages: Dashboard, host: str, port: int, token: str | None) -> AsyncGenerator[str]:
-    """Serve the dashboard for the length of a block, under the address that this gives. Beyond this machine it needs a token."""
+    """Serve the dashboard for the length of a block, and yield its address. Hosts other than loopback need a token."""
     from mainspring.cli.serving import serving  # noqa: PLC0415  (only with the extra)
 
     if token is None and not _is_here(host):

@@ -1,4 +1,4 @@
-"""`mainspring versions`: versions of the app, the runs they began, and helping those that are stranded."""
+"""`mainspring versions`: versions of the app, their runs, and stranded runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mainspring.operations.versions import VERSION_ACTIONS
 
 @click.group(cls=Group)
 def versions() -> None:
-    """See versions of the app, and help runs that no worker can continue."""
+    """Show versions of the app, and continue stranded runs."""
 
 
 @versions.command(name="list")
@@ -51,7 +51,7 @@ def list_(url: str, output: str) -> None:
 @url_option
 @output_option("table", "json")
 def patches(url: str, output: str) -> None:
-    """List the patches that unfinished runs have asked for. The old path of one is needed while there are old runs.
+    """List the patches that unfinished runs have used. The old path of a patch is needed while there are old runs.
 
     \b
       mainspring versions patches
@@ -70,9 +70,9 @@ def patches(url: str, output: str) -> None:
 @url_option
 @reason_option
 def set_newest(version: str, url: str, reason: str | None) -> None:
-    """Make a version the newest one: what its code declares about schedules and queues holds, as after a deploy of it.
+    """Make a version the newest one: its declarations of schedules and queues hold, as after a deploy of it.
 
-    For rolling back: start workers of the older version, then name it here.
+    Use it to roll back: start workers of the older version, then name that version here.
 
     \b
       mainspring versions set-newest 2026.3 --reason "2026.4 loses orders"
@@ -94,9 +94,9 @@ def set_newest(version: str, url: str, reason: str | None) -> None:
 @click.option("--version", metavar="VERSION", help="Only workers of this version may continue them.")
 @reason_option
 def force(run_ids: tuple[str, ...], url: str, version: str | None, reason: str | None) -> None:
-    """Let stranded runs be continued by whatever source there is. An ID of - reads ids from stdin.
+    """Let stranded runs continue on any source. An ID of - reads ids from stdin.
 
-    If the source asks for what is recorded a run goes on, else it fails. `mainspring replay` tells beforehand.
+    If the source requests the recorded operations the run continues, otherwise it fails. `mainspring replay` checks this beforehand.
 
     \b
       mainspring runs list --stranded -o ids | mainspring versions force -

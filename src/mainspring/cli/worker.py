@@ -41,11 +41,11 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 15.0
 _MOST_NAMED = 5
 _SAY_AFTER = 2.0
-"""Seconds until a worker that is not ready says what it waits for."""
+"""Seconds until a worker that is not ready logs what it waits for."""
 _LEAVE_START = 3.0
-"""Seconds that a worker has to leave when a signal comes while it starts."""
+"""Seconds that a worker has to stop when a signal comes while it starts."""
 _LEAVE = 5.0
-"""Seconds beyond the grace that a worker has for leaving."""
+"""Seconds beyond the grace that a worker has to stop."""
 
 
 @click.command(cls=Command)
@@ -56,18 +56,18 @@ _LEAVE = 5.0
 @click.option(
     "--crontab",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Bring the entries of this file along.",
+    help="Declare the entries of this file.",
 )
-@click.option("--no-crontab", is_flag=True, help="Not even those of the file `crontab` beside the target.")
-@click.option("--queues", metavar="NAMES", help="Take runs from these queues only, separated by commas.")
+@click.option("--no-crontab", is_flag=True, help="Ignore the file `crontab` beside the target.")
+@click.option("--queues", metavar="NAMES", help="Claim runs from these queues only, separated by commas.")
 @click.option("--url", metavar="URL", help="A database instead of the app's own.")
 @click.option(
     "--processes",
     type=click.IntRange(min=1),
     metavar="N",
-    help="So many workers, each a process of its own; one that dies is started again.",
+    help="Start this many workers, each a process of its own. One that dies is restarted.",
 )
-@click.option("--once", is_flag=True, help="Work off what is due, then end.")
+@click.option("--once", is_flag=True, help="Execute the runs that are due, then stop.")
 @click.option("--fail-fast", is_flag=True, help="Give up if the database cannot be reached at the start.")
 @click.option(
     "--log-level",
@@ -76,11 +76,11 @@ _LEAVE = 5.0
     show_default=True,
     help="What to log, on stderr.",
 )
-@click.option("--quiet", is_flag=True, help="Say nothing but what is logged.")
-@click.option("--show-runs", is_flag=True, help="Say of each run how it ended.")
-@click.option("--until-eof", is_flag=True, hidden=True, help="Stop when standard input ends: with who started this.")
+@click.option("--quiet", is_flag=True, help="Print only log lines.")
+@click.option("--show-runs", is_flag=True, help="Print how each run ended.")
+@click.option("--until-eof", is_flag=True, hidden=True, help="Stop when standard input closes.")
 @click.option(
-    "--supervised", type=int, hidden=True, help="The number of this one of several workers; it stops with them."
+    "--supervised", type=int, hidden=True, help="The number of this worker among several. It stops with them."
 )
 def worker(
     target: str,
@@ -99,12 +99,12 @@ def worker(
     no_crontab: bool,
     until_eof: bool,
 ) -> None:
-    """Execute the runs of an app until stopped, or, with --once, until nothing is due.
+    """Execute the runs of an app until stopped, or with --once until nothing is due.
 
-    TARGET is module:app or path/file.py:app; without :app if the module has only one. The current folder is importable.
+    TARGET is module:app or path/file.py:app, without :app if the module has only one. The current folder is importable.
 
-    SIGTERM or ^C: steps in flight may finish (setting `grace`), everything is handed back to other workers, exit code 0. A second
-    signal ends the process at once. If the database is away, the worker waits for it.
+    On SIGTERM or ^C, running steps may finish (setting `grace`), all runs are released for other workers, and the exit
+    code is 0. A second signal ends the process at once. If the database cannot be reached, the worker waits for it.
 
     \b
       mainspring worker shop:app
@@ -147,7 +147,7 @@ def _supervise(app: App, processes: int, *, once: bool, fail_fast: bool) -> int:
 
 
 def _take_crontab(app: App, file: Path | None, *, named: bool) -> None:
-    """What the code says of a crontab stays, unless a file is named."""
+    """Use a crontab file, unless the code declares a crontab and no file is given."""
     if file is not None and (named or runtime_of(app).crontab is None):
         app.crontab(file=file)
 
@@ -198,7 +198,7 @@ async def _serve(
 
 
 async def _enter(app: App, stack: AsyncExitStack, stop: Stop, *, fail_fast: bool) -> bool:
-    """Enter the app, as soon as its database can be reached. False if a signal came before."""
+    """Enter the app, as soon as its database can be reached. Return False if a signal came first."""
     pause = _FIRST_PAUSE
     while not stop.asked.is_set():
         try:
@@ -206,7 +206,7 @@ async def _enter(app: App, stack: AsyncExitStack, stop: Stop, *, fail_fast: bool
         except (StoreUnavailable, StoreFull) as error:
             if fail_fast:
                 raise
-            log.warning("%s; trying again in %g s", " ".join(str(error).split()), pause)
+            log.warning("%s; retrying in %g s", " ".join(str(error).split()), pause)
         try:
             await asyncio.wait_for(stop.asked.wait(), pause)
         except TimeoutError:
@@ -215,7 +215,7 @@ async def _enter(app: App, stack: AsyncExitStack, stop: Stop, *, fail_fast: bool
 
 
 async def _enter_once(app: App, stack: AsyncExitStack, stop: Stop) -> bool:
-    """Enter the app, and say what that waits for if it takes long. False if a signal came before."""
+    """Enter the app, and log what it waits for if that takes long. Return False if a signal came first."""
     entering = asyncio.ensure_future(stack.enter_async_context(app))
     asked = asyncio.ensure_future(stop.asked.wait())
     reported: set[str] = set()
@@ -236,7 +236,7 @@ async def _enter_once(app: App, stack: AsyncExitStack, stop: Stop) -> bool:
 
 
 async def _say_what_it_waits_for(app: App, reported: set[str]) -> None:
-    """Each reason once, so that the output of a worker that does not start shows the cause."""
+    """Log each reason once, so that the output of a worker that does not start shows the cause."""
     stage = runtime_of(app).stage
     found = await asyncio.to_thread(blockers, app.url, app.settings)
     for reason in found or [""]:
@@ -247,7 +247,7 @@ async def _say_what_it_waits_for(app: App, reported: set[str]) -> None:
 
 
 async def _drain(app: App, stop: Stop) -> None:
-    """Wait until what is due is worked off, or until a signal comes."""
+    """Wait until no run is due, or until a signal comes."""
     drained, asked = asyncio.ensure_future(app.drain()), asyncio.ensure_future(stop.asked.wait())
     await asyncio.wait((drained, asked), return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
@@ -260,7 +260,7 @@ def _say_what_is_left(app: App, say: Callable[[str], None]) -> None:
     engine = runtime_of(app).engine
     runs = list(engine.executions.values()) if engine is not None else []
     in_step = [ex for ex in runs if ex.invoking]
-    say(f"stopping: handing back {len(runs)} run{'' if len(runs) == 1 else 's'}")
+    say(f"stopping: releasing {len(runs)} run{'' if len(runs) == 1 else 's'}")
     if in_step:
         named = ", ".join(f"{ex.id} ({ex.function.name})" for ex in in_step[:_MOST_NAMED])
         more = f" and {len(in_step) - _MOST_NAMED} more" if len(in_step) > _MOST_NAMED else ""
@@ -272,10 +272,10 @@ def _nothing(text: str) -> None:
 
 
 class Stop:
-    """The first signal asks for an orderly stop, the second one ends the process wherever it is.
+    """The first signal requests an orderly stop, the second one ends the process at once.
 
-    Handlers of the interpreter, not of the loop: a step that blocks the loop must not be able to hold up the second signal. For the
-    same reason it is a thread that ends a process which does not come to its end by itself within its limit.
+    The handlers are those of the interpreter, not of the loop: a step that blocks the loop must not hold up the second signal. For the
+    same reason a thread ends a process that does not stop within its limit.
     """
 
     def __init__(self) -> None:
@@ -284,17 +284,17 @@ class Stop:
         self._signalled = False
         self._limit: tuple[float, int, Callable[[], str]] | None = None
         self.before_end: Callable[[], None] | None = None
-        """What a second signal does before it ends the process, within a signal handler."""
-        self._signals: SimpleQueue[None] = SimpleQueue()  # may be put into by a handler that interrupts who knows what
+        """Called by the signal handler before a second signal ends the process."""
+        self._signals: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it at any point
         threading.Thread(target=self._watch, name="mainspring-stop", daemon=True).start()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        closed = getattr(signal, "SIGHUP", None)  # its terminal is; not on Windows, and not below nohup
+        closed = getattr(signal, "SIGHUP", None)  # the terminal was closed; not on Windows, and not under nohup
         if closed is not None and signal.getsignal(closed) is signal.SIG_DFL:
             signal.signal(closed, self._on_signal)
 
     def limit(self, seconds: float, code: int, activity: Callable[[], str]) -> None:
-        """From now on, end the process with this code when it is still there so many seconds after it was asked to stop."""
+        """End the process with this code if it has not stopped so many seconds after the request to stop."""
         self._limit = seconds, code, activity
 
     def _watch(self) -> None:
@@ -308,14 +308,14 @@ class Stop:
         _end(code)
 
     def when_input_ends(self) -> None:
-        """Stop with the process that holds the other end of standard input, however that one ends."""
+        """Stop when the process at the other end of standard input ends, for whatever reason."""
         threading.Thread(target=self._drain_input, name="mainspring-input", daemon=True).start()
 
     def _drain_input(self) -> None:
         while os.read(0, 1_024):
             pass
         self._signals.put(None)
-        with contextlib.suppress(RuntimeError):  # it has stopped already
+        with contextlib.suppress(RuntimeError):  # the loop has stopped already
             self._loop.call_soon_threadsafe(self.asked.set)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -331,15 +331,15 @@ class Stop:
 
 
 def _leave_stuck_threads() -> None:
-    """The interpreter would wait for threads of steps that do not end. Their runs are taken over; nothing waits for them here."""
+    """End the process if threads of steps do not end, because the interpreter would wait for them. Other workers recover their runs."""
     others = [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
     if others:
-        log.warning("%d thread(s) did not end and are left behind", len(others))
+        log.warning("%d thread(s) of steps did not end; ending the process without waiting for them", len(others))
         _end(0)
 
 
 def _end(code: int) -> None:
-    """End the process without waiting for anything."""
+    """End the process without waiting for threads."""
     logging.shutdown()
     sys.stderr.flush()
     sys.stdout.flush()

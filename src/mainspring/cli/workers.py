@@ -1,4 +1,4 @@
-"""`mainspring workers`: the processes that execute."""
+"""`mainspring workers`: the processes that execute runs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from mainspring.operations.connect import connect
 
 @click.group(cls=Group)
 def workers() -> None:
-    """See the processes that execute runs."""
+    """Show the processes that execute runs."""
 
 
 @workers.command(name="list")
 @url_option
 @output_option("table", "json", "ids")
 def list_(url: str, output: str) -> None:
-    """List workers, oldest first: where they are, what they execute, when they last showed life, and how many runs they own.
+    """List workers, oldest first: host, version, last heartbeat, and how many runs they own.
 
-    A worker that stops in order goes from the list; one that was killed goes when another has taken over its runs.
+    A worker that stops in order disappears from the list. One that was killed disappears when another worker has recovered its runs.
 
     \b
       mainspring workers list

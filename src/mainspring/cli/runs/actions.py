@@ -35,7 +35,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 class Chosen(NamedTuple):
-    """Which runs a command is about, and why."""
+    """The runs that a command acts on, and the reason."""
 
     ids: list[str]
     filters: RunFilters
@@ -44,7 +44,7 @@ class Chosen(NamedTuple):
 
 
 def duration(text: str) -> float | str:
-    """A length of time as people write it: 1h30m, or a number of seconds, as in code."""
+    """Parse a duration as in code: 1h30m, or a number of seconds."""
     return float(text) if text.isascii() and text.isdigit() else text
 
 
@@ -57,7 +57,7 @@ def _command(
     asks: bool = False,
     states: bool = False,
 ) -> click.Command:
-    """The command for a verb. `asks`: for runs that are named by id, too; `states`: it prints what state each run is in now."""
+    """Return the command of a verb. `asks`: it confirms ids too. `states`: it prints the new state of each run."""
     action = RUN_ACTIONS[name]
 
     def invoke(
@@ -80,7 +80,7 @@ def _command(
         url_option,
         filter_options(TRAITS),
         *options,
-        click.option("--reason", help="Why; recorded with who did it, and with runs that this ends."),
+        click.option("--reason", help="Why. Recorded in the audit log, with the user, and with runs that this ends."),
         click.option("--yes", is_flag=True, help="Do not ask."),
     )
     for decorator in reversed(decorators):
@@ -115,7 +115,7 @@ def _carry_out(
     *,
     states: bool,
 ) -> None:
-    """Do it, record who did it and why, and print the ids of the runs that it changed. The words are those of the dashboard."""
+    """Execute the verb, record it in the audit log, and print the ids of the changed runs. The texts are those of the dashboard."""
     verbs = operations.runs_with(Progress(on_batch=_show_progress))
     changed = carry_out(
         operations,
@@ -172,8 +172,7 @@ def _set_attributes(runs: Runs, chosen: Chosen, given: dict[str, Any]) -> Change
 
 cancel = _command(
     "cancel",
-    """A run that a worker owns stops before its next step, and is `cancelling` until then. Prints each id with the state it is in
-now.
+    """A run that a worker owns stops before its next step, and is `cancelling` until then. Prints each id with its new state.
 
 \b
   mainspring runs cancel order-7 --reason "customer called"
@@ -185,7 +184,7 @@ now.
 )
 terminate = _command(
     "terminate",
-    """Their worker is notified, and nothing that it does for them afterwards counts. Prints each id with the state it is in now.
+    """The worker of a run is notified, and its further writes for the run are refused. Prints each id with its new state.
 
 \b
   mainspring runs terminate order-7 --reason "it hangs"
@@ -195,7 +194,7 @@ terminate = _command(
 )
 resume = _command(
     "resume",
-    """Children that were cancelled with them go on as well. Prints the ids of the runs that go on.
+    """Children that were cancelled with them continue too. Prints the ids of the runs that continue.
 
 \b
   mainspring runs resume order-7
@@ -203,12 +202,12 @@ resume = _command(
   mainspring runs resume order-7 --to-queue slow
 """,
     lambda runs, chosen, given: runs.resume(chosen.ids, chosen.filters, to_queue=given["to_queue"]),
-    [click.option("--to-queue", metavar="QUEUE", help="The queue that they wait in from now on.")],
+    [click.option("--to-queue", metavar="QUEUE", help="The queue that the runs wait in from now on.")],
 )
 retry = _command(
     "retry",
-    """The exception that ended a run is forgotten, with what was recorded after it; steps that succeeded before are not executed
-again. Prints the ids of the runs that go on.
+    """The exception that ended a run is forgotten, with the operations recorded after it. Steps that succeeded before are not executed
+    again. Prints the ids of the runs that continue.
 
 \b
   mainspring runs retry order-7
@@ -218,19 +217,19 @@ again. Prints the ids of the runs that go on.
 )
 complete = _command(
     "complete",
-    """Options that choose runs mean failed ones only with --state failed. The result is stored as it is given: this command does not
-know what the functions return. Prints the ids of those that ended.
+    """Filters include failed runs only with --state failed. The result is stored as it is given: this command does not know the types
+    that the functions return. Prints the ids of the runs that ended.
 
 \b
   mainspring runs complete order-7 --result '{"parcel": 9}' --reason "sent by courier"
 """,
     _complete,
-    [click.option("--result", metavar="JSON", default="null", help="What they are to have returned; default: null.")],
+    [click.option("--result", metavar="JSON", default="null", help="The result of the runs. Default: null.")],
 )
 fail = _command(
     "fail",
-    """Runs that have failed are marked with the reason, as dealt with; options that choose runs mean them only with --state failed.
-Prints the ids of those that ended or were marked.
+    """Runs that have failed get the reason, to mark them as handled. Filters include them only with --state failed. Prints the ids of the
+    runs that ended or were marked.
 
 \b
   mainspring runs fail --queue emails --created-before 2026-01-31 --reason "no longer wanted" --yes
@@ -239,7 +238,7 @@ Prints the ids of those that ended or were marked.
 )
 reschedule = _command(
     "reschedule",
-    """Options that choose runs mean failed ones only with --state failed.
+    """Filters include failed runs only with --state failed.
 
 \b
   mainspring runs reschedule --state scheduled --queue emails --after 0s
@@ -247,14 +246,14 @@ reschedule = _command(
 """,
     _reschedule,
     [
-        click.option("--after", type=duration, metavar="DURATION", help="So long from now, such as 1h30m; 0: at once."),
+        click.option("--after", type=duration, metavar="DURATION", help="So long from now, such as 1h30m. 0: at once."),
         click.option("--priority", type=int, help="Smaller first."),
-        click.option("--attempts", type=click.IntRange(min=0), help="How many attempts count as made."),
+        click.option("--attempts", type=click.IntRange(min=0), help="The number of attempts that count as made."),
     ],
 )
 set_attributes = _command(
     "set_attributes",
-    """Prints the ids of the runs that have them now.
+    """Prints the ids of the changed runs.
 
 \b
   mainspring runs set-attributes order-7 --set ticket=4711 --set urgent=true
@@ -262,13 +261,13 @@ set_attributes = _command(
 """,
     _set_attributes,
     [
-        click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="An attribute; JSON is read as such. Repeatable."),
-        click.option("--unset", multiple=True, metavar="NAME", help="An attribute to take away. Repeatable."),
+        click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="An attribute. JSON is parsed. Repeatable."),
+        click.option("--unset", multiple=True, metavar="NAME", help="An attribute to remove. Repeatable."),
     ],
 )  # fmt: skip
 delete = _command(
     "delete",
-    """Nothing is deleted if one of them has not ended. Ids from stdin need --yes. Prints the ids of those that are gone.
+    """Nothing is deleted if one of them has not ended. Ids from stdin need --yes. Prints the ids of the deleted runs.
 
 \b
   mainspring runs export order-7 > order-7.jsonl && mainspring runs delete order-7 --yes
@@ -279,7 +278,7 @@ delete = _command(
 
 
 def _also_functions(command: click.Command) -> click.Command:
-    """`runs cancel --functions` and `--terminate`: the same command for what `run_after` and `run_at` scheduled, and at once."""
+    """Add `--functions` and `--terminate` to `runs cancel`: for functions of `run_after` and `run_at`, and to end runs at once."""
     plainly = command.callback
     assert plainly is not None  # noqa: S101
 
@@ -296,7 +295,7 @@ def _also_functions(command: click.Command) -> click.Command:
         click.Option(
             ["--functions"],
             is_flag=True,
-            help="All functions of run_after and run_at that are pending, instead of ids.",
+            help="Instead of ids: all pending functions of run_after and run_at.",
         ),
         click.Option(["--terminate", "at_once"], is_flag=True, help="End them at once, as `runs terminate` does."),
     ]
@@ -328,7 +327,7 @@ def _cancel_functions(given: dict[str, Any], *, at_once: bool) -> None:
 
 
 @click.command(cls=Command, help=f"{RUN_ACTIONS['fork'].summary} An ID of - reads ids from stdin.\n\n" + """\
-The others stay as they are. Without --step and --failed they begin at the beginning. Prints the ids of the new runs.
+The originals stay as they are. Without --step and --failed the new runs begin at the beginning. Prints the ids of the new runs.
 
 \b
   mainspring runs fork order-7 --step pack
@@ -336,16 +335,14 @@ The others stay as they are. Without --step and --failed they begin at the begin
 """)  # fmt: skip
 @click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
 @url_option
-@click.option("--step", metavar="STEP", help="The first step to make anew: its position or its name.")
+@click.option("--step", metavar="STEP", help="The first step to execute again: its position or its name.")
 @click.option("--past-last", is_flag=True, help="Begin after the last step.")
-@click.option(
-    "--child", "children", multiple=True, metavar="OLD=NEW", help="A run that takes the place of a child. Repeatable."
-)
-@click.option("--failed", is_flag=True, help="Begin with what ended each run, or else with the last thing it recorded.")
-@click.option("--id", "new_id", metavar="ID", help="The id of the new run, if there is one.")
-@click.option("--version", metavar="VERSION", help="The version of the app that is to execute it.")
+@click.option("--child", "children", multiple=True, metavar="OLD=NEW", help="A run that replaces a child. Repeatable.")
+@click.option("--failed", is_flag=True, help="Begin with the operation that failed, or else the last recorded one.")
+@click.option("--id", "new_id", metavar="ID", help="The id of the new run, if there is only one.")
+@click.option("--version", metavar="VERSION", help="The version of the app that executes it.")
 @click.option("--queue", metavar="QUEUE", help="The queue it waits in.")
-@click.option("--timeout", metavar="DURATION", help="How long it may take, such as 1h30m.")
+@click.option("--timeout", metavar="DURATION", help="The timeout of the new run, such as 1h30m.")
 @reason_option
 def fork(
     run_ids: tuple[str, ...],
@@ -392,7 +389,7 @@ def fork(
 
 
 def pairs_of_ids(given: tuple[str, ...]) -> dict[str, str]:
-    """Texts like OLD=NEW as a dict."""
+    """Parse texts like OLD=NEW to a dict."""
     found: dict[str, str] = {}
     for each in given:
         old, equals, new = each.partition("=")

@@ -1,4 +1,4 @@
-"""`mainspring runs`: seeing and counting runs."""
+"""`mainspring runs`: list, watch, show and count runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LONG = (
 
 @click.group(cls=Group)
 def runs() -> None:
-    """See runs, stop them, let them go on."""
+    """Show runs, stop them, and let them continue."""
 
 
 for command in (*actions.COMMANDS, *records.COMMANDS):
@@ -52,7 +52,7 @@ for command in (*actions.COMMANDS, *records.COMMANDS):
 @url_option
 @filter_options(TRAITS)
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many.")
-@click.option("--after", metavar="CURSOR", help="Go on where a page ended: the cursor it printed.")
+@click.option("--after", metavar="CURSOR", help="Continue after a page: the cursor that it printed.")
 @click.option("--long", "is_long", is_flag=True, help="More columns: queue, schedule, version, parent and attributes.")
 @output_option("table", "json", "jsonl", "ids")
 def list_(url: str, limit: int, after: str | None, output: str, *, is_long: bool, **filters: Any) -> None:
@@ -84,7 +84,7 @@ def list_(url: str, limit: int, after: str | None, output: str, *, is_long: bool
 
 
 def _page(operations: Operations, after: str | None, limit: int, filters: RunFilters) -> RunPage:
-    """As many runs as are asked for: where one look does not go through all of history, the next one goes on."""
+    """Return as many runs as requested. Fetches further pages while one stops before the end of the history."""
     found = operations.runs.list(after=after, limit=limit, **filters)
     while found.further and len(found.runs) < limit:
         more = operations.runs.list(after=found.next, limit=limit - len(found.runs), **filters)
@@ -108,16 +108,15 @@ def _long_row(run: RunInfo, now: datetime) -> tuple[str, ...]:
 @url_option
 @filter_options(TRAITS)
 @click.option(
-    "--every", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Look so often, in seconds."
+    "--every", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between two looks."
 )
 @output_option("table", "jsonl", "ids")
 @click.pass_context
 def watch(ctx: click.Context, /, run_ids: tuple[str, ...], url: str, every: float, output: str, **filters: Any) -> None:
-    """Print each run that changes its state, as it happens: those of these ids until all have ended, others until ^C.
+    """Print each run whose state changes: runs of ids until all have ended, others until ^C.
 
-    Runs that match filters are printed from their next change on.
-
-    An ID of - reads ids from stdin. Exit code 0 if all of these ids have succeeded, 1 if one has not, 4 if one does not exist.
+    Runs that match filters are printed from their next change on. An ID of - reads ids from stdin. Exit code 0 if all of these ids have
+    succeeded, 1 if one has not, 4 if one does not exist.
 
     \b
       mainspring runs watch order-7
@@ -186,12 +185,14 @@ def show(run_id: str, url: str, output: str) -> None:
 
 @runs.command
 @url_option
-@click.option("--by", multiple=True, type=click.Choice(GROUPS), help="What to count by. Repeatable; default: state.")
-@click.option("--bucket", metavar="DURATION", help="Also by spans of the time of creation, such as 1h.")
+@click.option(
+    "--by", multiple=True, type=click.Choice(GROUPS), help="The fields to group by. Repeatable. Default: state."
+)
+@click.option("--bucket", metavar="DURATION", help="Also group by intervals of the creation time, such as 1h.")
 @filter_options(TRAITS)
 @output_option("table", "json")
 def count(url: str, by: tuple[str, ...], bucket: str | None, output: str, **filters: Any) -> None:
-    """Count runs: how many, how long they waited for a worker, how long they took.
+    """Count runs, with their wait for a worker and their durations.
 
     \b
       mainspring runs count --by workflow --by state

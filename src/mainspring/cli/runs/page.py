@@ -1,4 +1,4 @@
-"""One run on one page."""
+"""Print one run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST_REMARK = 100
 
 
 def show(run: RunInfo, steps: list[StepInfo], children: RunPage, now: datetime) -> None:
-    """Print all there is to know of a run."""
+    """Print a run with its times, steps, children and error."""
     state = click.style(run.state, fg=COLOURS[run.state], bold=True)
     why = f": {safe(run.reason)}" if run.reason else ""
     echo(f"{click.style(safe(run.id), bold=True)}  {safe(run.workflow)}  {state}{why}\n")
@@ -47,7 +47,7 @@ def show(run: RunInfo, steps: list[StepInfo], children: RunPage, now: datetime) 
 
 
 def show_logs(logs: list[LogLine]) -> None:
-    """Print what was logged inside a run, if that is kept."""
+    """Print the lines that were logged inside a run, if they are kept."""
     if logs:
         echo("")
         rows = [(f"{line.at:%H:%M:%S.%f}"[:-3], line.level, line.step or "", line.message) for line in logs]
@@ -93,7 +93,7 @@ def _stranded(reason: str) -> None:
 
 
 def remark(run: RunInfo, now: datetime) -> str:
-    """What is worth saying of a run in one short line."""
+    """Return a short remark on a run, for lists."""
     if run.stranded is not None:
         return _cut(f"stranded: {run.stranded}", _LONGEST_REMARK)
     if run.error is not None:
@@ -108,14 +108,14 @@ def remark(run: RunInfo, now: datetime) -> str:
 
 
 def headline(error: dict[str, Any]) -> str:
-    """Type and message of an exception."""
+    """Return the type and message of an exception."""
     name = str(error.get("type", "?")).rpartition(":")[2]
     message = error.get("message")
     return f"{name}: {message}" if message else name
 
 
 def error_lines(error: dict[str, Any]) -> list[str]:
-    """The traceback of an exception, as it is stored; else its headline."""
+    """Return the stored traceback of an exception, or its type and message."""
     text = str(error.get("traceback") or "").rstrip()
     lines = text.splitlines() if text else [headline(error)]
     notes = [line for one in error.get("notes", []) for line in str(one).splitlines()]
@@ -143,7 +143,7 @@ def _outcome(step: StepInfo, now: datetime) -> str:
 
 
 def unfinished(step: StepInfo, now: datetime) -> str:
-    """What an operation that is not over waits for."""
+    """Return what an unfinished operation waits for."""
     if step.child is not None:
         return f"waits for {step.child}"
     if step.kind in {"receive", "question"}:

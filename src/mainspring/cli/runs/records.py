@@ -1,4 +1,4 @@
-"""`mainspring runs export|load`: runs with all they recorded, out of one database and into another."""
+"""`mainspring runs export|load`: copy runs with all they recorded from one database to another."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def export(run_ids: tuple[str, ...], url: str) -> None:
 @url_option
 @reason_option
 def load(file: TextIO, url: str, reason: str | None) -> None:
-    """Bring runs in that `export` printed: all of them, or none. Those that are there already stay as they are.
+    """Import runs that `export` printed, all of them or none. Existing runs stay as they are.
 
-    Runs that had not ended go on here. A FILE of - is stdin.
+    Unfinished runs continue here. A FILE of - is stdin.
 
     \b
       mainspring runs load order-7.jsonl --url postgresql://…

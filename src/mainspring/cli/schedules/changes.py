@@ -1,4 +1,4 @@
-"""`mainspring schedules create`, `update`, `apply`, `pause` and the other verbs that change something."""
+"""`mainspring schedules create`, `update`, `apply`, `pause` and the other verbs that change schedules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 def _words(verb: str, notes: str = "") -> str:
-    """The help of a command: the sentence of its verb, and more."""
+    """Return the help of a command: the summary of its verb, and notes."""
     return f"{SCHEDULE_ACTIONS[verb].summary} {notes}".strip()
 
 
@@ -48,9 +48,9 @@ def _words(verb: str, notes: str = "") -> str:
 )
 @click.argument("schedule", metavar="ID")
 @describing
-@click.option("--paused", is_flag=True, help="Make it paused.")
-@click.option("--trigger", is_flag=True, help="Act once at once.")
-@click.option("--backfill", multiple=True, metavar="FROM,TO", help="Take the actions of that time, too. Repeatable.")
+@click.option("--paused", is_flag=True, help="Create it paused.")
+@click.option("--trigger", is_flag=True, help="Also start a run at once.")
+@click.option("--backfill", multiple=True, metavar="FROM,TO", help="Also start the runs of that span. Repeatable.")
 @url_option
 @reason_option
 @output_option("table", "json", "ids")
@@ -81,7 +81,7 @@ def create(
         "update",
         """
 
-Any of --cron, --interval and --calendar replaces all of them; --spec replaces all of when.
+Any of --cron, --interval and --calendar replaces all of them. --spec replaces the whole spec.
 
 \b
   mainspring schedules update nightly --cron '0 3 * * *'
@@ -91,7 +91,7 @@ Any of --cron, --interval and --calendar replaces all of them; --spec replaces a
 )
 @click.argument("schedule", metavar="ID")
 @describing
-@click.option("--remaining", metavar="N", help="How many more runs the clock may start; none: any number.")
+@click.option("--remaining", metavar="N", help="How many more runs the clock may start. none: any number.")
 @click.option("--revision", type=int, metavar="N", help="Only if it is still at this revision.")
 @url_option
 @reason_option
@@ -114,7 +114,7 @@ def update(
             values["remaining"] = None if remaining == "none" else click.IntRange(min=0)(remaining)
         if not values:
             raise click.UsageError("nothing to change; see `mainspring schedules update --help`")
-        # What was laid on top of the present definition is not to be laid on another one.
+        # Values were computed from the present definition, so they must not be applied to another revision.
         change = partial(operations.schedules.update, schedule, values, revision=revision or present.revision)
         _perform(operations, "update", schedule, change, reason=reason, changed=", ".join(sorted(values)))
         _show(operations, schedule, output)
@@ -148,7 +148,7 @@ def reset(schedules: tuple[str, ...], url: str, reason: str | None) -> None:
         "apply",
         """- reads FILE from stdin.
 
-FILE is JSON: a list of objects with id, workflow, spec, and as needed args or input, options, policy, note, attributes. Applying
+FILE is JSON: a list of objects with id, workflow, spec, and optionally args or input, options, policy, note, attributes. Applying
 it again changes nothing.
 
 \b
@@ -156,8 +156,8 @@ it again changes nothing.
     ),
 )
 @click.argument("file", metavar="FILE")
-@click.option("--prune", is_flag=True, help="Delete those of the group that FILE does not name.")
-@click.option("--group", default="applied", show_default=True, metavar="NAME", help="The set that FILE describes.")
+@click.option("--prune", is_flag=True, help="Delete schedules of the group that FILE does not have.")
+@click.option("--group", default="applied", show_default=True, metavar="NAME", help="The group that FILE describes.")
 @url_option
 @reason_option
 @output_option("table", "json")
@@ -177,9 +177,9 @@ def apply(file: str, url: str, reason: str | None, output: str, *, prune: bool, 
 @click.command(cls=Command, help=_words("pause", "An ID of - reads ids from stdin."))
 @click.argument("schedules", metavar="ID…", nargs=-1, required=True)
 @click.option(
-    "--reason", help="Why; shown with it and with each tick that is left out, and written down with who did it."
+    "--reason", help="Why. Shown with the schedule and its skipped ticks, and recorded in the audit log with the user."
 )
-@click.option("--until", metavar="TIME", help="Go on by itself then; 2h: in two hours.")
+@click.option("--until", metavar="TIME", help="Resume at this time. 2h: in two hours.")
 @url_option
 def pause(schedules: tuple[str, ...], url: str, reason: str | None, until: str | None) -> None:
     with connect(url, Settings()) as operations:
@@ -192,7 +192,7 @@ def pause(schedules: tuple[str, ...], url: str, reason: str | None, until: str |
 
 @click.command(cls=Command, help=_words("resume"))
 @click.argument("schedules", metavar="ID…", nargs=-1, required=True)
-@click.option("--reason", help="Why; shown with it, and written down with who did it.")
+@click.option("--reason", help="Why. Shown with the schedule, and recorded in the audit log with the user.")
 @url_option
 def resume(schedules: tuple[str, ...], url: str, reason: str | None) -> None:
     with connect(url, Settings()) as operations:
@@ -202,7 +202,7 @@ def resume(schedules: tuple[str, ...], url: str, reason: str | None) -> None:
             echo(f"{schedule}\t{page.state(operations.schedules.describe(schedule))}")
 
 
-@click.command(cls=Command, help=_words("trigger", "Prints the id of the run. Exit code 1 if it was left out."))
+@click.command(cls=Command, help=_words("trigger", "Prints the id of the run. Exit code 1 if none was started."))
 @click.argument("schedule", metavar="ID")
 @click.option("--overlap", metavar="POLICY", help="Instead of the schedule's own.")
 @url_option
@@ -228,7 +228,7 @@ def trigger(
     cls=Command,
     help=_words(
         "backfill",
-        """Without --start, show how far those that were asked for have come.
+        """Without --start, show the progress of the backfills of the schedule.
 
 \b
   mainspring schedules backfill nightly --start 2027-01-01 --end 2027-01-31T23:59
@@ -237,11 +237,11 @@ def trigger(
     ),
 )
 @click.argument("schedule", metavar="ID")
-@click.option("--start", metavar="TIME", help="From this time on, included; 2h: two hours ago.")
+@click.option("--start", metavar="TIME", help="From this time on, included. 2h: two hours ago.")
 @click.option("--end", metavar="TIME", default="now", show_default=True, help="Up to this time, included.")
-@click.option("--overlap", metavar="POLICY", help="buffer_all, one after the other, or allow_all, side by side.")
-@click.option("--again", is_flag=True, help="Also times that have a run already.")
-@click.option("--stop", metavar="BACKFILL", help="Stop one instead.")
+@click.option("--overlap", metavar="POLICY", help="buffer_all: one after the other. allow_all: in parallel.")
+@click.option("--again", is_flag=True, help="Also times that already have a run.")
+@click.option("--stop", metavar="BACKFILL", help="Stop this backfill instead.")
 @url_option
 @reason_option
 @output_option("table", "json", "ids")
@@ -298,7 +298,7 @@ def backfill(
 @click.command(cls=Command, help=_words("skip", "Prints its time."))
 @click.argument("schedule", metavar="ID")
 @click.option("--at", "when", metavar="TIME", help="The tick of this nominal time instead of the next one.")
-@click.option("--undo", is_flag=True, help="Do not leave it out after all.")
+@click.option("--undo", is_flag=True, help="Do not skip it any more.")
 @url_option
 @reason_option
 def skip(schedule: str, url: str, reason: str | None, when: str | None, *, undo: bool) -> None:
@@ -332,7 +332,7 @@ CHANGES = (create, update, reset, apply, pause, resume, trigger, backfill, skip,
 def _perform(
     operations: Operations, verb: str, schedule: str, act: Callable[[], R], *, reason: str | None, **details: Any
 ) -> R:
-    """Do it, and record who did it and why."""
+    """Execute an action and record it in the audit log."""
     return perform(operations, SCHEDULE_ACTIONS[verb], schedule, act, reason=reason, **details)[0]
 
 
@@ -345,7 +345,7 @@ def _stretch(text: str, operations: Operations) -> Any:
 
 def _show(operations: Operations, schedule: str, output: str) -> None:
     found = operations.schedules.describe(schedule)
-    if found.unknown:  # not refused: the worker that knows it may come later; but it may be misspelt
+    if found.unknown:  # not refused, since its worker may start later, but the name may be misspelt
         note(f"{found.unknown}; its runs wait until one does")
     if output == "json":
         display.as_json(found)

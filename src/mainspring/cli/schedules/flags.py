@@ -1,4 +1,4 @@
-"""The flags that describe a schedule, and the description that they make."""
+"""The options that describe a schedule, and the description that they make."""
 
 from __future__ import annotations
 
@@ -33,56 +33,58 @@ _FLAGS = (
     click.option("--workflow", metavar="NAME", help="The function to start."),
     click.option("--arg", "args", multiple=True, metavar="JSON", help="An argument of it, in order. Repeatable."),
     click.option("--input", "input_", metavar="JSON", help="Its arguments as an object by name."),
-    click.option("--run-id", metavar="TEXT", help="What its runs' ids begin with.  [default: the schedule's id]"),
-    click.option("--timeout", metavar="DURATION", help="How long a run may take."),
-    click.option("--run-attribute", multiple=True, metavar="NAME=VALUE", help="For finding its runs. Repeatable."),
+    click.option("--run-id", metavar="TEXT", help="The prefix of its runs' ids.  [default: the schedule's id]"),
+    click.option("--timeout", metavar="DURATION", help="The timeout of its runs."),
+    click.option("--run-attribute", multiple=True, metavar="NAME=VALUE", help="An attribute of its runs. Repeatable."),
     click.option("--version", metavar="TEXT", help="The version of the app that executes its runs."),
     click.option("--queue", metavar="NAME", help="The queue that its runs wait in."),
     click.option("--priority", type=int, metavar="N", help="Smaller first, in that queue.  [default: 0]"),
-    click.option("--partition", metavar="TEXT", help="Which part of that queue."),
+    click.option("--partition", metavar="TEXT", help="The partition of that queue."),
     click.option("--cron", multiple=True, metavar="TEXT", help="A cron expression, dialect temporal. Repeatable."),
-    click.option("--interval", "intervals", multiple=True, metavar="6h/5h", help="Every, with offset. Repeatable."),
+    click.option(
+        "--interval", "intervals", multiple=True, metavar="6h/5h", help="An interval, with offset. Repeatable."
+    ),
     click.option("--calendar", "calendars", multiple=True, metavar="JSON", help="A calendar. Repeatable."),
-    click.option("--exclude", multiple=True, metavar="WHAT", help="Not then: calendar, date or cron. Repeatable."),
+    click.option("--exclude", multiple=True, metavar="WHAT", help="Excluded: calendar, date or cron. Repeatable."),
     click.option("--timezone", metavar="ZONE", help="An IANA name such as Europe/Paris.  [default: UTC]"),
-    click.option("--start", metavar="TIME", help="Not before this time, in that zone unless it says otherwise."),
-    click.option("--end", metavar="TIME", help="Not after this time, likewise."),
-    click.option("--jitter", metavar="DURATION", help="Begin up to so much later."),
+    click.option("--start", metavar="TIME", help="Not before this time, in that zone unless it has an offset."),
+    click.option("--end", metavar="TIME", help="Not after this time, in that zone unless it has an offset."),
+    click.option("--jitter", metavar="DURATION", help="Start up to so much later."),
     click.option("--gap", type=click.Choice(GAPS), help="Times that the clocks jump over."),
     click.option("--fold", type=click.Choice(FOLDS), help="Times that the clocks show twice."),
-    click.option("--spec", "spec_file", metavar="FILE", help="All of when, as JSON, instead; - reads it from stdin."),
+    click.option("--spec", "spec_file", metavar="FILE", help="The whole spec as JSON instead. - reads it from stdin."),
     click.option(
         "--overlap", metavar="POLICY", help="skip, buffer_one, buffer_all, cancel_other, terminate_other, allow_all."
     ),
-    click.option("--catchup", metavar="DURATION", help="How late a tick may be made up for; none: any time."),
+    click.option("--catchup", metavar="DURATION", help="How late a missed tick may start. none: any time."),
     click.option(
         "--pause-on-failure",
         type=click.IntRange(min=0),
         is_flag=False,
         flag_value=1,
         metavar="[N]",
-        help="Pause after a failure, or after N in a row; 0: never.",
+        help="Pause after a failure, or after N in a row. 0: never.",
     ),
-    click.option("--limit", metavar="N", help="How many runs the clock may start; none: any number."),
-    click.option("--max-running", metavar="N", help="How many runs may be unfinished; none: the policy's own."),
-    click.option("--buffer-limit", metavar="N", help="How many ticks may wait; none: any number."),
-    click.option("--coalesce/--no-coalesce", default=None, help="Make up for the latest missed tick only."),
-    click.option("--attribute", multiple=True, metavar="NAME=VALUE", help="For finding the schedule. Repeatable."),
-    click.option("--note", metavar="TEXT", help="Shown with it."),
+    click.option("--limit", metavar="N", help="How many runs the clock may start. none: any number."),
+    click.option("--max-running", metavar="N", help="How many runs may be unfinished. none: the policy's own."),
+    click.option("--buffer-limit", metavar="N", help="How many ticks may wait. none: any number."),
+    click.option("--coalesce/--no-coalesce", default=None, help="Start only the latest missed tick."),
+    click.option("--attribute", multiple=True, metavar="NAME=VALUE", help="An attribute of the schedule. Repeatable."),
+    click.option("--note", metavar="TEXT", help="A note, shown with the schedule."),
 )
 
 
 def describing(function: F) -> F:
-    """All flags that say what a schedule is."""
+    """Add the options that describe a schedule."""
     for flag in reversed(_FLAGS):
         function = flag(function)
     return function
 
 
 def described(given: dict[str, Any], present: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What the flags say, as the JSON description of a schedule; only what they name.
+    """Return the JSON description of a schedule from the given options only.
 
-    On top of a spec that is `present`, any of --cron, --interval and --calendar replaces all three.
+    With a `present` spec, any of --cron, --interval and --calendar replaces all three.
     """
     made: dict[str, Any] = {}
     if given["workflow"] is not None:
@@ -107,7 +109,7 @@ def _spec(given: dict[str, Any], present: dict[str, Any]) -> dict[str, Any] | No
     named = {name: given[name] for name in _SPEC if given[name]}
     if given["spec_file"] is not None:
         if named:
-            raise click.UsageError("--spec says all of when; leave out the other flags of it")
+            raise click.UsageError("--spec is the whole spec; leave out the other options of it")
         written: dict[str, Any] = read_json(given["spec_file"])
         return written
     if not named:
@@ -127,7 +129,7 @@ def _spec(given: dict[str, Any], present: dict[str, Any]) -> dict[str, Any] | No
 
 
 def _zone(spec: dict[str, Any]) -> tzinfo:
-    """Dates and times without a zone are those of the schedule's own, as everything is that says when it fires."""
+    """Return the schedule's zone, which applies to dates and times without an offset."""
     return Spec.from_dict({key: spec[key] for key in ("timezone", "timezoneData") if spec.get(key)}).zone.tzinfo
 
 
@@ -145,7 +147,7 @@ def _policy_value(name: str, given: Any) -> Any:
 
 
 def read_json(name: str) -> Any:
-    """What is in a JSON file; - is stdin."""
+    """Return the contents of a JSON file. `-` is stdin."""
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
         return json.loads(text)

@@ -1,4 +1,4 @@
-"""`mainspring schedules`: seeing when things start, what has become of it, and why."""
+"""`mainspring schedules`: show schedules, their ticks and the outcomes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def schedules() -> None:
-    """See schedules and what became of their ticks; make, change and stop them."""
+    """Show schedules and the outcomes of their ticks. Create, change and stop them."""
 
 
 schedules.add_command(preview)
@@ -39,7 +39,7 @@ for change in CHANGES:
 @url_option
 @filter_options(SCHEDULE_FILTERS)
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many.")
-@click.option("--after", metavar="ID", help="Go on where a page ended: the cursor it printed.")
+@click.option("--after", metavar="ID", help="Continue after a page: the cursor that it printed.")
 @output_option("table", "json", "jsonl", "ids")
 def list_(url: str, limit: int, after: str | None, output: str, **filters: Any) -> None:
     """List schedules by id.
@@ -73,7 +73,7 @@ def list_(url: str, limit: int, after: str | None, output: str, **filters: Any) 
 @filter_options(SCHEDULE_FILTERS)
 @output_option("table", "json")
 def count(url: str, output: str, **filters: Any) -> None:
-    """Count schedules, by the state that they are in.
+    """Count schedules by state.
 
     \b
       mainspring schedules count
@@ -90,14 +90,14 @@ def count(url: str, output: str, **filters: Any) -> None:
 @schedules.command
 @click.argument("schedule", metavar="ID")
 @url_option
-@click.option("--after", metavar="TIME", default="now", show_default=True, help="From this time on; 2h: in two hours.")
-@click.option("--until", metavar="TIME", help="Up to this time, included; 2h: in two hours.")
+@click.option("--after", metavar="TIME", default="now", show_default=True, help="From this time on. 2h: in two hours.")
+@click.option("--until", metavar="TIME", help="Up to this time, included. 2h: in two hours.")
 @click.option(
     "--count", "most", type=click.IntRange(1, 100_000), default=20, show_default=True, help="At most so many."
 )
 @output_option("table", "json", "jsonl")
 def times(schedule: str, url: str, after: str, until: str | None, *, most: int, output: str) -> None:
-    """Print the nominal times of a schedule in a stretch of time, also while it is paused.
+    """Print the nominal times of a schedule in a span of time, also while it is paused.
 
     \b
       mainspring schedules times nightly --after 2027-01-01 --until 2027-02-01
@@ -122,7 +122,7 @@ def times(schedule: str, url: str, after: str, until: str | None, *, most: int, 
 @url_option
 @output_option("table", "json")
 def show(schedule: str, url: str, output: str) -> None:
-    """Show one schedule: when, what and how, its state, its latest ticks, the next times."""
+    """Show one schedule: its spec, action and policy, its state, its latest ticks, the next times."""
     with connect(url, Settings()) as operations:
         found = operations.schedules.describe(schedule)
         found = replace(found, recent=operations.pictures.with_states(found.recent))
@@ -136,7 +136,7 @@ def show(schedule: str, url: str, output: str) -> None:
 @schedules.command
 @click.argument("schedule", metavar="ID")
 @url_option
-@click.option("--since", metavar="TIME", help="Only from this time on; 2h: two hours ago.")
+@click.option("--since", metavar="TIME", help="Only from this time on. 2h: two hours ago.")
 @click.option("--until", metavar="TIME", help="Only up to this time.")
 @click.option(
     "--outcome",
@@ -145,7 +145,7 @@ def show(schedule: str, url: str, output: str) -> None:
     help="Only with this outcome. Repeatable.",
 )
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many.")
-@click.option("--after", metavar="CURSOR", help="Go on where a page ended: the cursor it printed.")
+@click.option("--after", metavar="CURSOR", help="Continue after a page: the cursor that it printed.")
 @output_option("table", "json", "ids")
 def ticks(
     schedule: str,
@@ -158,7 +158,7 @@ def ticks(
     after: str | None,
     output: str,
 ) -> None:
-    """List what became of a schedule's times, latest first, with the reason. `-o ids` prints the ids of their runs.
+    """List the ticks of a schedule, latest first, with outcome and reason. `-o ids` prints the ids of their runs.
 
     \b
       mainspring schedules ticks nightly --outcome missed --outcome skipped_overlap
@@ -190,14 +190,14 @@ def ticks(
 @schedules.command
 @click.argument("schedule", metavar="ID")
 @url_option
-@click.option("--since", metavar="TIME", default="1d", show_default=True, help="From this time on; 1d: a day ago.")
+@click.option("--since", metavar="TIME", default="1d", show_default=True, help="From this time on. 1d: a day ago.")
 @click.option("--until", metavar="TIME", default="now", show_default=True, help="Up to this time.")
 @output_option("table", "json")
 @click.pass_context
 def audit(ctx: click.Context, schedule: str, url: str, *, since: str, until: str, output: str) -> None:
-    """Account for all times of a schedule in a period: how many were on time, late, delayed, missed, skipped, paused.
+    """Audit all times of a schedule in a period: how many were on time, late, delayed, missed, skipped, paused.
 
-    Exit code 1 if one was missed, late, overdue, dropped, could not be started, or has no tick at all.
+    Exit code 1 if one was missed, late, overdue, dropped, could not be started, or has no tick.
 
     \b
       mainspring schedules audit nightly --since 30d

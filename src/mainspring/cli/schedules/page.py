@@ -1,4 +1,4 @@
-"""One schedule on one page, and its ticks as a table."""
+"""Print one schedule, and its ticks as a table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _QUIET = {"limit", "maxRunning", "bufferLimit", "coalesce", "whenActive", "pause
 
 
 def row(schedule: ScheduleInfo, now: datetime) -> tuple[str, ...]:
-    """A schedule in the list."""
+    """Return a row of the list of schedules."""
     return (
         schedule.id,
         schedule.workflow,
@@ -55,7 +55,7 @@ def state(schedule: ScheduleInfo) -> str:
 
 
 def tick_row(tick: TickInfo) -> tuple[str, ...]:
-    """A tick in the list; a stretch of them is one line."""
+    """Return a row of the list of ticks. A span of ticks is one row."""
     nominal = f"{tick.nominal:%Y-%m-%d %H:%M:%S}"
     if tick.until is not None:
         nominal += f" to {tick.until:%Y-%m-%d %H:%M:%S} ({tick.count})"
@@ -64,7 +64,7 @@ def tick_row(tick: TickInfo) -> tuple[str, ...]:
 
 
 def show_schedule(schedule: ScheduleDescription, now: datetime) -> None:
-    """Print all there is to know of a schedule."""
+    """Print a schedule with its definition, state, counters and ticks."""
     echo(
         f"{click.style(safe(schedule.id), bold=True)}  {safe(schedule.workflow)}  {click.style(state(schedule), bold=True)}\n"
     )
@@ -118,7 +118,7 @@ def _facts(schedule: ScheduleDescription, now: datetime) -> Iterator[tuple[str, 
 def _differs(schedule: ScheduleDescription) -> str | None:
     if not schedule.differs:
         return None
-    return f"from the code, in {', '.join(schedule.differs)}; `mainspring schedules reset {schedule.id}` goes back"
+    return f"from the code, in {', '.join(schedule.differs)}; `mainspring schedules reset {schedule.id}` undoes that"
 
 
 def _progress(schedule: ScheduleDescription) -> Iterator[tuple[str, str]]:
@@ -137,7 +137,7 @@ def _progress(schedule: ScheduleDescription) -> Iterator[tuple[str, str]]:
 
 
 def show_audit(audit: ScheduleAudit) -> None:
-    """Print how the times of a schedule are accounted for."""
+    """Print the audit of a schedule."""
     echo(
         f"{click.style(safe(audit.schedule), bold=True)}  {audit.since:%Y-%m-%d %H:%M:%S} to {audit.until:%Y-%m-%d %H:%M:%S} UTC\n"
     )

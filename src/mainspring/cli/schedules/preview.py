@@ -1,4 +1,4 @@
-"""`mainspring schedules preview`: any spec in words, as a list and as a picture. Needs no database."""
+"""`mainspring schedules preview`: describe any spec, list its times and print a calendar. Needs no database."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_TIMES = 10_000
 
 
 class Preview(NamedTuple):
-    """All that is shown of a spec."""
+    """A spec with its next times and the clock changes that affect them."""
 
     spec: Spec
     after: datetime
@@ -38,7 +38,7 @@ class Preview(NamedTuple):
 
 
 def make_preview(spec: Spec, after: datetime, until: datetime | None, count: int) -> Preview:
-    """The first `count` times after one moment, up to another if there is one."""
+    """Return the first `count` times after one moment, up to another if it is given."""
     times: list[datetime] = []
     for when in spec.times(after):
         if len(times) == count or (until is not None and when.timestamp() > until.timestamp()):
@@ -52,9 +52,9 @@ def make_preview(spec: Spec, after: datetime, until: datetime | None, count: int
 
 @click.command("preview", short_help="Show when a cron expression or a spec fires.")
 @click.argument("expression", required=False)
-@click.option("--spec", "spec_file", metavar="FILE", help="A spec as JSON; - reads it from stdin.")
+@click.option("--spec", "spec_file", metavar="FILE", help="A spec as JSON. - reads it from stdin.")
 @click.option(
-    "--dialect", type=click.Choice(DIALECTS), default="temporal", show_default=True, help="How EXPRESSION is read."
+    "--dialect", type=click.Choice(DIALECTS), default="temporal", show_default=True, help="The dialect of EXPRESSION."
 )
 @click.option("--timezone", metavar="ZONE", help="An IANA name such as Europe/Paris.  [default: UTC]")
 @click.option("--gap", type=click.Choice(GAPS), help="Times that the clocks jump over.  [default: after]")
@@ -66,7 +66,7 @@ def make_preview(spec: Spec, after: datetime, until: datetime | None, count: int
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def preview(expression: str | None, spec_file: str | None, output: str, **given: Any) -> None:
-    """Show when EXPRESSION, or the spec in FILE, fires: in words, as a list, and as a calendar.
+    """Show when EXPRESSION, or the spec in FILE, fires: as a sentence, a list, and a calendar.
 
     A mark shows where a change of the clocks shifts, skips or repeats a time.
     """
@@ -95,7 +95,7 @@ def preview(expression: str | None, spec_file: str | None, output: str, **given:
 
 def _spec_of_text(expression: str, given: dict[str, Any]) -> Spec:
     policy = {name: given[name] for name in ("gap", "fold", "timezone") if given[name]}
-    # A bare string is judged more strictly than a Cron: only a chosen dialect says what six fields mean.
+    # A plain string is checked more strictly than a Cron: only an explicit dialect defines what six fields mean.
     chosen = click.get_current_context().get_parameter_source("dialect") is not click.core.ParameterSource.DEFAULT
     return Spec(cron=[Cron(expression, given["dialect"]) if chosen else expression], **policy)
 
@@ -149,7 +149,7 @@ def _effect_json(effect: Effect | None) -> dict[str, Any] | None:
 
 
 def preview_lines(shown: Preview) -> Iterator[str]:
-    """The words, the list with its marks, the months."""
+    """Yield the description, the list with its marks, and the months."""
     yield shown.spec.describe()
     yield ""
     if not shown.times:
@@ -171,7 +171,7 @@ def preview_lines(shown: Preview) -> Iterator[str]:
 
 
 def month_lines(shown: Preview) -> Iterator[str]:
-    """The months of the first times, the days with times in brackets, those where the clocks change with a !."""
+    """Yield the months of the first times, with days of times in brackets, and days of clock changes with a !."""
     counts: dict[tuple[int, int], dict[int, int]] = {}
     for when in shown.times:
         days = counts.setdefault((when.year, when.month), {})
@@ -196,7 +196,7 @@ def _cell(day: int, fires: bool, changes: bool) -> str:  # noqa: FBT001 - two fa
 
 
 def _marks(shown: Preview) -> dict[float, Effect]:
-    # By instant: two datetimes of one zone that differ in their fold only are equal to Python.
+    # By instant: two datetimes of one zone that differ only in their fold are equal in Python.
     return {when.timestamp(): effect for effect in shown.effects for when in effect.at}
 
 
