@@ -82,7 +82,7 @@ def _doubt_nothing(self: Any) -> None:
     """A claim whose answer was lost is taken for one that did not happen."""
 
 
-_REST = Service._rest
+_REST = Service._wait
 DEFECTS: dict[str, tuple[type[Any], dict[str, Any], str]] = {
     "the thread takes writes before it has the turn": (
         Committer,
@@ -109,7 +109,7 @@ DEFECTS: dict[str, tuple[type[Any], dict[str, Any], str]] = {
         {"_serve_inline": _serve_inline_at_close, "_work": _work_until_the_line_is_empty},
         "committer: close in the middle, inline",
     ),
-    "a kick is lost": (Service, {"_rest": _rest_without_looking}, "worker: four runs of a serial queue"),
+    "a kick is lost": (Service, {"_wait": _rest_without_looking}, "worker: four runs of a serial queue"),
     "a lost answer of a claim is forgotten": (Reconciler, {"compare_soon": _doubt_nothing}, "worker: a claim fails"),
 }
 """Each with the class it goes into, its methods, and the case that shows it."""
