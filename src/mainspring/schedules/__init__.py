@@ -1,1 +1,1 @@
-"""When to start a run, and whether: pure decisions about schedules, and what users say about them."""
+"""Pure decisions about schedules: when to start a run, and whether."""

@@ -1,4 +1,4 @@
-"""What a schedule starts: a call, and what a run of it is called and carries."""
+"""The action of a schedule: the function that it starts, and the id and attributes of its runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 LATE = 60.0
-"""Seconds after which a tick of a crontab counts as made up for."""
+"""Seconds after which a tick of a crontab counts as backfilled."""
 
 
 class Action(Struct, frozen=True):
@@ -41,9 +41,9 @@ class Action(Struct, frozen=True):
     key_mode: str | None = None
     retry: str | None = None
     cron: str | None = None
-    """The parameter whose `_cron` says which tick it is: an entry of a crontab."""
+    """The parameter whose `_cron` gets the time of the tick, for an entry of a crontab."""
     times: bool = False
-    """It is called with the scheduled and the actual time instead of arguments."""
+    """Whether the function is called with the scheduled and the actual time instead of arguments."""
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -51,17 +51,17 @@ class Action(Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def action_of(text: str) -> Action:
-    """The action as a schedule's row has it."""
+    """Return the action of a schedule's row."""
     return msgspec.json.decode(text, type=Action)
 
 
 def stamp(micros: int) -> str:
-    """A nominal time as it stands in ids and attributes: RFC 3339, UTC, whole seconds."""
+    """Return a nominal time for ids and attributes: RFC 3339, UTC, whole seconds."""
     return f"{to_datetime(micros // SECOND * SECOND).isoformat()[:19]}Z"
 
 
 def beginning(schedule: Schedule, tick: Tick, times: Times, now: int, new_uid: Callable[[], str]) -> Beginning:
-    """The run that a tick starts."""
+    """Return the run that a tick starts."""
     action = action_of(schedule.action)
     nominal = stamp(tick.nominal)
     attributes = {**action.attributes, "schedule_id": schedule.id, "scheduled_at": nominal}
@@ -73,7 +73,7 @@ def beginning(schedule: Schedule, tick: Tick, times: Times, now: int, new_uid: C
             kind=action.kind,
             input=schedule.input if action.cron is None else _with_cron(schedule.input, action.cron, tick, now),
             state=State.QUEUED,
-            due=min(tick.due, now),  # what should have begun first is taken first
+            due=min(tick.due, now),  # runs that should have begun first are claimed first
             created=now,
             timeout=action.timeout,
             version=action.version,
@@ -90,7 +90,7 @@ def beginning(schedule: Schedule, tick: Tick, times: Times, now: int, new_uid: C
 
 
 def _with_cron(text: str, parameter: str, tick: Tick, now: int) -> str:
-    """The payload of a crontab entry, with the time it was due and whether that is made up for."""
+    """Return the payload of a crontab entry, with the time of the tick and whether it is backfilled."""
     values: dict[str, Any] = json.loads(text)
     late = now - tick.nominal > LATE * SECOND
     ts = to_datetime(tick.nominal).strftime("%Y-%m-%dT%H:%M:%S.000Z")
@@ -99,7 +99,7 @@ def _with_cron(text: str, parameter: str, tick: Tick, now: int) -> str:
 
 
 def _known(schedule: Schedule, tick: Tick, times: Times, now: int, *, called_with_them: bool) -> str:
-    """What the run gets to know of its tick, captured at the moment at which it is started."""
+    """Return what the run can read about its tick, as of the start."""
     known: dict[str, Any] = {
         "nominal": tick.nominal,
         "actual": now,

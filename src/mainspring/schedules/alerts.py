@@ -1,7 +1,7 @@
-"""Telling the app's own functions what went wrong with a schedule.
+"""Alerts: report problems of a schedule to functions of the app.
 
-An alert is a run like any other, made in the transaction in which the thing happened, under an id that names the event: so each
-is reported once, whichever process noticed, and survives a crash as everything does.
+An alert is a run, started in the transaction of the event, with an id that names the event. So each event is reported once, whichever
+process noticed it, and the alert survives a crash.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MISSED, LATE, PAUSED = "missed", "late", "paused_by_failure"
 def alerts(
     plan: Plan, hooks: Sequence[Hook], now: int, new_uid: Callable[[], str], *, paused_by: str | None
 ) -> list[NewRun]:
-    """The runs that tell of what a plan brings about. `paused_by` is the run whose failure paused the schedule."""
+    """Return the alert runs of a plan. `paused_by` is the run whose failure paused the schedule."""
     return [
         _run(hook, what, {"event": hook.event, "schedule": plan.schedule.id, **about}, due=due, now=now, uid=new_uid())
         for hook in hooks

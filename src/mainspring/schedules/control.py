@@ -1,7 +1,7 @@
 """Requests to a schedule: pause, resume, trigger, skip, change, backfill, delete.
 
-Each first brings the schedule up to now as it was, so that nothing is decided afterwards by a state that it was not in; then
-it makes its change. All of them are functions that make a plan from a situation, for the store to apply in one transaction.
+Each request first plans the schedule up to now with its old state, and then makes its change. So the new state never decides about
+earlier times. Each returns a function from a situation to a plan, which the store applies in one transaction.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from mainspring.store.schedules import Decide, Situation
 
 _DECLARED_BY = {"app", "version", "declared"}
-"""Columns that say where the definition comes from, and not what it is."""
+"""Columns that record the source of the definition, not its content."""
 
 
 class Outdated(Exception):
-    """The schedule is not what a decision was based on any more. The caller reads it again, and decides again."""
+    """The schedule has changed since the decision. The caller reads it again and decides again."""
 
 
 class Control:
@@ -54,6 +54,8 @@ class Control:
         return decide
 
     def pause(self, note: str | None, until: int | None) -> Decide:
+        """Pause the schedule, and drop the clock's ticks that wait."""
+
         def change(planning: Planning) -> None:
             schedule = planning.schedule
             schedule.paused, schedule.resume_at, schedule.pause_note = True, until, note
@@ -67,6 +69,8 @@ class Control:
         return self._after_now(change)
 
     def resume(self, note: str | None) -> Decide:
+        """Resume the schedule."""
+
         def change(planning: Planning) -> None:
             schedule = planning.schedule
             schedule.paused, schedule.resume_at, schedule.pause_note = False, None, note
@@ -75,7 +79,7 @@ class Control:
         return self._after_now(change)
 
     def start_at_present(self) -> Decide:
-        """Leave out what came up while no worker was there."""
+        """Leave out the ticks of the time in which no worker was active."""
 
         def decide(situation: Situation) -> Plan:
             planning = Planning(situation, self._now, self._new_uid)
@@ -85,6 +89,8 @@ class Control:
         return decide
 
     def trigger(self, request: str, overlap: Overlap | None) -> Decide:
+        """Make a tick now, on request."""
+
         def decide(situation: Situation) -> Plan:
             tick = Tick(
                 situation.schedule.id,
@@ -100,6 +106,8 @@ class Control:
         return decide
 
     def skip(self, when: int | None, *, undo: bool = False) -> Decide:
+        """Skip the next tick or that of a nominal time, or with `undo` no longer."""
+
         def change(planning: Planning) -> None:
             nominal = _to_unskip(planning, when) if undo else _to_skip(planning, when, self._now)
             planning.plan.nominal = nominal
@@ -112,9 +120,9 @@ class Control:
     def update(
         self, values: dict[str, Any], revision: int | None, *, over: bool = True, seen: Schedule | None = None
     ) -> Decide:
-        """Change the definition: `values` are columns of the schedule. `over`: it may have no time to come any more.
+        """Change the definition: `values` are columns of the schedule. `over`: it may have no future time.
 
-        With `seen`, only as long as it is as it was then.
+        With `seen`, raise `Outdated` if the schedule has changed since then.
         """
 
         def change(planning: Planning) -> None:
@@ -140,10 +148,10 @@ class Control:
         return self._after_now(change)
 
     def declare(self, seen: Schedule, columns: dict[str, Any], values: dict[str, Any]) -> Decide:
-        """Make the definition what `columns` say, unless the same was declared last: what an operator changed since then stays.
+        """Update the definition to `columns`, unless the same was declared last: an operator's change since then stays.
 
-        `values` are columns beside the definition, which are set in any case. Whether this version may declare it, and what that
-        overrides, was judged by `seen`.
+        `values` are columns beside the definition, which are always set. Raises `Outdated` if the schedule has changed
+        since it was `seen`.
         """
 
         def change(planning: Planning) -> None:
@@ -159,7 +167,7 @@ class Control:
         return self._after_now(change)
 
     def reset(self) -> Decide:
-        """Make the definition what was declared last."""
+        """Restore the last declaration."""
 
         def change(planning: Planning) -> None:
             schedule = planning.schedule
@@ -173,7 +181,7 @@ class Control:
         return self._after_now(change)
 
     def backfill(self, new: Backfill) -> Decide:
-        """Take note of a backfill. Its ticks are made by the passes that follow."""
+        """Store a backfill. The following passes make its ticks."""
 
         def change(planning: Planning) -> None:
             latest = max((each.created for each in planning.situation.backfills), default=new.created - 1)
@@ -183,12 +191,12 @@ class Control:
         return self._after_now(change)
 
     def stop_backfill(self, backfill: Backfill) -> Decide:
-        """Make no more ticks for a backfill, and drop those that wait, also when it has made its last one."""
+        """Stop a backfill, and drop its waiting ticks, also when it has made its last one."""
 
         def decide(situation: Situation) -> Plan:
             active = [each for each in situation.backfills if each.id == backfill.id]
             dropped = [tick for tick in situation.waiting if tick.request == backfill.id]
-            others = structs.replace(  # a plan may be made twice from one situation, which therefore stays as it is
+            others = structs.replace(  # a plan may be made twice from one situation, so the situation must not change
                 situation,
                 backfills=[each for each in situation.backfills if each.id != backfill.id],
                 waiting=[tick for tick in situation.waiting if tick.request != backfill.id],
@@ -205,7 +213,7 @@ class Control:
         return decide
 
     def delete(self) -> Decide:
-        """Forget the schedule. Runs that it has promised and not started would never begin: they are cancelled."""
+        """Delete the schedule. Runs of its waiting ticks would never begin, so they are cancelled."""
 
         def decide(situation: Situation) -> Plan:
             reason = f"schedule {situation.schedule.id} was deleted before its turn came"
@@ -216,18 +224,18 @@ class Control:
 
 
 def redefine(planning: Planning, changed: dict[str, Any]) -> None:
-    """Give a schedule that has been brought up to now another definition. It takes effect from now on."""
+    """Change the definition of a schedule that is planned up to now. It takes effect from now on."""
     schedule, now = planning.schedule, planning.now
     respecified = "spec" in changed and spec_of(changed["spec"]) != planning.times.spec
     if respecified:
-        # What has come up by its nominal time, and waits for its jitter only, is not lost with the old definition.
+        # A tick whose nominal time has passed, and that only waits for its jitter, is kept.
         nominal = planning.times.next(schedule.cursor)
         if nominal is not None and nominal <= now:
             planning.hold(nominal)
         schedule.cursor = max(schedule.cursor, now)
-        # Also a time that the new spec does not have stays skipped: the next change may bring it back.
+        # A time that the new spec does not have stays skipped too: the next change may bring it back.
         planning.skips = {nominal for nominal in planning.skips if nominal > schedule.cursor}
-    planning.more = planning.more or ("policy" in changed and bool(planning.buffered))  # they are decided on anew
+    planning.more = planning.more or ("policy" in changed and bool(planning.buffered))  # they are decided again
     limit = policy_of(schedule.policy).limit
     for name, value in changed.items():
         setattr(schedule, name, value)
@@ -242,7 +250,7 @@ def redefine(planning: Planning, changed: dict[str, Any]) -> None:
 
 
 def _identity(schedule: Schedule) -> tuple[object, ...]:
-    """What changes with everything that operators and workers change on a definition."""
+    """Return columns that change whenever an operator or a worker changes the definition."""
     return schedule.created, schedule.revision, schedule.app, schedule.version, schedule.declared, schedule.stopped
 
 
@@ -251,7 +259,7 @@ def _changed(schedule: Schedule, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _to_skip(planning: Planning, when: int | None, now: int) -> int:
-    """The nominal time to leave out: the one given, or the next one that is not left out already."""
+    """Return the nominal time to skip: the given one, or the next one that is not skipped yet."""
     spec = planning.times.spec
     if when is not None:
         if not spec.matches(when / SECOND):
@@ -277,7 +285,7 @@ def _to_unskip(planning: Planning, when: int | None) -> int:
 
 
 def just_before(moment: int) -> int:
-    """A time after which a nominal time at `moment` is the next."""
+    """Return a time after which a nominal time at `moment` is the next."""
     return (moment + SECOND - 1) // SECOND * SECOND - SECOND
 
 

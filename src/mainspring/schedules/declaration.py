@@ -1,8 +1,8 @@
-"""What code or a crontab declared last, kept beside the definition that is in force.
+"""The last declaration by code or a crontab, stored beside the definition in force.
 
-A worker that starts compares what it declares with this, and not with the definition: what an operator changed stays until the
-declaration itself changes. Declarations are compared by what they mean, because a later version of the library may write the same
-in other words.
+A worker that starts compares its declaration with the last one, not with the definition: an operator's change stays until the
+declaration itself changes. Declarations are compared by their meaning, because a later version of the library may write the same
+differently.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _NAMES = ("spec", "workflow", "input", "action", "policy", "attributes", "note")
 _READ: dict[str, Callable[[str], Any]] = {
     "spec": spec_of,
-    "input": shown,  # what is sealed is never written alike
+    "input": shown,  # equal values are encrypted differently
     "action": action_of,
     "policy": policy_of,
     "attributes": json.loads,
@@ -32,12 +32,12 @@ _READ: dict[str, Callable[[str], Any]] = {
 
 
 def declared_json(columns: Mapping[str, Any]) -> str:
-    """The columns of a definition, to be kept as what was declared last."""
+    """Return the columns of a definition as the JSON of a declaration."""
     return json.dumps({name: columns[name] for name in _NAMES})
 
 
 def declared_columns(declared: str) -> dict[str, Any]:
-    """The columns of the definition that was declared last."""
+    """Return the columns of the definition that was declared last."""
     columns: dict[str, Any] = json.loads(declared)
     return {**columns, "canonical": canonical_json(columns["spec"])}
 
@@ -48,12 +48,12 @@ def same_declaration(one: str | None, other: str) -> bool:
 
 
 def differing(schedule: Schedule) -> list[str]:
-    """The columns in which a schedule differs from what was declared last: an operator has changed them."""
+    """Return the columns in which a schedule differs from its last declaration, because an operator changed them."""
     return [] if schedule.declared is None else _differing(_columns(schedule), json.loads(schedule.declared))
 
 
 def overridden(schedule: Schedule, columns: Mapping[str, Any]) -> list[str]:
-    """The columns that an operator has changed and that a new declaration changes to something else."""
+    """Return the columns that an operator has changed and that a new declaration overrides."""
     changed = _differing(_columns(schedule), columns)
     return [name for name in differing(schedule) if name in changed]
 

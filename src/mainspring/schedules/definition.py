@@ -1,4 +1,4 @@
-"""The definition of a schedule, checked, and the row that is stored for it."""
+"""The checked definition of a schedule, and its row."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 LONGEST_NOTE = 1_000
 _LONGEST_ID = 400
-"""Shorter than a run's id by more than what a run's adds: time and request."""
+"""The maximum length of a schedule id. A run's id also has the time and the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a schedule is: when, what and how. `action_id` defaults to the schedule's own id."""
+    """The spec, action and policy of a schedule. `action_id` defaults to the schedule's own id."""
 
     id: str
     workflow: str
@@ -47,12 +47,12 @@ class Definition:
     key_mode: str | None = None
     retry: str | None = None
     cron: str | None = None
-    """The parameter that is given the payload of a crontab entry."""
+    """The parameter that gets the payload of a crontab entry."""
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
     note: str | None = None
 
     def columns(self) -> dict[str, Any]:
-        """What of the row is definition."""
+        """Return the columns of the definition."""
         action = Action(
             self.action_id or self.id,
             self.kind,
@@ -81,7 +81,7 @@ class Definition:
         }
 
     def row(self, now: int, *, paused: bool = False, made_by: str | None = None, over: bool = False) -> Schedule:
-        """The row of a new schedule. Nothing that lies before now is made up for. `over`: it may have no time any more."""
+        """Return the row of a new schedule. Times before now are not started. `over`: it may have no future time."""
         times = Times(self.spec, self.id)
         upcoming = times.next(now)
         if upcoming is None and not self.spec.is_empty and not paused and not over:
@@ -109,7 +109,7 @@ class Definition:
 
 
 def check_schedule_id(value: object, what: str = "schedule id") -> str:
-    """The id, if a schedule may have it. It becomes part of the ids of runs."""
+    """Return the id if a schedule may have it. It becomes part of the ids of runs. Raises `InvalidInput`."""
     try:
         checked = check_run_id(value)
     except InvalidInput as error:
@@ -122,6 +122,7 @@ def check_schedule_id(value: object, what: str = "schedule id") -> str:
 
 
 def check_note(note: object) -> str | None:
+    """Return the note if it may be stored. Raises `InvalidInput`."""
     if note is None:
         return None
     if not isinstance(note, str) or not is_storable(note):

@@ -1,4 +1,4 @@
-"""The ticks of the clock that have come up since a schedule was last looked at."""
+"""The ticks of the clock that became due since a schedule was last planned."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LATE = 10 * SECOND
-"""A tick that is acted on later than this after its time is late, or made up for."""
+"""A tick that starts later than this after its time is late, or a catch-up."""
 MOST_AT_ONCE = 1_000
-"""How many ticks of one schedule may wait for a decision in one pass; the rest follows in the next."""
+"""The maximum number of ticks of one schedule that one pass decides. The rest follows in the next pass."""
 MOST_PASSED_BY = 20_000
-"""How many ticks one pass may leave out."""
+"""The maximum number of ticks that one pass leaves out one by one."""
 LONG_STRETCH = 10
-"""More than so many ticks of one fate, one after the other, become one row."""
+"""More consecutive ticks with one outcome than this become one row."""
 
 
 @lru_cache(maxsize=8192)
 def spec_of(text: str) -> Spec:
-    """The spec as a schedule's row has it."""
+    """Return the spec of a schedule's row."""
     return Spec.from_dict(json.loads(text))
 
 
@@ -35,7 +35,7 @@ _STEPS = 8
 class Times:
     """The nominal times of a schedule with the times to act on them, in microseconds.
 
-    It remembers its last steps: a plan asks for most of them several times, and the next plan for the last one again.
+    Caches its last steps: a plan needs most of them several times, and the next plan needs the last one again.
     """
 
     def __init__(self, spec: Spec, seed: str) -> None:
@@ -45,7 +45,7 @@ class Times:
         self._steps: dict[int, int | None] = {}
 
     def next(self, after: int) -> int | None:
-        """The first nominal time after a time."""
+        """Return the first nominal time after a time."""
         steps = self._steps
         if after in steps:
             return steps[after]
@@ -56,7 +56,7 @@ class Times:
         return nominal
 
     def before(self, nominal: int) -> int | None:
-        """The last nominal time before a time."""
+        """Return the last nominal time before a time."""
         steps = self._steps
         for before, after in list(steps.items()):
             if after == nominal and before in steps.values():
@@ -65,26 +65,26 @@ class Times:
         return None if found is None else round(found.timestamp()) * SECOND
 
     def last(self, until: int) -> int | None:
-        """The last nominal time whose time to act is not after a time."""
+        """Return the last nominal time whose time to act is not after a time."""
         found = self.spec.previous(until // SECOND + 1)
         while found is not None and self.act(nominal := round(found.timestamp()) * SECOND) > until:
             found = self.spec.previous(nominal // SECOND)
         return None if found is None else round(found.timestamp()) * SECOND
 
     def act(self, nominal: int) -> int:
-        """When to act on a nominal time."""
+        """Return when to act on a nominal time."""
         return to_micros(self.spec.jittered(nominal // SECOND, self._seed)) if self._jitters else nominal
 
     def elapsed(self, cursor: int, now: int) -> Iterator[tuple[int, int]]:
-        """The nominal times after the cursor whose time to act has come, with that time."""
+        """Yield the nominal times after the cursor whose time to act has come, with that time."""
         nominal = self.next(cursor)
         while nominal is not None and (act := self.act(nominal)) <= now:
             yield nominal, act
             nominal = self.next(nominal)
 
 
-class Stretches:
-    """Ticks that are left out, gathered: a long stretch of one fate becomes one row."""
+class SkippedRanges:
+    """Collects ticks that are left out: many consecutive ones with one outcome become one row."""
 
     def __init__(self, schedule: str, now: int) -> None:
         self._schedule = schedule
@@ -95,6 +95,7 @@ class Stretches:
         self.ticks: list[Tick] = []
 
     def add(self, nominal: int, act: int, outcome: TickOutcome, reason: str) -> None:
+        """Add a tick."""
         if self._key != (outcome, reason):
             self.close()
             self._key = outcome, reason
@@ -105,15 +106,15 @@ class Stretches:
             source = TickSource.CLOCK if self._now - act <= LATE else TickSource.CATCHUP
             self._open.append(Tick(self._schedule, nominal, "", source, act, outcome, reason, self._now))
 
-    def reach(self, nominal: int) -> None:
-        """Let the stretch go on to a nominal time without counting what lies between."""
+    def extend_to(self, nominal: int) -> None:
+        """Extend the range to a nominal time, without counting the ticks between."""
         last = self._open[-1]
         if nominal > last.nominal:
             last.nominal = nominal
             self._uncounted = True
 
     def close(self) -> None:
-        """End the stretch."""
+        """End the range."""
         if len(self._open) > LONG_STRETCH:
             first, last = self._open[0], self._open[-1]
             first.until = last.nominal
@@ -127,5 +128,5 @@ class Stretches:
 
 @lru_cache(maxsize=8192)
 def times_of(spec: str, schedule: str) -> Times:
-    """The times of a schedule, by its spec as the row has it."""
+    """Return the times of a schedule, by the spec of its row."""
     return Times(spec_of(spec), schedule)

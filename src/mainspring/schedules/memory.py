@@ -1,4 +1,4 @@
-"""What a schedule remembers of its runs: the last result, and how the last of them failed."""
+"""The last result and the last failure of a schedule's runs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def remember(schedule: Schedule, run: ScheduleRun) -> bool | None:
-    """Take note of how a run ended: whether it failed; None if there was nothing to remember.
+    """Record the end of a run in the schedule. Return whether it failed, or None if it does not count.
 
-    A success replaces the last result and clears the failure. A failure keeps the result. A run that was cancelled changes
-    neither, unless it was its own timeout that did it: that is a failure.
+    A success replaces the last result and clears the failure. A failure keeps the result. A cancelled run changes neither, unless its own
+    timeout cancelled it: that is a failure.
     """
     if run.state is State.SUCCEEDED:
         schedule.last_result, schedule.last_failure, schedule.failures = run.output, None, 0

@@ -1,9 +1,9 @@
-"""What is to become of a schedule now: a pure function of what is stored and of the time.
+"""Plan a schedule: a pure function of the stored state and the time.
 
-    plan(situation, now) -> ticks, starts, cancels, terminates, what was learned, when to look again
+    plan(situation, now) -> ticks, starts, cancels, terminates, processed ends, when to plan again
 
-In this order: take note of runs that have ended, end a pause whose time is over, collect the ticks whose time has come, let
-backfills make some more, decide on all of them by the overlap policy, find out when there will be something to do again.
+In this order: process runs that have ended, end a pause whose time is over, collect the ticks whose time has come, let backfills make
+more, decide on all of them by the overlap policy, and compute when to plan again.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from mainspring.model.schedules import PLANNED_FIELDS, UNLISTED, Overlap, Tick, 
 from mainspring.model.states import State
 from mainspring.schedules import actions
 from mainspring.schedules.alerts import alerts
-from mainspring.schedules.backfill import Reach, advance
-from mainspring.schedules.due_ticks import LATE, MOST_AT_ONCE, MOST_PASSED_BY, Stretches, times_of
+from mainspring.schedules.backfill import PassLimits, advance
+from mainspring.schedules.due_ticks import LATE, MOST_AT_ONCE, MOST_PASSED_BY, SkippedRanges, times_of
 from mainspring.schedules.memory import remember
 from mainspring.schedules.policies import OUT_OF_ACTIONS, STOPPING, Decisions, decide
 from mainspring.schedules.policy import policy_of
@@ -36,12 +36,12 @@ BY_REQUEST = "requested"
 
 
 def plan(situation: Situation, now: int, new_uid: Callable[[], str], extra: Tick | None = None) -> Plan:
-    """What is to become of a schedule at this time. `extra` is a triggered tick."""
+    """Return the plan of a schedule at this time. `extra` is a triggered tick."""
     return Planning(situation, now, new_uid).run(extra)
 
 
 class Planning:
-    """One plan in the making."""
+    """One plan in progress."""
 
     def __init__(self, situation: Situation, now: int, new_uid: Callable[[], str]) -> None:
         self.situation = situation
@@ -51,7 +51,7 @@ class Planning:
         self.schedule: Schedule = structs.replace(situation.schedule)
         if situation.listed and self.schedule.stopped == UNLISTED:
             self.schedule.stopped = (
-                None  # what came up meanwhile is for the catch-up window, as where no worker was there
+                None  # ticks of that time are subject to the catch-up window, as when no worker was active
             )
         self.policy = policy_of(self.schedule.policy)
         self.times = times_of(self.schedule.spec, self.schedule.id)
@@ -60,32 +60,33 @@ class Planning:
         self._paused_by: str | None = None
         """The run whose failure paused the schedule."""
         self.more = False
-        """There is something to do at once, after this."""
+        """Whether another pass has to follow at once."""
         self._promised = {tick.run for tick in situation.waiting if tick.run is not None}
-        """Runs that exist already, for ticks that wait: the caller that triggered one has a handle to wait with."""
+        """Runs that exist already for waiting ticks: the caller of a trigger has a handle to wait for."""
         self.skips: set[int] = set(json.loads(self.schedule.skips)) if self.schedule.skips != "[]" else set()
-        self._ripe: list[Tick] = []
+        self._due: list[Tick] = []
         self.buffered: list[Tick] = []
         self.present = False
-        """Nothing that came up before now is acted on."""
+        """Whether ticks before now are left out."""
         self.held: list[Tick] = []
         """Pending ticks whose time to act has not come."""
 
     def run(self, extra: Tick | None = None) -> Plan:
-        self._take_note_of_ends()
+        """Make the plan."""
+        self._process_ends()
         self._collect_waiting()
         self._collect_elapsed()
-        self._wake_up()
-        if not self.plan.unfinished:  # else this is left for the plan that brings the schedule up to now
+        self._end_pause()
+        if not self.plan.unfinished:  # otherwise a later plan, which brings the schedule up to now, does this
             if extra is not None:
-                self._ripe.append(extra)
+                self._due.append(extra)
             self._backfill()
         self._decide()
         self.look_ahead()
         return self.finished()
 
     def finished(self) -> Plan:
-        """The plan, which knows what of the schedule has changed, and whom to tell."""
+        """Return the plan, with whether the schedule has changed, and the alerts."""
         plan, before, after = self.plan, self.before, self.schedule
         # A transaction with an older snapshot must not plan from it: it fails on a row that was written.
         plan.moved = bool(plan.ticks or plan.backfills) or any(
@@ -96,7 +97,7 @@ class Planning:
         return plan
 
     # -- runs that have ended ------------------------------------------------------------------------------------------
-    def _take_note_of_ends(self) -> None:
+    def _process_ends(self) -> None:
         ended = sorted(
             (run for run in self.situation.runs if run.state.ended), key=lambda run: (run.completed or 0, run.uid)
         )
@@ -117,7 +118,7 @@ class Planning:
 
     # -- pauses --------------------------------------------------------------------------------------------------------
     def why_inactive(self, at: int) -> str | None:
-        """Why a tick of the clock with this time to act has no effect, if it has none."""
+        """Return why a tick of the clock with this time to act has no effect, or None."""
         if not self.situation.listed:
             return UNLISTED
         if self.schedule.stopped is not None:
@@ -132,7 +133,7 @@ class Planning:
     def _pause_reason(schedule: Schedule) -> str:
         return f"the schedule was paused: {schedule.pause_note}" if schedule.pause_note else "the schedule was paused"
 
-    def _wake_up(self) -> None:
+    def _end_pause(self) -> None:
         """End a pause whose time is over."""
         resume_at = self.schedule.resume_at
         if self.schedule.paused and resume_at is not None and resume_at <= self.now:
@@ -141,7 +142,7 @@ class Planning:
 
     @property
     def active(self) -> bool:
-        """Whether the clock has any effect from now on."""
+        """Whether the clock has an effect from now on."""
         schedule = self.schedule
         return self.situation.listed and not schedule.paused and schedule.stopped is None and schedule.remaining != 0
 
@@ -154,70 +155,70 @@ class Planning:
             elif tick.outcome is TickOutcome.PENDING and tick.due > self.now:
                 self.held.append(tick)
             else:
-                self._ripe.append(tick)
+                self._due.append(tick)
 
     def drop(self, tick: Tick, reason: str) -> None:
-        """Let a tick that waits start nothing."""
+        """Record that a waiting tick starts nothing."""
         tick.outcome, tick.reason, tick.acted = TickOutcome.DROPPED, reason, self.now
         self.schedule.dropped += 1
         self.plan.ticks.append(tick)
 
     def _collect_elapsed(self) -> None:
         if not self.situation.listed:
-            return  # it is for a worker that lists it to say how far back is made up for
-        left_out = Stretches(self.schedule.id, self.now)
-        ripe: list[Tick] = []
+            return  # a worker that lists the entry decides how far to catch up
+        left_out = SkippedRanges(self.schedule.id, self.now)
+        due: list[Tick] = []
         apart: set[int] = set()
-        """Ripe ticks that come after one which was left out: no stretch may reach from before that one to them."""
+        """Due ticks that come after one that was left out: no range may extend from before that one to them."""
         between = False
         passed_by = 0
         begin: int | None = self.schedule.cursor
         while begin is not None:
             start, begin = begin, None
             for nominal, act in self.times.elapsed(start, self.now):
-                if len(ripe) >= MOST_AT_ONCE:
+                if len(due) >= MOST_AT_ONCE:
                     self.more = self.plan.unfinished = True
                     break
                 self.schedule.cursor = nominal
-                fate = self._fate(nominal, act)
-                if fate is None:
+                left = self._why_left_out(nominal, act)
+                if left is None:
                     source = TickSource.CLOCK if self.now - act <= LATE else TickSource.CATCHUP
-                    ripe.append(Tick(self.schedule.id, nominal, "", source, act, TickOutcome.PENDING))
+                    due.append(Tick(self.schedule.id, nominal, "", source, act, TickOutcome.PENDING))
                     if between:
                         left_out.close()
                         apart.add(nominal)
                     between = False
                     passed_by = 0
                     continue
-                outcome, reason, ends = fate
+                outcome, reason, ends = left
                 left_out.add(nominal, act, outcome, reason)
                 between = True
                 self.schedule.missed += outcome is TickOutcome.MISSED
                 passed_by += 1
                 if passed_by >= MOST_PASSED_BY and (last := self.times.last(min(ends, self.now))) is not None:
-                    left_out.reach(last)
+                    left_out.extend_to(last)
                     self.schedule.cursor = begin = max(last, nominal)
                     passed_by = 0
                     break
         if self.skips:
             self.skips -= {nominal for nominal in self.skips if nominal <= self.schedule.cursor}
-        if self.policy.coalesce and len(ripe) > 1 and not self.more:
-            self._coalesce(ripe, apart, left_out)
+        if self.policy.coalesce and len(due) > 1 and not self.more:
+            self._coalesce(due, apart, left_out)
         left_out.close()
         self.plan.ticks += left_out.ticks
-        self._ripe += ripe
+        self._due += due
 
-    def _coalesce(self, ripe: list[Tick], apart: set[int], left_out: Stretches) -> None:
-        """Leave out all but the last."""
-        reason = f"made up for by that of {actions.stamp(ripe[-1].nominal)}"
-        for tick in ripe[:-1]:
+    def _coalesce(self, due: list[Tick], apart: set[int], left_out: SkippedRanges) -> None:
+        """Leave out all but the last tick."""
+        reason = f"coalesced into the tick of {actions.stamp(due[-1].nominal)}"
+        for tick in due[:-1]:
             if tick.nominal in apart:
                 left_out.close()
             left_out.add(tick.nominal, tick.due, TickOutcome.REPLACED, reason)
-        del ripe[:-1]
+        del due[:-1]
 
-    def _fate(self, nominal: int, act: int) -> tuple[TickOutcome, str, int] | None:
-        """Why a tick of the clock is left out, and until when that holds for those after it; None: it is not."""
+    def _why_left_out(self, nominal: int, act: int) -> tuple[TickOutcome, str, int] | None:
+        """Return why a tick of the clock is left out, and until when that holds for later ones. None: it is not left out."""
         if nominal in self.skips:
             return TickOutcome.SKIPPED_BY_REQUEST, BY_REQUEST, act
         inactive = self.why_inactive(act)
@@ -237,7 +238,7 @@ class Planning:
         return f"backfill {self.situation.ahead[nominal]} has taken it"
 
     def hold(self, nominal: int) -> None:
-        """Keep the clock's tick of a nominal time that has passed, whose time to act has not come, whatever the spec becomes."""
+        """Keep the clock's tick of a past nominal time whose time to act has not come, whatever the spec becomes."""
         tick = Tick(self.schedule.id, nominal, "", TickSource.CLOCK, self.times.act(nominal), TickOutcome.PENDING)
         if nominal in self.skips:
             tick.outcome, tick.reason, tick.acted = TickOutcome.SKIPPED_BY_REQUEST, BY_REQUEST, self.now
@@ -250,28 +251,28 @@ class Planning:
     # -- backfills -----------------------------------------------------------------------------------------------------
     def _backfill(self) -> None:
         undecided = [
-            tick.nominal for tick in self._ripe if tick.outcome is TickOutcome.PENDING and not tick.source.manual
+            tick.nominal for tick in self._due if tick.outcome is TickOutcome.PENDING and not tick.source.manual
         ]
         made, progress = advance(
             self.situation,
-            Reach(self.times, self.now, len(self._ripe) + len(self.held), min(undecided, default=None)),
+            PassLimits(self.times, self.now, len(self._due) + len(self.held), min(undecided, default=None)),
             self.policy.buffer_limit,
-            self._is_the_clocks,
+            self._is_left_to_clock,
         )
         self.plan.backfills += progress
         self.more = self.more or any(each.completed is None for each in progress)
-        self._ripe += made
+        self._due += made
 
-    def _is_the_clocks(self, nominal: int) -> bool:
-        """Whether the clock is about to act on a nominal time, which waits for its jitter only."""
+    def _is_left_to_clock(self, nominal: int) -> bool:
+        """Whether the clock is about to act on a nominal time that only waits for its jitter."""
         return self.active and self.schedule.cursor < nominal <= self.now and nominal not in self.skips
 
     # -- deciding ------------------------------------------------------------------------------------------------------
     def _decide(self) -> None:
-        if not self._ripe:
+        if not self._due:
             return
         standing: list[Tick] = []
-        for tick in sorted(self._ripe, key=lambda tick: (tick.due, tick.nominal, tick.request)):
+        for tick in sorted(self._due, key=lambda tick: (tick.due, tick.nominal, tick.request)):
             why = None if tick.source.manual else self._why_not_now(tick)
             if why is None:
                 standing.append(tick)
@@ -290,7 +291,10 @@ class Planning:
         self._take(decisions)
 
     def _why_not_now(self, tick: Tick) -> str | None:
-        """A buffered tick of the clock loses its place when the schedule is paused; another one looks at its own time."""
+        """Return why a tick may not start.
+
+        A buffered tick of the clock is dropped when the schedule is paused, others look at their own time.
+        """
         if tick.outcome is TickOutcome.BUFFERED:
             return None if self.active else (self.why_inactive(self.now) or self._pause_reason(self.schedule))
         return self.why_inactive(tick.due)
@@ -304,7 +308,7 @@ class Planning:
         return None if overlap is Overlap.ALLOW_ALL else 1
 
     def _take(self, decisions: Decisions) -> None:
-        """Make what was decided part of the plan."""
+        """Add the decisions to the plan."""
         schedule, plan = self.schedule, self.plan
         for tick in decisions.starts:
             self._start(tick)
@@ -314,7 +318,7 @@ class Planning:
                 tick.outcome = TickOutcome.BUFFERED
                 plan.ticks.append(tick)
                 if tick.source is TickSource.TRIGGER:
-                    self._promise(tick)
+                    self._create_waiting_run(tick)
         for tick in decisions.left:
             tick.acted = self.now
             if tick.run is not None:
@@ -328,8 +332,8 @@ class Planning:
         plan.terminates |= {run.id: reason for run in decisions.terminates}
         plan.processed += [run.id for run in decisions.terminates]
 
-    def _promise(self, tick: Tick) -> None:
-        """Make the run of a tick that has to wait, due at no time: there is something to wait for, and to cancel."""
+    def _create_waiting_run(self, tick: Tick) -> None:
+        """Create the run of a tick that has to wait, without a due time, so that callers can wait for it and cancel it."""
         begin = actions.beginning(self.schedule, tick, self.times, self.now, self._new_uid)
         if begin.run.id not in self.situation.taken:
             begin.run.state, begin.run.due = State.SCHEDULED, FAR
@@ -342,7 +346,7 @@ class Planning:
         self.plan.ticks.append(tick)
         begin = actions.beginning(schedule, tick, self.times, self.now, self._new_uid)
         if tick.run is not None:
-            begin.run.id = tick.run  # as it was promised, whatever runs are called by now
+            begin.run.id = tick.run  # as the caller knows it, whatever the action's id is by now
             self.plan.releases.append(begin)
         elif begin.run.id in self.situation.taken:
             tick.outcome, tick.reason = TickOutcome.START_FAILED, f"there is a run {begin.run.id} already"
@@ -359,6 +363,7 @@ class Planning:
 
     # -- what comes next -----------------------------------------------------------------------------------------------
     def look_ahead(self) -> None:
+        """Compute when the schedule has to be planned again."""
         schedule = self.schedule
         schedule.skips = json.dumps(sorted(self.skips)) if self.skips else "[]"
         first = self.times.next(schedule.cursor)
@@ -373,7 +378,7 @@ class Planning:
         schedule.fault = None
 
     def _next_acted_on(self, nominal: int | None) -> int | None:
-        """The next nominal time that is neither to be skipped nor acted on before a pause ends by itself."""
+        """Return the next nominal time that is not skipped and comes after a pause that ends by itself."""
         resume_at = (self.schedule.resume_at or 0) if self.schedule.paused else 0
         if resume_at:
             jitter = round(self.times.spec.jitter.total_seconds()) * SECOND
@@ -385,5 +390,5 @@ class Planning:
 
 def _why_late(tick: Tick, waited: int) -> str:
     if tick.source is TickSource.CATCHUP:
-        return "made up for: nothing was there to act on it at its time"
+        return "caught up: no worker was active at its time"
     return f"waited {waited // 1_000_000} s for its turn"

@@ -1,6 +1,6 @@
-"""The overlap policies, one function each: what to do with a tick whose time has come.
+"""The overlap policies, one function each: decide about a tick whose time has come.
 
-Each writes to the `Decisions` of a schedule, which know the unfinished runs and the free slots. Ticks come in the order in which they
+Each writes to the `Decisions` of a schedule, which have the unfinished runs and the free slots. Ticks come in the order in which they
 wait.
 """
 
@@ -22,7 +22,7 @@ STOPPING = frozenset({Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER})
 
 
 class Decisions:
-    """The slots of one schedule, and what was decided about its ticks."""
+    """The slots of one schedule, and the decisions about its ticks."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Decisions:
         self.remaining = remaining
         """How many ticks of the clock may still start a run."""
         self.newest = newest
-        """The last of the ticks that stop others: only that one of them begins."""
+        """The last of the ticks that stop others: only this one of them begins."""
         self.starts: list[Tick] = []
         self.kept: list[Tick] = []
         self.left: list[Tick] = []
@@ -49,14 +49,15 @@ class Decisions:
 
     def free(self, overlap: Overlap) -> bool:
         """Whether there is a free slot. Runs started here count, those ended here do not."""
-        return self.in_the_way(overlap) <= 0
+        return self.excess(overlap) <= 0
 
-    def in_the_way(self, overlap: Overlap) -> int:
-        """How many would have to go so that there is a free slot: more than one after a time of another policy."""
+    def excess(self, overlap: Overlap) -> int:
+        """Return how many runs have to end for a free slot. More than one if another policy was in force before."""
         slots = self._slots(overlap)
         return 0 if slots is None else len(self.running) - len(self.terminates) + len(self.starts) - slots + 1
 
     def start(self, tick: Tick) -> None:
+        """Start the run of a tick, if there are actions left."""
         if not tick.source.manual and self.remaining is not None:
             if self.remaining == 0:
                 self.leave(tick, TickOutcome.PAUSED, OUT_OF_ACTIONS)
@@ -65,21 +66,23 @@ class Decisions:
         self.starts.append(tick)
 
     def keep(self, tick: Tick) -> None:
-        tick.reason = f"waits for {self.someone()}"
+        """Keep a tick in the buffer."""
+        tick.reason = f"waits for {self.blocking_run()}"
         self.kept.append(tick)
 
     def leave(self, tick: Tick, outcome: TickOutcome, reason: str) -> None:
+        """Leave out a tick."""
         tick.outcome, tick.reason = outcome, reason
         self.left.append(tick)
 
-    def someone(self) -> str:
-        """The run that is in the way, in words."""
+    def blocking_run(self) -> str:
+        """Return a description of the run that occupies the slot."""
         if self.running:
             return f"run {self.running[0].id}"
         return f"the run of {stamp(self.starts[0].nominal)}" if self.starts else "its turn"
 
     def retract(self) -> bool:
-        """Take back the first start of this very moment, which would be stopped at once. False if there is none."""
+        """Take back the first start of this pass, which would be stopped at once. Return False if there is none."""
         if not self.starts:
             return False
         tick = self.starts.pop(0)
@@ -93,7 +96,7 @@ def skip(decisions: Decisions, tick: Tick) -> None:
     if decisions.free(Overlap.SKIP):
         decisions.start(tick)
     else:
-        decisions.leave(tick, TickOutcome.SKIPPED_OVERLAP, f"{decisions.someone()} was unfinished")
+        decisions.leave(tick, TickOutcome.SKIPPED_OVERLAP, f"{decisions.blocking_run()} was unfinished")
 
 
 def buffer_one(decisions: Decisions, tick: Tick) -> None:
@@ -103,7 +106,9 @@ def buffer_one(decisions: Decisions, tick: Tick) -> None:
         decisions.keep(tick)
     else:
         decisions.leave(
-            tick, TickOutcome.SKIPPED_OVERLAP, f"{decisions.someone()} was unfinished, and another tick waited already"
+            tick,
+            TickOutcome.SKIPPED_OVERLAP,
+            f"{decisions.blocking_run()} was unfinished, and another tick waited already",
         )
 
 
@@ -113,7 +118,7 @@ def buffer_all(decisions: Decisions, tick: Tick) -> None:
         decisions.start(tick)
     elif limit is not None and not tick.source.manual and len(decisions.kept) >= limit:
         decisions.leave(
-            tick, TickOutcome.DROPPED, f"{decisions.someone()} was unfinished, and {limit} ticks waited already"
+            tick, TickOutcome.DROPPED, f"{decisions.blocking_run()} was unfinished, and {limit} ticks waited already"
         )
     else:
         decisions.keep(tick)
@@ -127,7 +132,7 @@ def cancel_other(decisions: Decisions, tick: Tick) -> None:
     else:
         asked = sum(run.state is State.CANCELLING for run in decisions.running)
         others = [run for run in decisions.running if run.state is not State.CANCELLING]
-        decisions.cancels += others[: max(0, decisions.in_the_way(Overlap.CANCEL_OTHER) - asked)]
+        decisions.cancels += others[: max(0, decisions.excess(Overlap.CANCEL_OTHER) - asked)]
         decisions.keep(tick)
 
 
@@ -163,7 +168,7 @@ POLICIES: dict[Overlap, Callable[[Decisions, Tick], None]] = {
 
 
 def decide(decisions: Decisions, ticks: list[Tick], overlap_of: Callable[[Tick], Overlap]) -> None:
-    """Decide on all ticks whose time has come, in their order."""
+    """Decide about all due ticks, in their order."""
     for tick in ticks:
         POLICIES[overlap_of(tick)](decisions, tick)
     begun = decisions.newest is not None and any(tick is decisions.newest for tick in decisions.starts)

@@ -1,4 +1,4 @@
-"""How a schedule behaves when runs overlap, when ticks are missed, and when runs fail."""
+"""The policy of a schedule: overlapping runs, missed ticks, and failures."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True, init=False)
 class Policy:
-    """What a schedule does beyond naming times.
+    """What a schedule does beyond its times.
 
-    `overlap` applies once `max_running` runs of the schedule are unfinished: one, if not given, and any number under
-    `allow_all`, where it is a cap. Ticks that no worker could act on are made up for `catchup` after their time (default one
-    minute, at least ten seconds, None: for ever), with `coalesce` only the latest of them. `pause_on_failure` pauses after a
-    run that failed or timed out, or after that many in a row. `limit` is the number of runs that the clock may start.
+    `overlap` applies once `max_running` runs of the schedule are unfinished: one by default, and any number with
+    `allow_all`, where it is a maximum. Ticks that no worker could act on start up to `catchup` after their time
+    (default one minute, at least ten seconds, None: for ever), with `coalesce` only the latest of them.
+    `pause_on_failure` pauses after a run that failed or timed out, or after that many in a row. `limit` is the number
+    of runs that the clock may start. Raises `InvalidInput` for a wrong value.
     """
 
     overlap: Overlap
@@ -75,18 +76,18 @@ class Policy:
 
     @property
     def slots(self) -> int | None:
-        """How many runs may be unfinished before the overlap policy applies; None: any number."""
+        """How many runs may be unfinished before the overlap policy applies. None: any number."""
         if self.max_running is not None:
             return self.max_running
         return None if self.overlap is Overlap.ALLOW_ALL else 1
 
     @property
     def window(self) -> int | None:
-        """The catch-up window in microseconds."""
+        """The catch-up window in microseconds. None: for ever."""
         return None if self.catchup is None else self.catchup // timedelta(microseconds=1)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form, with effective values; `Policy.from_dict` reads it back."""
+        """Return the JSON form, with effective values. `Policy.from_dict` parses it."""
         return {
             "overlap": self.overlap.value,
             "catchup": None if self.catchup is None else _phrase(self.catchup),
@@ -100,7 +101,7 @@ class Policy:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Policy:
-        """A policy from its JSON form, keys in camelCase or snake_case."""
+        """Return the policy of a JSON form, with keys in camelCase or snake_case. Raises `InvalidInput`."""
         known = _NAMES | {name: name for name in _NAMES.values()}
         unknown = sorted(set(given) - set(known))
         if unknown:
@@ -109,7 +110,7 @@ class Policy:
 
 
 def read_overlap(given: Overlap | str) -> Overlap:
-    """The overlap policy of a name, in whatever case it is written: skip, BufferOne, buffer-all."""
+    """Return the overlap policy of a name in any case: skip, BufferOne, buffer-all. Raises `InvalidInput`."""
     try:
         return Overlap(given)
     except ValueError:
@@ -123,7 +124,7 @@ def read_overlap(given: Overlap | str) -> Overlap:
 
 @lru_cache(maxsize=4096)
 def policy_of(text: str) -> Policy:
-    """The policy as a schedule's row has it."""
+    """Return the policy of a schedule's row."""
     return Policy.from_dict(json.loads(text))
 
 
@@ -137,7 +138,7 @@ def _catchup(given: timedelta | float | str | None) -> timedelta | None:
 
 
 def check_count(name: str, given: object, low: int = 0) -> int | None:
-    """The number, if it is one that can be counted to; None is none."""
+    """Return the number if it is a whole number of at least `low`, or None. Raises `InvalidInput`."""
     if given is None:
         return None
     if isinstance(given, bool) or not isinstance(given, int) or given < low:
