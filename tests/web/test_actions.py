@@ -211,7 +211,7 @@ async def test_every_action_is_written_down_with_who_what_and_why(shop: Shop) ->
         ("ada", "runs.cancel", ["order-4"], "wrong"),
         ("ada", "schedules.pause", ["nightly"], "holidays"),
     ]
-    assert "no schedule" in deeds[0]["outcome"]["error"]
+    assert "not found" in deeds[0]["outcome"]["error"]
     assert deeds[1]["outcome"] == {"order-4": True}
     assert "holidays" in page
 
