@@ -56,7 +56,9 @@ class IdMaker:
             if time != number >> 80:
                 time = number >> 80
                 begins = _encode_40_bits(time)
-            made.append(f"{begins}{_encode_40_bits((number >> 40) & _FORTY_BITS)}{_encode_40_bits(number & _FORTY_BITS)}")
+            made.append(
+                f"{begins}{_encode_40_bits((number >> 40) & _FORTY_BITS)}{_encode_40_bits(number & _FORTY_BITS)}"
+            )
         self._last, self._begins = last, (time, begins)
         return made
 
