@@ -1,12 +1,14 @@
-"""What a store promises. This file is the specification; the conformance suite in `tests/store` holds every store to it.
+"""The specification of a store. The conformance suite in `tests/store` holds every store to it.
 
 Rules for all verbs:
 
 - They block. They are called on the committer's thread and on a few others, on an event loop only within `at_once`.
-- Time is a parameter. A store never asks the database what time it is.
-- Each verb is one transaction: all of it happens or none of it.
-- A write that changes a run's state is conditional on what it expects. A loser learns that it lost; nothing is overwritten.
-- The database being out of reach is `StoreUnavailable`, a full disk `StoreFull`; a verb can simply be retried.
+- Time is a parameter. A store never reads the clock of the database.
+- Each verb is one transaction: all of it is committed, or nothing.
+- A write that changes the state of a run is conditional on the state and epoch that it expects. A write that loses a race is answered
+  so, and overwrites nothing.
+- `StoreUnavailable`: the database cannot be reached, and the verb may have been committed. A verb that cannot be repeated safely says so.
+  `StoreFull`: the disk is full, and nothing was committed.
 - Rows are locked in the order schedules, queues, runs, each by id.
 """
 
@@ -41,59 +43,60 @@ AtOnce: TypeAlias = "Callable[[], AbstractContextManager[bool]]"
 
 
 class ClaimRequest(Struct, frozen=True):
-    """Who asks for runs, what they can execute, and how many there is room for."""
+    """A worker's request for runs: the functions that it knows, and the number of free slots."""
 
     worker: str
     version: str
     functions: Mapping[str, str]
-    """Name of each function the worker knows, with its fingerprint."""
+    """By name of a function that the worker knows: its fingerprint."""
     limit: int
     now: int
     policy: ClaimPolicy
-    """Decides what of the runs in queues is taken."""
+    """Decides which runs of queues are admitted."""
     compatible: bool = False
-    """Also take runs that began under another fingerprint, as long as this version has not failed to replay them."""
+    """Also claim runs that began under another fingerprint, unless this version has failed to replay them."""
     queues: frozenset[str] | None = None
-    """The queues to take from; None: all. Runs without a queue are taken by every worker."""
+    """The queues to claim from; None: all. Every worker claims runs without a queue."""
     mine: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, "Mapping[str, int]"])
-    """Runs of queues in this worker's memory, by queue and partition."""
+    """By queue and partition: the number of runs in this worker's memory."""
     instances: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
-    """Which of the functions are methods, with the names of the instances that the worker has: runs of others are left alone."""
+    """By function that is a method: the names of the instances that the worker has. Runs of other instances are not claimed."""
     kinds: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Which of the functions are not workflows: a caller that started one by its name alone did not know."""
+    """By function that is no workflow: its kind. A caller that starts a function by name does not know its kind."""
     clock: Callable[[], int] | None = None
-    """What time it is; None: `now`."""
+    """The worker's clock; None: the time is `now`."""
 
     def at_present(self) -> ClaimRequest:
-        """The same request, at the time that it is by now: a claim may have waited for a lock. Starts are counted by that time."""
+        """The same request at the present time: a claim may have waited for a lock, and rates count starts by that time."""
         return self if self.clock is None else structs.replace(self, now=max(self.now, self.clock()))
 
 
 class Claimed(Struct, frozen=True):
-    """The runs taken. `next_due` is when something will become ready by time alone, if anything will."""
+    """The claimed runs."""
 
     claims: list[Claim]
     next_due: int | None
+    """The time at which the next run becomes ready by time alone, if there is one."""
     more: bool
-    """Whether there was more than was asked for."""
+    """Whether more runs were ready than the request had slots for."""
     short: bool = False
-    """Whether more might be taken if fewer runs of some queue were in this worker's memory."""
+    """Whether more could be claimed if fewer runs of a queue were in this worker's memory."""
     held: bool = False
-    """Whether more might be taken as soon as a run of some queue ends, anywhere."""
+    """Whether more can be claimed when a run of a queue ends, in any worker."""
     passed: bool = False
-    """Whether a queue was passed over because another claim had locked it: to be claimed from again at once."""
+    """Whether a queue was skipped because another claim had locked it. The worker claims again at once."""
 
 
 class Snapshot(Struct, frozen=True):
     """A transaction whose snapshot keeps dead rows from being removed."""
 
     pid: int | None
-    """The server's process; None: a prepared transaction."""
+    """The process id at the server; None: a prepared transaction."""
     name: str
     """The name of the application, or of the prepared transaction."""
     state: str
     seconds: float
-    """For how long it has been open."""
+    """How long it has been open."""
 
 
 class DeadRows(Struct, frozen=True):
@@ -105,25 +108,25 @@ class DeadRows(Struct, frozen=True):
 
 
 class ServerState(Struct, frozen=True):
-    """What a database server says of itself."""
+    """The state of a database server, for `doctor` and metrics."""
 
     connections: int
     allowed: int
     """Connections that roles without special rights may open."""
     snapshot: Snapshot | None
-    """The oldest one of the database, if there is any besides this very question."""
+    """The oldest snapshot in the database, other than that of this query."""
     dead_rows: list[DeadRows]
 
 
 class SchemaReport(Struct, frozen=True):
-    """How the tables compare with what this code needs."""
+    """The migrations of the database compared with those of this code."""
 
     current: str | None
     wanted: str
     pending: list[str] = field(default_factory=list[str])
     unknown: list[str] = field(default_factory=list[str])
     edited: dict[str, str] = field(default_factory=dict[str, str])
-    """Migrations that are not what was applied under their names, with the checksums that they have now."""
+    """By name: migrations that were edited after they were applied, with their present checksums."""
 
 
 class Store(Protocol):
@@ -133,9 +136,9 @@ class Store(Protocol):
 
     @property
     def at_once(self) -> AtOnce | None:
-        """How to use the store on a thread that must not wait; None where any use of it may wait for a disk or for others.
+        """A context in which the store never waits, for use on an event loop; None if the store may wait for a disk or for others.
 
-        Entered, it says whether the turn at writing was free, and is the caller's until it is left.
+        It yields True if the turn at writing was free; the caller then holds the turn until it leaves the context.
         """
         ...
 
@@ -146,17 +149,17 @@ class Store(Protocol):
 
     @property
     def schedules(self) -> ScheduleStore:
-        """The schedules, with the verbs of their own."""
+        """Schedules, ticks and backfills."""
         ...
 
     @property
     def management(self) -> Management:
-        """What an operator may do to runs that have ended, and to their records."""
+        """Verbs of operators on runs: retry, resume, fork, complete, delete, export and the like."""
         ...
 
     @property
     def functions(self) -> Functions:
-        """What was scheduled with run_after and run_at."""
+        """The functions that were scheduled with `run_after` and `run_at`."""
         ...
 
     @property
@@ -166,35 +169,35 @@ class Store(Protocol):
 
     @property
     def telling(self) -> UnreportedEnds:
-        """Ends of runs that had no owner."""
+        """Ended runs that are yet to be reported to `app.on`."""
         ...
 
     @property
     def retention(self) -> Retention:
-        """Forgotten what was kept long enough."""
+        """Deleting runs and ticks whose retention is over."""
         ...
 
     @property
     def transactions(self) -> Transactions:
-        """Where users' functions and the library write together."""
+        """Transactions of users' functions, and joining a transaction that a user has opened."""
         ...
 
     @property
     def queues(self) -> QueueStore:
-        """The queues that runs wait in."""
+        """Queues and their limits."""
         ...
 
     @property
     def watching(self) -> Dashboard:
-        """Everything at a glance, what workers have counted, and who did what."""
+        """Queries of the dashboard, counters of workers, and the audit log."""
         ...
 
     # -- life ----------------------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True, beside: bool = False) -> None:
-        """Connect, and bring the tables up to date (or only check them). Safe when many processes do so at once.
+        """Connect, and migrate the tables (or only check them). Safe when many processes do so at once.
 
-        Raises `SchemaError` when the tables are newer than this code, or older and `migrate` is false. `beside` says that the
-        caller has a transaction of its own open: where making tables would wait for the end of that, it is a `SchemaError`, too.
+        Raises `SchemaError` when the tables are newer than this code, or older and `migrate` is false. `beside`: the caller has a
+        transaction of its own open; if a migration would wait for its end, `SchemaError` is raised, too.
         """
         ...
 
@@ -203,71 +206,70 @@ class Store(Protocol):
         ...
 
     def listen(self, notify: Callable[[Signal], None]) -> None:
-        """Call `notify`, on any thread, after each commit of this or of another process that may concern a waiter."""
+        """Call `notify`, on any thread, after each commit of this or another process that may concern a waiter."""
         ...
 
     def announce(self, claimed: Sequence[str]) -> None:
-        """Notify other processes that runs which had become ready were claimed, so that they need not look for them."""
+        """Notify other processes that ready runs were claimed, so that they do not look for them."""
         ...
 
     def blockers(self, *, everywhere: bool = False) -> list[str]:
-        """The sessions and processes that this process waits for at this moment, or with `everywhere` any process of the library.
+        """Describe the sessions and processes whose locks this process waits for; with `everywhere`, any process of the library.
 
-        In words. Needs no `open`, and waits for nothing.
+        Needs no `open`, and waits for no lock.
         """
         ...
 
     def server_state(self) -> ServerState | None:
-        """What the database server says of itself; None: there is no server."""
+        """The state of the database server; None: there is no server."""
         ...
 
     def clock_offset(self) -> int | None:
-        """How many microseconds the database's civil time is ahead of this machine's; None: it has no clock of its own."""
+        """Microseconds by which the clock of the database is ahead of this machine's; None: the database has no clock of its own."""
         ...
 
     # -- schema --------------------------------------------------------------------------------------------------------
     def schema_report(self) -> SchemaReport:
-        """Compare the tables with what this code needs. Writes nothing."""
+        """Compare the migrations of the database with those of this code. Writes nothing."""
         ...
 
     def inspect(self, now: int, *, thorough: bool) -> list[Oddity]:
-        """What is in the database and should not be so: tables, damage, rows that nothing will go on with. Changes nothing.
+        """Find missing tables, damage, inconsistent rows, and runs that nothing can continue. Changes nothing.
 
-        `thorough` reads all of it, which takes long where there is much.
+        `thorough` reads all rows, which takes long in a large database.
         """
         ...
 
     def size(self) -> int:
-        """About how many bytes the tables have."""
+        """The approximate size of the tables in bytes."""
         ...
 
     # -- the committer's --------------------------------------------------------------------------------------------------
     def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
-        """Commit `ops` together and answer each. Those about one run take effect in their order.
+        """Commit writes together and answer each. The writes of one run are applied in their order.
 
-        Each is whole by itself: what it starts, whom it wakes and what it records are there together or not at all. Where
-        nothing stands in the way all of them are one transaction. What another transaction locks for longer than a moment comes
-        back as HELD, with all later ones about the same run, and is to be retried (`BlockedWrites` does); what the database
-        refuses comes back as its exception. Neither fails its neighbours. Retried after a lost acknowledgement, each
-        answers as it did the first time.
+        Each write is atomic: its record, the runs that it starts and the runs that it wakes are committed together or not at all.
+        Normally all writes are one transaction. A write whose rows another transaction keeps locked is answered HELD, and so are
+        all later writes of the same run; `BlockedWrites` retries them. A write that the database refuses is answered with its
+        exception. Neither affects the other writes. A write that is repeated after a lost answer is answered as the first time.
         """
         ...
 
     # -- workers -------------------------------------------------------------------------------------------------------
     def register(self, worker: Worker) -> None:
-        """Enter a worker into the fleet."""
+        """Add a worker to the fleet."""
         ...
 
     def list_crontab(self, worker: str, entries: str) -> None:
-        """Say which crontab entries a worker lists now."""
+        """Store the crontab entries that a worker lists."""
         ...
 
     def list_instances(self, worker: str, instances: str) -> None:
-        """Say which instances of its methods a worker has now."""
+        """Store the instances that a worker has for its methods."""
         ...
 
     def beat(self, worker: str, now: int) -> list[Worker] | None:
-        """Show that a worker lives. Answers with the fleet, or None when the worker was declared dead meanwhile."""
+        """Renew the heartbeat of a worker. Return the fleet, or None if the worker was declared dead."""
         ...
 
     def workers(self) -> list[Worker]:
@@ -275,78 +277,80 @@ class Store(Protocol):
         ...
 
     def retire(self, worker: str, now: int, max_recoveries: int | None, limits: Mapping[str, int] | None = None) -> int:
-        """Take a worker out of the fleet and free its runs for others; how many.
+        """Remove a worker from the fleet and release its runs. Return the number of runs.
 
-        Running ones are queued again and count one recovery, beyond `max_recoveries` they fail with reason "recovery
-        exhausted"; `limits` has the numbers of functions that have one of their own. Suspended ones stay waiting; those being cancelled are cancelled.
+        Running runs are queued again with one more recovery. Beyond `max_recoveries`, or the number that `limits` has for the
+        function, they fail with reason "recovery exhausted". Suspended runs stay waiting. Runs that are being cancelled are cancelled.
         """
         ...
 
     def orphaned(self) -> list[str]:
-        """Workers that have left the fleet and own runs all the same: declared dead, they took some before they knew."""
+        """Workers that own runs and are not in the fleet: declared dead, they claimed runs before they noticed."""
         ...
 
     def remember_version(self, version: str, now: int) -> None:
-        """Note when a version of the app was first seen."""
+        """Store when a version of the app was first seen."""
         ...
 
     # -- executing -----------------------------------------------------------------------------------------------------
     def claim(self, request: ClaimRequest) -> Claimed:
-        """Take ready runs: each becomes running, owned, in a new epoch, and comes with its steps.
+        """Claim ready runs: each becomes running, gets this owner and a new epoch, and is returned with its steps.
 
-        The smallest priority comes first, then the first due, then the first that was asked for; of runs in queues only
-        those that `request.admit` lets begin, besides those that have begun already. If this raises, runs may have been taken
-        all the same: `owned` tells.
+        The order is priority, due time, time of creation. Of runs in queues, those that have begun are claimed, and of the others
+        those that `request.policy` admits. If this raises, runs may have been claimed all the same: `owned` lists them.
         """
         ...
 
     def notices(self, worker: str) -> list[Notice]:
-        """What happened to the worker's runs since it last asked. If this raises, the notices may be lost: `owned` has all."""
+        """Take the notices of a worker: runs that were stopped, woken or written to since it last asked.
+
+        If this raises, notices may be lost: `owned` lists all runs.
+        """
         ...
 
     def owned(self, worker: str) -> list[Notice]:
-        """All runs that the worker owns: for one that may have lost the answer to a claim, or to its last `notices`."""
+        """All runs that the worker owns. For a worker that may have lost the answer to `claim` or `notices`."""
         ...
 
     def owned_state(self, worker: str, run_id: str, epoch: int) -> State | None:
-        """The state of a run that the worker owns in this epoch; None: it does not, or the run has ended."""
+        """The state of a run, if the worker owns the run in this epoch; else None, also if the run has ended."""
         ...
 
     def expire(self, now: int) -> int:
-        """Cancel, with reason "timeout", runs without an owner whose deadline has passed; how many."""
+        """Cancel unowned runs whose deadline has passed, with reason "timeout". Return their number."""
         ...
 
     def strand(self, worker: str, functions: Mapping[str, str], now: int) -> int:
-        """Mark queued runs that no live worker can continue, with the reason; how many are new."""
+        """Mark queued runs that no live worker can continue, with the reason. Return the number of newly marked runs."""
         ...
 
     # -- from anywhere -------------------------------------------------------------------------------------------------
     def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
-        """Cancel runs and their children, at any depth. True where there was something to cancel.
+        """Cancel runs and their descendants. By id: True if the run was not ended.
 
-        A run without an owner is cancelled at once; a workflow that a worker owns becomes cancelling, with a notice; a
-        step or transaction that runs at top level runs on, its record is cancelled at once.
+        An unowned run is cancelled at once. A workflow that a worker owns becomes cancelling, and its worker is notified. A step or
+        transaction at top level continues to execute, and its record is cancelled at once.
         """
         ...
 
     def terminate(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
-        """End runs and their children as cancelled at once and fence their workers out."""
+        """End runs and their descendants as cancelled at once, and fence their workers."""
         ...
 
     def endings(self, ids: Iterable[str]) -> dict[str, Ending | None]:
-        """How runs ended. None for one that has not; an unknown id is left out."""
+        """By id: the ending of a run, or None if the run has not ended. Unknown ids are left out."""
         ...
 
     def run(self, run_id: str) -> Run | None:
-        """One run, or None."""
+        """Look up a run; None: there is none."""
         ...
 
     def steps(self, run_id: str) -> list[Step]:
-        """What a run has recorded, in the order in which outcomes were recorded; unfinished ones last."""
+        """The recorded operations of a run, in the order of their outcomes, unfinished operations last."""
         ...
 
     def step(self, run_id: str, position: str) -> Step | None:
-        """What a run has recorded at a position, or None."""
+        """The recorded operation at a position of a run; None: there is none."""
         ...
 
     def runs(self, wanted: RunFilter) -> list[Run]:
@@ -354,5 +358,5 @@ class Store(Protocol):
         ...
 
     def counts(self) -> dict[str, int]:
-        """How many runs are in each state that is not an end."""
+        """By state: the number of runs that have not ended."""
         ...

@@ -1,7 +1,7 @@
-"""The small writes that go through the committer, and what each comes back with.
+"""The writes that go through the committer, and the answer to each.
 
-Many of them share one database transaction. Each carries the fence it stands behind (run, owner, epoch) and learns on its
-own whether it lost; none fails its neighbours.
+Many of them share one database transaction. Each carries its fence (run, owner, epoch) and is answered by itself; a write that is
+refused does not affect the others.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 FAR = 2**62
 """Due at no time: what waits for something else than a time."""
 NONE: Mapping[str, str] = MappingProxyType({})
-"""Of the answers to ten thousand writes hardly one has anything to put here, and making an empty dictionary for each takes a while."""
+"""A shared empty mapping: hardly any answer has an entry, and a dictionary for each of ten thousand answers costs time."""
 
 
 class Verdict(Enum):
-    """What became of a write that stands behind a fence."""
+    """The answer to a write with a fence."""
 
     DONE = "done"
     FENCED = "fenced"
-    """The run is no longer this owner's in this epoch. Nothing was written."""
+    """This worker does not own the run in this epoch. Nothing was written."""
     STOPPING = "stopping"
     """The run was asked to stop, so nothing new begins. Nothing was written."""
     NOTIFIED = "notified"
-    """Something happened to the run that its owner has not looked at yet. Nothing was written."""
+    """The run has a notice that its owner has not read. Nothing was written."""
     HELD = "held"
-    """Another transaction locks what it concerns for longer than a moment. Nothing was written; the committer retries it."""
+    """Another transaction keeps the rows locked. Nothing was written; the committer retries the write."""
     LAST = "last"
-    """The run is not to be tried again, since another one has taken its key. Nothing was written."""
+    """The run has no further attempt, because another run has taken its key. Nothing was written."""
     UNKNOWN = "unknown"
     """The receiver of a message does not exist. Nothing was written."""
     TAKEN = "taken"
-    """A run that was to be started has the id of another workflow's run. Nothing was written."""
+    """A run to be started has the id of a run of another workflow. Nothing was written."""
 
 
 class Start(Struct, gc=False):
@@ -50,27 +50,26 @@ class Start(Struct, gc=False):
 
     run: NewRun
     asker: str | None = None
-    """The run whose step asks for it, if any: once that is cancelled, what it starts is cancelled from the beginning."""
+    """The run whose step starts it, if any. If that run was cancelled, the new run is stored as cancelled."""
 
 
 class Started(Struct, frozen=True, gc=False):
-    """What `Start` found: `created` says whether this very request made the run."""
+    """The answer to `Start`. `created`: this request stored the run."""
 
     created: bool
     workflow: str
     state: State
     id: str = ""
-    """The run that it is, if that is another one than was asked for: the one that has its key."""
+    """The id of the run that has the key, if that is another run than the requested one."""
     refused: bool = False
-    """That run has the key, and so nothing was done."""
+    """Whether nothing was done because that run has the key."""
 
 
 class RecordStep(Struct, gc=False):
-    """Record the beginning or the outcome of an operation of a run, and with it what the operation brings about.
+    """Record the beginning or the outcome of an operation of a run, together with the effects of the operation.
 
-    `starts` are runs that begin if, and only if, this is recorded. `mood` is the state that the run itself goes into
-    (running or waiting). When a waiting run is to be woken is derived from its open steps; `due` can only make that
-    earlier. A step already completed is never changed.
+    `starts` are runs that are stored in the same commit. `mood` is the new state of the run itself (running or waiting). The time
+    at which a waiting run wakes is derived from its open steps; `due` can only make it earlier. A completed step is never changed.
     """
 
     owner: str
@@ -79,27 +78,27 @@ class RecordStep(Struct, gc=False):
     mood: State | None = None
     due: int = FAR
     watch: str | None = None
-    """Tell, with the result, how the run of this id has ended, if it has."""
+    """The id of a run whose ending the answer includes, if that run has ended."""
     unless_stopping: bool = False
-    """Refused as STOPPING when the run is being cancelled; other outcomes are recorded then."""
+    """Whether the write is refused as STOPPING when the run is being cancelled. Other outcomes are recorded then."""
 
 
 class Complete(RecordStep):
-    """A write with which the run itself succeeds: the outcome of its only operation, which is a transaction.
+    """Record the outcome of a transaction that is the only operation of its run, and complete the run.
 
-    For the transaction itself to make, not for the committer. Refused by `StoppedFirst` when the run was asked to stop before, unless `kept`.
+    Written by the transaction itself, not by the committer. Raises `StoppedFirst` if the run was asked to stop before, unless `kept`.
     """
 
     kept: bool = False
-    """What it did is committed already, in another database: then it is recorded, and the run is stopped."""
+    """Whether the transaction has committed in another database. Then its outcome is recorded also in a run that was stopped."""
 
 
 class StoppedFirst(Exception):
-    """The run was asked to stop before its transaction could commit: nothing of it is to stay."""
+    """The run was asked to stop before its transaction could commit. The transaction is rolled back."""
 
 
 class RecordAndSend(RecordStep):
-    """A write with which a run says something, or receives a message: both happen if, and only if, this is recorded."""
+    """Record an operation that sends, publishes or receives messages, in one commit with them."""
 
     says: Sequence[Say] = ()
     takes: int | None = None
@@ -107,9 +106,9 @@ class RecordAndSend(RecordStep):
 
 
 class Send(Struct):
-    """Say something that is not the outcome of an operation: from outside runs, or in the middle of a step.
+    """Send messages that are no outcome of an operation: from outside runs, or inside a step.
 
-    With an `owner`, only if that worker still owns the run, in that epoch. All of it is sent, or nothing.
+    With an `owner`, only if that worker owns the run in that epoch. All messages are sent, or none.
     """
 
     run: str
@@ -119,25 +118,27 @@ class Send(Struct):
 
 
 class Recorded(Struct, gc=False):
-    """What `RecordStep` came to. `taken` lists started runs whose id was there before, with the workflow they are of."""
+    """The answer to `RecordStep`."""
 
     verdict: Verdict = Verdict.DONE
     taken: Mapping[str, str] = NONE
+    """By id of a started run that existed before: its workflow."""
     unknown: Sequence[str] = ()
     """Receivers that do not exist."""
     became: Mapping[str, str] = NONE
-    """Started runs that are other ones than were asked for: the ones that had their keys."""
+    """By id of a run to be started: the id of the run that has its key, and that it became."""
     refused: Mapping[str, str] = NONE
-    """Runs that were not started because of their keys, with the runs that have these."""
+    """By id of a run that was not started because of its key: the id of the run that has the key."""
     ending: Ending | None = None
+    """How the watched run ended, if it has."""
     missing: bool = False
-    """There is no run of the id that was to be watched."""
+    """Whether the watched run does not exist."""
     stopping: bool = False
-    """It is recorded, but the run was asked to stop: nothing more is to begin."""
+    """Whether the run was asked to stop. The operation is recorded, and no other may begin."""
 
 
 class DiscardOutcome(Struct):
-    """Mark a completed operation as interrupted by the workflow's own code: its outcome was recorded but never seen."""
+    """Mark a completed operation as interrupted: the workflow's code cancelled it before its outcome was delivered."""
 
     owner: str
     run: str
@@ -146,10 +147,10 @@ class DiscardOutcome(Struct):
 
 
 class Suspend(Struct):
-    """All branches of a run wait: record it as waiting. With `park`, its owner releases it as well.
+    """Set a run whose branches all wait to waiting. With `park`, its owner releases it as well.
 
-    When it is to be woken is derived from its open steps; `no_later_than` can only make that earlier. Refused as NOTIFIED when
-    something has happened meanwhile that the run waits for, or when it waits for nothing that is recorded.
+    The time at which the run wakes is derived from its open steps; `no_later_than` can only make it earlier. Refused as NOTIFIED
+    when the run was woken before the commit, or when no open step is recorded that could wake it.
     """
 
     owner: str
@@ -160,10 +161,10 @@ class Suspend(Struct):
 
 
 class Release(Struct):
-    """Hand a run back, so that any worker may take it: an orderly stop, or a replay this version cannot follow.
+    """Release a run, so that any worker may claim it: in an orderly stop, or after a replay that disagrees with the record.
 
-    A run that is recorded as waiting stays so, as long as an open step can wake it; any other is queued. One that is being
-    cancelled is queued to make its compensations, if it may have any, and refused as STOPPING otherwise.
+    A waiting run stays waiting if an open step can wake it; any other run is queued. A run that is being cancelled is queued if it may
+    owe compensations, and refused as STOPPING otherwise.
     """
 
     owner: str
@@ -171,23 +172,23 @@ class Release(Struct):
     epoch: int
     blocked: str | None = None
     unbegun: str | None = None
-    """Its uid, if nothing of it was executed under this claim: then it is as if never claimed, and the claim's number is free again."""
+    """The uid of the run, if nothing of it was executed under this claim: the claim is undone, as if the run had not been claimed."""
 
 
 class ContinueAs(Release):
-    """Hand a run back to begin anew with another input: what it has recorded is forgotten, its id and its messages stay."""
+    """Release a run to begin another generation with a new input. Its steps are deleted, its id and its messages stay."""
 
     input: str = "{}"
 
 
 class Compensate(Release):
-    """Hand a run back that was stopped, and has yet to undo what it did. `undo_reason` is why it was."""
+    """Release a stopped run that owes compensations. `undo_reason` is the reason of the stop."""
 
     undo_reason: str = ""
 
 
 class Finish(Struct, gc=False):
-    """Record how a run ended. Refused as STOPPING when it is being cancelled and this is another end than that."""
+    """End a run. Refused as STOPPING when the run is being cancelled and `state` is not cancelled."""
 
     owner: str
     run: str
@@ -200,16 +201,16 @@ class Finish(Struct, gc=False):
     schedule: str | None = None
     """The schedule that started it."""
     end_processed: bool = False
-    """Set by a store that has had the schedule take note of it already."""
+    """Set by a store whose commit has also processed the end for the schedule."""
     after: str | None = None
-    """Set by a store: where the outcome stands that goes before it in the same batch, and has to be there."""
+    """Set by a store: the position of an outcome in the same batch that must be recorded before the end."""
 
 
 class RetryLater(Struct):
-    """An attempt of a run has failed, and it is to be tried again when it is due: from what it has achieved.
+    """Release a run whose attempt failed, to be retried when it is due.
 
-    The recorded exception that ended the attempt is forgotten, with what was recorded after it. Refused as STOPPING when the run is
-    being cancelled, as LAST when it has lost its key meanwhile.
+    The recorded exception that ended the attempt is forgotten, and what followed from it. Refused as STOPPING when the run is being
+    cancelled, as LAST when another run has taken its key.
     """
 
     owner: str
@@ -223,12 +224,12 @@ Op = RetryLater | Start | RecordStep | Send | DiscardOutcome | Suspend | Release
 
 
 def is_checkpoint(op: Op) -> TypeGuard[RecordStep]:
-    """Whether it is the most frequent write of all: a step's outcome and nothing else."""
+    """Whether a write records the outcome of a step and nothing else: the most frequent write."""
     return type(op) is RecordStep and op.mood is None and op.watch is None and not op.starts
 
 
 def run_of(op: Op) -> str:
-    """The run that a write is about: writes about one run keep their order."""
+    """The id of the run that a write is about. Writes of one run keep their order."""
     if isinstance(op, Start):
         return op.run.id
     return op.step.run if isinstance(op, RecordStep) else op.run
