@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from mainspring import App, Tx, run
+from mainspring import App, Spec, Tx, run
 from mainspring.model.runs import NewRun
 from mainspring.model.states import State
 from mainspring.store.postgres.dialect import Dialect
@@ -23,10 +23,12 @@ from mainspring.store.sql.runs import INSERT_RUNS
 from mainspring.store.transaction import Transaction, run_script
 from mainspring.store.verbs.start import start
 from mainspring.store.writes import Start
+from mainspring.testing import world
+from tests.transactions import bank
 from tests.transactions.bank import value
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
 app = App()
 speaker = App()
@@ -162,3 +164,71 @@ async def test_a_run_whose_id_is_freed_while_it_is_asked_for_is_started(postgres
             (started,) = run_script(start(tx, [Start(new)]), words)
             db.rollback()
     assert (started.created, words.inserts) == (True, 2)
+
+
+# -- rows that change more often than a transaction takes ----------------------------------------------------------------
+CHANGE = """
+  UPDATE mainspring.{table} SET id = id WHERE id IN (SELECT id FROM mainspring.{table} WHERE id = 'busy' FOR UPDATE SKIP LOCKED)
+"""
+"""As a scheduler or a worker does, which passes over what is locked."""
+
+
+class Busy:
+    """An app whose transaction has an older snapshot than the row that it changes, each time."""
+
+    def __init__(self, url: str, table: str) -> None:
+        self.app = app = App("sqlite://")
+        self.executions = 0
+
+        @app.workflow
+        async def listener() -> Any:
+            return await run.receive("news")
+
+        @app.transaction(isolation="repeatable read")
+        def change(tx: Tx) -> int:
+            tx.execute("SELECT 1")
+            self._executed(url, table)
+            if table == "schedules":
+                app.schedules.trigger.sync("busy")
+            else:
+                app.send.sync("busy", "news", 1)
+            return self.executions
+
+        @app.transaction(isolation="serializable")
+        async def change_awaited(connection: psycopg.AsyncConnection[Any]) -> int:
+            await connection.execute("SELECT 1")
+            self._executed(url, table)
+            if table == "schedules":
+                await app.schedules.trigger("busy")
+            else:
+                await app.send("busy", "news", 1)
+            return self.executions
+
+        @app.workflow
+        async def changing() -> int:
+            return await change.aio()
+
+        self.listener = listener
+        self.ways: dict[str, Callable[[], Awaitable[int]]] = {
+            "outside": change.aio,
+            "in a run": changing,
+            "awaited": change_awaited,
+        }
+
+    def _executed(self, url: str, table: str) -> None:
+        self.executions += 1
+        assert self.executions < 5, "it is executed again and again"
+        bank.execute(url, CHANGE.format(table=table))
+
+
+@pytest.mark.parametrize("table", ["schedules", "runs"])
+@pytest.mark.parametrize("way", ["outside", "in a run", "awaited"])
+async def test_a_row_that_changes_during_each_execution_is_locked_first_by_the_next(
+    postgres_url: str, table: str, way: str
+) -> None:
+    """Its snapshot is of the moment at which it has the row, so the second execution commits."""
+    busy = Busy(postgres_url, table)
+    async with world(busy.app, url=postgres_url):
+        await busy.listener.options(id="busy").start()
+        await busy.app.schedules.create("busy", busy.listener.bind(), Spec())
+        assert await busy.ways[way]() == 2

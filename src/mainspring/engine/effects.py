@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from mainspring.codec import decode_exception, encode_exception
 from mainspring.engine.replay.asyncio_sleep_warning import not_durable_until
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from mainspring.engine.calls import StepCall, TransactionCall
     from mainspring.engine.replay.execution import Execution, Wait
     from mainspring.model.runs import Ending, Step
+    from mainspring.store.sql.dialect import Sql
+    from mainspring.store.transaction import Values
     from mainspring.store.writes import Op, Recorded
 
 
@@ -86,6 +88,8 @@ class Transact(Struct):
     """Whether the answer to the commit of an attempt was lost, so that the attempt may have committed."""
     stopping: bool = False
     """Whether the transaction committed after the run was asked to stop."""
+    locks: list[tuple[Sql, Values]] = field(default_factory=list["tuple[Sql, Values]"])
+    """The statements that earlier attempts were refused; see `Again`."""
 
 
 class Nap(Struct):

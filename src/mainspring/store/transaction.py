@@ -108,7 +108,7 @@ class Transaction:
     owner of the transaction can run it again.
     """
 
-    __slots__ = ("attempt", "changes", "dialect", "hidden", "informed", "now", "started", "users", "waits")
+    __slots__ = ("attempt", "changes", "dialect", "hidden", "informed", "locking", "now", "started", "users", "waits")
 
     def __init__(
         self, dialect: Dialect, now: int, *, attempt: int = 1, waits: bool = False, users: bool = False
@@ -127,6 +127,8 @@ class Transaction:
         """Runs that it has started."""
         self.hidden = False
         """Runs that began to wait since the transaction began cannot be found in it: its snapshot is older."""
+        self.locking: tuple[Sql, Values] | None = None
+        """The statement with which a user's transaction locks rows at this moment."""
 
     # -- statements ----------------------------------------------------------------------------------------------------
     def execute(self, sql: Sql, **values: Any) -> Script[Rows]:
@@ -153,6 +155,13 @@ class Transaction:
         return answer
 
     # -- locks ---------------------------------------------------------------------------------------------------------
+    def lock(self, sql: Sql, **values: Any) -> Script[Rows]:
+        """Execute a statement that locks rows. If it raises, `locking` is what was refused."""
+        self.locking = sql, values
+        rows = yield sql, values
+        self.locking = None
+        return rows
+
     def lock_runs(self, ids: Sequence[str], *, share: bool = False) -> Script[dict[str, tuple[Any, ...]]]:
         """Lock runs: the rows of those that exist, by id, as `LOCKED_COLUMNS`. Raises `Blocked`.
 
@@ -160,15 +169,16 @@ class Transaction:
         """
         lock = SHARE_RUNS if share else LOCK_RUNS
         skip = self.dialect.locks and not self.waits
-        found = {row[0]: row for row in (yield f"{lock}{SKIP_LOCKED}" if skip else lock, {"ids": list(ids)})}
+        locked = yield from self.lock(f"{lock}{SKIP_LOCKED}" if skip else lock, ids=list(ids))
+        found = {row[0]: row for row in locked}
         if self.dialect.locks:
             unowned = (State(row[3]) for row in found.values() if row[1] is None)
             self.changes.ready = self.changes.ready or any(not state.ended for state in unowned)
         missing = [run for run in ids if run not in found]
         if skip and missing:
-            locked = yield EXISTING, {"ids": missing}
-            if locked:
-                raise Blocked(row[0] for row in locked)
+            others = yield EXISTING, {"ids": missing}
+            if others:
+                raise Blocked(row[0] for row in others)
         return found
 
     def lock_tree(self, ids: Sequence[str], *, with_deadline: bool = False) -> Script[list[str]]:
@@ -188,7 +198,7 @@ class Transaction:
         locked: set[str] = set()
         lock = LOCK_RUNS if self.waits else f"{LOCK_RUNS}{SKIP_LOCKED}"
         while fresh := {row[0] for row in (yield find, values)} - locked:
-            got = {row[0] for row in (yield lock, {"ids": sorted(fresh)})}
+            got = {row[0] for row in (yield from self.lock(lock, ids=sorted(fresh)))}
             if free and self.attempt > _FREE_ATTEMPTS:
                 return sorted(got)
             if not self.users:

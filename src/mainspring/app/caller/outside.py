@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from mainspring.app.caller.mistakes import named_after, refuse_blocking_on_loop, warn_if_a_run_is_lost
 from mainspring.app.caller.protocol import StartedRun
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from mainspring.store.external.sessions import Session
     from mainspring.store.messages import Message, Post, Reading, Spoken, Table
     from mainspring.store.protocol import Store
+    from mainspring.store.sql.dialect import Sql
+    from mainspring.store.transaction import Values
     from mainspring.store.writes import Started
 
 R = TypeVar("R")
@@ -142,8 +144,11 @@ class Outside:
     # -- transactions --------------------------------------------------------------------------------------------------
     def _transact(self, call: TransactionCall) -> Any:
         """Make a transaction that no run records."""
+        locks: list[tuple[Sql, Values]] = []
 
         def work(session: Session | ElsewhereSession) -> Any:
+            if locks:
+                cast("Session", session).joined.lock(locks)
             with self._scope(call, session):
                 value = call.made(session)
             session.flush()
@@ -153,8 +158,9 @@ class Outside:
         while True:
             try:
                 return self._make(call, work)
-            except Again:
+            except Again as again:
                 failed += 1
+                again.add_to(locks)
                 time.sleep(pause(failed, self.runtime.ids.new()))
 
     def _make(self, call: TransactionCall, work: Callable[[Session | ElsewhereSession], R]) -> R:
@@ -171,7 +177,11 @@ class Outside:
         """The same for an `async def` one."""
         connection = await self.runtime.connected()
 
+        locks: list[tuple[Sql, Values]] = []
+
         async def work(session: Session | AwaitedSession) -> Any:
+            if locks:
+                await cast("Session", session).joined.lock_async(locks)
             with self._scope(call, session):
                 value = await call.made(session)
             await session.flush_async()
@@ -183,8 +193,9 @@ class Outside:
                 if call.database is not None:
                     return await call.database.atransact(work, call.wants, call.isolation)
                 return await connection.store.transactions.atransact(work, call.wants, call.isolation)
-            except Again:
+            except Again as again:
                 failed += 1
+                again.add_to(locks)
                 await asyncio.sleep(pause(failed, self.runtime.ids.new()))
 
     def _scope(self, call: TransactionCall, session: Any) -> TransactionScope:

@@ -103,7 +103,8 @@ def _attempt(ex: Execution, effect: Transact) -> Flow:
     record.attempts += 1
     try:
         yield effect
-    except Again:
+    except Again as again:
+        again.add_to(effect.locks)
         if not effect.doubt:
             _give_back_seq(ex, record)
         return False
@@ -208,6 +209,8 @@ def make(ex: Execution, effect: Transact) -> None:
 
 
 def _work(ex: Execution, effect: Transact, session: Session) -> None:
+    if effect.locks:
+        session.joined.lock(effect.locks)
     text = _called(ex, effect, _scope(ex, effect, session), session)
     write, now = _record(ex, effect, text)
     _note(ex, effect, session.record(write, now))
@@ -340,6 +343,7 @@ async def make_async(ex: Execution, effect: Transact) -> None:
         return
 
     async def work(session: Session) -> None:
+        await session.joined.lock_async(effect.locks)
         text = await _awaited(ex, effect, _scope(ex, effect, session), session)
         write, now = _record(ex, effect, text)
         joined = session.joined

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.sql.dialect import Dialect, Sql
     from mainspring.store.sql.run_filters import Filters
-    from mainspring.store.transaction import AsyncExecutor, Executor, Read, Rows, Script, Transactor
+    from mainspring.store.transaction import AsyncExecutor, Executor, Read, Rows, Script, Transactor, Values
     from mainspring.store.writes import RecordStep
 
 T = TypeVar("T")
@@ -83,6 +83,8 @@ class Joined:
         self.hidden = False
         """Runs may wait for what was changed that could not be found in it; see `wake_hidden`."""
         self.last_change = 0
+        self.refused: tuple[Sql, Values] | None = None
+        """The statement that was to lock rows when a script last failed, if it was one."""
         self._filters = filters
         self._origin = origin
         self._executor = executor
@@ -112,8 +114,11 @@ class Joined:
         return answer
 
     def _whole(self, tx: Transaction, work: Callable[[Transaction], Script[T]]) -> Script[T]:
-        answer = yield from work(tx)
-        yield from tx.close(self._origin)
+        try:
+            answer = yield from work(tx)
+            yield from tx.close(self._origin)
+        finally:
+            self.refused = tx.locking
         return answer
 
     def _note(self, tx: Transaction) -> None:
@@ -122,6 +127,16 @@ class Joined:
         self.changes.add(tx.changes)
         self.started += tx.started
         self.hidden = self.hidden or (tx.hidden and bool(tx.changes.ended or tx.changes.published))
+
+    def lock(self, locks: Sequence[tuple[Sql, Values]]) -> None:
+        """Execute what locked rows in vain in an earlier attempt, blocking."""
+        for statement in locks:
+            self.executor.execute(*statement)
+
+    async def lock_async(self, locks: Sequence[tuple[Sql, Values]]) -> None:
+        """The same on a connection that is awaited."""
+        for statement in locks:
+            await self.async_executor.execute(*statement)
 
     def within(self, work: Callable[[Inside], T]) -> T:
         """Work with the nouns of a store inside the transaction, blocking."""

@@ -12,6 +12,9 @@ from mainspring.errors import InTransaction
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from mainspring.store.sql.dialect import Sql
+    from mainspring.store.transaction import Values
+
 _ENDS = re.compile(
     r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
     r"(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|ROLLBACK(?!(?:\s+(?:TRANSACTION|WORK))?\s+TO))\b",
@@ -57,7 +60,21 @@ class Wants(Enum):
 
 
 class Again(Exception):
-    """The database rolled the transaction back because of others. A retry may succeed."""
+    """The database rolled the transaction back because of others. A retry may succeed.
+
+    `lock` is the statement of the library's that was refused, if it was one that locks rows: another transaction had changed them since the snapshot
+    was taken. A retry executes it first, so that its snapshot is of the moment at which it has the lock; rows that change more often than
+    the function takes would be refused for ever.
+    """
+
+    def __init__(self, reason: str = "", lock: tuple[Sql, Values] | None = None) -> None:
+        super().__init__(reason)
+        self.lock = lock
+
+    def add_to(self, locks: list[tuple[Sql, Values]]) -> None:
+        """Note what to execute first in the next attempt. Others may be refused in that one, so what was refused before stays."""
+        if self.lock is not None and self.lock not in locks:
+            locks.append(self.lock)
 
 
 class Cursor(Protocol):

@@ -99,7 +99,8 @@ class PostgresTransactions:
 
     def _transact_on(self, opened: AbstractContextManager[Any], work: Callable[[Session], T], *, on_engine: bool) -> T:
         """Do `work` in a transaction that is opened on a connection of the user's."""
-        with opened as connection:
+        joined: Joined | None = None
+        with _noting_refusal(lambda: joined), opened as connection:
             joined = self._join(connection, self._origin)
             answer = work(EngineSession(joined, Wrapped(connection)) if on_engine else JoinedSession(joined))
         self._committed(joined)
@@ -122,10 +123,12 @@ class PostgresTransactions:
     ) -> T:
         _refuse_sqlite(wants)
         if self.engine is not None and self.engine.serves(wants):
-            async with self.engine.begun_async(isolation) as connection:
-                joined = self._join(connection, self._origin)
-                await joined.check_async()
-                answer = await work(EngineSession(joined, Wrapped(connection)))
+            joined: Joined | None = None
+            with _noting_refusal(lambda: joined):
+                async with self.engine.begun_async(isolation) as connection:
+                    joined = self._join(connection, self._origin)
+                    await joined.check_async()
+                    answer = await work(EngineSession(joined, Wrapped(connection)))
         else:
             answer, joined = await self._awaited(work, wants, isolation)
         if joined.hidden:
@@ -224,10 +227,9 @@ class PostgresTransactions:
         """What an exception that left a transaction means: rolled back for others, or perhaps committed, or the function's own."""
         found = getattr(error, "orig", None) or error
         state = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
-        if state in ROLLED_BACK:
-            return Again(str(error))
-        if state == _ABORTED and session.rolled_back:
-            return Again(str(error))
+        if state in ROLLED_BACK or (state == _ABORTED and session.rolled_back):
+            joined = session.joined_if_any
+            return Again(str(error), None if joined is None else joined.refused)
         if state == _ABORTED:
             error.add_note(_WENT_ON)
         if closed and isinstance(found, psycopg.Error):
@@ -305,6 +307,17 @@ class _AsyncJoinedExecutor(UsersAsyncExecutor):
     async def execute(self, sql: Sql, values: Values) -> Rows:
         _require_transaction(self._db)
         return await super().execute(sql, values)
+
+
+@contextlib.contextmanager
+def _noting_refusal(joined: Callable[[], Joined | None]) -> Generator[None]:
+    """Say in an `Again` which statement was refused, where the connection is not ours."""
+    try:
+        yield
+    except Again as again:
+        found = joined()
+        again.lock = None if found is None else found.refused
+        raise
 
 
 def _require_transaction(connection: Sync | Async) -> None:

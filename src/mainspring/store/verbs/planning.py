@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # -- what plans are made from --------------------------------------------------------------------------------------------
 def lock_situations(tx: Transaction, ids: Sequence[str], lock: Sql) -> Script[list[Situation]]:
     """Lock schedules and read what plans of them are made from. Ends of runs of those that do not exist any more are marked as processed."""
-    rows = yield from tx.execute(lock, ids=list(ids))
+    rows = yield from tx.lock(lock, ids=list(ids))
     found = {row[0] for row in rows}
     if missing := [each for each in ids if each not in found]:
         yield from tx.execute(sql.MARK_STRAYS_PROCESSED, ids=missing)
