@@ -12,7 +12,7 @@ from mainspring import App, Client, Settings, run
 from mainspring.app.factory import Backstage
 from mainspring.errors import RunCancelled, StoreUnavailable
 from mainspring.services import reconciler
-from mainspring.store.committer.committer import Committer
+from mainspring.store.committer import Committer
 from mainspring.store.postgres.libpq import Wire
 from mainspring.store.protocol import Claimed
 from mainspring.store.writes import Start

@@ -21,8 +21,8 @@ from unittest import mock
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.clock import SystemClock
-from mainspring.store.committer import blocked, committer, tickets
-from mainspring.store.committer.committer import Committer
+from mainspring.store import committer
+from mainspring.store.committer import Committer
 from mainspring.store.open import open_store
 from mainspring.store.writes import DiscardOutcome, Recorded, RecordStep, Start, Verdict, run_of
 from tests.interleavings.explore import Case, files_of
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mainspring.store.writes import Op, Result
     from tests.interleavings.scheduler import Scheduler
 
-LINES = files_of(committer, blocked, tickets)
+LINES = files_of(committer)
 """With these every line of the committer is a switch point."""
 _FAULTS = ("none", "before", "after")
 

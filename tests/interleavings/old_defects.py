@@ -12,13 +12,12 @@ from unittest import mock
 from mainspring.errors import StoreError
 from mainspring.services.reconciler import Reconciler
 from mainspring.services.service import Service
-from mainspring.store.committer.committer import Committer
-from mainspring.store.committer.tickets import answer
+from mainspring.store.committer import Committer, answer
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from mainspring.store.committer.tickets import Ticket
+    from mainspring.store.committer import Ticket
 
 
 def _work_before_turn(self: Any) -> None:

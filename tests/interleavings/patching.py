@@ -30,7 +30,7 @@ _LOADED_LATE = (
     "mainspring.app.worker",
     "mainspring.operations.schedules.declared",
     "mainspring.services.heartbeat",
-    "mainspring.store.committer.committer",
+    "mainspring.store.committer",
     "mainspring.store.sqlite.store",
 )
 """Modules that the library loads when it needs them. A module that is loaded after the patching would have the real things."""

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.app import worker
 from mainspring.engine import engine
-from mainspring.engine.residency import local_starts, slots
+from mainspring.engine.residency import local_starts
 from mainspring.errors import MainspringError
 from mainspring.services import claimer, reconciler, service
-from mainspring.store.committer import committer
+from mainspring.store import committer
 from tests.interleavings.explore import Case, files_of
 from tests.interleavings.fleet import HORIZON, fleet, outcome_of
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.interleavings.fleet import Fleet
     from tests.interleavings.scheduler import Scheduler
 
-LINES = files_of(claimer, reconciler, service, slots, local_starts, engine, worker, committer)
+LINES = files_of(claimer, reconciler, service, local_starts, engine, worker, committer)
 
 
 def _second_process(fleet: Fleet, *knows: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from mainspring.errors import StoreUnavailable
 from mainspring.model.clock import SystemClock
 from mainspring.model.states import State
-from mainspring.store.committer.committer import Committer
+from mainspring.store.committer import Committer
 from mainspring.store.open import open_store
 from mainspring.store.writes import Recorded, RecordStep, Start, Started, Verdict, run_of
 from tests.store.build import StoreSettings, owned, run, start, step

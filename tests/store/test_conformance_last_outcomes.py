@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mainspring.model.states import State
-from mainspring.store.committer.ordering import layers
-from mainspring.store.writes import Recorded, RecordStep, Verdict
+from mainspring.store.writes import Recorded, RecordStep, Verdict, layers
 from tests.store.build import NOW, finish, owned, run, start, state, step
 
 if TYPE_CHECKING:

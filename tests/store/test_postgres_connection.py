@@ -14,7 +14,7 @@ import pytest
 from mainspring.errors import InvalidInput, StoreError, StoreFull, StoreUnavailable
 from mainspring.model.clock import SystemClock
 from mainspring.model.states import State
-from mainspring.store.committer.committer import Committer
+from mainspring.store.committer import Committer
 from mainspring.store.postgres.database import translate
 from mainspring.store.postgres.store import PostgresStore
 from mainspring.store.writes import Recorded, RecordStep, Start, Started

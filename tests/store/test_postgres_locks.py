@@ -15,7 +15,7 @@ from mainspring.model.clock import SystemClock
 from mainspring.model.queues import Limits, Queue
 from mainspring.model.runs import Step
 from mainspring.model.states import State
-from mainspring.store.committer.committer import Committer
+from mainspring.store.committer import Committer
 from mainspring.store.messages import Entry, Post
 from mainspring.store.postgres import batch, queue_claims
 from mainspring.store.postgres.database import Connection

@@ -39,7 +39,7 @@ _IMPORTED = (
     "mainspring.app.worker",
     "mainspring.operations.schedules.crontabs",
     "mainspring.services.heartbeat",
-    "mainspring.store.committer.committer",
+    "mainspring.store.committer",
     "mainspring.store.postgres.store",
     "mainspring.store.sqlite.store",
 )

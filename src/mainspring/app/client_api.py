@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.app.caller.current import current_caller
-from mainspring.app.caller.joined import JoinedBlock
+from mainspring.app.caller.in_transaction import JoinedBlock
 from mainspring.app.functions.functions import as_call, start_all
 from mainspring.app.messages import verbs
 from mainspring.app.messages.questions import Ask

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from mainspring.app.settings import Settings
     from mainspring.model.clock import Clock
     from mainspring.services.heartbeat import Heartbeat
-    from mainspring.store.committer.committer import Committer
+    from mainspring.store.committer import Committer
     from mainspring.store.protocol import Store
 
 
@@ -23,7 +23,7 @@ class Backstage:
         return open_store(url, settings)
 
     def committer(self, store: Store, clock: Clock) -> Committer:
-        from mainspring.store.committer.committer import Committer  # noqa: PLC0415
+        from mainspring.store.committer import Committer  # noqa: PLC0415
 
         return Committer(store.apply, clock, store.at_once)
 

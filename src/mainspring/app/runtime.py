@@ -53,7 +53,7 @@ class Runtime:
         payloads: PayloadCodec | None = None,
     ) -> None:
         if payloads is None and settings.payloads != "none":
-            from mainspring.store.sealing.named import named_codec  # noqa: PLC0415  (only where values are sealed)
+            from mainspring.store.sealing.payloads import named_codec  # noqa: PLC0415  (only where values are sealed)
 
             payloads = named_codec(settings.payloads)
         if payloads is not None and not (hasattr(payloads, "encode") and hasattr(payloads, "decode")):

@@ -18,10 +18,9 @@ from mainspring.engine.batching import Batches
 from mainspring.engine.replay.execution import Execution
 from mainspring.engine.replay.signals import Lost, Stopped
 from mainspring.engine.residency.halting import Halting
-from mainspring.engine.residency.local_starts import LocalStarts
+from mainspring.engine.residency.local_starts import LocalStarts, Slots
 from mainspring.engine.residency.phases import Phase
 from mainspring.engine.residency.residency import Residency
-from mainspring.engine.residency.slots import Slots
 from mainspring.engine.residency.timers import Timers
 from mainspring.engine.residency.waits import Waits
 from mainspring.engine.runner import run_async, run_blocking
@@ -33,12 +32,12 @@ from mainspring.store.writes import Finish, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
+    from mainspring.engine.host import EngineSettings
     from mainspring.engine.registry import Function, Registry
-    from mainspring.engine.settings import EngineSettings
     from mainspring.model.clock import Clock
     from mainspring.model.runs import Claim, NewRun, Step
     from mainspring.store.changes import Notice
-    from mainspring.store.committer.committer import Committer
+    from mainspring.store.committer import Committer
     from mainspring.store.protocol import Store
 
 log = logging.getLogger("mainspring.engine")

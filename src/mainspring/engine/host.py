@@ -16,13 +16,29 @@ if TYPE_CHECKING:
     from mainspring.engine.registry import Function, Registry
     from mainspring.engine.replay.signals import Halt
     from mainspring.engine.residency.timers import Timers
-    from mainspring.engine.settings import EngineSettings
     from mainspring.model.clock import Clock
     from mainspring.model.runs import NewRun, Run, Step
-    from mainspring.store.committer.committer import Committer
+    from mainspring.store.committer import Committer
     from mainspring.store.messages import Awaited
     from mainspring.store.protocol import Store
     from mainspring.store.writes import Op, Recorded
+
+
+class EngineSettings(Protocol):
+    """The part of `Settings` that concerns executing."""
+
+    @property
+    def lease(self) -> float: ...
+    @property
+    def concurrency(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def resident(self) -> int: ...
+    @property
+    def park_after(self) -> float: ...
+    @property
+    def value_bytes(self) -> int: ...
 
 
 class HaltsRuns(Protocol):

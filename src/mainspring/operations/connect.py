@@ -137,7 +137,7 @@ def connect(url: str, settings: ConnectionSettings) -> Generator[Operations]:
     require_there(url)
     store = open_store(url, settings)
     if settings.payloads != "none":
-        from mainspring.store.sealing.named import named_codec  # noqa: PLC0415  (only needed with a payload codec)
+        from mainspring.store.sealing.payloads import named_codec  # noqa: PLC0415  (only needed with a payload codec)
         from mainspring.store.sealing.store import sealed_store  # noqa: PLC0415
 
         codec = named_codec(settings.payloads)

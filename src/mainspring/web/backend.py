@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mainspring.app.app import App
     from mainspring.app.client import Client
     from mainspring.app.connection import Connection
-    from mainspring.store.committer.committer import Committer
+    from mainspring.store.committer import Committer
     from mainspring.web.redaction import Redactor
 
 R = TypeVar("R")

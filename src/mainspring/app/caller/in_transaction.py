@@ -1,4 +1,5 @@
-"""Verbs inside an open transaction: what they start, send, cancel and change is there when, and only if, it commits.
+"""Verbs inside an open transaction: what they start, send, cancel and change is there when, and only if, it commits. `app.joined`
+opens such a block around a transaction of the user's.
 
 On a blocking connection a verb does its work without ever waiting for the loop, so that `block` executes it right here. On an
 awaited one it awaits the connection.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from mainspring.app.caller.in_step import entry_of, sign
 from mainspring.app.caller.outside import Outside, all_started, encoded, of_all, others_than, together
@@ -17,9 +18,10 @@ from mainspring.app.sync.mapped import Mapped
 from mainspring.engine.calls import TransactionCall
 from mainspring.engine.operations.messages import unknown_error
 from mainspring.engine.replay.branches import ours
-from mainspring.engine.replay.context import here
+from mainspring.engine.replay.context import StepScope, TransactionScope, current, here
 from mainspring.errors import InTransaction as InTransactionError
 from mainspring.operations.runs.actions import RunActions
+from mainspring.store.external import sqlalchemy
 from mainspring.store.external.deferred import Cancel
 from mainspring.store.external.join import nested, nested_async
 from mainspring.store.messages import Entry, Post
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from mainspring.app.functions.options import Options
     from mainspring.app.runtime import Runtime
     from mainspring.engine.registry import Function
-    from mainspring.engine.replay.context import TransactionScope
     from mainspring.engine.replay.execution import Execution, Quota
     from mainspring.model.clock import Clock
     from mainspring.model.runs import Ending, NewRun, StepKind
@@ -371,4 +372,54 @@ def _refuse_waiting(what: str) -> NoReturn:
     raise InTransactionError(
         f"{what} waits, and a transaction is open here: it would hold up every other writer meanwhile, and could wait for itself. "
         "Start it here, and wait for it after the transaction"
+    )
+
+
+class JoinedBlock:
+    """`with app.joined(connection):` or `async with`. What is started inside is there when, and only if, the user commits."""
+
+    def __init__(self, runtime: Runtime, connection: Any) -> None:
+        self._runtime = runtime
+        self._connection = connection
+        self._scope: TransactionScope | None = None
+
+    def __enter__(self) -> Self:
+        step = _step_here()
+        beside = not self._runtime.is_connected and sqlalchemy.has_begun(self._connection)
+        joined = self._runtime.connection(beside=beside).store.transactions.join(self._connection)
+        joined.check()
+        self._scope = TransactionScope(self._runtime, joined, step=step)
+        self._scope.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._scope is not None:
+            self._scope.__exit__(*exc)
+
+    async def __aenter__(self) -> Self:
+        beside = not self._runtime.is_connected and await sqlalchemy.has_begun_async(self._connection)
+        await self._runtime.connected(beside=beside)
+        self.__enter__()
+        if self._scope is not None:
+            try:
+                await self._scope.joined.check_async()
+            except BaseException:
+                self.__exit__()
+                raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.__exit__(*exc)
+
+
+def _step_here() -> StepScope | None:
+    """The step that the block stands in, if any. In a workflow's body, and in a transaction, it has no place."""
+    where = current.get()
+    if where is None or isinstance(where, StepScope):
+        return where
+    if isinstance(where, TransactionScope):
+        raise InTransactionError("a transaction is open here already, and everything inside is part of it")
+    raise InTransactionError(
+        "in a workflow's own body a transaction would be executed again by every replay; "
+        "use @app.transaction, or join inside a step"
     )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from datetime import datetime
 
-    from mainspring.app.caller.joined import JoinedBlock
+    from mainspring.app.caller.in_transaction import JoinedBlock
     from mainspring.app.functions.functions import SyncFn
     from mainspring.app.functions.scope import Decorator
     from mainspring.engine.registry import Function

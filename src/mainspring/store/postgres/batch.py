@@ -11,14 +11,24 @@ from typing import TYPE_CHECKING
 
 from mainspring.model.clock import SystemClock
 from mainspring.store.changes import Changes
-from mainspring.store.committer.ordering import layers
 from mainspring.store.postgres.bulk import Bulk
 from mainspring.store.postgres.database import BAD_DATA, LOCKED, roll_back
 from mainspring.store.postgres.executor import PostgresExecutor, wait_for
 from mainspring.store.transaction import Blocked, Transaction, run_script
 from mainspring.store.verbs.apply import apply
 from mainspring.store.verbs.record import Taken
-from mainspring.store.writes import Finish, RecordAndSend, RecordStep, Release, Send, Start, Suspend, Verdict, run_of
+from mainspring.store.writes import (
+    Finish,
+    RecordAndSend,
+    RecordStep,
+    Release,
+    Send,
+    Start,
+    Suspend,
+    Verdict,
+    layers,
+    run_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

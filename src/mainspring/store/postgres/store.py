@@ -8,8 +8,8 @@ from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
 from mainspring.store import migrations
 from mainspring.store.changes import LOST, Changes, claimed_payload
-from mainspring.store.postgres import blockers, server
 from mainspring.store.postgres import schema as tables
+from mainspring.store.postgres import server
 from mainspring.store.postgres.batch import Applier
 from mainspring.store.postgres.claims import Claims
 from mainspring.store.postgres.database import Database
@@ -98,7 +98,7 @@ class PostgresStore(SqlStore):
             self._transactor.execute(NOTIFY, channel=self._sql.channel, payload=claimed_payload(self._origin, claimed))
 
     def blockers(self, *, everywhere: bool = False) -> list[str]:
-        return blockers.blockers(self._db, everywhere=everywhere)
+        return server.blockers(self._db, everywhere=everywhere)
 
     def server_state(self) -> ServerState:
         return server.state(self._transactor, self._sql.name)

@@ -7,12 +7,15 @@ message. What is stored in the clear, because it is older than the codec, is rea
 from __future__ import annotations
 
 import base64
+import importlib
 import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mainspring.errors import PayloadError
+from mainspring.errors import InvalidInput, PayloadError
 from mainspring.model.payloads import SEALED, UNREADABLE
 
 if TYPE_CHECKING:
@@ -150,3 +153,20 @@ class Payloads:
 def _cause(error: Exception) -> str:
     """What a codec raised. Its message may quote the value, unless it is one of the library's own."""
     return str(error) if isinstance(error, PayloadError) else type(error).__name__
+
+
+def named_codec(name: str) -> PayloadCodec | None:
+    """The codec that `module:name` stands for; None for "none". The current folder is importable."""
+    if name == "none":
+        return None
+    module, _, attribute = name.partition(":")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        codec: PayloadCodec = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidInput(f"the setting payloads is {name!r}, and not the module:name of a codec: {error}") from error
+    if not (hasattr(codec, "encode") and hasattr(codec, "decode")):
+        raise InvalidInput(f"the setting payloads names {codec!r}, which has no encode and decode")
+    return codec

@@ -11,7 +11,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from mainspring.model.states import State
-from mainspring.store.committer.ordering import layers
 from mainspring.store.sql.dialect import prefixed
 from mainspring.store.sql.messages import RETURN_MESSAGE, arrived
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, STEP_COLUMNS, run_values, step_values, to_ending
@@ -39,6 +38,7 @@ from mainspring.store.writes import (
     Started,
     Suspend,
     Verdict,
+    layers,
     run_of,
 )
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mainspring.engine.registry import Function
     from mainspring.model.clock import Alarm
     from mainspring.store.changes import Signal
-    from mainspring.store.committer.tickets import Reply
+    from mainspring.store.committer import Reply
     from mainspring.store.protocol import Store
     from mainspring.store.writes import Op
     from mainspring.testing.simulation.stage import Stage

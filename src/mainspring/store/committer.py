@@ -14,22 +14,147 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from asyncio import _get_running_loop as _running
 from collections import deque
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mainspring.errors import StoreError, StoreUnavailable
-from mainspring.store.committer.blocked import BlockedWrites
-from mainspring.store.committer.tickets import Group, Ticket, answer
-from mainspring.store.writes import Verdict
+from mainspring.store.writes import Verdict, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mainspring.model.clock import Clock
-    from mainspring.store.committer.tickets import Reply
     from mainspring.store.protocol import AtOnce
     from mainspring.store.writes import Op, Result
+
+
+class Group:
+    """Writes that one caller awaits together, and their answers as they come, from any thread."""
+
+    __slots__ = ("_left", "_lock", "answers", "future", "loop")
+
+    def __init__(self, size: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.future: asyncio.Future[list[Result | Exception | None]] = loop.create_future()
+        self.answers: list[Result | Exception | None] = [None] * size
+        self._left = size
+        self._lock = threading.Lock()
+
+    def answered(self, answers: int) -> bool:
+        """So many answers have come; whether those were the last."""
+        with self._lock:
+            self._left -= answers
+            return self._left == 0
+
+
+class Reply(Protocol):
+    """Receives an answer, on the loop where it was asked for: a future, or what is lighter than one."""
+
+    def done(self) -> bool:
+        """Whether no caller waits any more."""
+        ...
+
+    def set_result(self, answer: Any, /) -> None: ...
+
+    def set_exception(self, error: Exception, /) -> None: ...
+
+
+class Ticket:
+    """One write on its way, and who waits for it: a reply on a loop, alone or with a group, or a blocked thread."""
+
+    __slots__ = ("_lock", "answer", "group", "loop", "op", "patient", "place", "reply")
+
+    def __init__(
+        self,
+        op: Op,
+        *,
+        patient: bool,
+        loop: asyncio.AbstractEventLoop | None = None,
+        reply: Reply | None = None,
+        group: Group | None = None,
+        place: int = 0,
+    ) -> None:
+        self.op = op
+        self.patient = patient
+        self.loop = loop
+        self.group = group
+        self.answer: Result | Exception | None = None
+        if group is not None:
+            self.place = place
+        elif reply is not None:
+            self.reply = reply
+        else:
+            self._lock = threading.Lock()
+            self._lock.acquire()
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def outcome(self) -> Any:
+        """Wait for the answer, which may be an exception. On the thread that made this."""
+        self._lock.acquire()
+        return self.answer
+
+    def wait(self) -> Any:
+        """Wait for the answer, and raise it if it is an exception."""
+        answer = self.outcome()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def answer(clock: Clock, tickets: list[Ticket], answers: Sequence[Result | Exception]) -> None:
+    """Wake all callers: threads one by one, each event loop once."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
+    groups: dict[Group, int] = {}
+    for ticket, answer in zip(tickets, answers, strict=True):
+        if ticket.group is not None:
+            ticket.group.answers[ticket.place] = answer
+            groups[ticket.group] = groups.get(ticket.group, 0) + 1
+            continue
+        ticket.answer = answer
+        if ticket.loop is None:
+            ticket.release()
+        else:
+            by_loop.setdefault(ticket.loop, []).append(ticket)
+    for loop, group in by_loop.items():
+        _wake(clock, loop, len(group), _resolve, group)
+    for together, count in groups.items():
+        if together.answered(count):
+            _wake(clock, together.loop, 1, _resolve_group, together)
+
+
+def _wake(
+    clock: Clock, loop: asyncio.AbstractEventLoop, waiting: int, resolve: Callable[[Clock, Any], None], whom: Any
+) -> None:
+    """Tell a loop what it waits for, at once if this is its thread."""
+    if loop is _running():
+        resolve(clock, whom)
+        return
+    try:
+        loop.call_soon_threadsafe(resolve, clock, whom)
+    except RuntimeError:  # the loop was closed; no caller waits there any more
+        for _ in range(waiting):
+            clock.idle()
+
+
+def _resolve_group(clock: Clock, group: Group) -> None:
+    if not group.future.done():
+        group.future.set_result(group.answers)
+    clock.idle()
+
+
+def _resolve(clock: Clock, tickets: list[Ticket]) -> None:
+    for ticket in tickets:
+        if not ticket.reply.done():
+            if isinstance(ticket.answer, Exception):
+                ticket.reply.set_exception(ticket.answer)
+            else:
+                ticket.reply.set_result(ticket.answer)
+        clock.idle()
+
 
 log = logging.getLogger("mainspring.store")
 
@@ -288,3 +413,97 @@ class Committer:
         self._blocked.take([ticket for ticket, result in pairs if result is Verdict.HELD])
         resolved = [(ticket, result) for ticket, result in pairs if result is not Verdict.HELD]
         answer(self._clock, [ticket for ticket, _ in resolved], [result for _, result in resolved])
+
+
+_PAUSE = 0.05
+
+
+class BlockedWrites:
+    """Takes writes that are held up. Its thread exists only while there are any."""
+
+    def __init__(self, apply: Callable[[Sequence[Op], int], list[Result | Exception]], clock: Clock) -> None:
+        self._apply = apply
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._lines: dict[str, deque[Ticket]] = {}
+        self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+
+    def take(self, tickets: list[Ticket]) -> None:
+        """Take over writes that were held up."""
+        with self._lock:
+            for ticket in tickets:
+                self._lines.setdefault(run_of(ticket.op), deque()).append(ticket)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="mainspring-blocked-writes", daemon=True)
+                self._thread.start()
+
+    def divert(self, tickets: list[Ticket]) -> list[Ticket]:
+        """The writes that may go ahead; those about a run that is held up are kept here, behind the earlier ones."""
+        if not self._lines:
+            return tickets
+        with self._lock:
+            free = [ticket for ticket in tickets if run_of(ticket.op) not in self._lines]
+            for ticket in tickets:
+                if run_of(ticket.op) in self._lines:
+                    self._lines[run_of(ticket.op)].append(ticket)
+        return free
+
+    def close(self) -> None:
+        """Try once more, then give up on what is still held up."""
+        self._closing.set()
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _work(self) -> None:
+        while True:
+            closing = self._closing.is_set()
+            with self._lock:
+                heads = [line[0] for line in self._lines.values()]
+                if not heads:
+                    self._thread = None
+                    return
+            self._resolve(heads, self._try(heads))
+            if closing:
+                self._give_up()
+            self._closing.wait(_PAUSE)
+
+    def _try(self, heads: list[Ticket]) -> list[Result | Exception]:
+        try:
+            return self._apply([ticket.op for ticket in heads], self._clock.now())
+        except StoreError as error:
+            self._keep_patient(error)
+            return [Verdict.HELD if ticket.patient else error for ticket in heads]
+        except Exception as error:  # the waiters must learn of it, whatever it is
+            log.exception("%d writes that had been held up failed", len(heads))
+            return [error for _ in heads]
+
+    def _resolve(self, heads: list[Ticket], answers: Sequence[Result | Exception]) -> None:
+        resolved = [
+            (ticket, result) for ticket, result in zip(heads, answers, strict=True) if result is not Verdict.HELD
+        ]
+        with self._lock:
+            for ticket, _ in resolved:
+                line = self._lines[run_of(ticket.op)]
+                line.popleft()
+                if not line:
+                    del self._lines[run_of(ticket.op)]
+        answer(self._clock, [ticket for ticket, _ in resolved], [result for _, result in resolved])
+
+    def _keep_patient(self, error: StoreError) -> None:
+        """Who lines up behind a head, and is not patient, does not wait for the database to come back."""
+        with self._lock:
+            late = [ticket for line in self._lines.values() for ticket in list(line)[1:] if not ticket.patient]
+            for ticket in late:
+                self._lines[run_of(ticket.op)].remove(ticket)
+        answer(self._clock, late, [error] * len(late))
+
+    def _give_up(self) -> None:
+        with self._lock:
+            late = [ticket for line in self._lines.values() for ticket in line]
+            self._lines.clear()
+        error = StoreUnavailable(
+            "another transaction holds a lock on this run, and the connection to the database is being closed"
+        )
+        answer(self._clock, late, [error] * len(late))

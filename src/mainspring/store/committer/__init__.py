@@ -1,1 +1,0 @@
-"""Group commit: writes of many runs in one database transaction."""
