@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from mainspring.operations.schedules.info import SchedulePage as SchedulePage
     from mainspring.operations.schedules.info import TickInfo as TickInfo
     from mainspring.operations.schedules.info import TickPage as TickPage
+    from mainspring.operations.step_figures import StepFigures as StepFigures
     from mainspring.operations.versions import PatchInfo as PatchInfo
     from mainspring.operations.versions import VersionInfo as VersionInfo
     from mainspring.operations.workers import WorkerInfo as WorkerInfo
@@ -112,6 +113,7 @@ if not TYPE_CHECKING:
             "TickInfo",
             "TickPage",
         ),
+        "operations.step_figures": ("StepFigures",),
         "operations.versions": ("PatchInfo", "VersionInfo"),
         "operations.workers": ("WorkerInfo",),
         "recurrence": (

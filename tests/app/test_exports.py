@@ -76,6 +76,7 @@ PROMISED = {
         "Settings",
         "Spec",
         "State",
+        "StepFigures",
         "StepInfo",
         "Stream",
         "SyncFn",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from mainspring.operations.retention import Pruning
+from mainspring.operations.step_figures import step_figures_of
 from mainspring.operations.workers import Workers
 from mainspring.store.verbs.duration_classes import CLASSES
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from mainspring.store.protocol import Store
     from mainspring.store.verbs.dashboard import Amount
 
+_LATEST = 100
+_MOST_FUNCTIONS = 200
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -46,6 +49,7 @@ class Metrics:
             *self._schedules(),
             *self._database(),
             *self._ended(self._store.watching.totals()),
+            *self._steps(),
         ]
 
     def _now(self) -> list[Family]:
@@ -136,6 +140,24 @@ class Metrics:
         for family, measure in ((duration, "duration"), (lateness, "lateness")):
             _histogram(family, [amount for amount in totals if amount.measure == measure])
         return [ended, duration, lateness]
+
+    def _steps(self) -> list[Family]:
+        """Of the latest runs of each function: what is over is not read again and again."""
+        of_latest = f"in the latest {_LATEST} runs of each function that ended."
+        took = Family("mainspring_step_seconds", "gauge", f"How long steps took, from the first attempt, {of_latest}")
+        failed = Family(
+            "mainspring_step_failure_ratio", "gauge", f"The part of the calls of steps that failed, {of_latest}"
+        )
+        attempts = Family("mainspring_step_attempts", "gauge", f"Attempts of a call of a step, on average, {of_latest}")
+        management = self._store.management
+        for workflow in management.ended_functions()[:_MOST_FUNCTIONS]:
+            for each in step_figures_of(management.step_times(workflow, _LATEST)):
+                labels = {"workflow": workflow, "step": each.name}
+                took.add(each.p50, **labels, quantile="0.5")
+                took.add(each.p95, **labels, quantile="0.95")
+                failed.add(each.failure_rate, **labels)
+                attempts.add(each.attempts, **labels)
+        return [took, failed, attempts]
 
 
 def _histogram(family: Family, amounts: list[Amount]) -> None:

@@ -15,6 +15,7 @@ from mainspring.errors import InvalidInput, NotSerializable
 from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, Figures, Loaded, RunActions, check_reason
 from mainspring.operations.runs.bulk import find
 from mainspring.operations.runs.info import Lines, RunInfo, RunPage, Runs, StepInfo, with_handle
+from mainspring.operations.step_figures import LATEST, StepFigures
 from mainspring.operations.versions import PatchInfo, VersionInfo, Versions
 from mainspring.operations.workers import WorkerInfo, Workers
 from mainspring.store.verbs.manage import Move
@@ -33,6 +34,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 _Lines: TypeAlias = list[str]
 _Figures: TypeAlias = list[Figures]
+_StepFigures: TypeAlias = list[StepFigures]
 """Defined here, because a verb that is called `list` stands in the way of the type below."""
 
 
@@ -302,6 +304,11 @@ class RunVerbs(_Noun, Generic[R]):
         """
         span = None if bucket is None else timedelta(microseconds=micros(bucket))
         return self._read("runs.aggregate", _Figures, lambda runs: runs.aggregate(by, span, filters))
+
+    @dual
+    def step_figures(self, /, workflow: str, *, last: int = LATEST) -> Coroutine[Any, Any, _StepFigures]:
+        """How the steps of a function have gone in its runs that ended last: failures, attempts, p50 and p95, by name."""
+        return self._read("runs.step_figures", _StepFigures, lambda runs: runs.step_figures(workflow, last))
 
 
 class WorkerVerbs(_Noun):

@@ -20,6 +20,7 @@ from mainspring.operations.connect import connect
 from mainspring.operations.runs.actions import GROUPS
 from mainspring.operations.runs.filters import TRAITS
 from mainspring.operations.runs.info import RunPage
+from mainspring.operations.step_figures import LATEST, MOST_RUNS
 from mainspring.recurrence.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from mainspring.operations.runs.filters import RunFilters
     from mainspring.operations.runs.info import RunInfo
     from mainspring.operations.runs.lists import RunSummary
+    from mainspring.operations.step_figures import StepFigures
 
 _MOST_WATCHED = 500
 _LONG = (
@@ -216,6 +218,42 @@ def count(url: str, by: tuple[str, ...], bucket: str | None, output: str, **filt
         display.table(head, (_figures_row(each, keys) for each in figures))
     else:
         note("no runs")
+
+
+@runs.command("step-figures")
+@click.argument("function")
+@url_option
+@click.option(
+    "--last",
+    metavar="N",
+    type=click.IntRange(1, MOST_RUNS),
+    default=LATEST,
+    show_default=True,
+    help="Of so many runs, the latest.",
+)
+@output_option("table", "json")
+def step_figures(function: str, url: str, last: int, output: str) -> None:
+    """Show how the steps of a function have gone: failures, attempts, how long they took.
+
+    \b
+      mainspring runs step-figures checkout
+      mainspring runs step-figures checkout --last 100 -o json
+    """
+    with connect(url, Settings()) as operations:
+        found = operations.runs.step_figures(function, last)
+    if output == "json":
+        display.as_json(found)
+    elif found:
+        head = ["STEP", "KIND", "CALLS", "FAILED", "ATTEMPTS", "P50", "P95"]
+        display.table(head, (_step_row(each) for each in found))
+    else:
+        note(f"no run of {function} has ended, or none of them had steps")
+
+
+def _step_row(each: StepFigures) -> list[str]:
+    failed = f"{each.failed} ({100 * each.failure_rate:.1f} %)" if each.failed else "0"
+    times = (display.seconds(each.p50), display.seconds(each.p95))
+    return [each.name, each.kind, str(each.count), failed, f"{each.attempts:.2f}", *times]
 
 
 def _figures_row(figures: Figures, keys: Iterable[str]) -> list[str]:

@@ -22,6 +22,7 @@ from mainspring.operations.queues import check_queue_name
 from mainspring.operations.runs.bulk import act_on
 from mainspring.operations.runs.filters import run_filter
 from mainspring.operations.runs.lists import within_times
+from mainspring.operations.step_figures import LATEST, MOST_RUNS, StepFigures, step_figures_of
 from mainspring.store.verbs.export import FORMAT
 from mainspring.store.verbs.fork import Fork
 
@@ -382,6 +383,12 @@ class RunActions:
             raise InvalidInput(f"a span of time is at least a second, not {bucket}")
         found = self._management.aggregate(within_times(run_filter(filters or {})), by, span)
         return [_figures(row, by, spans=span is not None) for row in found]
+
+    def step_figures(self, workflow: str, last: int = LATEST) -> list[StepFigures]:
+        """How the steps of a function have gone in its runs that ended last, those that take longest first."""
+        if isinstance(last, bool) or not isinstance(last, int) or not 1 <= last <= MOST_RUNS:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"last is a number of runs from 1 to {MOST_RUNS:,}, not {last!r}")
+        return step_figures_of(self._management.step_times(text("workflow", workflow) or "", last))
 
 
 def check_reason(reason: str | None) -> str | None:

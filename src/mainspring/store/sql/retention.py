@@ -51,6 +51,19 @@ NTH_END = {
 }
 """When the run of a name ended after which `newer` others have: all that ended before it are more than are kept."""
 
+
+def _latest_steps(*, function: bool) -> str:
+    """The steps of the runs of a function that ended last."""
+    return f"""
+  SELECT s.name, s.kind, s.completed - s.started, s.attempts, s.error IS NOT NULL
+  FROM (SELECT r.id FROM runs r WHERE r.workflow = :workflow AND {ended_runs("r", function=function)}
+    ORDER BY r.completed DESC LIMIT :runs) AS latest JOIN steps s ON s.run = latest.id
+  WHERE s.kind IN ('step', 'transaction') AND s.completed IS NOT NULL AND s.started IS NOT NULL
+"""
+
+
+LATEST_STEPS = f"{_latest_steps(function=False)} UNION ALL {_latest_steps(function=True)} LIMIT :most"
+
 _UNNEEDED = """
   NOT EXISTS (SELECT 1 FROM runs p WHERE p.id = r.parent AND p.completed IS NULL)
   AND NOT EXISTS (SELECT 1 FROM runs p WHERE p.id = r.scheduled_by AND p.completed IS NULL)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from mainspring.errors import Conflict
 from mainspring.model.states import LIVE, State
 from mainspring.store.sql.dialect import TABLES
-from mainspring.store.sql.retention import TABLES_OF_RUN
+from mainspring.store.sql.retention import ENDED_NAMES, LATEST_STEPS, TABLES_OF_RUN
 from mainspring.store.verbs import revive
 from mainspring.store.verbs.export import LOG_COLUMNS, dump, load
 from mainspring.store.verbs.fork import fork
@@ -80,6 +80,19 @@ class Move(Struct, frozen=True):
     attempts: int | None = None
 
 
+_MOST_STEPS = 100_000
+
+
+class StepTime(Struct, frozen=True):
+    """One call of a step or transaction: how long it took, how often it was attempted, and whether it failed."""
+
+    name: str
+    kind: str
+    micros: int
+    attempts: int
+    failed: bool
+
+
 class Management:
     """The verbs, in transactions of a `Transactor`."""
 
@@ -109,6 +122,15 @@ class Management:
         return self._change(work, now)
 
     # -- reading -------------------------------------------------------------------------------------------------------
+    def step_times(self, workflow: str, runs: int) -> list[StepTime]:
+        """The calls of steps and transactions in the runs of a function that ended last, so many runs at most."""
+        rows = self._read(LATEST_STEPS, workflow=workflow, runs=runs, most=_MOST_STEPS)
+        return [StepTime(name, kind, took, attempts, bool(failed)) for name, kind, took, attempts, failed in rows]
+
+    def ended_functions(self) -> list[str]:
+        """The functions of which runs have ended, by name."""
+        return sorted({row[0] for each in ENDED_NAMES.values() for row in self._read(each) if row[0] is not None})
+
     def aggregate(self, wanted: RunFilter, by: Sequence[str], bucket: int | None) -> list[tuple[Any, ...]]:
         """Figures of runs by columns, and by spans of `bucket` microseconds of when they were created.
 

@@ -10,6 +10,7 @@ from mainspring.errors import NotFound
 from mainspring.operations.function_figures import FunctionFigures
 from mainspring.operations.runs.lists import RunSummary
 from mainspring.operations.runs.start import FunctionInfo
+from mainspring.operations.step_figures import StepFigures
 from mainspring.web.views import Id, NoQuery, Pages, Scene
 
 pages = Pages()
@@ -44,6 +45,8 @@ class WorkflowAnswer(Struct):
 
     workflow: WorkflowRow
     runs: list[RunSummary]
+    steps: list[StepFigures]
+    """How its steps have gone in the runs that ended last."""
     given: dict[str, Any] | None
     """The input of the run that is to be started again, by parameter name."""
     again: str | None
@@ -74,6 +77,7 @@ def workflow(scene: Scene, query: WorkflowQuery) -> WorkflowAnswer:
     return WorkflowAnswer(
         WorkflowRow(query.name, described.get(query.name), figures.get(query.name)),
         [scene.redactor.summary(run) for run in runs],
+        operations.runs.step_figures(query.name),
         given if isinstance(given, dict) else None,
         query.again,
     )
