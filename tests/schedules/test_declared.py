@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mainspring import App, Blueprint, Calendar, Cron, Overlap, Policy, Settings, Spec, run
+from mainspring import App, Blueprint, Calendar, Cron, Declaration, Overlap, Policy, Settings, Spec, run
 from mainspring.errors import AlreadyRegistered, InvalidInput
 from mainspring.operations.audit import Audit
 from mainspring.operations.schedules.declaring import Declaring
@@ -93,6 +93,31 @@ async def test_when_active_makes_up_for_nothing_and_says_so(store_url: str) -> N
     assert calls == [("00:05", "00:05"), ("00:25", "00:25")]
     assert [str(tick.outcome) for tick in ticks] == ["fired", "missed", "missed", "missed", "fired"]
     assert ticks[1].reason == "no worker was active"
+
+
+async def test_an_operator_decides_whether_it_is_when_active(store_url: str) -> None:
+    mode = {"mode": "exactly_once_per_interval_when_active"}
+    async with version(store_url, beats(**mode)) as w:
+        await w.app.schedules.update("beat", policy=Policy(Overlap.ALLOW_ALL, catchup=None))
+        await w.advance("6m")
+    async with version(store_url, beats(**mode), at("00:12")) as w:
+        await w.drain()
+    assert calls == [("00:05", "00:05"), ("00:10", "00:12")]
+
+
+async def test_when_active_is_refused_where_no_code_would_see_to_it(store_url: str) -> None:
+    when_active = Policy(when_active=True)
+    async with version(store_url, beats()) as w:
+        call, spec = w.app.bind("plain"), Spec(intervals=["1h"])
+        with pytest.raises(InvalidInput, match="when_active is for schedules that the code declares"):
+            await w.app.schedules.create("s", call, spec, when_active)
+        with pytest.raises(InvalidInput, match="when_active"):
+            await w.app.schedules.apply([Declaration("s", call, spec, when_active)])
+        await w.app.schedules.create("s", call, spec)
+        with pytest.raises(InvalidInput, match="when_active"):
+            await w.app.schedules.update("s", policy=when_active)
+        assert (await w.app.schedules.describe("s")).policy == Policy().to_dict()
+        await w.app.schedules.update("beat", policy=when_active)
 
 
 async def test_when_active_a_second_worker_changes_nothing(store_url: str) -> None:

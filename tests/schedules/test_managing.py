@@ -274,7 +274,7 @@ async def test_schedules_are_found_by_filters_and_in_pages(bench: Bench) -> None
     assert first.next is not None
     assert (await schedules.list(limit=2, after=first.next)).next is None
     assert await ids(after=first.next) == ["b-1"]
-    with pytest.raises(InvalidInput, match="at least one"):
+    with pytest.raises(InvalidInput, match="at least 1"):
         await schedules.list(limit=0)
 
 

@@ -23,6 +23,7 @@ from mainspring.app.sync.dual import dual
 from mainspring.app.sync.portal import Portal
 from mainspring.app.waiting.handle import Handle
 from mainspring.errors import InvalidInput, NotStarted
+from mainspring.model.given import check_name, check_several, check_text
 from mainspring.store.open import shown
 
 if TYPE_CHECKING:
@@ -106,9 +107,11 @@ class App(ClientApi, ByName[Any], Scope):
         imports: Sequence[str] = (),
     ) -> None:
         super().__init__()
-        self.name = name
-        self.imports = tuple(imports)
-        self._version = version
+        self.name = check_text("App: name", name)
+        self.imports = tuple(check_text("App: imports", each) for each in check_several("App: imports", imports))
+        self._version = None if version is None else check_text("App: version", version)
+        if settings is not None and not isinstance(settings, Settings):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"App: settings are Settings(…), not {settings!r}")
         given = None if engine is None else _checked(engine, url)
         self._own_runtime = Runtime(
             given or (url if callable(url) else url_of(url)),
@@ -342,4 +345,4 @@ class App(ClientApi, ByName[Any], Scope):
 
         Its result is decoded as the run's own function says, if this app has it; `checkout.handle(run_id)` also has its type.
         """
-        return Handle(self._runtime, run_id, None)
+        return Handle(self._runtime, check_name("the id of a run", run_id), None)

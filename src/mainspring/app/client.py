@@ -14,6 +14,7 @@ from mainspring.app.plain_json import JSON
 from mainspring.app.runtime import Runtime
 from mainspring.app.settings import Settings
 from mainspring.app.waiting.handle import Handle
+from mainspring.model.given import check_name
 
 if TYPE_CHECKING:
     from mainspring.model.clock import Clock
@@ -56,7 +57,7 @@ class Client(ClientApi, ByName[JSON]):
 
     def handle(self, run_id: str) -> Handle[JSON]:
         """A handle for a run by its id. Whether there is one is found out when something is asked of it."""
-        return Handle(self._runtime, run_id, None)
+        return Handle(self._runtime, check_name("the id of a run", run_id), None)
 
     def close(self) -> None:
         """Disconnect."""

@@ -8,6 +8,7 @@ from mainspring.app.caller.current import current_caller
 from mainspring.app.caller.in_transaction import JoinedBlock
 from mainspring.app.functions.functions import as_call, start_all
 from mainspring.app.messages import verbs
+from mainspring.app.messages.names import named
 from mainspring.app.messages.questions import Ask
 from mainspring.app.messages.verbs import GetEvent, Message, ReadStream
 from mainspring.app.nouns.queues import QueueVerbs
@@ -15,16 +16,17 @@ from mainspring.app.nouns.runs import RunVerbs, VersionVerbs, WorkerVerbs
 from mainspring.app.nouns.scheduled_functions import FunctionVerbs, delay_of, run_later, time_of
 from mainspring.app.sync.dual import dual
 from mainspring.app.sync.mapped import Mapped
+from mainspring.app.waiting.handle import Handle
 from mainspring.errors import InvalidInput
+from mainspring.model.given import check_several
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Coroutine, Iterable, Sequence
 
     from mainspring.app.functions.functions import Call
     from mainspring.app.functions.options import Duration, Moment
     from mainspring.app.messages.names import Topic
     from mainspring.app.runtime import Runtime
-    from mainspring.app.waiting.handle import Handle
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -72,7 +74,7 @@ class ClientApi:
     @dual
     def start_many(self, /, calls: Iterable[Call[R]]) -> Coroutine[Any, Any, list[Handle[R]]]:
         """Start many runs in one commit: `app.start_many(enrich.bind(item) for item in items)`."""
-        return start_all(self._runtime, [as_call(call) for call in calls])
+        return start_all(self._runtime, [as_call(call) for call in check_several("what start_many takes", calls)])
 
     @dual
     def run_after(self, /, delay: Duration, call: Call[R]) -> Coroutine[Any, Any, Handle[R]]:
@@ -98,6 +100,7 @@ class ClientApi:
     @dual
     def gather(self, /, *handles: Handle[R]) -> Coroutine[Any, Any, list[R]]:
         """The results of runs, in the order of the handles. The first exception is raised; the other runs go on."""
+        _check_handles("gather", handles)
         runs = [(handle.id, handle._codec) for handle in handles]  # noqa: SLF001  (its other half)
         return current_caller(self._runtime).results(runs)
 
@@ -106,6 +109,7 @@ class ClientApi:
         """The handle of the run that ends first, however it ends. The others go on."""
         if not handles:
             raise InvalidInput("first takes the handles of at least one run")
+        _check_handles("first", handles)
         work = current_caller(self._runtime).first([handle.id for handle in handles])
         return Mapped(work, lambda number: handles[number])
 
@@ -115,13 +119,13 @@ class ClientApi:
         self, /, run_id: str, topic: Topic[T] | str, message: T, *, key: str | None = None
     ) -> Coroutine[Any, Any, None]:
         """Send a message to a run; it is stored, and received once. With a `key`, a second one with that key is not sent."""
-        label = topic if isinstance(topic, str) else topic.name
+        label, _ = named(topic, "topic")
         return verbs.send(self._runtime, [Message(run_id, topic, message, key=key)], label)
 
     @dual
     def send_many(self, /, messages: Iterable[Message]) -> Coroutine[Any, Any, None]:
         """Send messages, all of them or none: `app.send_many([Message(run_id, topic, value), …])`."""
-        return verbs.send(self._runtime, list(messages), "send_many")
+        return verbs.send(self._runtime, check_several("what send_many takes", messages), "send_many")
 
     @property
     def get_event(self) -> GetEvent:
@@ -142,6 +146,12 @@ class ClientApi:
     def ask(self) -> Ask:
         """Ask a run something and wait for its answer: `await app.ask(run_id, question, value, timeout=…)`."""
         return Ask(self)
+
+
+def _check_handles(verb: str, handles: Sequence[object]) -> None:
+    for each in handles:
+        if not isinstance(each, Handle):
+            raise InvalidInput(f"{verb} takes handles of runs, one by one: {verb}(*handles), not {each!r}")
 
 
 def runtime_of(app: ClientApi) -> Runtime:

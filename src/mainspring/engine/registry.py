@@ -15,6 +15,7 @@ from mainspring.engine.retry import Retry
 from mainspring.engine.source import source_of
 from mainspring.engine.transaction_parameter import wanted
 from mainspring.errors import AlreadyRegistered, InvalidInput, UnknownFunction
+from mainspring.model.given import check_flag, check_text
 from mainspring.recurrence.durations import parse_duration
 from mainspring.store.external.tx import ISOLATION, Wants
 
@@ -169,7 +170,9 @@ def make(
         raise InvalidInput(
             f"{fn!r} is not a function that is written with `def` or `async def`, and cannot be a {kind}"
         )
-    title = name if name is not None else _own_name(fn)
+    title = check_text("the name of a function", name) if name is not None else _own_name(fn)
+    check_flag("at_most_once", at_most_once)
+    check_flag("interruptible", interruptible)
     if not title.strip():
         raise InvalidInput(f"{fn!r} needs a name: give one with name=…")
     title = full_name(title)

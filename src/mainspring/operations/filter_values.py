@@ -8,9 +8,10 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple, TypeAlias, get_type_hints
 
 from mainspring.errors import InvalidInput
-from mainspring.model.clock import SECOND, to_micros
+from mainspring.model.given import check_flag, check_name, check_time, check_whole
 
 _CURSOR = re.compile(r"[0-9a-z]{24}")
+_TIME_CURSOR = re.compile(r"(-?[0-9]{1,18}):(.*)", re.DOTALL)
 MOST_VALUES = 10_000
 """The maximum number of values of a filter. Databases limit the values of one statement."""
 Texts: TypeAlias = str | Collection[str] | None
@@ -55,13 +56,7 @@ def one_of(name: str, given: object, choices: Collection[str]) -> tuple[str, ...
 
 def time(name: str, given: object) -> int | None:
     """Return a point in time as microseconds, or None."""
-    if given is None:
-        return None
-    if isinstance(given, datetime) and given.tzinfo is not None:
-        return to_micros(given)
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        return round(given * SECOND)
-    raise InvalidInput(f"{name} is an aware datetime, such as datetime.now(UTC), or epoch seconds, not {given!r}")
+    return None if given is None else check_time(name, given)
 
 
 def texts(name: str, given: object) -> tuple[str, ...]:
@@ -77,47 +72,28 @@ def texts(name: str, given: object) -> tuple[str, ...]:
     for each in found:
         if not isinstance(each, str):
             raise InvalidInput(f"{name} is a text or a list of texts, not {given!r}")
-        _check_text(name, each)
+        check_name(name, each)
     return tuple(str(each) for each in found)
 
 
 def text(name: str, given: object) -> str | None:
     """Return one text, or None."""
-    if given is not None and not isinstance(given, str):
-        raise InvalidInput(f"{name} is a text, not {given!r}")
-    if given is not None:
-        _check_text(name, given)
-    return given
+    return None if given is None else check_name(name, given)
 
 
 def flag(name: str, given: object) -> bool | None:
     """Return True, False, or None for either."""
-    if given is not None and not isinstance(given, bool):
-        raise InvalidInput(f"{name} is True or False, not {given!r}")
-    return given
+    return None if given is None else check_flag(name, given)
 
 
-def page_size(given: object, what: str) -> int:
+def page_size(given: object) -> int:
     """Return the size of a page. Raises `InvalidInput` for one below 1."""
-    if isinstance(given, bool) or not isinstance(given, int):
-        raise InvalidInput(f"limit is a whole number, not {given!r}")
-    if given < 1:
-        raise InvalidInput(f"a page has at least one {what}, not {given}")
-    return given
-
-
-def _check_text(name: str, given: str) -> None:
-    try:
-        given.encode()
-    except UnicodeEncodeError:
-        raise InvalidInput(f"{name} is text that can be stored, not {given!r}") from None
-    if "\0" in given:
-        raise InvalidInput(f"{name} is text without zero characters, not {given!r}")
+    return check_whole("limit", given, 1)
 
 
 def cursor(given: str | None) -> str | None:
     """Return the `next` of a page, passed back. Anything else is an error, because it would silently return the first page."""
-    if given is not None and not _CURSOR.fullmatch(given):
+    if given is not None and not _CURSOR.fullmatch(check_name("after", given)):
         raise InvalidInput(f"after is the `next` of the page before, not {given!r}")
     return given
 
@@ -126,8 +102,7 @@ def time_cursor(given: str | None) -> tuple[int, str] | None:
     """Return the `next` of a page that is ordered by a time and an id."""
     if given is None:
         return None
-    micros, _, last = given.partition(":")
-    try:
-        return int(micros), last
-    except ValueError:
-        raise InvalidInput(f"after is the `next` of the page before, not {given!r}") from None
+    found = _TIME_CURSOR.fullmatch(check_name("after", given))
+    if found is None:
+        raise InvalidInput(f"after is the `next` of the page before, not {given!r}")
+    return int(found[1]), found[2]

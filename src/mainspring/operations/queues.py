@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
+from mainspring.model.given import check_name, check_text, check_whole
 from mainspring.model.queues import Limits, Queue, Window
 from mainspring.operations.actions import Actions, Answer
 from mainspring.recurrence.durations import parse_duration
@@ -32,8 +33,7 @@ class Rate:
 
     def __init__(self, limit: int, per: timedelta | float | str = "1s") -> None:
         length = parse_duration(per)
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"Rate: limit is a whole number from 1, not {limit!r}")
+        check_whole("Rate: limit", limit, 1)
         if length < timedelta(milliseconds=1):
             raise InvalidInput(f"Rate: per is a length of time, at least a millisecond, not {per!r}")
         object.__setattr__(self, "limit", limit)
@@ -115,7 +115,7 @@ class Queues:
 
     def describe(self, name: str) -> QueueInfo:
         """Return one queue with the counts of its partitions. Raises `NotFound`."""
-        queue = self._store.queues.get(name)
+        queue = self._store.queues.get(check_name("the name of a queue", name))
         inside = self._store.queues.partitions(name)
         if queue is None and not inside:
             raise NotFound(f"there is no queue {name!r}, and no run waits for one")
@@ -142,6 +142,7 @@ class Queues:
             limits = changed(queue.limits, changes)
             self._store.queues.set(replace(queue, limits=limits, retry=retry))
         else:
+            key = "" if partition == "" else check_text("partition", partition)
             if there is None:
                 raise NotFound(f"there is no queue {name!r}; make it before giving a partition limits of its own")
             wrong = sorted(key for key in changes if not key.startswith("partition_"))
@@ -149,9 +150,9 @@ class Queues:
                 raise InvalidInput(
                     f"a partition has no {', '.join(wrong)}; there are the limits that begin with partition_"
                 )
-            own = there.exceptions.get(partition, there.limits)
+            own = there.exceptions.get(key, there.limits)
             alone = None if changes and all(value is None for value in changes.values()) else changed(own, changes)
-            self._store.queues.set_partition(name, partition, alone)
+            self._store.queues.set_partition(name, key, alone)
         return self.describe(name)
 
     @QUEUE_ACTIONS(lambda name, _: Answer(f"queue {name} is paused"))
@@ -165,13 +166,13 @@ class Queues:
         self._pause(name, paused=False)
 
     def _pause(self, name: str, *, paused: bool) -> None:
-        if not self._store.queues.pause(name, paused=paused):
+        if not self._store.queues.pause(check_name("the name of a queue", name), paused=paused):
             raise NotFound(f"there is no queue {name!r}")
 
     @QUEUE_ACTIONS(lambda name, _: Answer(f"queue {name} is deleted", {"deleted": True}), role="admin")
     def delete(self, name: str, *, missing_ok: bool = False) -> bool:
         """Delete a queue. Its runs that have not begun wait until a queue of that name exists again."""
-        gone = self._store.queues.delete(name)
+        gone = self._store.queues.delete(check_name("the name of a queue", name))
         if not gone and not missing_ok:
             raise NotFound(f"there is no queue {name!r}")
         return gone
@@ -200,10 +201,8 @@ def changed(limits: Limits, changes: dict[str, Any]) -> Limits:
             if value is not None and not isinstance(value, Rate):
                 raise InvalidInput(f"{name} is a Rate, such as Rate(100, per='1m'), not {value!r}")
             values[name] = None if value is None else Window(value.limit, round(value.per.total_seconds() * SECOND))
-        elif value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
-            values[name] = value
         else:
-            raise InvalidInput(f"{name} is a whole number from 1, or None for no limit, not {value!r}")
+            values[name] = None if value is None else check_whole(name, value, 1)
     return replace(limits, **values)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import to_datetime
+from mainspring.model.given import check_name
 from mainspring.model.states import State
 from mainspring.operations.actions import Actions, Answer
 from mainspring.operations.filter_values import one_of, page_size, texts, time, time_cursor
@@ -88,7 +89,7 @@ class FunctionViews:
 
     def get(self, function_id: str) -> ScheduledFunction:
         """Return one scheduled function. Raises `NotFound`."""
-        row = self._functions.get(function_id)
+        row = self._functions.get(check_name("the id of a scheduled function", function_id))
         if row is None:
             raise NotFound(f"scheduled function {function_id!r} not found")
         return _info(row)
@@ -104,7 +105,7 @@ class FunctionViews:
         limit: int = 50,
     ) -> FunctionPage:
         """Return a page of scheduled functions, first due first."""
-        size = page_size(limit, "function")
+        size = page_size(limit)
         names = one_of("state", state, tuple(STATES))
         states = tuple(each for kind in names for each in STATES[kind])
         wanted = FunctionFilter(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from mainspring.errors import InvalidCron, InvalidSpec
+from mainspring.errors import InvalidCron, InvalidInput, InvalidSpec
 from mainspring.recurrence.cron.expression import Cron
 from mainspring.recurrence.input import (
     CronInput,
@@ -132,6 +132,8 @@ class Spec(SpecParts):
 
     def upcoming(self, after: Instant, n: int) -> list[datetime]:
         """Return the first `n` times strictly after `after`, or fewer if there are no more."""
+        if isinstance(n, bool) or not isinstance(n, int) or n < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"upcoming: {n!r} is no number of times")
         return [when for _, when in zip(range(n), self.times(after), strict=False)]
 
     def between(self, after: Instant, until: Instant) -> list[datetime]:

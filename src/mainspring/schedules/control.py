@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.model.schedules import Backfill, Overlap, Schedule
+    from mainspring.schedules.policy import Policy
     from mainspring.store.schedules import Decide, Situation
 
 _DECLARED_BY = {"app", "version", "declared"}
@@ -129,14 +130,16 @@ class Control:
             schedule = planning.schedule
             if seen is not None and _identity(planning.before) != _identity(seen):
                 raise Outdated
-            changed = _changed(schedule, values)
-            if not changed:
-                return
             if revision is not None and revision != planning.before.revision:
                 raise Conflict(
                     f"schedule {schedule.id!r} is at revision {planning.before.revision}, not {revision} any more: "
                     "it was changed meanwhile; describe it and decide again"
                 )
+            changed = _changed(schedule, values)
+            if not changed:
+                return
+            if "policy" in changed and schedule.declared is None:
+                check_declared(schedule.id, policy_of(changed["policy"]))
             redefine(planning, changed)
             spec = planning.times.spec
             if "spec" in changed and not (over or schedule.paused or spec.is_empty or planning.times.next(self._now)):
@@ -282,6 +285,15 @@ def _to_unskip(planning: Planning, when: int | None) -> int:
         which = "no tick" if when is None else f"not the tick of {stamp(when)}"
         raise InvalidInput(f"schedule {planning.schedule.id!r} is to skip {which}: nothing to take back")
     return when
+
+
+def check_declared(schedule: str, policy: Policy) -> None:
+    """Raise `InvalidInput` for `when_active`: only workers whose code declares the schedule apply it."""
+    if policy.when_active:
+        raise InvalidInput(
+            f"schedule {schedule!r}: when_active is for schedules that the code declares, because their workers apply it when they start; "
+            "use catchup= to say what is made up for"
+        )
 
 
 def just_before(moment: int) -> int:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mainspring.errors import InvalidInput
+from mainspring.model.given import check_flag, check_whole
 from mainspring.model.schedules import Overlap
 from mainspring.recurrence.durations import format_duration, parse_duration
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-_MOST = 2**31 - 1
 SHORTEST_CATCHUP = timedelta(seconds=10)
 _NAMES = {
     "overlap": "overlap",
@@ -37,7 +35,8 @@ class Policy:
     `allow_all`, where it is a maximum. Ticks that no worker could act on start up to `catchup` after their time
     (default one minute, at least ten seconds, None: for ever), with `coalesce` only the latest of them.
     `pause_on_failure` pauses after a run that failed or timed out, or after that many in a row. `limit` is the number
-    of runs that the clock may start. Raises `InvalidInput` for a wrong value.
+    of runs that the clock may start. `when_active`, for schedules that the code declares: ticks that came while no worker was
+    active do not start. Raises `InvalidInput` for a wrong value.
     """
 
     overlap: Overlap
@@ -68,8 +67,8 @@ class Policy:
             "limit": check_count("policy: limit", limit),
             "max_running": check_count("policy: max_running", max_running, 1),
             "buffer_limit": check_count("policy: buffer_limit", buffer_limit),
-            "coalesce": _flag("coalesce", coalesce),
-            "when_active": _flag("when_active", when_active),
+            "coalesce": check_flag("policy: coalesce", coalesce),
+            "when_active": check_flag("policy: when_active", when_active),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -102,8 +101,10 @@ class Policy:
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Policy:
         """Return the policy of a JSON form, with keys in camelCase or snake_case. Raises `InvalidInput`."""
+        if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"policy: {given!r} is no object with the names of a policy's parts")
         known = _NAMES | {name: name for name in _NAMES.values()}
-        unknown = sorted(set(given) - set(known))
+        unknown = sorted(str(key) for key in set(given) - set(known))
         if unknown:
             raise InvalidInput(f"policy: there is no {', '.join(unknown)}; there are {', '.join(_NAMES)}")
         return cls(**{known[key]: value for key, value in given.items()})
@@ -139,23 +140,11 @@ def _catchup(given: timedelta | float | str | None) -> timedelta | None:
 
 def check_count(name: str, given: object, low: int = 0) -> int | None:
     """Return the number if it is a whole number of at least `low`, or None. Raises `InvalidInput`."""
-    if given is None:
-        return None
-    if isinstance(given, bool) or not isinstance(given, int) or given < low:
-        raise InvalidInput(f"{name} is a whole number of at least {low}, not {given!r}")
-    if given > _MOST:
-        raise InvalidInput(f"{name} is at most {_MOST:,}, not {given!r}; leave it out where there is no limit")
-    return given
+    return None if given is None else check_whole(name, given, low)
 
 
 def _failures(given: object) -> int:
     return int(given) if isinstance(given, bool) else check_count("policy: pause_on_failure", given) or 0
-
-
-def _flag(name: str, given: object) -> bool:
-    if not isinstance(given, bool):
-        raise InvalidInput(f"policy: {name} is True or False, not {given!r}")
-    return given
 
 
 def _phrase(length: timedelta) -> float | str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.engine.registry import Bound
 from mainspring.engine.retry import Retry, stored
 from mainspring.errors import Fault, InvalidCron, InvalidInput
+from mainspring.model.given import check_several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,8 +28,10 @@ class Crontab:
     def __init__(self, text: str | None, file: str | Path | None, items: Iterable[Any] | None) -> None:
         if [text, file, items].count(None) != 2:
             raise InvalidInput("crontab takes exactly one of text=, file= and items=")
+        if file is not None and not isinstance(file, (str, Path)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"crontab: file is the path of a file, not {file!r}")
         self.file = None if file is None else Path(file)
-        self._items = [] if items is None else _parsed(list(items))
+        self._items = [] if items is None else _parsed(check_several("crontab: items", items))
         if text is not None:
             self._items = _read(text, "crontab")
         self._seen: float | None = None
@@ -41,7 +44,7 @@ class Crontab:
         self._seen = self._stamp()
         try:
             text = self.file.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:  # a path that is none is a ValueError
             raise InvalidInput(f"the crontab {self.file} cannot be read: {error}") from None
         self._items = _read(text, str(self.file))
 
@@ -53,7 +56,7 @@ class Crontab:
     def _stamp(self) -> float | None:
         try:
             return self.file.stat().st_mtime_ns if self.file is not None else None
-        except OSError:
+        except (OSError, ValueError):
             return None
 
     def definitions(self, registry: Registry) -> list[Definition]:

@@ -155,12 +155,14 @@ def scheduled(
             raise InvalidInput(f"@app.scheduled takes a cron expression, a Cron or a Spec, not {when!r}")
         spec = Spec(cron=[cron], timezone=timezone, gap=gap, fold=fold)
     _check(spec, policy)
+    if args is not None and not isinstance(args, (tuple, list)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"@app.scheduled: args are the arguments in a tuple, such as (1, 2), not {args!r}")
     times = args is None and _takes_times(function)
     own = function.timeout if function.kind == "workflow" else None
     return Definition(
-        check_schedule_id(schedule or function.name),
+        check_schedule_id(function.name if schedule is None else schedule),
         function.name,
-        "{}" if times else function.codec.bind_and_encode(args or (), {}),
+        "{}" if times else function.codec.bind_and_encode(tuple(args or ()), {}),
         spec,
         _policy(mode, policy),
         kind=function.kind,

@@ -11,6 +11,7 @@ from mainspring.app.sync.dual import dual
 from mainspring.codec import encode_call
 from mainspring.engine.registry import Function
 from mainspring.errors import InvalidInput, UnknownFunction
+from mainspring.model.given import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -44,7 +45,7 @@ class Starter(Generic[R]):
 
     def bind(self, name: str, /, *args: Any, **kwargs: Any) -> Call[R]:
         """A call of a function by its name, as a value: for a schedule, for example."""
-        if not isinstance(name, str) or not name.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not check_name("the name of a function, which comes first,", name).strip():
             raise InvalidInput(f"the name of a workflow comes first, not {name!r}")
         return Call(self._runtime, _function(self._runtime, name), args, kwargs, self._options)
 

@@ -17,6 +17,7 @@ from mainspring.app.sync.mapped import Mapped
 from mainspring.app.waiting.handle import Handle, handle_of
 from mainspring.engine.registry import Bound
 from mainspring.errors import InvalidInput
+from mainspring.model.given import check_name
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -119,7 +120,7 @@ class _Fn(Generic[P, R]):
 
     def handle(self, run_id: str) -> Handle[R]:
         """A handle for a run of this function by its id. Whether there is one is found out when something is asked of it."""
-        return Handle(self._runtime, run_id, self._function.codec.result)
+        return Handle(self._runtime, check_name("the id of a run", run_id), self._function.codec.result)
 
     def options(self, **given: Unpack[OptionArguments]) -> Self:
         """The same function, to run with these options."""

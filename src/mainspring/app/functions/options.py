@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -12,7 +11,8 @@ import msgspec
 from mainspring.codec.attributes import attributes_json
 from mainspring.engine.retry import Retry, stored
 from mainspring.errors import InvalidInput
-from mainspring.model.clock import SECOND, to_micros
+from mainspring.model.clock import SECOND
+from mainspring.model.given import check_flag, check_text, check_time
 from mainspring.model.ids import check_run_id
 from mainspring.model.keys import KeyMode
 from mainspring.operations.queues import check_queue_name
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from mainspring.app.declarations.declared import DeclaredQueue
 
-LONGEST_KEY = 512
 Duration = timedelta | float | str
 Moment = datetime | float
 KeyModeName = Literal["replace", "preserve_run_at", "unsafe_dedupe", "return_existing", "reject"]
@@ -139,9 +138,9 @@ def _debounce(value: Any) -> Debounce:
 
 
 def _version(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
+    if not check_text("options: version", value).strip():
         raise InvalidInput(f"options: version is a word, not {value!r}")
-    return value
+    return str(value)
 
 
 def _priority(value: Any) -> int:
@@ -155,9 +154,7 @@ def _partition(value: Any) -> str:
 
 
 def _short_text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_KEY or "\0" in value:
-        raise InvalidInput(f"options: {name} is a text of 1 to {LONGEST_KEY} characters, not {value!r}")
-    return value
+    return check_text(f"options: {name}", value)
 
 
 def micros(value: Duration) -> int:
@@ -174,15 +171,7 @@ def _positive(value: Any) -> int:
 
 def moment(value: Moment) -> int:
     """A point in time in microseconds: an aware datetime, or seconds since 1970."""
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise InvalidInput(
-                f"the time {value.isoformat()} has no zone; write an aware datetime, such as datetime.now(UTC)"
-            )
-        return to_micros(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise InvalidInput(f"a time is an aware datetime or seconds since 1970, not {value!r}")
-    return round(value * SECOND)
+    return check_time("the time", value)
 
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {
@@ -190,7 +179,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "after": micros,
     "at": moment,
     "attributes": lambda value: attributes_json(value, "options: attributes"),
-    "detached": bool,
+    "detached": lambda value: check_flag("options: detached", value),
     "version": _version,
     "queue": lambda value: check_queue_name(getattr(value, "name", value)),
     "priority": _priority,

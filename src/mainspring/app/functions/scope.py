@@ -10,6 +10,7 @@ from mainspring.app.functions.functions import AsyncFn, SyncFn
 from mainspring.app.resources import Resource
 from mainspring.engine import registry
 from mainspring.errors import InvalidInput, NotStarted
+from mainspring.model.given import check_text
 from mainspring.operations.queues import check_queue_name
 from mainspring.store.external.other_database import Elsewhere
 
@@ -333,7 +334,7 @@ class Blueprint(Scope):
 
     def __init__(self, name: str) -> None:
         super().__init__()
-        if not name.strip():
+        if not check_text("the name of a blueprint", name).strip():
             raise InvalidInput("a blueprint needs a name")
         self.name = name
         self._functions: list[Function] = []

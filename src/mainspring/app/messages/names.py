@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from mainspring.codec import check_size, value_codec
 from mainspring.errors import InvalidInput
+from mainspring.model.given import check_text
 
 if TYPE_CHECKING:
     from mainspring.app.settings import Settings
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 A = TypeVar("A")
-
-_LONGEST = 512
 
 
 class _Name(Generic[T]):
@@ -76,6 +75,7 @@ def stored_text(settings: Settings, codec: ValueCodec, value: Any, what: str) ->
 
 
 def _checked(name: object, what: str) -> str:
-    if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST or "\0" in name:
-        raise InvalidInput(f"the name of a {what} is a text of 1 to {_LONGEST} characters, not {name!r}")
-    return name
+    found = check_text(f"the name of a {what}", name)
+    if not found.strip():
+        raise InvalidInput(f"the name of a {what} must not be blank, as {name!r} is")
+    return found

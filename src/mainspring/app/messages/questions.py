@@ -14,6 +14,7 @@ from mainspring.engine.drivers import drive
 from mainspring.engine.operations import questions
 from mainspring.engine.replay.context import branch, here
 from mainspring.errors import InvalidInput, NotInRun
+from mainspring.model.given import check_name
 from mainspring.store.messages import Post
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ class Ask(OverloadedVerb):
     ) -> Coroutine[Any, Any, Any]:
         name, codec = named(question, "question")
         answers = answer_codec(question)
-        if not isinstance(run_id, str) or not run_id:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"ask takes the id of a run first, not {run_id!r}")
+        if not check_name("the id of a run, which ask takes first,", run_id):
+            raise InvalidInput("ask takes the id of a run first, not an empty text")
         runtime = self._owner._runtime  # noqa: SLF001
         body = stored_text(runtime.settings, codec, value, f"the question {name!r}")
         post = Post(run_id, name, body, runtime.clock.now(), question=True)

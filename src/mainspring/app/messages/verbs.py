@@ -9,6 +9,7 @@ from mainspring.app.messages.names import named, stored_text
 from mainspring.app.sync.dual import OverloadedVerb
 from mainspring.codec import value_codec
 from mainspring.errors import InvalidInput, NotFound
+from mainspring.model.given import check_name, check_text, check_whole
 from mainspring.store.messages import Post
 from mainspring.store.sealing.payloads import readable
 
@@ -46,15 +47,19 @@ def send(runtime: Runtime, messages: Sequence[Message], label: str) -> Coroutine
 
 
 def _post(runtime: Runtime, message: Message) -> Post:
+    if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"send_many takes Messages: Message(run_id, topic, value), not {message!r}")
     topic, codec = named(message.topic, "topic")
-    if not isinstance(message.run_id, str) or not message.run_id:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidInput(f"send takes the id of a run first, not {message.run_id!r}")
+    if not check_name("the id of a run, which send takes first,", message.run_id):
+        raise InvalidInput("send takes the id of a run first, not an empty text")
+    key = None if message.key is None else check_text("the key of a message", message.key)
     body = stored_text(runtime.settings, codec, message.message, f"a message for {message.run_id!r}")
-    return Post(message.run_id, topic, body, runtime.clock.now(), message.key)
+    return Post(message.run_id, topic, body, runtime.clock.now(), key)
 
 
 def get_events(runtime: Runtime, run_id: str) -> Coroutine[Any, Any, dict[str, Any]]:
     """All events of a run, by key."""
+    check_name("the id of a run", run_id)
 
     def all_events(store: Store) -> dict[str, Any]:
         found: Reading = store.messages.events(run_id)
@@ -97,6 +102,7 @@ class GetEvent(OverloadedVerb):
         return self._blocked(lambda: self._get(run_id, key, timeout))
 
     def _get(self, run_id: str, key: Event[Any] | str, timeout: Duration | None) -> Coroutine[Any, Any, Any]:
+        check_name("the id of a run", run_id)
         name, codec = named(key, "event")
         return current_caller(self._owner._runtime).get_event(run_id, name, codec, timeout)  # noqa: SLF001
 
@@ -148,7 +154,7 @@ class ReadStream(OverloadedVerb):
         return following()
 
     def _read(self, run_id: str, key: Stream[Any] | str, offset: int, timeout: Duration | None) -> AsyncIterator[Any]:
+        check_name("the id of a run", run_id)
         name, codec = named(key, "stream")
-        if offset < 0:
-            raise InvalidInput(f"read_stream: an offset is 0 or more, not {offset}")
+        check_whole("read_stream: an offset", offset)
         return current_caller(self._owner._runtime).read_stream(run_id, name, codec, offset, timeout)  # noqa: SLF001

@@ -12,6 +12,7 @@ from mainspring.app.sync.mapped import Mapped
 from mainspring.app.waiting.handle import Handle
 from mainspring.codec import check_size, value_codec
 from mainspring.errors import InvalidInput, NotSerializable
+from mainspring.model.given import check_flag, check_name, check_several
 from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, Figures, Loaded, RunActions, check_reason
 from mainspring.operations.runs.bulk import find
 from mainspring.operations.runs.info import Lines, RunInfo, RunPage, Runs, StepInfo, with_handle
@@ -60,6 +61,7 @@ def _check_ids(*ids: object) -> None:
             raise InvalidInput(
                 f"a run is named by its id, a text, not by {each!r}; several are named one by one: (*ids)"
             )
+        check_name("the id of a run", each)
 
 
 class RunVerbs(_Noun, Generic[R]):
@@ -241,6 +243,8 @@ class RunVerbs(_Noun, Generic[R]):
         name; without it the new run begins at the beginning, with `past_last` after the last step. `children` are runs that take the
         places of children of the other run, by the ids of those.
         """
+        _check_ids(run_id)
+        check_flag("fork: past_last", past_last)
         length = None if timeout is None else micros(timeout)
         made = self._manage(
             "runs.fork",
@@ -292,7 +296,7 @@ class RunVerbs(_Noun, Generic[R]):
     @dual
     def load(self, /, lines: Iterable[str]) -> Coroutine[Any, Any, Loaded]:
         """Bring runs in that `export` took out, all of them or none. Those that are there already stay as they are."""
-        kept = [*lines]
+        kept = check_several("what load takes, the lines of an export,", lines)
         return self._manage("runs.load", Loaded, lambda runs: runs.load(kept))
 
     @dual

@@ -11,7 +11,9 @@ from mainspring.app.sync.dual import dual
 from mainspring.app.sync.mapped import Mapped
 from mainspring.app.waiting.handle import Handle
 from mainspring.engine.replay.context import branch
+from mainspring.errors import InvalidInput
 from mainspring.model.clock import to_datetime
+from mainspring.model.given import check_flag, check_several, check_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -97,7 +99,9 @@ class AppSchedules:
         from mainspring.operations.schedules.info import ScheduleInfo  # noqa: PLC0415
 
         definition = define(schedule, known_call(self._runtime, call), spec, policy, note=note, attributes=attributes)
-        stretches = [stretch_of(each) for each in backfill]
+        stretches = [stretch_of(each) for each in check_several("backfill", backfill)]
+        check_flag("paused", paused)
+        check_flag("trigger", trigger)
         return self._ask(
             "create",
             ScheduleInfo,
@@ -136,6 +140,8 @@ class AppSchedules:
         if "call" in named:
             known_call(self._runtime, call)
         values = columns(schedule, named)
+        if revision is not None:
+            check_whole("revision", revision)
         return self._ask(
             "update", ScheduleInfo, lambda schedules: schedules.update(schedule, values, revision=revision)
         )
@@ -157,7 +163,8 @@ class AppSchedules:
         from mainspring.operations.schedules.actions import Schedules, parts_to_apply  # noqa: PLC0415
 
         runtime = self._runtime
-        definitions = [definition_of(runtime, each) for each in declarations]
+        definitions = [definition_of(runtime, each) for each in check_several("what apply takes", declarations)]
+        check_flag("prune", prune)
         queues = [queue.name for queue in runtime.queues]
         return current_caller(runtime).change_in_parts(
             "schedules.apply",
@@ -236,6 +243,7 @@ class AppSchedules:
         from mainspring.operations.schedules.info import BackfillInfo  # noqa: PLC0415
 
         stretch = stretch_of((start, end))
+        check_flag("again", again)
         return self._ask(
             "backfill",
             BackfillInfo,
@@ -317,12 +325,14 @@ class AppSchedules:
 
         A string is read as in `Spec(cron=…)`. Inside a run, now is the time of its last checkpoint, so that a replay agrees.
         """
-        from mainspring.recurrence import Spec  # noqa: PLC0415
+        from mainspring.recurrence import Cron, Spec  # noqa: PLC0415
 
         if after is None:
             here = branch()
             after = to_datetime(self._runtime.clock.now() if here is None else here.execution.last_time)
-        return (spec if isinstance(spec, Spec) else Spec(cron=spec)).upcoming(after, count)
+        if not isinstance(spec, (Spec, Cron, str)):
+            raise InvalidInput(f"preview takes a Spec, a Cron or a cron expression, not {spec!r}")
+        return (spec if isinstance(spec, Spec) else Spec(cron=spec)).upcoming(after, check_whole("count", count))
 
 
 def _moment(when: Moment | None) -> datetime | None:

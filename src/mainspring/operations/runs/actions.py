@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from mainspring.codec.attributes import attributes_json
 from mainspring.errors import InvalidInput, NotSerializable
 from mainspring.model.clock import SECOND, to_datetime
+from mainspring.model.given import check_name, check_several
 from mainspring.model.ids import IdMaker, check_run_id
 from mainspring.model.states import LIVE, State
 from mainspring.operations.actions import Action, Answer, Role, summary_of
@@ -344,6 +345,9 @@ class RunActions:
 
     def _fork(self, source: str, step: str | None, run_id: str | None, **how: Any) -> Fork:
         uid = IdMaker(self._clock).new()
+        check_name("the id of a run", source)
+        text("fork: step", step)
+        text("fork: version", how["version"])
         return Fork(source, check_run_id(run_id) if run_id is not None else uid, uid, step, **how)
 
     # -- out and in ----------------------------------------------------------------------------------------------------
@@ -401,7 +405,9 @@ def check_reason(reason: str | None) -> str | None:
 def records_of(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yield the records of an export. Raises `InvalidInput`, with the line number, for lines that are not an export."""
     headed = False
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(check_several("what load takes", lines), 1):
+        if not isinstance(line, str):
+            raise InvalidInput(f"line {number} is no text; nothing was loaded")
         if not line.strip():
             continue
         try:
@@ -436,4 +442,4 @@ def _seconds(micros: float | None) -> float | None:
 def _unique(ids: Sequence[str]) -> list[str]:
     if isinstance(ids, str):
         raise InvalidInput(f"this takes a list of run ids, not the string {ids!r}")
-    return list(dict.fromkeys(ids))
+    return list(dict.fromkeys(check_name("the id of a run", each) for each in ids))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, Unpack
 
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
+from mainspring.model.given import check_name
 from mainspring.model.runs import UNSEEN
 from mainspring.model.states import State  # noqa: TC001  (what is recorded is read back by its annotations)
 from mainspring.operations.filter_values import page_size
@@ -208,6 +209,7 @@ class Runs(RunActions):
 
     def get(self, run_id: str) -> RunInfo:
         """Return one run. Raises `NotFound`."""
+        check_name("the id of a run", run_id)
         run = read("runs", run_id, lambda: self._store.run(run_id))
         if run is None:
             raise NotFound(not_found(run_id))
@@ -219,7 +221,7 @@ class Runs(RunActions):
 
     def steps_page(self, run_id: str, offset: int = 0, limit: int | None = None) -> StepPage:
         """Return some operations of a run. Only those are decoded in full."""
-        found = self._store.steps(run_id)
+        found = self._store.steps(check_name("the id of a run", run_id))
         if not found:
             self.get(run_id)
         every = [step for step in found if step.kind != "mark"]
@@ -231,17 +233,17 @@ class Runs(RunActions):
 
         A page takes the same short time however long the history is: see `RunPage.further`.
         """
-        wanted = run_filter(filters, before=after, limit=page_size(limit, "run") + 1)
+        wanted = run_filter(filters, before=after, limit=page_size(limit) + 1)
         page, following, further = search(self._store.watching, wanted, self._store.runs)
         return RunPage(readable("runs", page, run_info, lambda run: run.id), following, further)
 
     def summaries(self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]) -> SummaryPage:
         """Return a page of runs without their values, newest first. It takes the same short time however long the history is."""
-        return summaries(self._store.watching, run_filter(filters, before=after, limit=page_size(limit, "run") + 1))
+        return summaries(self._store.watching, run_filter(filters, before=after, limit=page_size(limit) + 1))
 
     def logs(self, run_id: str, limit: int = 1_000) -> Lines:
         """Return the last lines that were logged inside a run, if they are kept (setting `keep_logs`)."""
-        lines = self._store.management.logs(run_id, limit)
+        lines = self._store.management.logs(check_name("the id of a run", run_id), page_size(limit))
         return [
             LogLine(to_datetime(at), level, logger, HIDDEN if is_sealed(message) else message, *rest)
             for _, at, level, logger, message, *rest in lines

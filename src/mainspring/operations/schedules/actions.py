@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime, to_micros
+from mainspring.model.given import check_text
 from mainspring.model.schedules import CRONTAB, Backfill, Overlap, Tick, TickOutcome, TickSource
 from mainspring.operations.actions import Actions, Answer
 from mainspring.operations.paging import schedules_of
 from mainspring.operations.schedules.info import ScheduleInfo, backfill_info, schedule_values, tick_info
 from mainspring.operations.schedules.views import ScheduleViews, missing, wanted_id
 from mainspring.schedules.actions import action_of
-from mainspring.schedules.control import Control, just_before
+from mainspring.schedules.control import Control, check_declared, just_before
 from mainspring.schedules.definition import check_note, check_schedule_id, spec_json
 from mainspring.schedules.policy import policy_of, read_overlap
 from mainspring.store.schedules import TickFilter
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from mainspring.schedules.policy import Policy
     from mainspring.store.schedules import Decide, Plan
 
+_EARLIEST_YEAR = 2
 _AT_ONCE = 500
 _SHORT = 10
 SCHEDULE_ACTIONS = Actions("schedules")
@@ -135,6 +137,7 @@ class Schedules(ScheduleViews):
         check_schedule_id(definition.id)
         check_note(definition.note)
         self._check_queue(definition.id, definition.queue)
+        check_declared(definition.id, definition.policy)
         return definition.row(self._clock.now(), paused=paused, made_by=self._origin)
 
     def _check_queue(self, schedule: str, queue: str | None) -> None:
@@ -320,6 +323,10 @@ class Schedules(ScheduleViews):
 
 
 def _check_stretch(start: datetime, end: datetime) -> None:
+    if start.year < _EARLIEST_YEAR:
+        raise InvalidInput(
+            f"backfill: the start {start.isoformat()} is before the year {_EARLIEST_YEAR}, and no schedule"
+        )
     if end < start:
         raise InvalidInput(f"backfill: the end {end.isoformat()} is before the start {start.isoformat()}")
 
@@ -340,7 +347,7 @@ def parts_to_apply(
     definitions: Sequence[Definition], *, prune: bool, group: str
 ) -> list[Callable[[Schedules], dict[str, str]]]:
     """Return the parts of `apply`, each of which may be a transaction of its own. The first part checks all definitions."""
-    if not group.strip():
+    if not check_text("the name of a group of schedules", group).strip():
         raise InvalidInput("a group of schedules has a name")
     if group == CRONTAB:
         raise InvalidInput(f"the group {CRONTAB!r} belongs to crontab files; give this one another name")

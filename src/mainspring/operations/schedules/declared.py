@@ -164,11 +164,14 @@ class Declared:
         return row
 
     def _declare(self, definition: Definition, row: Schedule, *, alone: bool) -> None:
-        if definition.policy.when_active and alone:
-            self._declaring.change(definition.id, Control(self._clock.now(), self._ids.new).start_at_present())
-        values: dict[str, object] = {"app": self._app, "version": self._version, "stopped": None}
         columns = definition.columns()
         same = same_declaration(row.declared, declared_json(columns))
+        policy = (
+            policy_of(row.policy) if same else definition.policy
+        )  # what an operator changed since it was declared stays
+        if policy.when_active and alone:
+            self._declaring.change(definition.id, Control(self._clock.now(), self._ids.new).start_at_present())
+        values: dict[str, object] = {"app": self._app, "version": self._version, "stopped": None}
         if not same or any(getattr(row, name) != value for name, value in values.items()):
             if row.stopped is not None:
                 log.warning("schedule %s is declared again, and continues", row.id)

@@ -58,5 +58,5 @@ def schedule_filter(given: ScheduleFilters, *, after: str | None = None, limit: 
         attributes=wanted,
         due_before=time("due_before", given.get("due_before")),
         after=text("after", after),
-        limit=page_size(limit, "schedule"),
+        limit=page_size(limit),
     )

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import to_datetime, to_micros
+from mainspring.model.given import check_name
 from mainspring.model.ids import is_storable
 from mainspring.model.schedules import UNLISTED, TickOutcome, is_crontab_entry
 from mainspring.operations.filter_values import one_of, page_size, time_cursor
@@ -85,7 +86,7 @@ class ScheduleViews:
         return backfill_info(self._backfill(backfill))
 
     def _backfill(self, backfill: str) -> Backfill:
-        found = self._store.backfill(backfill)
+        found = self._store.backfill(check_name("the id of a backfill", backfill))
         if found is None:
             raise NotFound(f"there is no backfill {backfill!r}")
         return found
@@ -157,6 +158,7 @@ class ScheduleViews:
 
     def tick(self, schedule: str, request: str) -> TickInfo:
         """Return the latest tick of a trigger or backfill. Raises `NotFound`."""
+        check_name("the request of a tick", request)
         found = self._store.ticks(TickFilter(wanted_id(schedule), request=request, limit=1))
         if not found:
             raise NotFound(f"schedule {schedule!r} has no tick that {request!r} asked for")
@@ -173,7 +175,7 @@ class ScheduleViews:
         limit: int = 50,
     ) -> TickPage:
         """Return a page of ticks, latest nominal time first. Raises `NotFound`."""
-        limit = page_size(limit, "tick")
+        limit = page_size(limit)
         outcomes = one_of("outcome", outcome, tuple(TickOutcome))
         self._get(schedule)
         found = self._store.ticks(

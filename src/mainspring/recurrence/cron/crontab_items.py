@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from mainspring.errors import Fault, InvalidCron, InvalidInput
+from mainspring.model.ids import is_storable
 from mainspring.recurrence.cron.expression import Cron
 from mainspring.recurrence.durations import parse_duration
 from mainspring.recurrence.search.days import bits
@@ -84,8 +86,13 @@ def parse_cron_items(items: Iterable[CronItem]) -> list[ParsedCronItem]:
     """Check entries and return them parsed. Raises one `InvalidCron` with all faults of all entries."""
     faults: list[Fault] = []
     parsed: list[ParsedCronItem] = []
+    if isinstance(items, (str, bytes, Mapping)) or not isinstance(cast("object", items), Iterable):
+        raise InvalidCron("cron items", [Fault(f"{items!r} is no list", hint="parse_crontab takes text")])
     for index, item in enumerate(items):
         known = len(faults)
+        if not isinstance(cast("object", item), CronItem):
+            faults.append(Fault(f"{item!r} is no CronItem", f"items[{index}]", hint="write CronItem(task, match)"))
+            continue
         cron = _cron(item, index, faults)
         _check(item, f"items[{index}]", faults)
         if cron is not None and len(faults) == known:
@@ -149,10 +156,12 @@ def option_faults(options: CronOptions) -> list[Fault]:
     if options.queue_name is not None and not _matches(QUEUE, options.queue_name):
         found.append(Fault(f"{options.queue_name!r} is no queue", "queue", hint="letters, digits, - _ and :"))
     if options.job_key is not None and not (
-        isinstance(cast("object", options.job_key), str) and 1 <= len(options.job_key) <= _LONGEST_KEY
+        isinstance(cast("object", options.job_key), str)
+        and 1 <= len(options.job_key) <= _LONGEST_KEY
+        and is_storable(options.job_key)
     ):
         found.append(Fault(f"a key has 1 to {_LONGEST_KEY} characters", "jobKey"))
-    if options.job_key_mode not in {None, "replace", "preserve_run_at"}:
+    if options.job_key_mode not in (None, "replace", "preserve_run_at"):
         found.append(Fault(f"{options.job_key_mode!r} is no mode", "jobKeyMode", hint="replace or preserve_run_at"))
     return found
 
@@ -187,6 +196,14 @@ def _check(item: CronItem, where: str, faults: list[Fault]) -> None:
         )
     if not isinstance(cast("object", item.payload), Mapping):
         faults.append(Fault(f"{item.payload!r} is no object", f"{where}.payload", hint="write a dict"))
+    else:
+        try:
+            json.dumps(dict(item.payload), allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            faults.append(Fault(f"{item.payload!r} is no JSON: {error}", f"{where}.payload"))
+    if not isinstance(cast("object", item.options), CronOptions):
+        faults.append(Fault(f"{item.options!r} is no CronOptions", f"{where}.options", hint="write CronOptions(…)"))
+        return
     faults += [
         Fault(fault.message, f"{where}.options.{fault.field}", hint=fault.hint) for fault in option_faults(item.options)
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from mainspring.errors import Fault, InvalidCron, InvalidInput
 from mainspring.recurrence.calendars import Calendar, matches_wall_clock
@@ -66,6 +66,8 @@ class Cron(Frozen):
 
     def matches(self, when: datetime) -> bool:
         """Whether the wall clock time of `when` (in the expression's zone, if it has one) matches the expression."""
+        if not isinstance(when, datetime):  # pyright: ignore[reportUnnecessaryIsInstance] - callers need not be typed
+            raise InvalidInput(f"time: {when!r} is no datetime")
         if self.reading.cycle is not None:
             second = floor_second(when)
             return not when.microsecond and self.reading.cycle.at_or_after(second) == second
@@ -78,6 +80,8 @@ class Cron(Frozen):
         self, after: Instant, timezone: str | None = None, *, gap: Gap = "after", fold: Fold = "first"
     ) -> datetime | None:
         """Return the first time strictly after `after`, or None if there is none until 2100. In UTC unless a zone is given."""
+        if timezone is not None and not isinstance(timezone, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"timezone: {timezone!r} is no name of a time zone")
         find, tzinfo = self._finders.get((timezone, gap, fold)) or self._finder(timezone, gap, fold)
         found = find(floor_second(after) + 1)
         return None if found == NEVER else datetime.fromtimestamp(found, tzinfo)
@@ -88,7 +92,7 @@ class Cron(Frozen):
 
     def _finder(self, timezone: str | None, gap: Gap, fold: Fold) -> _Finder:
         try:
-            zone = load_zone(timezone or self.timezone or "UTC")
+            zone = load_zone(timezone if timezone is not None else self.timezone or "UTC")
         except ValueError as error:
             raise InvalidInput(f"timezone: {error}") from None
         cycles = () if self.reading.cycle is None else (self.reading.cycle,)
@@ -116,7 +120,7 @@ class Cron(Frozen):
 def _read(text: str, dialect: Dialect) -> Reading:
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers need not be typed
         raise InvalidCron("cron", [Fault(f"{text!r} is a {type(text).__name__}, not text")])
-    reader = READERS.get(dialect)
+    reader = READERS.get(dialect) if isinstance(cast("object", dialect), str) else None
     if reader is None:
         fault = Fault(f"{dialect!r} is no dialect", "dialect", hint=f"there are {', '.join(DIALECTS)}")
         raise InvalidCron(f"cron {text!r}", [fault])

@@ -1,0 +1,78 @@
+"""Checks of values that callers give. Each raises `InvalidInput` with the name of the value and what it has to be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, cast
+
+from mainspring.errors import InvalidInput
+from mainspring.model.clock import SECOND, to_micros
+from mainspring.model.ids import is_storable
+
+LONGEST_KEY = 512
+MOST = 2**31 - 1
+"""The maximum of a count. It fits in the columns of both databases."""
+_YEARS = (-62_135_596_800, 253_402_300_799)
+"""The first second of the year 1 and the last of the year 9999, the range of a datetime."""
+
+
+def check_text(what: str, value: object, most: int = LONGEST_KEY) -> str:
+    """Return a text of 1 to `most` characters that databases can store."""
+    if not isinstance(value, str) or not 1 <= len(value) <= most or not is_storable(value):
+        raise InvalidInput(f"{what} is a text of 1 to {most} characters, not {short(value)}")
+    return value
+
+
+def check_name(what: str, value: object) -> str:
+    """Return a text that databases can store: a name or an id to look for."""
+    if not isinstance(value, str) or not is_storable(value):
+        raise InvalidInput(f"{what} is a text that can be stored, not {short(value)}")
+    return value
+
+
+def check_flag(what: str, value: object) -> bool:
+    """Return True or False. Other values are errors, because `bool("no")` is true."""
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{what} is True or False, not {short(value)}")
+    return value
+
+
+def check_whole(what: str, value: object, least: int = 0) -> int:
+    """Return a whole number from `least` to `MOST`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidInput(f"{what} is a whole number of at least {least}, not {short(value)}")
+    if value > MOST:
+        raise InvalidInput(f"{what} is at most {MOST:,}, not {short(value)}")
+    return value
+
+
+def check_several(what: str, value: object) -> list[Any]:
+    """Return the items of a list or another iterable that is no text and no mapping."""
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping)):
+        return [*cast("Iterable[Any]", value)]
+    raise InvalidInput(f"{what} is a list, not {short(cast('object', value))}")
+
+
+def check_time(what: str, value: object) -> int:
+    """Return a point in time, an aware datetime or seconds since 1970, in microseconds."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise InvalidInput(
+                f"{what} {value.isoformat()} has no zone; write an aware datetime, such as datetime.now(UTC)"
+            )
+        return to_micros(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise InvalidInput(
+            f"{what} is an aware datetime, such as datetime.now(UTC), or seconds since 1970, not {short(value)}"
+        )
+    if not _YEARS[0] <= value <= _YEARS[1]:
+        raise InvalidInput(f"{what} is seconds since 1970, in the years 1 to 9999, not {short(value)}")
+    return round(value * SECOND)
+
+
+def short(value: object) -> str:
+    """Return the repr of a value for a message, shortened if it is long."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
