@@ -20,7 +20,7 @@ from tests.schedules.conftest import BEGIN, at
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from mainspring.operations.audit import Deed
+    from mainspring.operations.audit import AuditEntry
     from mainspring.testing import World
 
 calls: list[Any] = []
@@ -235,7 +235,7 @@ def spec_of(cron: str) -> Spec:
     return Spec(cron=[Cron(cron, dialect="vixie")])
 
 
-async def deeds(w: World) -> list[Deed]:
+async def deeds(w: World) -> list[AuditEntry]:
     store = w.app._runtime.connection().store
     found = await asyncio.to_thread(Audit(store, w.clock, w.app._runtime.ids).list)
     return found.deeds

@@ -25,7 +25,7 @@ LONGEST_REASON = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class AuditEntry:
     """One recorded action of an operator."""
 
     id: str
@@ -53,10 +53,10 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
-class DeedPage:
+class AuditPage:
     """A page of the audit log, latest first. Pass `next` as `after` to get the following page. None: this is the last page."""
 
-    deeds: list[Deed]
+    deeds: list[AuditEntry]
     next: str | None
 
 
@@ -85,22 +85,22 @@ class Audit:
         try:
             result = deed()
         except Exception as error:
-            self._store.came_of_it(entry.id, json.dumps({"error": str(error)}))
+            self._store.record_outcome(entry.id, json.dumps({"error": str(error)}))
             raise
-        self._store.came_of_it(entry.id, json.dumps(tell(result)))
+        self._store.record_outcome(entry.id, json.dumps(tell(result)))
         return result
 
-    def list(self, *, after: str | None = None, limit: int = 50) -> DeedPage:
+    def list(self, *, after: str | None = None, limit: int = 50) -> AuditPage:
         """Return a page of recorded actions, latest first."""
         if limit < 1:
             raise InvalidInput(f"a page has at least one entry, not {limit}")
         found = self._store.entries(cursor(after), limit + 1)
         page = found[:limit]
-        return DeedPage([_deed(entry) for entry in page], page[-1].id if len(found) > limit else None)
+        return AuditPage([_deed(entry) for entry in page], page[-1].id if len(found) > limit else None)
 
 
-def _deed(entry: Entry) -> Deed:
-    return Deed(
+def _deed(entry: Entry) -> AuditEntry:
+    return AuditEntry(
         entry.id,
         to_datetime(entry.at),
         entry.who,

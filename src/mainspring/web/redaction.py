@@ -15,7 +15,7 @@ from mainspring.operations.schedules.info import ScheduleDescription
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainspring.operations.audit import Deed
+    from mainspring.operations.audit import AuditEntry
     from mainspring.operations.overview import AwaitedMessage
     from mainspring.operations.runs.info import LogLine, RunInfo, StepInfo
     from mainspring.operations.runs.lists import RunSummary
@@ -196,7 +196,7 @@ class Redactor:
         """The name of a partition of a queue, whose runs may be of any workflow."""
         return name if self._redact is None else _Of(self, "", "").text(name, "partition")
 
-    def deed(self, deed: Deed) -> Deed:
+    def deed(self, deed: AuditEntry) -> AuditEntry:
         """What an operator did: requests carry values, and so do the words of what went wrong."""
         if self._redact is None:
             return deed

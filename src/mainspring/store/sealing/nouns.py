@@ -160,8 +160,8 @@ class SealedDashboard(Delegate):
     def note(self, entry: Entry) -> None:
         self._inner.note(replace(entry, details=self._payloads.seal(entry.details, f"audit entry {entry.id}")))
 
-    def came_of_it(self, entry: str, outcome: str) -> None:
-        self._inner.came_of_it(entry, self._payloads.seal(outcome, f"audit entry {entry}"))
+    def record_outcome(self, entry: str, outcome: str) -> None:
+        self._inner.record_outcome(entry, self._payloads.seal(outcome, f"audit entry {entry}"))
 
     def entries(self, before: str | None, limit: int) -> list[Entry]:
         return [self._opened(entry) for entry in self._inner.entries(before, limit)]

@@ -297,7 +297,7 @@ class Dashboard:
         """Record that an operator is about to act."""
         self._do((_NOTE, [{name: getattr(entry, name) for name in Entry.__struct_fields__}]))
 
-    def came_of_it(self, entry: str, outcome: str) -> None:
+    def record_outcome(self, entry: str, outcome: str) -> None:
         """Write down what came of it."""
         self._do((_CAME_OF_IT, [{"id": entry, "outcome": outcome}]))
 

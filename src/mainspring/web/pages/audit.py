@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from mainspring.operations.audit import Deed
+from mainspring.operations.audit import AuditEntry
 from mainspring.web.views import After, Pages, PageSize, Scene
 
 pages = Pages()
@@ -20,7 +20,7 @@ class DeedQuery(Struct):
 class DeedList(Struct):
     """What operators did, latest first. Hand `next` back as `after`; null is the last page."""
 
-    deeds: list[Deed]
+    deeds: list[AuditEntry]
     next: str | None
 
 
