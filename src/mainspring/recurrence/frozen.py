@@ -34,7 +34,7 @@ class Frozen:
 
 
 def _explained(cls: type[Any], init: Callable[..., None]) -> Callable[..., None]:
-    """The same constructor; wrong arguments are explained with the names that there are."""
+    """Wrap a constructor, so that wrong arguments raise `InvalidSpec` with the known names."""
 
     @functools.wraps(init)
     def explained(self: Any, *args: Any, **named: Any) -> None:

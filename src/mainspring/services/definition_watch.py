@@ -1,4 +1,4 @@
-"""Reports changes of queues and schedules, by any process, in each worker that has listeners to them."""
+"""Report changes of queues and schedules, by any process, in each worker with listeners for them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from mainspring.store.schedules import Revision
 
 CHANGES = ("created", "changed", "paused", "resumed", "deleted")
-"""What may happen to a queue or a schedule."""
+"""The changes of a queue or a schedule that are reported."""
 _MANY = 1_000
-_REST = 1.0
-"""Seconds between two looks at many schedules: to compare them takes a while."""
+_PAUSE = 1.0
+"""Seconds between two comparisons of many schedules, which take long."""
 
 
 class DefinitionWatch(Service):
-    """Kicked by the store's wake-ups. Compares what is there with what was there before, so two changes in quick succession are one."""
+    """Kicked by notifications of the store. Compares definitions with those of the last round, so two quick changes count as one."""
 
     name = "definition watch"
 
@@ -53,7 +53,7 @@ class DefinitionWatch(Service):
         self._queues = await self._look_at_queues() if self._wants("queue") else None
         self._schedules = await self._look_at_schedules() if self._wants("schedule") else None
         if self._schedules is not None and len(self._schedules) > _MANY:
-            await asyncio.sleep(_REST)
+            await asyncio.sleep(_PAUSE)
         return None
 
     async def _look_at_queues(self) -> dict[str, Queue]:

@@ -54,7 +54,7 @@ class Scheduler(Service):
         self._engine = engine
         self._ids = ids
         self.on_plans: Callable[[Sequence[Plan]], None] = lambda _plans: None
-        """Called on the loop with what was decided here, once it is committed."""
+        """Called on the loop with the plans of a pass, after their commit."""
 
     async def run_once(self, now: int) -> int | None:
         await self._rewind(now)
