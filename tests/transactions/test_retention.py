@@ -322,10 +322,10 @@ async def job(number: int) -> int:
 def _prune_all_but_the_latest(store_url: str) -> None:
     done = CliRunner().invoke(main, ["db", "prune", "--url", store_url, "--keep-last", "1", "--name", "other"])
     assert done.exit_code == 0
-    assert "forgot 0 runs" in done.stderr
+    assert "deleted 0 runs" in done.stderr
     done = CliRunner().invoke(main, ["db", "prune", "--url", store_url, "--keep-last", "1"])
     assert done.exit_code == 0
-    assert "forgot 3 runs" in done.stderr
+    assert "deleted 3 runs" in done.stderr
     refused = CliRunner().invoke(main, ["db", "prune", "--url", store_url, "--name", "other"])
     assert refused.exit_code == 2
     assert "--keep-last" in refused.stderr
