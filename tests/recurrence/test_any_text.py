@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from mainspring.errors import InvalidCron, InvalidInput, InvalidSpec
 from mainspring.recurrence import Calendar, Cron, Dialect, Spec, parse_crontab
-from mainspring.recurrence.zones.posix import parse_posix_rule
-from mainspring.recurrence.zones.tzif import parse_tzif
+from mainspring.recurrence.zones.tzif import parse_posix_rule, parse_tzif
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,7 @@ import pytest
 
 from mainspring.errors import InvalidSpec
 from mainspring.recurrence import Spec
-from mainspring.recurrence.zones.posix import parse_posix_rule
-from mainspring.recurrence.zones.tzif import parse_tzif
+from mainspring.recurrence.zones.tzif import parse_posix_rule, parse_tzif
 from mainspring.recurrence.zones.zones import load_zone
 from tests.recurrence.brute import offset, transitions
 from tests.recurrence.strategies import ODD_ZONES, ZONES

@@ -8,8 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from mainspring.app.waiting.endings import Awaited, EndingLookups
-from mainspring.app.waiting.subscriptions import Subscriptions
+from mainspring.app.waiting.in_process import Awaited, EndingLookups, Subscriptions
 from mainspring.errors import SchemaError, StoreError
 from mainspring.model.clock import SystemClock
 from mainspring.operations.connect import follow_database

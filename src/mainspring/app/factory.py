@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mainspring.app.waiting.endings import Endings
+from mainspring.app.waiting.in_process import Endings
 
 if TYPE_CHECKING:
     from mainspring.app.settings import Settings

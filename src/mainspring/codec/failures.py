@@ -18,20 +18,28 @@ must stay equal. It is not a `__cause__`, since code that reads `__cause__` must
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+import importlib
+import sys
+import traceback
+from enum import Enum
+from pathlib import Path
 from types import BuiltinFunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from mainspring.codec.annotations import shape_of
-from mainspring.codec.classes import find_exception, find_value_class, holds_values, path_of
-from mainspring.codec.tracebacks import format_exception, format_frames
+from mainspring.codec.fields import declared, is_named_tuple
+from mainspring.codec.records import is_model
 from mainspring.codec.type_codec import TAG, VALUE, Misfit, class_name, class_of, is_array, is_object, short
 from mainspring.codec.unions import Anything
 from mainspring.errors import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from types import TracebackType
 
     Find = Callable[[str], type[BaseException] | None]
 
@@ -264,3 +272,99 @@ def _bounded(text: str) -> str:
         return text
     half = TEXT_LIMIT // 2 - 50
     return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
+
+
+def path_of(cls: type[Any]) -> str:
+    """Return the path of a class, as `module:QualName`."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def find_exception(path: str) -> type[BaseException] | None:
+    """Return the exception class of a path, or None.
+
+    A class that can be imported comes first. Otherwise it is one that is defined in this process, for example inside a function: it is
+    found as long as it exists, and the last definition wins.
+    """
+    found = _imported(path)
+    if isinstance(found, type) and issubclass(found, BaseException):
+        return found
+    return _find_defined(path)
+
+
+def find_value_class(path: str) -> type[Any] | None:
+    """Return the class of a path if it only holds values, or None."""
+    found = _imported(path)
+    return found if isinstance(found, type) and holds_values(found) else None
+
+
+def holds_values(cls: type[Any]) -> bool:
+    """Whether a class is an enum, a dataclass, a Struct, an attrs class, a NamedTuple or a pydantic model."""
+    if issubclass(cls, BaseException):
+        return False
+    return issubclass(cls, Enum) or is_named_tuple(cls) or declared(cls) is not None or is_model(cls)
+
+
+def _imported(path: str) -> object:
+    """Return the object at a path, importing its module if necessary.
+
+    An exception of a library that was only imported inside a step must be the same class in the process that replays the step.
+    """
+    module, _, qualname = path.partition(":")
+    try:
+        found: object = sys.modules.get(module) or importlib.import_module(module)
+        for part in qualname.split("."):
+            found = getattr(found, part)
+    except Exception:  # noqa: BLE001 - a module may raise anything when it is imported
+        return None
+    return found
+
+
+def _find_defined(path: str) -> type[BaseException] | None:
+    module, _, qualname = path.partition(":")
+    found: type[BaseException] | None = None
+    waiting: list[type[BaseException]] = [BaseException]
+    seen: set[type[BaseException]] = set()
+    while waiting:
+        cls = waiting.pop(0)
+        if cls in seen:
+            continue
+        seen.add(cls)
+        if cls.__qualname__ == qualname and cls.__module__ == module:
+            found = cls
+        waiting.extend(cls.__subclasses__())
+    return found
+
+
+_OURS = f"{Path(__file__).parents[1]}/"
+_EVENT_LOOPS = tuple(f"{Path(module.__file__ or '').parent}/" for module in (asyncio, concurrent.futures))
+"""Event loops and thread pools, on which the library calls the user's code."""
+
+
+def format_exception(exc: BaseException) -> str:
+    """Return the traceback and the exception, without its linked exceptions."""
+    made = traceback.TracebackException.from_exception(exc)
+    _strip(made, exc)
+    return "".join(made.format(chain=False))
+
+
+def format_frames(trace: TracebackType | None) -> str:
+    """Return the frames of a traceback in the user's code, without the message. Empty if all are in the library."""
+    frames = traceback.extract_tb(trace)
+    return "".join(traceback.format_list(_kept(frames)))
+
+
+def _strip(made: traceback.TracebackException, exc: BaseException) -> None:
+    """Remove the library's frames. An exception that never was in the user's code keeps all frames, unless it was rebuilt."""
+    kept = _kept(made.stack)
+    if kept or "remote_traceback" in exc.__dict__:
+        made.stack[:] = kept
+    members: tuple[BaseException, ...] = getattr(exc, "exceptions", ()) if made.exceptions else ()
+    for part, member in zip(made.exceptions or (), members, strict=False):
+        _strip(part, member)
+
+
+def _kept(frames: Iterable[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    kept = [frame for frame in frames if not frame.filename.startswith(_OURS)]
+    while kept and kept[0].filename.startswith(_EVENT_LOOPS):
+        del kept[0]
+    return kept

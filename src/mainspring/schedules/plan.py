@@ -20,7 +20,6 @@ from mainspring.schedules import actions
 from mainspring.schedules.alerts import alerts
 from mainspring.schedules.backfill import PassLimits, advance
 from mainspring.schedules.due_ticks import LATE, MOST_AT_ONCE, MOST_PASSED_BY, SkippedRanges, times_of
-from mainspring.schedules.memory import remember
 from mainspring.schedules.policies import OUT_OF_ACTIONS, STOPPING, Decisions, decide
 from mainspring.schedules.policy import policy_of
 from mainspring.store.schedules import Plan
@@ -29,7 +28,7 @@ from mainspring.store.writes import FAR
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainspring.model.schedules import Schedule
+    from mainspring.model.schedules import Schedule, ScheduleRun
     from mainspring.store.schedules import Situation
 
 BY_REQUEST = "requested"
@@ -392,3 +391,25 @@ def _why_late(tick: Tick, waited: int) -> str:
     if tick.source is TickSource.CATCHUP:
         return "caught up: no worker was active at its time"
     return f"waited {waited // 1_000_000} s for its turn"
+
+
+def remember(schedule: Schedule, run: ScheduleRun) -> bool | None:
+    """Record the end of a run in the schedule. Return whether it failed, or None if it does not count.
+
+    A success replaces the last result and clears the failure. A failure keeps the result. A cancelled run changes neither, unless its own
+    timeout cancelled it: that is a failure.
+    """
+    if run.state is State.SUCCEEDED:
+        schedule.last_result, schedule.last_failure, schedule.failures = run.output, None, 0
+        return False
+    timed_out = run.state is State.CANCELLED and run.reason == "timeout"
+    if run.state is not State.FAILED and not timed_out:
+        return None
+    schedule.last_failure = _timed_out(run.id) if timed_out else run.error
+    schedule.failures += 1
+    return True
+
+
+def _timed_out(run_id: str) -> str:
+    message = f"run {run_id!r} did not end before its timeout"
+    return json.dumps({"type": "mainspring.errors:RunTimedOut", "message": message, "args": [message]})

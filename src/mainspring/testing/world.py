@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 from typing import TYPE_CHECKING, Any, Self
 
 from mainspring.app.client_api import runtime_of
+from mainspring.app.events import Listeners
 from mainspring.app.functions.functions import AsyncFn, SyncFn
-from mainspring.errors import InvalidInput
+from mainspring.errors import Endless, InvalidInput
 from mainspring.model.ids import IdMaker
-from mainspring.testing.chains import Chains
+from mainspring.model.runs import Run
+from mainspring.operations.runs.info import Runs
 from mainspring.testing.clock import VirtualClock
-from mainspring.testing.standstill import Standstill
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from datetime import datetime, timedelta
 
     from mainspring.app.app import App
+    from mainspring.app.connection import Connection
+    from mainspring.store.changes import Signal
+    from mainspring.store.verbs.unnotified import UnreportedEnd
 
 
 class Fake:
@@ -119,3 +124,89 @@ def _as_coroutine(fake: Callable[..., Any]) -> Callable[..., Any]:
         return await result if inspect.isawaitable(result) else result
 
     return call
+
+
+LONGEST = 1_000
+
+
+class Chains(Listeners):
+    """Wraps the listeners of an app, and counts the length of the chains of runs that start at one virtual time."""
+
+    def __init__(self, listeners: Listeners, clock: VirtualClock) -> None:
+        super().__init__()
+        self._listeners = listeners
+        self.operations, self.around = listeners.operations, listeners.around
+        self.changes = listeners.changes
+        self._clock = clock
+        self._moment = 0
+        self._lengths: dict[str, int] = {}
+
+    def add(self, name: str, fn: Callable[[Any], Any]) -> None:
+        self._listeners.add(name, fn)
+
+    def __bool__(self) -> bool:
+        return bool(self._listeners)
+
+    def _interested(self, name: str) -> list[Callable[[Any], Any]]:
+        return self._listeners._interested(name)  # noqa: SLF001
+
+    def tell(self, name: str, run: Run | UnreportedEnd, reason: str | None, at: int) -> None:
+        if name == "run.started" and isinstance(run, Run):
+            self._count(run, at)
+        self._listeners.tell(name, run, reason, at)
+
+    def _count(self, run: Run, now: int) -> None:
+        if now != self._moment:
+            self._moment = now
+            self._lengths.clear()
+        before = run.scheduled_by or run.parent
+        length = self._lengths[run.id] = self._lengths.get(before, 0) + 1 if before is not None else 1
+        if length == LONGEST:
+            self._clock.give_up(
+                Endless(
+                    f"{LONGEST:,} runs have started each other, one after the other, while it was {self._clock.time.isoformat()}, the "
+                    f"last one of {run.workflow!r}: this has no end. Give them a delay, or an end"
+                )
+            )
+
+
+class Standstill:
+    """Raises `Endless` in the calls of a test that wait for a run, once nothing can end the run any more."""
+
+    def __init__(self, connection: Connection, clock: VirtualClock) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+        connection.on_signal(self._committed)
+        clock.on_standstill = self._begin
+
+    def _committed(self, _: Signal) -> None:
+        self._clock.progress()
+
+    def _begin(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._end_waits())
+
+    async def _end_waits(self) -> None:
+        watched = self._connection.endings.watched
+        if watched:
+            words = await asyncio.to_thread(self._describe, watched[0])
+            self._connection.endings.fail(
+                Endless(
+                    f"{words}; nothing is due and nothing is in progress, so the wait has no end. Send or answer it in another task of "
+                    "the test, or give the wait a timeout"
+                )
+            )
+
+    def _describe(self, run_id: str) -> str:
+        runs = Runs(self._connection.store, self._clock)
+        waits = [f"{step.kind} {step.name!r}" for step in runs.steps(run_id) if step.completed is None]
+        state = runs.get(run_id)
+        what = f" for {', '.join(waits)}" if waits else f" ({state.state})"
+        return f"this test waits for run {run_id!r} of {state.workflow!r}, which waits{what}"
+
+    async def aclose(self) -> None:
+        self._clock.on_standstill = None
+        self._connection.off_signal(self._committed)
+        if self._task is not None:
+            await asyncio.wait({self._task})

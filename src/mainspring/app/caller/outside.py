@@ -10,8 +10,7 @@ from mainspring.app.caller.mistakes import named_after, refuse_blocking_on_loop,
 from mainspring.app.caller.protocol import StartedRun
 from mainspring.app.functions.invocation import Invocation, later_run, new_runs
 from mainspring.app.sync.mapped import Mapped
-from mainspring.app.waiting.endings import value_of
-from mainspring.app.waiting.subscriptions import Subscription
+from mainspring.app.waiting.in_process import Subscription, value_of
 from mainspring.app.waiting.together import fastest, gathered
 from mainspring.engine.calls import TransactionCall
 from mainspring.engine.effects import key_error, taken_error
