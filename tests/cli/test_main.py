@@ -31,6 +31,7 @@ def test_every_command_explains_itself(mainspring: Mainspring, path: tuple[str, 
     assert result.exit_code == 0
     assert result.stdout.startswith("Usage: mainspring")
     assert mainspring(*path, "-h").stdout == result.stdout
+    assert "..." not in result.stdout.partition("\nCommands:")[2]  # a sentence that is cut off explains nothing
 
 
 @pytest.mark.parametrize(("path", "command"), list(_commands(main)), ids=str)
@@ -38,6 +39,10 @@ def test_every_option_says_what_it_does(path: tuple[str, ...], command: click.Co
     del path
     silent = [option.name for option in command.params if isinstance(option, click.Option) and not option.help]
     assert [name for name in silent if name not in {"url", "output"}] == []
+
+
+def test_the_first_page_of_help_fits_a_terminal(mainspring: Mainspring) -> None:
+    assert [line for line in mainspring("--help").stdout.splitlines() if len(line) > 80] == []
 
 
 def test_the_version_is_that_of_the_package(mainspring: Mainspring) -> None:
@@ -65,6 +70,8 @@ def test_help_does_not_load_what_it_does_not_need() -> None:
 def test_wrong_usage_is_exit_code_2(mainspring: Mainspring, arguments: list[str]) -> None:
     result = mainspring(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
+    assert "\nerror: " in result.stderr
+    assert "--help' for help" in result.stderr
 
 
 @pytest.mark.parametrize("url", ["mysql://nobody@nowhere/nothing", "sqlite://", "sqlite:relative.db"])

@@ -53,7 +53,7 @@ def test_runs_are_exported_deleted_and_loaded(mainspring: Mainspring, history: s
     assert mainspring("runs", "delete", "order-1", "--yes", "--url", history).stdout == "order-1\n"
     assert mainspring("runs", "show", "order-1", "--url", history).exit_code == 4
     gone = mainspring("runs", "delete", "order-1", "--yes", "--url", history)
-    assert (gone.exit_code, gone.stderr) == (4, "run 'order-1' not found\n")
+    assert (gone.exit_code, gone.stderr) == (4, "error: run 'order-1' not found\n")
     assert mainspring("runs", "load", str(file), "--url", history).stderr == "2 runs loaded\n"
     assert mainspring("runs", "export", "order-1", "--url", history).stdout == lines
     live = mainspring("runs", "delete", "order-3", "--yes", "--url", history)

@@ -112,17 +112,21 @@ async def test_what_was_refused_can_be_mended_and_nothing_chosen_is_said(one_sho
             page.set_default_timeout(120_000)
             await page.goto(f"{place}/schedules/nightly")
             await page.click("#action-edit summary")
-            await page.fill("#action-edit textarea", '{"cron":["99 * * * *"]}')
+            assert await page.input_value("#action-edit [name=timezone]") == "Europe/Paris"
+            await page.wait_for_selector("#action-edit .preview .times")
+            await page.fill("#action-edit [name=cron]", "99 * * * *")
             await page.fill("#action-edit [name=reason]", "earlier")
             await page.click("#action-edit button:text('Save')")
             await page.wait_for_selector("main > .notice.problem")
-            assert await page.input_value("#action-edit textarea") == '{"cron":["99 * * * *"]}'
+            assert await page.input_value("#action-edit [name=cron]") == "99 * * * *"
             assert await page.input_value("#action-edit [name=reason]") == "earlier"
-            assert await page.is_visible("#action-edit textarea")
-            await page.fill("#action-edit textarea", '{"cron":["9 * * * *"]}')
+            assert await page.is_visible("#action-edit [name=cron]")
+            await page.fill("#action-edit [name=cron]", "9 * * * *")
             await page.click("#action-edit button:text('Save')")
             await page.wait_for_selector("main > .notice.done")
-            assert not await page.is_visible("#action-edit textarea")
+            assert not await page.is_visible("#action-edit [name=cron]")
+            spec = (await one_shop.app.schedules.describe("nightly")).spec
+            assert (spec["cron"], spec["timezone"]) == (["9 * * * *"], "Europe/Paris")
 
             await page.goto(f"{place}/runs")
             assert await page.is_visible("text=Tick runs to act on them.")

@@ -6,6 +6,7 @@ that says what to do. `-v` adds the traceback.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -18,17 +19,24 @@ from mainspring.cli.terminal import echo, safe_lines
 from mainspring.errors import InvalidInput, MainspringError, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
 FAILED = 1
 MISUSED = 2
 NOT_FOUND = 4
+_WHOLE = 1_000
 
 
 class Command(click.Command):
     """A command that takes `-v` and converts exceptions to messages and exit codes."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        with _usage_in_our_words():
+            return super().make_context(info_name, args, parent, **extra)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -49,7 +57,8 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with _usage_in_our_words():
+                return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as error:  # every exception becomes a message
@@ -67,6 +76,17 @@ class Group(click.Group):
         super().__init__(*args, **kwargs)
         self.no_args_is_help = True
 
+    def invoke(self, ctx: click.Context) -> Any:
+        with _usage_in_our_words():
+            return super().invoke(ctx)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The first sentence of each command, over several lines rather than cut off."""
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [(name, each.get_short_help_str(_WHOLE)) for name, each in found if each is not None and not each.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
 
 class Failure(click.ClickException):
     """The command failed, with a message and an exit code."""
@@ -74,6 +94,16 @@ class Failure(click.ClickException):
     def show(self, file: Any = None) -> None:
         words = f"{click.style('error:', fg='red')} {safe_lines(self.message)}"
         echo(words, err=True, file=file, color=self.show_color)
+
+
+class WrongUsage(click.UsageError):
+    """Something on the command line is wrong: click's own words, printed as all errors are."""
+
+    def show(self, file: Any = None) -> None:
+        if self.ctx is not None:
+            hint = f"Try '{self.ctx.command_path} {self.ctx.help_option_names[-1]}' for help.\n"
+            echo(f"{self.ctx.get_usage()}\n{hint}", err=True, file=file)
+        Failure(self.format_message()).show(file)
 
 
 class Misuse(Failure):
@@ -84,9 +114,24 @@ class Missing(Failure):
     exit_code = NOT_FOUND
 
 
+@contextlib.contextmanager
+def _usage_in_our_words() -> Generator[None]:
+    try:
+        yield
+    except (WrongUsage, click.exceptions.NoArgsIsHelpError):
+        raise
+    except click.UsageError as error:
+        raise WrongUsage(error.format_message(), error.ctx) from error
+
+
 def note(message: str) -> None:
     """Print a message to stderr, beside the data."""
     click.echo(safe_lines(message), err=True)
+
+
+def fault(message: str) -> None:
+    """Say what went wrong, and go on with the rest."""
+    Failure(message).show()
 
 
 def url_option(function: F) -> F:

@@ -13,15 +13,15 @@ from mainspring.cli.schedules.listing import schedules
 _HELP = """Durable workflows and the schedules that start them.
 
 \b
-  mainspring dev shop:app                           a worker, the dashboard, and a reload when code changes
-  mainspring worker shop:app                        execute the runs of an app
+  mainspring dev shop:app                  a worker, the dashboard, reloading
+  mainspring worker shop:app               execute the runs of an app
   mainspring run shop:app remind --after 3d --args '{"order": 7}'
-  mainspring runs list --state failed               list runs
-  mainspring runs show order-7                      one run, step by step
-  mainspring runs list --stranded -o ids | mainspring runs cancel - --reason "bad deploy"
-  mainspring schedules preview '0 9 * * mon-fri'    when would this fire?
-  mainspring doctor                                 health checks
-  mainspring ui                                     all of it in a browser
+  mainspring runs list --state failed      list runs
+  mainspring runs show order-7             one run, step by step
+  mainspring runs list --stranded -o ids | mainspring runs cancel -
+  mainspring schedules preview '0 9 * * mon-fri'   when would this fire?
+  mainspring doctor                        health checks
+  mainspring ui                            all of it in a browser
 
 The database is --url, else $MAINSPRING_URL, else sqlite:///mainspring.db. Data goes to stdout, the rest to stderr.
 Exit codes: 0 success, 1 failure, 2 wrong usage, 4 not found.

@@ -12,7 +12,7 @@ from mainspring.app.functions.options import micros
 from mainspring.app.settings import Settings
 from mainspring.cli import display
 from mainspring.cli.audit import carry_out, reason_option
-from mainspring.cli.commands import FAILED, NOT_FOUND, Command, ids_from, note, url_option
+from mainspring.cli.commands import FAILED, NOT_FOUND, Command, fault, ids_from, note, url_option
 from mainspring.cli.filters import filter_options, filters_of, pairs
 from mainspring.cli.terminal import data, safe
 from mainspring.operations.connect import connect
@@ -132,7 +132,7 @@ def _carry_out(
     for run_id in answer.left:
         note(f"{run_id} {action.otherwise}")
     for run_id in answer.missing:
-        note(not_found(run_id))
+        fault(not_found(run_id))
     if not changed.keys():
         note("no runs")
     elif chosen.filters:

@@ -68,7 +68,7 @@ def _facts(run: RunInfo, now: datetime) -> Iterator[tuple[str, str]]:
     if run.parent is not None:
         yield "parent", run.parent
     if run.scheduled_by is not None:
-        yield "asked by", run.scheduled_by
+        yield "started by", run.scheduled_by
     if run.attributes:
         yield "attributes", compact(run.attributes)
 
