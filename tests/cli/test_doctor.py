@@ -136,10 +136,9 @@ STEP = (
     "INSERT INTO steps (run, position, kind, name, epoch, child, due, completed)"
     " VALUES ('{run}', '0', '{kind}', 'pay', 1, {child}, {due}, NULL)"
 )
-FAR = 2**62
 
 
-def run(id: str, state: str, *, kind: str = "workflow", due: int = FAR, completed: str = "NULL") -> str:  # noqa: A002
+def run(id: str, state: str, *, kind: str = "workflow", due: str = "NULL", completed: str = "NULL") -> str:  # noqa: A002
     return RUN.format(id=id, kind=kind, state=state, due=due, completed=completed)
 
 
@@ -152,6 +151,24 @@ ODD = {
         [run("lost", "waiting")],
         "stuck",
         "run lost of checkout is waiting, and has nothing that it waits for",
+        "runs SET due = 0 WHERE id = 'lost'",
+    ),
+    "a run whose open step nothing completes": (
+        [run("lost", "waiting"), step("lost")],
+        "stuck",
+        "run lost of checkout is waiting, and has nothing that it waits for",
+        "runs SET due = 0 WHERE id = 'lost'",
+    ),
+    "a promised run without its tick": (
+        [run("lost", "scheduled")],
+        "stuck",
+        "run lost of checkout is scheduled at no time, and no tick of a schedule waits to start it",
+        "runs SET due = 0 WHERE id = 'lost'",
+    ),
+    "a retry that is too late": (
+        [run("lost", "waiting", due="6"), step("lost", due="5")],
+        "stuck",
+        "run lost of checkout is waiting for a time, and is not due then",
         "runs SET due = 0 WHERE id = 'lost'",
     ),
     "a retry that nobody wakes": (

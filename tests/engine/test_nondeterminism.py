@@ -12,7 +12,6 @@ from mainspring import App, AsyncFn, Settings, State, run
 from mainspring.engine.replay import watchdog
 from mainspring.errors import NonDeterminism
 from mainspring.model.runs import Step, StepKind
-from mainspring.store.writes import FAR
 from mainspring.testing import world
 from tests.engine.lives import info, put, record, store_of
 
@@ -142,7 +141,7 @@ async def test_under_another_source_the_run_is_stranded_and_kept_for_a_version_t
 async def test_what_disagreeing_code_cancels_is_not_given_up(store_url: str) -> None:
     """A version that fits goes on with it: recorded as given up, it would be waited for in vain there."""
     app = make_app(continue_on="compatible")
-    began = Step("", "0", "sleep", "sleep", started=1, due=FAR - 1)
+    began = Step("", "0", "sleep", "sleep", started=1, due=2**62)
     async with world(app, url=store_url) as w:
         steps = [began, recorded("t0.0", 0, "old")]
         put(app, function(app, "group"), "a", steps, fingerprint="another", version="another")

@@ -83,6 +83,7 @@ async def test_a_body_that_waits_for_the_process_beside_an_operation_goes_on(
         await suspended(app, "a")
         row = store_of(app).run("a")
         assert row is not None
+        assert row.due is not None
         assert row.due <= app._runtime.clock.now() + 60 * SECOND
         if how == "kill":
             await app._vanish()
@@ -188,6 +189,7 @@ async def test_a_task_group_of_operations_is_parked_until_one_of_them_is_over(st
         await until(lambda: "a" not in engine_of(app).executions)
         found = store_of(app).run("a")
         assert found is not None
+        assert found.due is not None
         days = (found.due - found.created) / 86_400e6
         assert 1.99 < days < 2.01
 

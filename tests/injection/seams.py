@@ -37,7 +37,6 @@ Engine.patience = 0.02
 _EPOCH = 1_767_225_600 * SECOND  # 2026-01-01
 _SIGNALS = ("Lost", "HandedBack", "Parked", "Halt", "Stopped", "Continued", "Abandoned")
 """Names of exceptions that the engine uses for itself: none of them may be a reason that users see."""
-FAR = 2**62
 
 
 def lazy_thread(name: str) -> bool:
@@ -317,7 +316,7 @@ def is_inner_signal(reason: str | None) -> bool:
 
 def describe(run: Run, steps: list[Step], now: int) -> str:
     """A run that has not ended, and what it waits for."""
-    due = "never" if run.due >= FAR else f"in {(run.due - now) / SECOND:g} s"
+    due = "never" if run.due is None else f"in {(run.due - now) / SECOND:g} s"
     waits = [
         f"{step.kind} {step.name} due {'never' if step.due is None else f'{(step.due - now) / SECOND:g} s'}"
         for step in steps

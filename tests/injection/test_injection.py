@@ -86,7 +86,7 @@ def test_a_case_is_repeated_exactly(series: Series) -> None:
 @pytest.mark.parametrize(
     ("statement", "seen"),
     [
-        ("UPDATE runs SET state = 'waiting', due = 1 << 62, owner = NULL WHERE id = 'r'", "lost: r"),
+        ("UPDATE runs SET state = 'waiting', due = NULL, owner = NULL WHERE id = 'r'", "lost: r"),
         ("DELETE FROM steps WHERE name = 'note'", "repeated: "),
         ("UPDATE steps SET output = '\"z\"' WHERE output = '\"a\"'", "result: r"),
         ("DELETE FROM runs WHERE id = 'r'", "missing: r"),

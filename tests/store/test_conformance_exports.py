@@ -12,7 +12,7 @@ from mainspring.model.runs import Step
 from mainspring.model.states import State
 from mainspring.store.messages import Entry, Post
 from mainspring.store.open import open_store
-from mainspring.store.writes import FAR, Send
+from mainspring.store.writes import Send
 from tests.store.build import (
     NOW,
     SECOND,
@@ -104,7 +104,7 @@ def test_a_run_whose_wait_is_not_over_goes_on_waiting(store: Store, target: Stor
     suspend(store, "b")
     move(store, target, "a", "b")
     assert (get(target).state, get(target).due, get(target).owner) == (State.WAITING, LATER + SECOND, None)
-    assert (state(target, "b"), get(target, "b").due) == (State.WAITING, FAR)
+    assert (state(target, "b"), get(target, "b").due) == (State.WAITING, None)
     assert claim(target, now=LATER) == []
     assert [each.run.id for each in claim(target, now=LATER + SECOND)] == ["a"]
 
@@ -127,7 +127,7 @@ def test_a_run_that_was_running_is_queued(store: Store, target: Store) -> None:
 
 
 def test_a_run_that_was_to_begin_in_the_turn_of_a_schedule_begins(store: Store, target: Store) -> None:
-    start(store, run("a", state=State.SCHEDULED, due=FAR))
+    start(store, run("a", state=State.SCHEDULED, due=None))
     move(store, target, "a")
     assert [each.run.id for each in claim(target, now=LATER)] == ["a"]
 

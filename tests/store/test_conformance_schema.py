@@ -25,9 +25,9 @@ from mainspring.store.postgres import schema as postgres_schema
 from mainspring.store.postgres import store as postgres_store
 from mainspring.store.sqlite import schema as sqlite_schema
 from mainspring.store.sqlite import store as sqlite_store
-from mainspring.store.writes import FAR, RecordStep, Verdict
+from mainspring.store.writes import RecordStep, Start, Verdict
 from tests.store import raw
-from tests.store.build import NOW, SECOND, StoreSettings, get, owned, run, start, step, write
+from tests.store.build import NOW, SECOND, StoreSettings, get, owned, run, start, state, step, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -193,17 +193,25 @@ def test_a_step_of_no_known_kind_is_refused(store: Store) -> None:
     assert store.steps("a") == []
 
 
+def test_a_run_that_is_ready_is_due_at_a_time(store: Store) -> None:
+    """A due time of NULL is that of a run which something else has to wake. No claim would find a ready one."""
+    answers = store.apply([Start(run("a", state=State.QUEUED, due=None)), Start(run("b"))], NOW)
+    assert isinstance(answers[0], Exception)
+    assert store.run("a") is None
+    assert state(store, "b") is State.QUEUED
+
+
 def test_the_views_of_postgres_show_times(postgres_url: str) -> None:
     with closing(open_store(postgres_url, StoreSettings())) as store:
         store.open()
-        start(store, owned("a", timeout=90 * SECOND), run("b", state=State.WAITING, due=FAR))
+        start(store, owned("a", timeout=90 * SECOND), run("b", state=State.WAITING, due=None))
         write(store, step("a"))
     with psycopg.connect(postgres_url) as db:
         db.execute("SET timezone TO 'UTC'")
         created, timeout = db.execute("SELECT created, timeout FROM mainspring.runs_view WHERE id = 'a'").fetchall()[0]
         assert (created, timeout) == (to_datetime(NOW), timedelta(seconds=90))
         dues = db.execute("SELECT id, due::text FROM mainspring.runs_view ORDER BY id").fetchall()
-        assert dues == [("a", "2026-09-21 14:13:20+00"), ("b", "infinity")]
+        assert dues == [("a", "2026-09-21 14:13:20+00"), ("b", None)]
         (completed,) = db.execute("SELECT completed FROM mainspring.steps_view").fetchall()[0]
         assert completed == to_datetime(NOW + 1)
 
@@ -219,7 +227,8 @@ NUMBERS = {
     "ticks": {"count"},
     "backfills": {"started", "skipped"},
     "workers": {"pid", "pid_start", "beat"},
-    "activity": {"bucket", "count"},
+    "activity": {"count"},
+    "activity_totals": {"bucket", "count"},
 }
 """The columns of numbers that are neither times nor durations."""
 

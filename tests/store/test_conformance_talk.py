@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from mainspring.model.runs import Step, StepKind
 from mainspring.model.states import State
 from mainspring.store.messages import Entry, Post, Reply
-from mainspring.store.writes import FAR, DiscardOutcome, RecordAndSend, Recorded, RecordStep, Send, Verdict
+from mainspring.store.writes import DiscardOutcome, RecordAndSend, Recorded, RecordStep, Send, Verdict
 from tests.store.build import NOW, SECOND, apply, done, finish, get, owned, rest, run, start, state, step, write
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def test_who_asks_a_run_that_has_ended_learns_it_and_does_not_rest(store: Store)
     still = says(listens("a", "answer", to="c"), post("c", 1, question=True), watch="c", mood=State.WAITING)
     still.step.position = "1"
     assert apply(store, still) == Recorded()
-    assert (state(store, "a"), get(store).due) == (State.WAITING, FAR)
+    assert (state(store, "a"), get(store).due) == (State.WAITING, None)
 
 
 def test_what_is_said_goes_with_other_writes_of_the_same_batch(store: Store) -> None:

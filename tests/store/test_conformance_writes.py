@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from mainspring.model.states import State
-from mainspring.store.writes import FAR, DiscardOutcome, Recorded, RecordStep, Verdict
+from mainspring.store.writes import DiscardOutcome, Recorded, RecordStep, Verdict
 from tests.store.build import (
     NOW,
     SECOND,
@@ -169,7 +169,7 @@ def test_the_mood_goes_with_the_write(store: Store) -> None:
     start(store, owned("a"))
     write(store, step("a", "0"), mood=State.WAITING, due=NOW + SECOND)
     assert (state(store), get(store).due, get(store).owner) == (State.WAITING, NOW + SECOND, "w1")
-    write(store, step("a", "1"), mood=State.RUNNING, due=FAR)
+    write(store, step("a", "1"), mood=State.RUNNING, due=None)
     assert state(store) is State.RUNNING
     write(store, step("a", "2"), owner="w2", mood=State.WAITING)
     assert state(store) is State.RUNNING
@@ -252,7 +252,7 @@ def test_an_outcome_that_was_never_seen_is_marked(store: Store) -> None:
     write(store, step("a", "0"))
     write(store, step("b", "0"))
     assert apply(store, DiscardOutcome("w1", "a", 1, "0")) is Verdict.DONE
-    assert store.steps("a")[0].interrupted
+    assert store.steps("a")[0].discarded
     assert store.apply([DiscardOutcome("w1", "b", 1, "0"), DiscardOutcome("w2", "a", 1, "0")], NOW) == [
         Verdict.DONE,
         Verdict.FENCED,

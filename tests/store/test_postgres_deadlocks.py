@@ -14,7 +14,7 @@ import pytest
 
 from mainspring.model.states import State
 from mainspring.store.postgres.store import PostgresStore
-from mainspring.store.writes import FAR, RecordStep
+from mainspring.store.writes import RecordStep
 from tests.store.build import (
     FUNCTIONS,
     NOW,
@@ -95,7 +95,7 @@ VERBS: dict[str, Callable[[Store, Family, int], object]] = {
         [RecordStep("w1", step(each, f"x{n}")) for each in shuffled(family.parents, n)], NOW
     ),
     "stir parents": lambda store, family, n: store.apply(
-        [RecordStep("w1", step(each, f"m{n}"), mood=State.RUNNING, due=FAR) for each in shuffled(family.parents, n)],
+        [RecordStep("w1", step(each, f"m{n}"), mood=State.RUNNING, due=None) for each in shuffled(family.parents, n)],
         NOW,
     ),
     "watch children": lambda store, family, n: store.apply(

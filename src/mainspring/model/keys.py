@@ -30,7 +30,7 @@ class Holder(Struct, frozen=True):
     id: str
     workflow: str
     state: str
-    due: int
+    due: int | None
     begun: bool
     attempts: int
     debounce_until: int | None
@@ -54,14 +54,18 @@ def decide(mode: str | None, holder: Holder, request: str, now: int) -> KeyDecis
     if holder.last_request == request or mode in {KeyMode.UNSAFE_DEDUPE, KeyMode.RETURN_EXISTING}:
         return KeyDecision.EXISTING
     if mode == KeyMode.DEBOUNCE:
-        return KeyDecision.UPDATE if holder.state == "scheduled" and holder.due > now else KeyDecision.BESIDE
+        return (
+            KeyDecision.UPDATE
+            if holder.state == "scheduled" and (holder.due is None or holder.due > now)
+            else KeyDecision.BESIDE
+        )
     return KeyDecision.BESIDE if holder.begun else KeyDecision.UPDATE
 
 
-def due_after_update(mode: str | None, holder: Holder, asked: int) -> int:
+def due_after_update(mode: str | None, holder: Holder, asked: int | None) -> int | None:
     """Return when a holder that takes over a request is due."""
     if mode == KeyMode.PRESERVE_RUN_AT and holder.attempts == 0:
         return holder.due
-    if mode == KeyMode.DEBOUNCE and holder.debounce_until is not None:
+    if mode == KeyMode.DEBOUNCE and holder.debounce_until is not None and asked is not None:
         return min(asked, holder.debounce_until)
     return asked

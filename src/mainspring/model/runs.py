@@ -31,7 +31,8 @@ class NewRun(Struct, gc=False, omit_defaults=True):
     kind: str
     input: str
     state: State
-    due: int
+    due: int | None
+    """None: promised by its schedule, which releases it."""
     created: int
     timeout: int | None = None
     deadline: int | None = None
@@ -65,7 +66,8 @@ class Run(Struct, gc=False):
     input: str
     output: str | None
     error: str | None
-    due: int
+    due: int | None
+    """None: no time wakes it, but a message, another run, its schedule or an operator."""
     created: int
     started: int | None
     completed: int | None
@@ -126,16 +128,13 @@ StepKind = Literal[
     "mark",
 ]
 """The kinds of operations of a run. The tables accept no others."""
-UNSEEN = -1
-"""The `due` of a completed operation whose recorded outcome was never delivered to the workflow's code."""
 
 
 class Step(Struct, gc=False):
     """An operation of a run. Without `completed` it is unfinished: a wait, or a step between two attempts.
 
-    A completed operation with neither output nor error was cancelled by the workflow's code while its outcome was being
-    recorded. A replay waits for that cancellation. The output of a step or transaction is kept then, and `due` is
-    `UNSEEN`.
+    A `discarded` operation was cancelled by the workflow's code while its outcome was being recorded. A replay waits for that
+    cancellation. The output of a step or transaction is kept, for an attempt that does not cancel it; nothing else is.
     """
 
     run: str
@@ -152,13 +151,7 @@ class Step(Struct, gc=False):
     child: str | None = None
     due: int | None = None
     trail: str | None = None
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether the workflow's code cancelled the operation before it received the outcome."""
-        if self.completed is None:
-            return False
-        return self.due == UNSEEN or (self.output is None and self.error is None)
+    discarded: bool = False
 
 
 class Ending(Struct, frozen=True, gc=False):

@@ -97,8 +97,8 @@ class Schedule(Struct):
     updated: int
     cursor: int
     """Nominal time up to which every time has a tick."""
-    due: int
-    """When a scheduler has to process the schedule."""
+    due: int | None
+    """When a scheduler has to process the schedule; None: at no time."""
     upcoming: int | None = None
     """The next nominal time."""
     revision: int = 1

@@ -15,7 +15,6 @@ from mainspring.model.schedules import Schedule
 from mainspring.schedules.actions import Action
 from mainspring.schedules.due_ticks import Times, spec_of
 from mainspring.schedules.policy import Policy
-from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
     from mainspring.recurrence.spec import Spec
@@ -100,7 +99,7 @@ class Definition:
             created=now,
             updated=now,
             cursor=now,
-            due=FAR if upcoming is None or paused or self.policy.limit == 0 else times.act(upcoming),
+            due=None if upcoming is None or paused or self.policy.limit == 0 else times.act(upcoming),
             upcoming=upcoming,
             paused=paused,
             remaining=self.policy.limit,

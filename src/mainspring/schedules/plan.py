@@ -23,7 +23,6 @@ from mainspring.schedules.due_ticks import LATE, MOST_AT_ONCE, MOST_PASSED_BY, S
 from mainspring.schedules.policies import OUT_OF_ACTIONS, STOPPING, Decisions, decide
 from mainspring.schedules.policy import policy_of
 from mainspring.store.schedules import Plan
-from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -335,7 +334,7 @@ class Planning:
         """Create the run of a tick that has to wait, without a due time, so that callers can wait for it and cancel it."""
         begin = actions.beginning(self.schedule, tick, self.times, self.now, self._new_uid)
         if begin.run.id not in self.situation.taken:
-            begin.run.state, begin.run.due = State.SCHEDULED, FAR
+            begin.run.state, begin.run.due = State.SCHEDULED, None
             tick.run = begin.run.id
             self.plan.starts.append(begin)
 
@@ -367,13 +366,13 @@ class Planning:
         schedule.skips = json.dumps(sorted(self.skips)) if self.skips else "[]"
         first = self.times.next(schedule.cursor)
         schedule.upcoming = self._next_acted_on(first)
-        due = FAR
+        due = None
         if self.active and first is not None:
             due = self.times.act(first)
         elif schedule.paused and schedule.stopped is None and schedule.resume_at is not None:
             due = schedule.resume_at
-        due = min([due, *(tick.due for tick in self.held)])
-        schedule.due = self.now if self.more else due
+        times = [*([] if due is None else [due]), *(tick.due for tick in self.held)]
+        schedule.due = self.now if self.more else min(times, default=None)
         schedule.fault = None
 
     def _next_acted_on(self, nominal: int | None) -> int | None:

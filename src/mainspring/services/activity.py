@@ -11,7 +11,6 @@ from mainspring.errors import StoreError
 from mainspring.model.clock import SECOND
 from mainspring.store.verbs.dashboard import MINUTE, Amount
 from mainspring.store.verbs.duration_classes import CLASSES
-from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
     from mainspring.model.clock import Clock
@@ -51,7 +50,9 @@ class ActivityCounter:
         minute = now // MINUTE * MINUTE
         with self._lock:
             self._add(minute, run.workflow, "duration", ending.state, now - run.started)
-            if run.attempts <= 1 and not run.is_continuation and run.due < FAR:  # later claims overwrite the due time
+            if (
+                run.attempts <= 1 and not run.is_continuation and run.due is not None
+            ):  # later claims overwrite the due time
                 self._add(minute, run.workflow, "lateness", ending.state, run.started - run.due)
 
     def count_unreported(self, end: UnreportedEnd) -> None:

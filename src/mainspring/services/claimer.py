@@ -11,7 +11,6 @@ from mainspring.services.reconciler import Reconciler
 from mainspring.services.service import Service
 from mainspring.services.turns import Turns
 from mainspring.store.protocol import ClaimRequest
-from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
@@ -105,7 +104,7 @@ class Claimer(Service):
             await engine.in_store(self._store.expire, now)
         self._ends_during_claim = False
         found = [claimed async for claimed in self._found(now)]
-        due = [claimed.next_due for claimed in found if claimed.next_due is not None and claimed.next_due < FAR]
+        due = [claimed.next_due for claimed in found if claimed.next_due is not None]
         self._held = any(claimed.held for claimed in found)
         self._wants_slots = self._left_out or any(claimed.more or claimed.short for claimed in found)
         if any(claimed.passed for claimed in found):

@@ -13,7 +13,6 @@ from msgspec import structs
 from mainspring.services.scheduled_starts import ScheduledStarts
 from mainspring.services.service import Service
 from mainspring.store.schedules import Plan
-from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,7 +63,7 @@ class Scheduler(Service):
                 self.on_plans(passed.plans)
             if not passed.more:
                 await self._forget(now)
-                return passed.next_due if passed.next_due is not None and passed.next_due < FAR else None
+                return passed.next_due
             now = self.clock.now()
         return None
 

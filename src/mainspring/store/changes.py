@@ -116,7 +116,7 @@ class Changes:
         unowned = [run for run in runs if run.owner is None]
         if not unowned:
             return
-        self.overdue = self.overdue or min([run.due for run in unowned]) < now - _A_WHILE
+        self.overdue = self.overdue or min([run.due or now for run in unowned]) < now - _A_WHILE
         if {run.state for run in unowned} != {State.QUEUED}:
             self.fresh = True  # every worker learns when they are due
         elif len(unowned) > _MOST_NAMED:

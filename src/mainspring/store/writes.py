@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from mainspring.model.states import State
     from mainspring.store.messages import Say
 
-FAR = 2**62
-"""Due at no time: what waits for something else than a time."""
 NONE: Mapping[str, str] = MappingProxyType({})
 """A shared empty mapping: hardly any answer has an entry, and a dictionary for each of ten thousand answers costs time."""
 
@@ -76,7 +74,7 @@ class RecordStep(Struct, gc=False):
     step: Step
     starts: Sequence[NewRun] = ()
     mood: State | None = None
-    due: int = FAR
+    due: int | None = None
     watch: str | None = None
     """The id of a run whose ending the answer includes, if that run has ended."""
     unless_stopping: bool = False
@@ -157,7 +155,7 @@ class Suspend(Struct):
     run: str
     epoch: int
     park: bool
-    no_later_than: int = FAR
+    no_later_than: int | None = None
 
 
 class Release(Struct):

@@ -16,7 +16,7 @@ from mainspring.errors import NonDeterminism
 from mainspring.model.ids import LONGEST_ID
 from mainspring.model.retry_scope import BRANCH_CREATED, FORGOTTEN_TRANSACTION, UNDO
 from mainspring.model.runs import Step
-from mainspring.store.writes import FAR, RecordStep
+from mainspring.store.writes import RecordStep
 
 if TYPE_CHECKING:
     import asyncio
@@ -37,6 +37,8 @@ class Quota(Struct, gc=False):
     size: int = 0
 
 
+_NO_TIME = 2**62
+"""Later than any time, to compare with."""
 _MOST_WATCHED = 50
 """The most tasks of one run that are inspected between two outcomes."""
 
@@ -426,7 +428,7 @@ class Execution:
         left = [
             step
             for step in self.journal.values()
-            if step.seq is not None and not step.interrupted and not step.position.startswith((UNDO, *serving))
+            if step.seq is not None and not step.discarded and not step.position.startswith((UNDO, *serving))
         ]
         return min(left, key=lambda step: step.seq or 0, default=None)
 
@@ -439,7 +441,7 @@ class Execution:
 
     def next_due(self) -> int:
         """The first time at which one of the waits ends by itself."""
-        return min((wait.until for wait in self.waits if wait.until is not None), default=FAR)
+        return min((wait.until for wait in self.waits if wait.until is not None), default=_NO_TIME)
 
     def woken(self, wait: Wait) -> None:
         self.waits.pop(wait, None)
@@ -547,9 +549,7 @@ def _is_ready(task: Any) -> bool:
 def _recorded(steps: list[Step]) -> tuple[int, set[int]]:
     """The number of recorded outcomes, and the `seq` of those that no code awaits."""
     seen = {
-        step.seq
-        for step in steps
-        if step.seq is not None and not step.interrupted and not step.position.startswith(UNDO)
+        step.seq for step in steps if step.seq is not None and not step.discarded and not step.position.startswith(UNDO)
     }
     recorded = max((step.seq for step in steps if step.seq is not None), default=-1) + 1
     return recorded, set(range(recorded)) - seen

@@ -14,7 +14,7 @@ from mainspring.engine.replay.asyncio_sleep_warning import not_durable_until
 from mainspring.engine.replay.signals import Lost, Parked
 from mainspring.engine.residency.phases import Phase
 from mainspring.model.clock import SECOND
-from mainspring.store.writes import FAR, Suspend, Verdict
+from mainspring.store.writes import Suspend, Verdict
 
 if TYPE_CHECKING:
     import asyncio
@@ -137,7 +137,7 @@ class Residency:
         if not ex.move(Phase.PARKING if park else Phase.SUSPENDING):
             return
         ex.held_wakes = []
-        op = Suspend(self._engine.worker_id, ex.id, ex.epoch, park, FAR if limit is None else limit.time)
+        op = Suspend(self._engine.worker_id, ex.id, ex.epoch, park, None if limit is None else limit.time)
         self._engine.committer.commit(op).add_done_callback(partial(self._answered, ex, park=park))
 
     def _answered(self, ex: Execution, answer: asyncio.Future[Verdict], *, park: bool) -> None:

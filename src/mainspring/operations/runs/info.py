@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, Unpack
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.given import check_name
-from mainspring.model.runs import UNSEEN
 from mainspring.model.states import State  # noqa: TC001  (what is recorded is read back by its annotations)
 from mainspring.operations.filter_values import page_size
 from mainspring.operations.paging import Page
@@ -306,7 +305,7 @@ def step_info(step: Step) -> StepInfo:
         tried=[each["error"] for each in trail if each["error"] is not None],
         tries=[_try(each, step.completed) for each in trail],
         child=step.child if step.child != step.run else None,  # a wait for a message is stored with the run's own id
-        due=None if step.due == UNSEEN else moment(step.due),
+        interrupted=step.discarded,
         expects=json.loads(step.output) if step.output is not None and _takes_a_message(step) else None,
         **({"output": None} if step.completed is None else {}),
     )

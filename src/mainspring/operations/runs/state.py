@@ -12,7 +12,6 @@ from mainspring.model.clock import to_datetime
 from mainspring.model.states import State
 from mainspring.store.sealing.payloads import shown as as_shown
 from mainspring.store.sealing.payloads import shown_input
-from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,8 +45,8 @@ def appearance(run: Run | ListedRun) -> Appearance:
 
 
 def moment(micros: int | None) -> datetime | None:
-    """Convert a time of a row. None for a time that never comes."""
-    return None if micros is None or micros >= FAR else to_datetime(micros)
+    """Convert a time of a row."""
+    return None if micros is None else to_datetime(micros)
 
 
 def shown(kind: type[T], row: object, **given: Any) -> T:

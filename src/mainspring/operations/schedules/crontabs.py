@@ -21,7 +21,6 @@ from mainspring.operations.schedules.declaring import Declaring
 from mainspring.recurrence import Cron, Spec
 from mainspring.schedules.declaration import declared_columns, declared_json
 from mainspring.store.bad_rows import FAULTS, readable, tell
-from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -122,7 +121,7 @@ class Crontabs:
 
 def _is_idle(row: Schedule) -> bool:
     """Whether an entry was last planned while no worker listed it, and nothing else keeps it from being due."""
-    return row.due >= FAR and row.upcoming is not None and not row.paused and row.remaining != 0
+    return row.due is None and row.upcoming is not None and not row.paused and row.remaining != 0
 
 
 def _entries(worker: Worker) -> list[tuple[str, list[Any]]]:

@@ -10,7 +10,7 @@ from mainspring.store.postgres import bulk_statements as text
 from mainspring.store.postgres.bulk_statements import RELEASE_AND_TELL, REST, REST_AND_TELL, release_row, rest_row
 from mainspring.store.postgres.bulk_talk import Talk, watched_by, write_row
 from mainspring.store.postgres.libpq import array, to_json
-from mainspring.store.sql.records import NEW_RUN_COLUMNS, STEP_COLUMNS, run_values, step_values, to_ending
+from mainspring.store.sql.records import NEW_RUN_COLUMNS, RECORDED_COLUMNS, run_values, step_values, to_ending
 from mainspring.store.sql.runs import LOCK_RUNS, SKIP_LOCKED
 from mainspring.store.writes import (
     DiscardOutcome,
@@ -112,7 +112,7 @@ class Bulk:
     def _writes(self, ops: list[RecordStep]) -> None:
         self._outcomes = {op.step.run: op.step.position for op in ops}
         if len(ops) == 1 and not (ops[0].starts or ops[0].mood or ops[0].watch):
-            lone = dict(zip(STEP_COLUMNS, step_values(ops[0].step), strict=True), owner=ops[0].owner)
+            lone = dict(zip(RECORDED_COLUMNS, step_values(ops[0].step), strict=True), owner=ops[0].owner)
             self._add(text.CHECKPOINT, lone, lambda rows: self._written(ops, rows))
             return
         runs = [(number, run) for number, op in enumerate(ops) for run in op.starts]

@@ -14,7 +14,7 @@ from mainspring.model.runs import NewRun
 from mainspring.store.changes import FRESH, LONGEST_PAYLOAD, WORKER
 from mainspring.store.sql.dialect import column_type, travel_type
 from mainspring.store.sql.messages import arrived
-from mainspring.store.sql.records import NEW_RUN_COLUMNS, STEP_COLUMNS
+from mainspring.store.sql.records import NEW_RUN_COLUMNS, RECORDED_COLUMNS
 from mainspring.store.sql.runs import ENDED, awaited_end, has_wait, next_wake, stays_waiting, undoable
 from mainspring.store.sql.steps import DISCARD_OUTCOME, ON_STEP
 
@@ -31,7 +31,7 @@ REST = f"""
     owner = CASE WHEN a.park THEN NULL ELSE r.owner END
   FROM json_to_recordset(:ops::json) AS a (n integer, run text, no_later_than bigint, park boolean)
   WHERE r.id = a.run AND NOT r.needs_attention AND {has_wait("r")} AND NOT {awaited_end("r")}
-    AND NOT (a.park AND ({arrived("r")} OR least(a.no_later_than, {next_wake("r")}) <= :now))
+    AND NOT (a.park AND ({arrived("r")} OR (least(a.no_later_than, {next_wake("r")}) <= :now) IS TRUE))
   RETURNING a.n
 """
 """A notice may have been taken a moment ago without the run having looked yet, and once it is suspended it will not: so no run
@@ -53,7 +53,7 @@ RELEASE = f"""
 """
 RELEASE_AND_TELL = f"{RELEASE}, {NOTIFY}"
 
-STEP = ", ".join(STEP_COLUMNS)
+STEP = ", ".join(RECORDED_COLUMNS)
 _RUN = ", ".join(NEW_RUN_COLUMNS)
 
 
@@ -62,7 +62,7 @@ def _typed(columns: tuple[str, ...]) -> dict[str, str]:
 
 
 _FENCE = {"n": "integer", "run": "text", "owner": "text", "epoch": "bigint"}
-STEP_WRITE = _typed(STEP_COLUMNS) | {
+STEP_WRITE = _typed(RECORDED_COLUMNS) | {
     "n": "integer",
     "owner": "text",
     "mood": "text",
@@ -122,7 +122,7 @@ CHECKPOINT = f"""
     SELECT 1 FROM runs WHERE id = :run AND owner = :owner AND epoch = :epoch AND state <> 'cancelling'
     FOR SHARE SKIP LOCKED)
   INSERT INTO steps ({STEP})
-  SELECT {", ".join(f":{column}::{column_type(column)}" for column in STEP_COLUMNS)} FROM mine
+  SELECT {", ".join(f":{column}::{column_type(column)}" for column in RECORDED_COLUMNS)} FROM mine
   {ON_STEP} RETURNING 0
 """
 """The most frequent write of all, a lone step's outcome and nothing else, so that there is little to read in it."""
@@ -164,7 +164,7 @@ def write(*, lone: bool, starts: bool, mood: bool, watch: bool, tell: bool) -> s
     SELECT a.* FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
     WHERE {" AND ".join(clean)})""",
         f"""written AS (
-    INSERT INTO steps ({STEP}) SELECT {values(STEP_COLUMNS, "clean")} FROM clean {ON_STEP} RETURNING run, position)""",
+    INSERT INTO steps ({STEP}) SELECT {values(RECORDED_COLUMNS, "clean")} FROM clean {ON_STEP} RETURNING run, position)""",
         """done AS MATERIALIZED (
     SELECT n, run, position, due, mood, wake, watch FROM clean WHERE ((run, position) IN (SELECT run, position FROM written)) IS TRUE)""",
     ]

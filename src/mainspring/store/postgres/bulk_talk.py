@@ -15,7 +15,7 @@ from mainspring.store.postgres import messages
 from mainspring.store.postgres.bulk_statements import STEP, STEP_WRITE, WOKEN, rows, values, woken
 from mainspring.store.postgres.libpq import array, to_json
 from mainspring.store.postgres.messages import CLEAN
-from mainspring.store.sql.records import STEP_COLUMNS, step_values, to_ending
+from mainspring.store.sql.records import RECORDED_COLUMNS, step_values, to_ending
 from mainspring.store.sql.runs import ENDED, next_wake
 from mainspring.store.sql.steps import ON_STEP
 from mainspring.store.writes import RecordAndSend, Recorded, Send
@@ -53,7 +53,7 @@ _WRITE = f"""
   asked AS MATERIALIZED ({rows(STEP_WRITE)}),
   mine AS MATERIALIZED (SELECT * FROM asked WHERE n IN (SELECT n FROM clean)),
   written AS (
-    INSERT INTO steps ({STEP}) SELECT {values(STEP_COLUMNS, "mine")} FROM mine {ON_STEP} RETURNING run, position),
+    INSERT INTO steps ({STEP}) SELECT {values(RECORDED_COLUMNS, "mine")} FROM mine {ON_STEP} RETURNING run, position),
   done AS MATERIALIZED (
     SELECT n, run, position, due, mood, wake, watch FROM mine WHERE ((run, position) IN (SELECT run, position FROM written)) IS TRUE),
   moved AS (
@@ -186,7 +186,7 @@ def _concerned(number: int, op: RecordAndSend | Send) -> dict[str, Any]:
 
 
 def write_row(number: int, op: RecordStep) -> dict[str, Any]:
-    row = dict(zip(STEP_COLUMNS, step_values(op.step), strict=True))
+    row = dict(zip(RECORDED_COLUMNS, step_values(op.step), strict=True))
     row["n"] = number
     row["owner"] = op.owner
     row["mood"] = op.mood

@@ -7,7 +7,6 @@ from typing import NamedTuple
 from mainspring.store.sql import queues as text
 from mainspring.store.sql.records import RUN_COLUMNS, STEP_COLUMNS
 from mainspring.store.sql.runs import ENDED, POSTGRES_INSTANCE
-from mainspring.store.writes import FAR
 
 
 class Statements(NamedTuple):
@@ -105,7 +104,7 @@ _TAKE = f"""
 _MORE = f"SELECT 1 FROM runs WHERE state = 'queued' AND queue IS NULL AND {_CLAIMABLE} LIMIT 1"
 LOOK = f"""
   SELECT least(
-    (SELECT min(due) FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due >= :due_floor AND due < {FAR}),
+    (SELECT min(due) FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due >= :due_floor),
     (SELECT min(deadline) FROM runs
      WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting'))),
     EXISTS (SELECT 1 FROM runs WHERE {text.RESUMES})

@@ -109,7 +109,7 @@ class Claims:
                     floors.promoted(request.now)
                 floors.empty([*(row[0] for row in waiting), *([PLAIN] if rows or not plain else [])])
                 taken = [to_run(row[2:]) for row in rows] if plain else []
-                floors.taken(PLAIN, ((run.priority, run.due) for run in taken))
+                floors.taken(PLAIN, ((run.priority, run.due or 0) for run in taken))
                 more = rows[0][0] if rows and plain else bool(rows)
                 by_queue = to_exceptions(exceptions)
                 queues = [to_queue_with(queue, by_queue) for queue in to_queues(waiting)]

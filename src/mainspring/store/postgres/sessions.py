@@ -18,7 +18,7 @@ from mainspring.store.external.tx import ENDED, OVER, Again, Tx, Wants
 from mainspring.store.postgres.dialect import Statement
 from mainspring.store.postgres.executor import UsersExecutor
 from mainspring.store.sql.dialect import typed
-from mainspring.store.sql.records import STEP_COLUMNS, step_values
+from mainspring.store.sql.records import RECORDED_COLUMNS, step_values
 from mainspring.store.sql.steps import ON_STEP_OR_FAIL
 from mainspring.store.verbs.record import record_outcome
 from mainspring.store.writes import RecordStep
@@ -46,10 +46,10 @@ ROLLED_BACK = {"40001", "40P01"}  # serialization failure, deadlock
 _COMMIT = Statement(b"COMMIT", ())
 _RECORD = f"""
   WITH mine AS MATERIALIZED (SELECT id, owner, epoch, state FROM runs WHERE id = :run FOR SHARE)
-  INSERT INTO steps ({", ".join(STEP_COLUMNS)})
+  INSERT INTO steps ({", ".join(RECORDED_COLUMNS)})
   VALUES (
     (SELECT id FROM mine WHERE owner = :owner AND epoch = :epoch AND state IN ('running', 'waiting', 'cancelling')),
-    {", ".join(typed(column) for column in STEP_COLUMNS[1:])})
+    {", ".join(typed(column) for column in RECORDED_COLUMNS[1:])})
   {ON_STEP_OR_FAIL} RETURNING (SELECT state FROM mine)
 """
 """The fast path of `record_outcome`. It must not go on where it is refused, so that is an error: the run or the epoch of the step is
@@ -249,7 +249,7 @@ class TxSession(PostgresSession):
         alone = type(write) is RecordStep and write.mood is None and (self._joined is None or not self._joined.started)
         if not (alone and self._wire.sure and self._wire.speaks_unicode):
             return super().record(write, now)
-        values = dict(zip(STEP_COLUMNS, step_values(write.step), strict=True), owner=write.owner)
+        values = dict(zip(RECORDED_COLUMNS, step_values(write.step), strict=True), owner=write.owner)
         try:
             with self._db.lock:
                 record = (self._sql.raw(_RECORD), values)

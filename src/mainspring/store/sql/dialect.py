@@ -5,7 +5,7 @@ database, once each. SQLite's translates these constructs, and a shared statemen
 
     = ANY(:ids), <> ALL(:ids)      membership in a list; the list travels as JSON
     :value::type                   the type is left out
-    least(a, b), greatest(a, b)    min, max; of values that are not NULL
+    least(a, b), greatest(a, b)    min, max; of values that are not NULL, see `earliest`
     FOR SHARE, FOR NO KEY UPDATE   left out: a writer on SQLite is alone
     FROM runs, JOIN steps s        the tables are called mainspring_runs, mainspring_steps
 
@@ -35,7 +35,17 @@ TABLES = (
         "messages",
         "events",
     ),
-    *("streams", "logs", "queues", "queue_partitions", "queue_starts", "actions", "activity", "meta"),
+    *(
+        "streams",
+        "logs",
+        "queues",
+        "queue_partitions",
+        "queue_starts",
+        "actions",
+        "activity",
+        "activity_totals",
+        "meta",
+    ),
 )
 
 _JSON = {"input", "output", "error", "trail", "blocked", "retry", "tick"}
@@ -106,11 +116,23 @@ class Dialect(Protocol):
         ...
 
 
+_NO_TIME = 2**63 - 1
+"""Later than any time."""
+
+
+def earliest(*times: str) -> str:
+    """The first of times of which some may be NULL, which stands for no time; NULL if all are.
+
+    `least` of PostgreSQL leaves out what is NULL. `min` of SQLite is NULL then.
+    """
+    return f"nullif(least({', '.join(f'coalesce({time}, {_NO_TIME})' for time in times)}), {_NO_TIME})"
+
+
 def column_type(column: str) -> str:
     """The type of a column of runs or steps on PostgreSQL."""
     if column in _NUMBERS:
         return "bigint"
-    if column == "end_unprocessed":
+    if column in {"end_unprocessed", "discarded"}:
         return "boolean"
     return "json" if column in _JSON else "jsonb" if column == "attributes" else "text"
 

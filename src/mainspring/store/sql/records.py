@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 RUN_COLUMNS = Run.__struct_fields__
 STEP_COLUMNS = Step.__struct_fields__
+RECORDED_COLUMNS = tuple(name for name in STEP_COLUMNS if name != "discarded")
+"""What is written when an operation begins or ends; it is discarded later, if at all."""
 NEW_RUN_COLUMNS = (
     *(name for name in NewRun.__struct_fields__ if name != "key_mode"),
     "started",
@@ -75,7 +77,7 @@ def run_values(run: NewRun) -> tuple[Any, ...]:
 
 
 def step_values(step: Step) -> tuple[Any, ...]:
-    """The row of a step, in the order of STEP_COLUMNS."""
+    """The row of a step, in the order of RECORDED_COLUMNS."""
     return (
         step.run,
         step.position,
@@ -108,7 +110,9 @@ def to_run(row: Sequence[Any]) -> Run:
 
 
 def to_step(row: Sequence[Any]) -> Step:
-    return Step(*row)
+    step = Step(*row)
+    step.discarded = bool(step.discarded)
+    return step
 
 
 def to_worker(row: Sequence[Any]) -> Worker:

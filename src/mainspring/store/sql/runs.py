@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from mainspring.model.states import LIVE
 from mainspring.store.sql.bulk import insert
-from mainspring.store.sql.dialect import PerDatabase, column_type, for_sqlite, typed
+from mainspring.store.sql.dialect import PerDatabase, column_type, earliest, for_sqlite, typed
 from mainspring.store.sql.messages import arrived
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, RUN_COLUMNS, SCHEDULED_RUN_COLUMNS
-from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,11 +22,12 @@ _LIVE = ", ".join(f"'{state}'" for state in sorted(LIVE))
 def next_wake(run: str, except_at: str | None = None) -> str:
     """When a waiting run is to be woken: the earliest due time of its open steps. `run` is what its row is called in the statement.
 
-    It is derived from what is recorded and never carried in memory: a due time that memory gets wrong is a run that nothing wakes.
+    NULL: no time wakes it, but what `has_wait` finds. It is derived from what is recorded and never carried in memory: a due time that
+    memory gets wrong is a run that nothing wakes.
     `except_at` leaves out the step at a position, for a statement that writes it.
     """
     besides = f" AND o.position <> {except_at}" if except_at else ""
-    return f"coalesce((SELECT min(o.due) FROM steps o WHERE o.run = {run}.id AND o.completed IS NULL{besides}), {FAR})"
+    return f"(SELECT min(o.due) FROM steps o WHERE o.run = {run}.id AND o.completed IS NULL{besides})"
 
 
 def awaited_end(run: str) -> str:
@@ -151,14 +151,14 @@ KEY_TAKEN = f"SELECT id FROM runs WHERE key = :key AND id <> :id AND state IN ({
 # -- what a run does, after its row is locked ------------------------------------------------------------------------------
 SET_WAITING = f"""
   UPDATE runs AS r SET state = :state,
-    due = CASE WHEN :state = 'waiting' THEN least(:due::bigint, {next_wake("r")}) ELSE :due::bigint END
+    due = CASE WHEN :state = 'waiting' THEN {earliest(":due::bigint", next_wake("r"))} ELSE :due::bigint END
   WHERE id = :run AND state IN ('running', 'waiting')
 """
 SUSPEND = f"""
-  UPDATE runs AS r SET state = 'waiting', due = least(:no_later_than::bigint, {next_wake("r")}),
+  UPDATE runs AS r SET state = 'waiting', due = {earliest(":no_later_than::bigint", next_wake("r"))},
     owner = CASE WHEN :park THEN NULL ELSE r.owner END
   WHERE id = :run AND NOT r.needs_attention AND {has_wait("r")} AND NOT {awaited_end("r")}
-    AND NOT (:park AND ({arrived("r")} OR least(:no_later_than::bigint, {next_wake("r")}) <= :now))
+    AND NOT (:park AND ({arrived("r")} OR ({earliest(":no_later_than::bigint", next_wake("r"))} <= :now) IS TRUE))
   RETURNING id
 """
 """A notification may have been read a moment ago without the run having looked yet, and once it is suspended it will not: so no run is
@@ -168,7 +168,7 @@ _UNBEGUN = "(:unbegun::text IS NOT NULL AND r.epoch = r.began_epoch)"
 RELEASE = f"""
   UPDATE runs AS r SET owner = NULL, needs_attention = false, blocked = :blocked::json,
     state = CASE WHEN :blocked::text IS NULL AND {stays_waiting("r")} THEN 'waiting' ELSE 'queued' END,
-    due = least(r.due, CASE WHEN :blocked::text IS NULL AND {stays_waiting("r")} THEN {next_wake("r")} ELSE :now END),
+    due = {earliest("r.due", f"CASE WHEN :blocked::text IS NULL AND {stays_waiting('r')} THEN {next_wake('r')} ELSE :now END")},
     undo_reason = CASE WHEN r.state = 'cancelling' THEN coalesce(r.reason, '') ELSE r.undo_reason END,
     attempts = CASE WHEN {_UNBEGUN} THEN greatest(r.attempts - 1, 0) ELSE r.attempts END,
     started = CASE WHEN {_UNBEGUN} AND r.attempts <= 1 THEN NULL ELSE r.started END,
@@ -299,8 +299,8 @@ def _retire(most: str) -> str:
       WHEN 'waiting' THEN CASE WHEN {stays_waiting("r")} THEN 'waiting' ELSE 'queued' END
       WHEN 'cancelling' THEN CASE WHEN {undoable("r")} THEN 'queued' ELSE 'cancelled' END ELSE state END,
     undo_reason = CASE WHEN state = 'cancelling' AND {undoable("r")} THEN coalesce(reason, '') ELSE undo_reason END,
-    due = CASE WHEN state = 'running' THEN least(due, :now)
-               WHEN state = 'waiting' THEN least(due, CASE WHEN {stays_waiting("r")} THEN {next_wake("r")} ELSE :now END)
+    due = CASE WHEN state IN ('running', 'cancelling') THEN least(coalesce(due, :now), :now)
+               WHEN state = 'waiting' THEN {earliest("due", f"CASE WHEN {stays_waiting('r')} THEN {next_wake('r')} ELSE :now END")}
                ELSE due END,
     reason = CASE WHEN {exhausted} THEN 'recovery exhausted' ELSE reason END,
     error = CASE WHEN {exhausted} THEN :exhausted::json ELSE error END,

@@ -305,8 +305,8 @@ PRUNE = PerDatabase(  # a list of keys is JSON, which each database reads in its
 )
 
 # -- schedules that are ahead of the clock ---------------------------------------------------------------------------------
-_IS_AHEAD = "due > :ahead AND cursor > :ahead"
-"""The due time comes after the cursor. It is named as well because there is an index for it."""
+_IS_AHEAD = "(due > :ahead OR due IS NULL) AND cursor > :ahead"
+"""The due time, if there is one, comes after the cursor. It is named as well because there is an index for it."""
 ANY_AHEAD = f"SELECT 1 FROM schedules WHERE {_IS_AHEAD} LIMIT 1"
 LOCK_AHEAD = f"""
   SELECT id, skips, missed, skipped, dropped FROM schedules WHERE {_IS_AHEAD} ORDER BY id FOR NO KEY UPDATE SKIP LOCKED

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from mainspring.model.runs import UNSEEN
 from mainspring.store.sql.dialect import typed
-from mainspring.store.sql.records import STEP_COLUMNS
+from mainspring.store.sql.records import RECORDED_COLUMNS, STEP_COLUMNS
 
 GET_STEP = f"SELECT {', '.join(STEP_COLUMNS)} FROM steps WHERE run = :run AND position = :position"
 LIST_STEPS = f"SELECT {', '.join(STEP_COLUMNS)} FROM steps WHERE run = :run ORDER BY seq IS NULL, seq, position"
@@ -20,11 +19,10 @@ ON_STEP = f"{_ON_STEP} excluded.epoch WHERE steps.completed IS NULL"
 ON_STEP_OR_FAIL = f"{_ON_STEP} CASE WHEN steps.completed IS NULL THEN excluded.epoch END"
 """The same, as an error where the step is completed: its epoch must not be NULL."""
 RECORD_STEP = f"""
-  INSERT INTO steps ({", ".join(STEP_COLUMNS)})
-  VALUES ({", ".join(typed(column) for column in STEP_COLUMNS)}) {ON_STEP} RETURNING run
+  INSERT INTO steps ({", ".join(RECORDED_COLUMNS)})
+  VALUES ({", ".join(typed(column) for column in RECORDED_COLUMNS)}) {ON_STEP} RETURNING run
 """
-DISCARD_OUTCOME = f"""output = CASE WHEN kind IN ('step', 'transaction') AND error IS NULL THEN output END, error = NULL,
-    due = CASE WHEN kind IN ('step', 'transaction') AND error IS NULL THEN {UNSEEN} ELSE due END"""
+DISCARD_OUTCOME = "discarded = true, output = CASE WHEN kind IN ('step', 'transaction') AND error IS NULL THEN output END, error = NULL"
 """What an operation becomes that the workflow's own code has cancelled. A transaction has committed all the same, and an attempt that
 does not cancel it is to have its outcome."""
 DISCARD_STEP = f"UPDATE steps SET {DISCARD_OUTCOME} WHERE run = :run AND position = :position RETURNING run"

@@ -11,9 +11,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from mainspring.model.states import State
-from mainspring.store.sql.dialect import prefixed
+from mainspring.store.sql.dialect import earliest, prefixed
 from mainspring.store.sql.messages import RETURN_MESSAGE, arrived
-from mainspring.store.sql.records import NEW_RUN_COLUMNS, STEP_COLUMNS, run_values, step_values, to_ending
+from mainspring.store.sql.records import NEW_RUN_COLUMNS, RECORDED_COLUMNS, run_values, step_values, to_ending
 from mainspring.store.sql.runs import ENDED, ENDINGS, STARTED_RUNS, awaited_end, has_wait, next_wake
 from mainspring.store.sql.steps import DISCARD_OUTCOME, ON_STEP
 from mainspring.store.sqlite.bulk import Bulk
@@ -61,12 +61,12 @@ INSERT_RUNS = Bulk(
     f"INSERT INTO runs ({', '.join(NEW_RUN_COLUMNS)}) VALUES {{rows}} ON CONFLICT DO NOTHING",
     len(NEW_RUN_COLUMNS),
 )
-_OWNER = len(STEP_COLUMNS) + 1
-_EPOCH = STEP_COLUMNS.index("epoch") + 1
+_OWNER = len(RECORDED_COLUMNS) + 1
+_EPOCH = RECORDED_COLUMNS.index("epoch") + 1
 UPSERT_STEPS = Bulk(
     f"""
-  INSERT INTO steps ({", ".join(STEP_COLUMNS)})
-  SELECT {", ".join(f"v.column{number + 1}" for number in range(len(STEP_COLUMNS)))} FROM (VALUES {{rows}}) v
+  INSERT INTO steps ({", ".join(RECORDED_COLUMNS)})
+  SELECT {", ".join(f"v.column{number + 1}" for number in range(len(RECORDED_COLUMNS)))} FROM (VALUES {{rows}}) v
   WHERE EXISTS (SELECT 1 FROM runs WHERE id = v.column1 AND epoch = v.column{_EPOCH} AND owner = v.column{_OWNER}
     AND state <> 'cancelling')
   {ON_STEP}
@@ -76,7 +76,7 @@ UPSERT_STEPS = Bulk(
 _SET_WAITING = Bulk(
     f"""
   UPDATE runs SET state = v.column1,
-    due = CASE WHEN v.column1 = 'waiting' THEN min(v.column2, {next_wake("runs")}) ELSE v.column2 END
+    due = CASE WHEN v.column1 = 'waiting' THEN {earliest("v.column2", next_wake("runs"))} ELSE v.column2 END
   FROM (VALUES {{rows}}) v
   WHERE id = v.column3 AND owner = v.column4 AND epoch = v.column5 AND state IN ('running', 'waiting')
 """,
@@ -84,12 +84,12 @@ _SET_WAITING = Bulk(
 )
 _SUSPEND = Bulk(
     f"""
-  UPDATE runs SET state = 'waiting', due = min(v.column1, {next_wake("runs")}),
+  UPDATE runs SET state = 'waiting', due = {earliest("v.column1", next_wake("runs"))},
     owner = CASE WHEN v.column2 THEN NULL ELSE owner END
   FROM (VALUES {{rows}}) v
   WHERE id = v.column3 AND owner = v.column4 AND epoch = v.column5
     AND state IN ('running', 'waiting') AND needs_attention = 0 AND {has_wait("runs")} AND NOT {awaited_end("runs")}
-    AND NOT (v.column2 AND ({arrived("runs")} OR min(v.column1, {next_wake("runs")}) <= v.column6))
+    AND NOT (v.column2 AND ({arrived("runs")} OR ({earliest("v.column1", next_wake("runs"))} <= v.column6) IS TRUE))
 """,
     6,
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from mainspring.store.sql.dialect import prefixed
+from mainspring.store.sql.dialect import for_sqlite
 
 if TYPE_CHECKING:
     import sqlite3
@@ -25,7 +25,7 @@ class Bulk:
     """A statement with `{rows}` where its rows go; `v.column1` … are their values, if it reads from them."""
 
     def __init__(self, text: str, width: int) -> None:
-        text = prefixed(text)
+        text = for_sqlite(text)
         row = f"({', '.join('?' * width)})"
         self._statements = {size: text.replace("{rows}", ", ".join([row] * size)) for size in _BLOCKS}
         self._order: tuple[int, ...] = tuple(range(width))

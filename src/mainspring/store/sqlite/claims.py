@@ -18,7 +18,6 @@ from mainspring.store.sql import queues as text
 from mainspring.store.sql.records import RUN_COLUMNS, STEP_COLUMNS, to_run, to_step
 from mainspring.store.sql.runs import SQLITE_INSTANCE
 from mainspring.store.sqlite.dialect import DIALECT
-from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
     import sqlite3
@@ -94,9 +93,9 @@ _STEPS = f"""
   SELECT {", ".join(STEP_COLUMNS)} FROM steps WHERE run IN (SELECT value FROM json_each(?))
   ORDER BY run, seq IS NULL, seq, position
 """
-_NEXT_DUE = f"""
+_NEXT_DUE = """
   SELECT min(due) FROM (
-    SELECT min(due) AS due FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due < {FAR}
+    SELECT min(due) AS due FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting')
     UNION ALL
     SELECT min(deadline) FROM runs
     WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting'))

@@ -22,7 +22,7 @@ from mainspring.store.external.sessions import named
 from mainspring.store.external.sqlalchemy import Wrapped
 from mainspring.store.external.tx import NOT_OPEN, OVER, Tx, Wants
 from mainspring.store.sql.dialect import prefixed
-from mainspring.store.sql.records import STEP_COLUMNS, step_values
+from mainspring.store.sql.records import RECORDED_COLUMNS, step_values
 from mainspring.store.sql.run_filters import SQLITE_FILTERS
 from mainspring.store.sqlite.borrowed import BorrowedConnection, close_all, rolled_back
 from mainspring.store.sqlite.database import translated
@@ -49,9 +49,9 @@ T = TypeVar("T")
 
 _RECORD_FIRST = prefixed(
     f"""
-  INSERT INTO steps ({", ".join(STEP_COLUMNS)}) VALUES (
+  INSERT INTO steps ({", ".join(RECORDED_COLUMNS)}) VALUES (
     (SELECT id FROM runs WHERE owner = ? AND epoch = ? AND id = ? AND state = 'running'),
-    {", ".join("?" * (len(STEP_COLUMNS) - 1))})
+    {", ".join("?" * (len(RECORDED_COLUMNS) - 1))})
 """
 )
 """The fast path of `record_outcome`, in half the time: for an owned run, and a step of which nothing is recorded yet. Otherwise a

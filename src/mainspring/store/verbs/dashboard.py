@@ -16,7 +16,6 @@ from mainspring.store.sql.schedules import WILL_ACT
 from mainspring.store.verbs.run_lists import RunLists
 from mainspring.store.verbs.tick_lists import TickLists
 from mainspring.store.verbs.unnotified import UNREPORTED_MINUTES, UNREPORTED_TOTALS
-from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +30,6 @@ LATE = 10_000_000
 MINUTE = 60_000_000
 WAITS_SEEN = 10_000
 """A look for runs that wait for a message goes through so many open waits, whatever they wait for."""
-ALL_TIME = 0
 
 _OWNED = """
   SELECT state, count(*) FROM (SELECT state FROM runs WHERE owner IS NOT NULL LIMIT :most) x GROUP BY state
@@ -49,10 +47,10 @@ _LATER = """
     SELECT state FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') LIMIT :most) x
   GROUP BY state
 """
-_DUE = f"""
+_DUE = """
   SELECT count(*) FROM (
     SELECT 1 FROM runs
-    WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due > :since AND due <= :until AND due < {FAR} LIMIT :most) x
+    WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due > :since AND due <= :until LIMIT :most) x
 """
 _TICKS_DUE = f"""
   SELECT count(*) FROM (
@@ -96,16 +94,21 @@ _AWAITED = """
 """A comparison with `child` keeps to the index of waits: that of all unfinished operations has every run that sleeps in it."""
 _ACTIVITY = """
   SELECT measure, minute / :width * :width, state, CAST(sum(count) AS bigint), CAST(sum(micros) AS bigint) FROM activity
-  WHERE minute >= :since AND minute > 0 GROUP BY 1, 2, 3 ORDER BY 2
+  WHERE minute >= :since GROUP BY 1, 2, 3 ORDER BY 2
 """
-_TOTALS = "SELECT workflow, measure, state, bucket, count, micros FROM activity WHERE minute = 0"
-_ADD = """
-  INSERT INTO activity (minute, workflow, measure, state, bucket, count, micros)
-  VALUES (:minute, :workflow, :measure, :state, :bucket, :count, :micros)
-  ON CONFLICT (minute, workflow, measure, state, bucket)
+_TOTALS = "SELECT workflow, measure, state, bucket, count, micros FROM activity_totals"
+_ADD_TO_MINUTE = """
+  INSERT INTO activity (minute, measure, state, count, micros) VALUES (:minute, :measure, :state, :count, :micros)
+  ON CONFLICT (minute, measure, state)
   DO UPDATE SET count = activity.count + excluded.count, micros = activity.micros + excluded.micros
 """
-_FORGET = "DELETE FROM activity WHERE minute > 0 AND minute < :before"
+_ADD_TO_TOTAL = """
+  INSERT INTO activity_totals (workflow, measure, state, bucket, count, micros)
+  VALUES (:workflow, :measure, :state, :bucket, :count, :micros)
+  ON CONFLICT (workflow, measure, state, bucket)
+  DO UPDATE SET count = activity_totals.count + excluded.count, micros = activity_totals.micros + excluded.micros
+"""
+_FORGET = "DELETE FROM activity WHERE minute < :before"
 
 _AUDIT = "id, at, who, action, subject, reason, details, outcome"
 _NOTE = f"""
@@ -255,24 +258,19 @@ class Dashboard:
     # -- what is over --------------------------------------------------------------------------------------------------
     def add(self, minutes: Mapping[int, Sequence[Amount]]) -> None:
         """Count runs that have ended, in their minutes all together, and in all time by workflow and class."""
-        found: dict[tuple[int, str, str, str, int], tuple[int, int]] = {}
+        by_minute: dict[tuple[Any, ...], tuple[int, int]] = {}
+        totals: dict[tuple[Any, ...], tuple[int, int]] = {}
         for minute, amounts in minutes.items():
             for one in amounts:
-                for key in (
-                    (minute, "", one.measure, one.state, 0),
-                    (ALL_TIME, one.workflow, one.measure, one.state, one.bucket),
-                ):
-                    count, micros = found.get(key, (0, 0))
-                    found[key] = count + one.count, micros + one.micros
-        names = ("minute", "workflow", "measure", "state", "bucket", "count", "micros")
-        values: list[dict[str, Any]] = [dict(zip(names, (*key, *sums), strict=True)) for key, sums in found.items()]
-        values.sort(
-            key=lambda row: tuple(str(part) for part in row.values())
-        )  # one order everywhere, so none waits for another in turn
-        self._do((_ADD, values))
+                _add(by_minute, (minute, one.measure, one.state), one)
+                _add(totals, (one.workflow, one.measure, one.state, one.bucket), one)
+        self._do(
+            (_ADD_TO_MINUTE, _rows(("minute", "measure", "state"), by_minute)),
+            (_ADD_TO_TOTAL, _rows(("workflow", "measure", "state", "bucket"), totals)),
+        )
 
     def forget(self, before: int) -> None:
-        """Drop the minutes before a time. All time stays."""
+        """Drop the minutes before a time. The totals stay."""
         self._do((_FORGET, [{"before": before}]))
 
     def minutes(self, since: int, width: int = MINUTE) -> list[Minute]:
@@ -343,3 +341,14 @@ class Dashboard:
     def _one(self, statement: str, **values: Any) -> int:
         found: int = self._rows(statement, most=MOST, **values)[0][0]
         return found
+
+
+def _add(sums: dict[tuple[Any, ...], tuple[int, int]], key: tuple[Any, ...], one: Amount) -> None:
+    count, micros = sums.get(key, (0, 0))
+    sums[key] = count + one.count, micros + one.micros
+
+
+def _rows(columns: tuple[str, ...], sums: dict[tuple[Any, ...], tuple[int, int]]) -> list[dict[str, Any]]:
+    """What to add to each row; in one order everywhere, so that no two transactions wait for each other."""
+    names = (*columns, "count", "micros")
+    return [dict(zip(names, (*key, *sums[key]), strict=True)) for key in sorted(sums)]

@@ -14,7 +14,6 @@ from mainspring.store.sql.messages import MESSAGE_COLUMNS, SPOKEN_COLUMNS, arriv
 from mainspring.store.sql.records import RUN_COLUMNS, STEP_COLUMNS, to_run, to_step
 from mainspring.store.sql.runs import awaited_end, has_wait, undoable
 from mainspring.store.verbs.revive import require_key
-from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -60,7 +59,7 @@ _WAKE = f"""
 _STOP = f"""
   UPDATE runs SET state = CASE WHEN {undoable("runs")} THEN 'queued' ELSE 'cancelled' END,
     undo_reason = CASE WHEN {undoable("runs")} THEN coalesce(reason, '') END,
-    completed = CASE WHEN {undoable("runs")} THEN NULL ELSE CAST(:now AS bigint) END,
+    completed = CASE WHEN {undoable("runs")} THEN NULL ELSE CAST(:now AS bigint) END, due = coalesce(due, :now),
     end_unreported = NOT {undoable("runs")}
   WHERE id = :run AND state = 'cancelling'
 """
@@ -122,7 +121,7 @@ def _record(table: str, row: Sequence[Any]) -> dict[str, Any]:
     record: dict[str, Any] = {"table": table}
     for column, value in zip(COLUMNS[table], row, strict=True):
         if value is not None:  # left out: a column without a value is not one with the value null
-            record[column] = json.loads(value) if column in _JSON else value
+            record[column] = json.loads(value) if column in _JSON else bool(value) if column == "discarded" else value
     return record
 
 
@@ -152,6 +151,7 @@ _DEFAULTS: dict[str, Any] = {
     "priority": 0,
     "partition": "",
     "attempts": 0,
+    "discarded": False,
 }
 
 
@@ -168,8 +168,8 @@ def _free(values: dict[str, Any], now: int) -> None:
     """Nothing in this database knows of the run's owner, nor of the tick of a schedule in whose turn it was to begin."""
     values["owner"] = None
     if values["state"] == State.RUNNING:
-        values["state"], values["due"] = State.QUEUED.value, min(values["due"], now)
-    elif values["state"] == State.SCHEDULED and values["due"] >= FAR:
+        values["state"], values["due"] = State.QUEUED.value, now if values["due"] is None else min(values["due"], now)
+    elif values["state"] == State.SCHEDULED and values["due"] is None:
         values["due"] = now
 
 

@@ -340,7 +340,7 @@ def _reschedule(tx: Transaction, run: Run, move: Move) -> Script[bool]:
         return False
     due = run.due if move.due is None else move.due
     values = {
-        "state": str(State.SCHEDULED if due > tx.now else State.QUEUED),
+        "state": str(State.SCHEDULED if due is None or due > tx.now else State.QUEUED),
         "due": due,
         "priority": run.priority if move.priority is None else move.priority,
         "attempts": run.attempts if move.attempts is None else move.attempts,

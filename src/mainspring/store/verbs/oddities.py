@@ -14,7 +14,7 @@ from msgspec import Struct
 from mainspring.model.queues import Limits
 from mainspring.model.states import ENDED, LIVE
 from mainspring.store.bad_rows import FAULTS, describe
-from mainspring.store.writes import FAR
+from mainspring.store.sql.runs import has_wait, next_wake
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -49,22 +49,21 @@ class Question(Struct, frozen=True):
 _ended = ", ".join(f"'{state}'" for state in sorted(ENDED))
 _live = ", ".join(f"'{state}'" for state in sorted(LIVE))
 _UNOWNED = "r.owner IS NULL AND r.state IN ('scheduled', 'waiting') AND r.state = 'waiting'"
-_OPEN = "SELECT {} FROM steps o WHERE o.run = r.id AND o.completed IS NULL"
 _WAKE = "wake it, so that it looks for itself: UPDATE runs SET due = 0 WHERE id = '{0}'; or: mainspring runs cancel {0}"
 _LATEST = f"SELECT id, workflow, kind, state FROM runs ORDER BY uid DESC LIMIT {RECENT}"
 
 CHEAP = [
     Question(
         "stuck",
-        f"""SELECT r.id, r.workflow FROM runs r WHERE {_UNOWNED} AND r.due >= {FAR} AND NOT EXISTS ({_OPEN.format(1)}) LIMIT :most""",
+        f"""SELECT r.id, r.workflow FROM runs r WHERE {_UNOWNED} AND r.due IS NULL AND NOT {has_wait("r")} LIMIT :most""",
         "run {0} of {1} is waiting, and has nothing that it waits for",
         _WAKE,
     ),
     Question(
         "stuck",
         f"""
-  SELECT r.id, r.workflow FROM runs r WHERE {_UNOWNED} AND r.due > ({_OPEN.format("min(o.due)")} AND o.due IS NOT NULL)
-  LIMIT :most""",
+  SELECT r.id, r.workflow FROM runs r WHERE {_UNOWNED}
+    AND coalesce(r.due > {next_wake("r")}, {next_wake("r")} IS NOT NULL) LIMIT :most""",
         "run {0} of {1} is waiting for a time, and is not due then but later or never",
         _WAKE,
     ),
@@ -75,6 +74,15 @@ CHEAP = [
   WHERE {_UNOWNED} AND NOT EXISTS (SELECT 1 FROM runs c WHERE c.id = s.child) LIMIT :most""",
         "run {0} of {1} is waiting for run {2}, which is not there",
         _WAKE,
+    ),
+    Question(
+        "stuck",
+        """
+  SELECT r.id, r.workflow FROM runs r WHERE r.owner IS NULL AND r.state IN ('scheduled', 'waiting') AND r.state = 'scheduled' AND r.due IS NULL
+    AND NOT EXISTS (SELECT 1 FROM ticks t WHERE t.schedule = r.schedule AND t.outcome IN ('pending', 'buffered') AND t.run = r.id)
+  LIMIT :most""",
+        "run {0} of {1} is scheduled at no time, and no tick of a schedule waits to start it",
+        "start it: UPDATE runs SET due = 0 WHERE id = '{0}'; or: mainspring runs cancel {0}",
     ),
     Question(
         "ahead of time",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.model.states import State
 from mainspring.store.sql.messages import RETURN_MESSAGE
-from mainspring.store.sql.records import STEP_COLUMNS, step_values, to_ending
+from mainspring.store.sql.records import RECORDED_COLUMNS, step_values, to_ending
 from mainspring.store.sql.runs import FINISH, SET_WAITING, STARTED_RUNS
 from mainspring.store.sql.steps import DISCARD_STEP, RECORD_STEP, RENAME_STARTED, STEP_OUTPUT, STEP_WRITTEN
 from mainspring.store.verbs.fence import ended_in, fence
@@ -49,7 +49,7 @@ def record(tx: Transaction, op: RecordStep) -> Script[Recorded]:
     stopping = verdict is Verdict.STOPPING
     if stopping and (yield from _is_too_late(tx, op)):
         return Recorded(Verdict.STOPPING)
-    if (yield from tx.execute(RECORD_STEP, **dict(zip(STEP_COLUMNS, step_values(step), strict=True)))):
+    if (yield from tx.execute(RECORD_STEP, **dict(zip(RECORDED_COLUMNS, step_values(step), strict=True)))):
         if isinstance(op, RecordAndSend):
             if op.takes is not None:
                 yield from receive(tx, step.run, op.takes, step.position)
@@ -158,7 +158,7 @@ def record_outcome(tx: Transaction, write: RecordStep, started: Sequence[str]) -
     row = (yield from tx.lock_runs([step.run], share=True)).get(step.run)
     if fence(row, write.owner, step.epoch) is Verdict.FENCED or row is None:
         return None
-    if not (yield from tx.execute(RECORD_STEP, **dict(zip(STEP_COLUMNS, step_values(step), strict=True)))):
+    if not (yield from tx.execute(RECORD_STEP, **dict(zip(RECORDED_COLUMNS, step_values(step), strict=True)))):
         return None
     state = State(row[3])
     if isinstance(write, Complete):

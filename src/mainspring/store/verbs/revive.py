@@ -11,7 +11,6 @@ from mainspring.model.states import State
 from mainspring.store.sql.messages import RETURN_MESSAGE
 from mainspring.store.sql.runs import KEY_TAKEN
 from mainspring.store.verbs.lookup import children_of, find, steps_of
-from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -32,7 +31,7 @@ _REVIVE = """
 """
 _SEEN_TO_END = "SELECT child FROM steps WHERE run = :id AND kind IN ('call', 'result') AND completed IS NOT NULL"
 _FORGET = "DELETE FROM steps WHERE run = :run AND position = :position"
-_REVEAL = "UPDATE steps SET due = NULL WHERE run = :run AND position = :position"
+_REVEAL = "UPDATE steps SET discarded = false WHERE run = :run AND position = :position"
 _NOTE_MADE = """
   INSERT INTO steps (run, position, kind, name, output, started, completed, epoch)
   VALUES (:run, :position, 'mark', 'mark', '{epoch}', :now, :now, {epoch})
@@ -68,9 +67,11 @@ def retry(tx: Transaction, run: Run) -> Script[bool]:
 def _revive(tx: Transaction, run: Run, *, as_it_was: bool) -> Script[None]:
     """Make an ended run live: at once, or at its time if it never began and that has not come."""
     yield from require_key(tx, run.id, run.key)
-    later = as_it_was and run.started is None and tx.now < run.due < FAR  # FAR: promised by its schedule, and no more
-    state = State.SCHEDULED if later else State.QUEUED
-    yield from tx.execute(_REVIVE, id=run.id, state=str(state), due=run.due if later else tx.now, now=tx.now)
+    due = (
+        run.due if as_it_was and run.started is None and run.due is not None else tx.now
+    )  # None: promised by its schedule, and no more
+    state, due = (State.SCHEDULED, due) if due > tx.now else (State.QUEUED, tx.now)
+    yield from tx.execute(_REVIVE, id=run.id, state=str(state), due=due, now=tx.now)
     tx.changes.ready = True
 
 

@@ -150,7 +150,7 @@ def _meet_holder(tx: Transaction, run: NewRun) -> Script[Started | None]:
     return Started(created=False, workflow=holder.workflow, state=State(holder.state), id=holder.id, refused=refused)
 
 
-def _replace_request(tx: Transaction, run: NewRun, holder: Holder) -> Script[int]:
+def _replace_request(tx: Transaction, run: NewRun, holder: Holder) -> Script[int | None]:
     """Give the holder of a key what is asked for now; when it is due. What it recorded in failed attempts belongs to the old request."""
     due = due_after_update(run.key_mode, holder, run.due)
     values = {column: getattr(run, column) for column in REQUESTED_COLUMNS}
@@ -161,5 +161,5 @@ def _replace_request(tx: Transaction, run: NewRun, holder: Holder) -> Script[int
     return due
 
 
-def _state(due: int, now: int) -> State:
-    return State.SCHEDULED if due > now else State.QUEUED
+def _state(due: int | None, now: int) -> State:
+    return State.SCHEDULED if due is None or due > now else State.QUEUED

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from mainspring.engine.residency.phases import STORED_AS_WAITING, Phase
 from mainspring.model.runs import RunFilter
 from mainspring.model.states import State, is_legal
-from mainspring.store.writes import FAR
 
 if TYPE_CHECKING:
     from mainspring.engine.engine import Engine
@@ -75,10 +74,10 @@ class Auditor:
     def _check_wakes(self, run: Run) -> None:
         """Check that a time, a message or the end of another run will wake a suspended run."""
         waits = [step for step in self._store.steps(run.id) if step.completed is None]
-        due = min((step.due for step in waits if step.due is not None), default=FAR)
-        if run.due > due:
+        due = min((step.due for step in waits if step.due is not None), default=None)
+        if due is not None and (run.due is None or run.due > due):
             raise Broken(f"run {run.id} waits until {run.due}, though one of its waits is over at {due}")
-        if run.due >= FAR and not any(step.child is not None for step in waits):
+        if run.due is None and not any(step.child is not None for step in waits):
             raise Broken(f"run {run.id} waits for nothing that is recorded: nothing will wake it")
 
     def check_engine(self, engine: Engine) -> None:

@@ -15,7 +15,7 @@ CREATE TABLE runs (
   kind            text NOT NULL,                         -- what the function is
   state           text NOT NULL,                         -- see CHECK; the ended ones are succeeded, failed and cancelled
   reason          text,                                  -- why it was cancelled or failed, in words
-  due             bigint NOT NULL,                       -- earliest start; of a waiting run: when it is to be woken; 2^62: never
+  due             bigint,                                -- earliest start; of a waiting run: when it is to be woken; NULL: no time does that
   created         bigint NOT NULL,                       -- when it was requested
   started         bigint,                                -- first claim
   completed       bigint,                                -- when it ended
@@ -55,7 +55,8 @@ CREATE TABLE runs (
   error           json,                                  -- JSON object that describes the exception [as written]
   CONSTRAINT runs_kind_check CHECK (kind IN ('workflow', 'step', 'transaction')),
   CONSTRAINT runs_state_check CHECK (state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling', 'succeeded',
-    'failed', 'cancelled'))
+    'failed', 'cancelled')),
+  CONSTRAINT runs_due_check CHECK (due IS NOT NULL OR state <> 'queued')
 );
 -- pages of runs, latest first; two runs never share a uid
 CREATE UNIQUE INDEX runs_uid ON runs (uid);
@@ -143,10 +144,11 @@ CREATE TABLE steps (
   attempts  bigint NOT NULL DEFAULT 0, -- how often the function was executed
   epoch     bigint NOT NULL,           -- the claim under which it was recorded
   child     text COLLATE "C",          -- the run that it started or waits for
-  due       bigint,                    -- when it is to be woken; -1: its outcome is recorded and was not delivered
+  due       bigint,                    -- when it is to be woken
   output    json,                      -- JSON of the result [as written]
   error     json,                      -- JSON object that describes the exception [as written]
   trail     json,                      -- JSON list of the attempts, if there was more than one: `error`, `from`, `to` [as written]
+  discarded boolean NOT NULL DEFAULT false, -- its run cancelled it after its outcome was recorded, which was not delivered
   PRIMARY KEY (run, position),
   CONSTRAINT steps_kind_check CHECK (kind IN ('step', 'transaction', 'sleep', 'start', 'call', 'result', 'ended',
     'send', 'receive', 'set_event', 'event', 'write_stream', 'close_stream', 'stream', 'question', 'answer', 'undo',
@@ -230,7 +232,7 @@ CREATE TABLE schedules (
   updated      bigint NOT NULL,                       -- when its definition last changed
   revision     bigint NOT NULL DEFAULT 1,             -- grows with each change of its definition, and each pause and resume
   cursor       bigint NOT NULL,                       -- nominal time: everything up to here has a tick
-  due          bigint NOT NULL,                       -- when a scheduler has to look at it; 2^62: never
+  due          bigint,                                -- when a scheduler has to look at it; NULL: at no time
   upcoming     bigint,                                -- the next nominal time that is not to be skipped
   paused       boolean NOT NULL DEFAULT false,        -- the clock has no effect
   resume_at    bigint,                                -- when a pause ends by itself
@@ -391,18 +393,29 @@ CREATE TABLE actions (
   outcome json                                   -- JSON of the result; NULL: the process died before recording the result [as written]
 );
 
--- How many runs ended, how long they took and how late they began, added up by minute.
+-- How many runs of all functions ended in each minute, how long they took and how late they began.
 CREATE TABLE activity (
-  minute   bigint NOT NULL,           -- when it begins; 0: all time
-  workflow text COLLATE "C" NOT NULL, -- name of the function; empty in single minutes, which are of all functions
-  measure  text NOT NULL,             -- what micros adds up
-  state    text NOT NULL,             -- how the runs ended
-  bucket   bigint NOT NULL,           -- class of durations, from the shortest; 0 in single minutes
-  count    bigint NOT NULL,           -- how many runs
-  micros   bigint NOT NULL,           -- the measure of all of them together, in microseconds
-  PRIMARY KEY (minute, workflow, measure, state, bucket),
+  minute  bigint NOT NULL, -- when it begins
+  measure text NOT NULL,   -- what micros adds up
+  state   text NOT NULL,   -- how the runs ended
+  count   bigint NOT NULL, -- how many runs
+  micros  bigint NOT NULL, -- the measure of all of them together, in microseconds
+  PRIMARY KEY (minute, measure, state),
   CONSTRAINT activity_measure_check CHECK (measure IN ('duration', 'lateness')),
   CONSTRAINT activity_state_check CHECK (state IN ('succeeded', 'failed', 'cancelled'))
+);
+
+-- The same by function and by class of durations, since the beginning.
+CREATE TABLE activity_totals (
+  workflow text COLLATE "C" NOT NULL, -- name of the function
+  measure  text NOT NULL,             -- what micros adds up
+  state    text NOT NULL,             -- how the runs ended
+  bucket   bigint NOT NULL,           -- class of durations, from the shortest
+  count    bigint NOT NULL,           -- how many runs
+  micros   bigint NOT NULL,           -- the measure of all of them together, in microseconds
+  PRIMARY KEY (workflow, measure, state, bucket),
+  CONSTRAINT activity_totals_measure_check CHECK (measure IN ('duration', 'lateness')),
+  CONSTRAINT activity_totals_state_check CHECK (state IN ('succeeded', 'failed', 'cancelled'))
 );
 
 -- Facts about this database as a whole, and sessions of the dashboard.
@@ -418,7 +431,7 @@ ALTER TABLE steps SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_
   autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 -- The tables with times that people can read: timestamptz for microseconds since 1970, interval for numbers of microseconds.
--- A due time of 2^62 is infinity. A migration that changes a column drops its view and makes it again.
+-- A migration that changes a column drops its view and makes it again.
 CREATE VIEW runs_view AS SELECT
   id,
   uid,
@@ -426,7 +439,7 @@ CREATE VIEW runs_view AS SELECT
   kind,
   state,
   reason,
-  CASE WHEN due < 4611686018427387904 THEN to_timestamp(due / 1e6) ELSE 'infinity' END AS due,
+  to_timestamp(due / 1e6) AS due,
   to_timestamp(created / 1e6) AS created,
   to_timestamp(started / 1e6) AS started,
   to_timestamp(completed / 1e6) AS completed,
@@ -477,10 +490,11 @@ CREATE VIEW steps_view AS SELECT
   attempts,
   epoch,
   child,
-  CASE WHEN due >= 0 THEN to_timestamp(due / 1e6) END AS due,
+  to_timestamp(due / 1e6) AS due,
   output,
   error,
-  trail
+  trail,
+  discarded
 FROM steps;
 
 CREATE VIEW messages_view AS SELECT
@@ -537,7 +551,7 @@ CREATE VIEW schedules_view AS SELECT
   to_timestamp(updated / 1e6) AS updated,
   revision,
   to_timestamp(cursor / 1e6) AS cursor,
-  CASE WHEN due < 4611686018427387904 THEN to_timestamp(due / 1e6) ELSE 'infinity' END AS due,
+  to_timestamp(due / 1e6) AS due,
   to_timestamp(upcoming / 1e6) AS upcoming,
   paused,
   to_timestamp(resume_at / 1e6) AS resume_at,
@@ -644,14 +658,21 @@ CREATE VIEW actions_view AS SELECT
 FROM actions;
 
 CREATE VIEW activity_view AS SELECT
-  CASE WHEN minute > 0 THEN to_timestamp(minute / 1e6) END AS minute,
+  to_timestamp(minute / 1e6) AS minute,
+  measure,
+  state,
+  count,
+  micros * interval '1 microsecond' AS micros
+FROM activity;
+
+CREATE VIEW activity_totals_view AS SELECT
   workflow,
   measure,
   state,
   bucket,
   count,
   micros * interval '1 microsecond' AS micros
-FROM activity;
+FROM activity_totals;
 
 -- Functions for SQL and for other languages: a run is started, sent to or cancelled as part of the caller's transaction, with the checks and the
 -- notifications of the library. docs/how-to/sql.md explains them. Those whose names begin with _ are not for callers.

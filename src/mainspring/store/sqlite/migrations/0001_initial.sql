@@ -15,7 +15,7 @@ CREATE TABLE mainspring_runs (
   kind            TEXT NOT NULL,              -- what the function is
   state           TEXT NOT NULL,              -- see CHECK; the ended ones are succeeded, failed and cancelled
   reason          TEXT,                       -- why it was cancelled or failed, in words
-  due             INTEGER NOT NULL,           -- earliest start; of a waiting run: when it is to be woken; 2^62: never
+  due             INTEGER,                    -- earliest start; of a waiting run: when it is to be woken; NULL: no time does that
   created         INTEGER NOT NULL,           -- when it was requested
   started         INTEGER,                    -- first claim
   completed       INTEGER,                    -- when it ended
@@ -55,7 +55,8 @@ CREATE TABLE mainspring_runs (
   error           TEXT,                       -- JSON object that describes the exception
   CONSTRAINT runs_kind_check CHECK (kind = 'workflow' OR kind = 'step' OR kind = 'transaction'),
   CONSTRAINT runs_state_check CHECK (state = 'running' OR state = 'queued' OR state = 'waiting' OR
-    state = 'succeeded' OR state = 'scheduled' OR state = 'failed' OR state = 'cancelled' OR state = 'cancelling')
+    state = 'succeeded' OR state = 'scheduled' OR state = 'failed' OR state = 'cancelled' OR state = 'cancelling'),
+  CONSTRAINT runs_due_check CHECK (due IS NOT NULL OR state <> 'queued')
 );
 -- pages of runs, latest first; two runs never share a uid
 CREATE UNIQUE INDEX mainspring_runs_uid ON mainspring_runs (uid);
@@ -141,10 +142,11 @@ CREATE TABLE mainspring_steps (
   attempts  INTEGER NOT NULL DEFAULT 0, -- how often the function was executed
   epoch     INTEGER NOT NULL,           -- the claim under which it was recorded
   child     TEXT,                       -- the run that it started or waits for
-  due       INTEGER,                    -- when it is to be woken; -1: its outcome is recorded and was not delivered
+  due       INTEGER,                    -- when it is to be woken
   output    TEXT,                       -- JSON of the result
   error     TEXT,                       -- JSON object that describes the exception
   trail     TEXT,                       -- JSON list of the attempts, if there was more than one: `error`, `from`, `to`
+  discarded INTEGER NOT NULL DEFAULT 0, -- its run cancelled it after its outcome was recorded, which was not delivered
   PRIMARY KEY (run, position),
   CONSTRAINT steps_kind_check CHECK (kind = 'step' OR kind = 'transaction' OR kind = 'sleep' OR kind = 'start' OR
     kind = 'call' OR kind = 'result' OR kind = 'ended' OR kind = 'send' OR kind = 'receive' OR kind = 'set_event' OR
@@ -229,7 +231,7 @@ CREATE TABLE mainspring_schedules (
   updated      INTEGER NOT NULL,           -- when its definition last changed
   revision     INTEGER NOT NULL DEFAULT 1, -- grows with each change of its definition, and each pause and resume
   cursor       INTEGER NOT NULL,           -- nominal time: everything up to here has a tick
-  due          INTEGER NOT NULL,           -- when a scheduler has to look at it; 2^62: never
+  due          INTEGER,                    -- when a scheduler has to look at it; NULL: at no time
   upcoming     INTEGER,                    -- the next nominal time that is not to be skipped
   paused       INTEGER NOT NULL DEFAULT 0, -- the clock has no effect
   resume_at    INTEGER,                    -- when a pause ends by itself
@@ -392,18 +394,29 @@ CREATE TABLE mainspring_actions (
   outcome TEXT                       -- JSON of the result; NULL: the process died before recording the result
 ) WITHOUT ROWID;
 
--- How many runs ended, how long they took and how late they began, added up by minute.
+-- How many runs of all functions ended in each minute, how long they took and how late they began.
 CREATE TABLE mainspring_activity (
-  minute   INTEGER NOT NULL, -- when it begins; 0: all time
-  workflow TEXT NOT NULL,    -- name of the function; empty in single minutes, which are of all functions
-  measure  TEXT NOT NULL,    -- what micros adds up
-  state    TEXT NOT NULL,    -- how the runs ended
-  bucket   INTEGER NOT NULL, -- class of durations, from the shortest; 0 in single minutes
-  count    INTEGER NOT NULL, -- how many runs
-  micros   INTEGER NOT NULL, -- the measure of all of them together, in microseconds
-  PRIMARY KEY (minute, workflow, measure, state, bucket),
+  minute  INTEGER NOT NULL, -- when it begins
+  measure TEXT NOT NULL,    -- what micros adds up
+  state   TEXT NOT NULL,    -- how the runs ended
+  count   INTEGER NOT NULL, -- how many runs
+  micros  INTEGER NOT NULL, -- the measure of all of them together, in microseconds
+  PRIMARY KEY (minute, measure, state),
   CONSTRAINT activity_measure_check CHECK (measure = 'duration' OR measure = 'lateness'),
   CONSTRAINT activity_state_check CHECK (state = 'succeeded' OR state = 'failed' OR state = 'cancelled')
+) WITHOUT ROWID;
+
+-- The same by function and by class of durations, since the beginning.
+CREATE TABLE mainspring_activity_totals (
+  workflow TEXT NOT NULL,    -- name of the function
+  measure  TEXT NOT NULL,    -- what micros adds up
+  state    TEXT NOT NULL,    -- how the runs ended
+  bucket   INTEGER NOT NULL, -- class of durations, from the shortest
+  count    INTEGER NOT NULL, -- how many runs
+  micros   INTEGER NOT NULL, -- the measure of all of them together, in microseconds
+  PRIMARY KEY (workflow, measure, state, bucket),
+  CONSTRAINT activity_totals_measure_check CHECK (measure = 'duration' OR measure = 'lateness'),
+  CONSTRAINT activity_totals_state_check CHECK (state = 'succeeded' OR state = 'failed' OR state = 'cancelled')
 ) WITHOUT ROWID;
 
 -- Facts about this database as a whole, and sessions of the dashboard.
