@@ -37,7 +37,7 @@ class ListedRun(Struct, frozen=True):
     state: State
     reason: str | None
     message: str | None
-    due: int
+    due: int | None
     created: int
     started: int | None
     completed: int | None

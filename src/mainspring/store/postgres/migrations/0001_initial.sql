@@ -7,50 +7,55 @@
 -- No foreign keys: a run may wait for, or belong to, a row that was pruned or is not there yet, and each insert would lock a row of
 -- another table. `mainspring db check` finds rows that belong to nothing.
 
--- Everything that executes is a run: one row, from the moment it is requested.
+-- Everything that executes is a run: one row, from the moment it is requested. What a claim and an end change comes last: of an update
+-- within a page PostgreSQL logs what lies between the first and the last byte that differ. The fillfactor leaves room for that.
 CREATE TABLE runs (
+  -- how it was requested: seldom changed
   id              text COLLATE "C" NOT NULL PRIMARY KEY, -- given by the caller, or equal to uid
   uid             text COLLATE "C" NOT NULL,             -- sorts by creation; never used twice, even when an id is
   workflow        text COLLATE "C" NOT NULL,             -- name of the function
   kind            text NOT NULL,                         -- what the function is
-  state           text NOT NULL,                         -- see CHECK; the ended ones are succeeded, failed and cancelled
-  reason          text,                                  -- why it was cancelled or failed, in words
-  due             bigint,                                -- earliest start; of a waiting run: when it is to be woken; NULL: no time does that
   created         bigint NOT NULL,                       -- when it was requested
-  started         bigint,                                -- first claim
-  completed       bigint,                                -- when it ended
   timeout         bigint,                                -- microseconds that it may take from the first claim
-  deadline        bigint,                                -- when its timeout or that of its parent ends it, whichever is sooner
-  owner           text COLLATE "C",                      -- the worker that executes it
-  epoch           bigint NOT NULL DEFAULT 0,             -- number of claims: the fencing token
-  began_epoch     bigint NOT NULL DEFAULT 1,             -- the epoch in which its present attempt began; in later ones the attempt goes on
-  needs_attention boolean NOT NULL DEFAULT false,        -- something happened to it that its owner has not read yet
-  recoveries      bigint NOT NULL DEFAULT 0,             -- how often its worker was lost
-  attempts        bigint NOT NULL DEFAULT 0,             -- attempts that were made, with the one under way
-  version         text,                                  -- version of the app that began it
-  fingerprint     text NOT NULL DEFAULT '',              -- hash of its function's name and source when it began
   parent          text COLLATE "C",                      -- the run it is a child of: cancelled and timed out with it
   scheduled_by    text COLLATE "C",                      -- the run that requested it without being its parent
   scheduled_time  bigint,                                -- when it was to run, by run_after or run_at; NULL for other runs
   schedule        text COLLATE "C",                      -- the schedule that started it
-  end_unprocessed boolean NOT NULL DEFAULT false,        -- its schedule has not processed its end yet
-  end_unreported  boolean NOT NULL DEFAULT false,        -- it ended without an owner, and its end is yet to be reported to app.on
   queue           text COLLATE "C",                      -- NULL: in no queue, any worker with room claims it
   partition       text COLLATE "C" NOT NULL DEFAULT '',  -- share of a queue with limits and turns of its own; empty: none
   priority        bigint NOT NULL DEFAULT 0,             -- smaller first
   key             text COLLATE "C",                      -- at most one unfinished run has it
-  attempt_started bigint,                                -- first claim of this attempt: from then on it counts in its queue's concurrency
   debounce_until  bigint,                                -- debounced: further calls delay it until then at most
   last_request    text COLLATE "C",                      -- uid of the request that last changed it, if that was not its own
   forked_from     text COLLATE "C",                      -- the run it was forked from
   forked_at       text COLLATE "C",                      -- position of the first operation that was not copied; end: all were copied; NULL: none
-  generation      bigint NOT NULL DEFAULT 0,             -- how often it began again with continue_as
-  undo_reason     text,                                  -- why it was stopped, while it has undo functions yet to run
   attributes      jsonb NOT NULL DEFAULT '{}',           -- JSON object, to find runs by [searched with @>]
-  blocked         json,                                  -- JSON object: reason, why it cannot continue, and versions, those that tried [as written]
   retry           json,                                  -- JSON object: how often and how soon it is retried [as written]
   tick            json,                                  -- JSON object: the tick that started it, and what the schedule knew then [as written]
   input           json NOT NULL,                         -- JSON object of the arguments by name [as written]
+  -- how it stands: changed when it waits, is retried or is woken
+  recoveries      bigint NOT NULL DEFAULT 0,             -- how often its worker was lost
+  generation      bigint NOT NULL DEFAULT 0,             -- how often it began again with continue_as
+  end_unprocessed boolean NOT NULL DEFAULT false,        -- its schedule has not processed its end yet
+  end_unreported  boolean NOT NULL DEFAULT false,        -- it ended without an owner, and its end is yet to be reported to app.on
+  needs_attention boolean NOT NULL DEFAULT false,        -- something happened to it that its owner has not read yet
+  due             bigint,                                -- earliest start; of a waiting run: when it is to be woken; NULL: no time does that
+  deadline        bigint,                                -- when its timeout or that of its parent ends it, whichever is sooner
+  undo_reason     text,                                  -- why it was stopped, while it has undo functions yet to run
+  blocked         json,                                  -- JSON object: reason, why it cannot continue, and versions, those that tried [as written]
+  -- its present claim
+  attempts        bigint NOT NULL DEFAULT 0,             -- attempts that were made, with the one under way
+  began_epoch     bigint NOT NULL DEFAULT 1,             -- the epoch in which its present attempt began; in later ones the attempt goes on
+  epoch           bigint NOT NULL DEFAULT 0,             -- number of claims: the fencing token
+  started         bigint,                                -- first claim
+  attempt_started bigint,                                -- first claim of this attempt: from then on it counts in its queue's concurrency
+  version         text,                                  -- version of the app that began it
+  fingerprint     text NOT NULL DEFAULT '',              -- hash of its function's name and source when it began
+  owner           text COLLATE "C",                      -- the worker that executes it
+  state           text NOT NULL,                         -- see CHECK; the ended ones are succeeded, failed and cancelled
+  -- its end
+  completed       bigint,                                -- when it ended
+  reason          text,                                  -- why it was cancelled or failed, in words
   output          json,                                  -- JSON of the result [as written]
   error           json,                                  -- JSON object that describes the exception [as written]
   CONSTRAINT runs_kind_check CHECK (kind IN ('workflow', 'step', 'transaction')),
@@ -424,8 +429,9 @@ CREATE TABLE meta (
   value text NOT NULL              -- of store: the name that this database has in others; of a session: JSON [not always JSON]
 );
 
--- Two tables are written all the time: vacuum comes early, so that it has little to do, and does it without pauses.
-ALTER TABLE runs SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+-- Two tables are written all the time: vacuum comes early, so that it has little to do, and does it without pauses. A run is claimed and
+-- ends: half of each page is left for the second version of its rows, and pruning makes room for the third.
+ALTER TABLE runs SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
   autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE steps SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
   autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
@@ -437,44 +443,44 @@ CREATE VIEW runs_view AS SELECT
   uid,
   workflow,
   kind,
-  state,
-  reason,
-  to_timestamp(due / 1e6) AS due,
   to_timestamp(created / 1e6) AS created,
-  to_timestamp(started / 1e6) AS started,
-  to_timestamp(completed / 1e6) AS completed,
   timeout * interval '1 microsecond' AS timeout,
-  to_timestamp(deadline / 1e6) AS deadline,
-  owner,
-  epoch,
-  began_epoch,
-  needs_attention,
-  recoveries,
-  attempts,
-  version,
-  fingerprint,
   parent,
   scheduled_by,
   to_timestamp(scheduled_time / 1e6) AS scheduled_time,
   schedule,
-  end_unprocessed,
-  end_unreported,
   queue,
   partition,
   priority,
   key,
-  to_timestamp(attempt_started / 1e6) AS attempt_started,
   to_timestamp(debounce_until / 1e6) AS debounce_until,
   last_request,
   forked_from,
   forked_at,
-  generation,
-  undo_reason,
   attributes,
-  blocked,
   retry,
   tick,
   input,
+  recoveries,
+  generation,
+  end_unprocessed,
+  end_unreported,
+  needs_attention,
+  to_timestamp(due / 1e6) AS due,
+  to_timestamp(deadline / 1e6) AS deadline,
+  undo_reason,
+  blocked,
+  attempts,
+  began_epoch,
+  epoch,
+  to_timestamp(started / 1e6) AS started,
+  to_timestamp(attempt_started / 1e6) AS attempt_started,
+  version,
+  fingerprint,
+  owner,
+  state,
+  to_timestamp(completed / 1e6) AS completed,
+  reason,
   output,
   error
 FROM runs;
