@@ -177,6 +177,9 @@ def test_the_database_accepts_the_kinds_and_states_that_the_code_has_and_no_othe
         ("hooks", "kind"): functions,
         ("activity", "measure"): {"duration", "lateness"},
         ("activity", "state"): set(ENDED),
+        ("activity_totals", "measure"): {"duration", "lateness"},
+        ("activity_totals", "state"): set(ENDED),
+        ("runs", "due"): {"queued"},  # the state in which it is required
     }
 
 
@@ -264,12 +267,13 @@ def test_the_printed_script_makes_the_same_tables(closed: Store, store_url: str)
 
 
 def test_every_table_and_column_of_one_store_is_in_the_other(sqlite_url: str, postgres_url: str) -> None:
+    """The order differs: what changes comes last on PostgreSQL, what may be large on SQLite, which reads it to get at what follows."""
     found: list[dict[str, list[str]]] = []
     for url in (sqlite_url, postgres_url):
         made = open_store(url, StoreSettings())
         with closing(made):
             made.open()
-        found.append(raw.columns(url))
+        found.append({table: sorted(columns) for table, columns in raw.columns(url).items()})
     assert found[0] == found[1]
 
 

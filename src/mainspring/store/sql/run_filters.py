@@ -30,11 +30,16 @@ _PLACES = {
     "queued": (_READY, WAITS, RESUMES),
 }
 """Where runs in a state that is no end are found: each is word for word the condition of an index."""
+_LIVE_PLACES = tuple(dict.fromkeys(sum(_PLACES.values(), ())))
+LIVE_RUNS = " UNION ALL ".join(f"SELECT id FROM (SELECT id FROM runs WHERE {place}) x" for place in _LIVE_PLACES)
+"""The ids of all runs that have not ended, without a look at those that have."""
 
 _OF_WORKFLOW = (
-    "completed IS NOT NULL AND scheduled_time IS NULL AND workflow = {name} ORDER BY completed LIMIT 1000000",
-    "completed IS NOT NULL AND scheduled_time IS NOT NULL AND workflow = {name} ORDER BY completed LIMIT 1000000",
-    *(f"{place} AND workflow = {{name}}" for place in dict.fromkeys(sum(_PLACES.values(), ()))),
+    *(
+        f"{ended_runs('runs', str(function))} AND workflow = {{name}} ORDER BY completed LIMIT 1000000"
+        for function in (0, 1)
+    ),
+    *(f"{place} AND workflow = {{name}}" for place in _LIVE_PLACES),
 )
 """Where runs of a workflow are found: the ended ones by its name, the others all together. The order is that of the index: where most
 runs are of one workflow, SQLite expects that of any, and would go through all."""
@@ -137,10 +142,7 @@ def completed_in(span: tuple[int | None, int | None]) -> tuple[str, dict[str, An
 def _completed(span: tuple[int | None, int | None], values: dict[str, Any]) -> list[str]:
     """Runs that ended are indexed by name and end: the names one by one, and of each those of that time."""
     between = " AND ".join(_between("completed", span, values))
-    return [
-        f"{ended_runs('runs', function=function)} AND workflow IN ({ENDED_NAMES[function]}) AND {between}"
-        for function in (False, True)
-    ]
+    return [f"{ended_runs('runs', str(function))} AND workflow IN ({ENDED_NAMES}) AND {between}" for function in (0, 1)]
 
 
 def _begins(column: str, number: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainspring.model.states import LIVE
 from mainspring.store.sql.bulk import insert
 from mainspring.store.sql.dialect import PerDatabase, column_type, earliest, for_sqlite, typed
 from mainspring.store.sql.messages import arrived
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ENDED = "('succeeded', 'failed', 'cancelled')"
-_LIVE = ", ".join(f"'{state}'" for state in sorted(LIVE))
 
 
 # -- conditions ----------------------------------------------------------------------------------------------------------
@@ -133,8 +131,8 @@ CANCEL_STARTED = """
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, end_unreported = true
   WHERE id = ANY(:ids) AND state IN ('scheduled', 'queued', 'running')
 """
-KEY_HOLDER = f"""
-  SELECT id, workflow, state, due, attempt_started, attempts, debounce_until, last_request FROM runs WHERE key = :key AND state IN ({_LIVE})
+KEY_HOLDER = """
+  SELECT id, workflow, state, due, attempt_started, attempts, debounce_until, last_request FROM runs WHERE key = :key AND completed IS NULL
   FOR NO KEY UPDATE"""
 REQUESTED_COLUMNS = (
     *("workflow", "kind", "input", "state", "due", "timeout", "deadline", "version", "attributes"),
@@ -146,7 +144,7 @@ REPLACE_REQUEST = f"""
   WHERE id = :id
 """
 DROP_KEY = f"UPDATE runs SET key = NULL, retry = coalesce({typed('retry')}, retry) WHERE id = :id"
-KEY_TAKEN = f"SELECT id FROM runs WHERE key = :key AND id <> :id AND state IN ({_LIVE})"
+KEY_TAKEN = "SELECT id FROM runs WHERE key = :key AND id <> :id AND completed IS NULL"
 
 # -- what a run does, after its row is locked ------------------------------------------------------------------------------
 SET_WAITING = f"""

@@ -185,13 +185,14 @@ def ticks_page(wanted: TickFilter) -> tuple[Sql, dict[str, Any]]:
 _DUE = f"""
   SELECT n.due, n.later, n.ended, f.id, f.workflow FROM (
     SELECT (SELECT min(due) FROM schedules) AS due, (SELECT min(due) FROM schedules WHERE due > :now) AS later,
-      EXISTS (SELECT 1 FROM runs WHERE end_unprocessed AND state IN {ENDED}) AS ended) n
+      EXISTS (SELECT 1 FROM runs WHERE completed IS NOT NULL AND end_unprocessed AND state IN {ENDED}) AS ended) n
   LEFT JOIN (
     SELECT found.id, min(found.workflow) AS workflow, min(found.at) AS at FROM (
       SELECT * FROM (
         SELECT id, workflow, due AS at FROM schedules WHERE due <= :now AND id <> ALL(:passed) ORDER BY due LIMIT :limit) a
       UNION ALL SELECT * FROM (
-        SELECT schedule, workflow, completed FROM runs WHERE end_unprocessed AND state IN {ENDED} AND schedule <> ALL(:passed)
+        SELECT schedule, workflow, completed FROM runs
+        WHERE completed IS NOT NULL AND end_unprocessed AND state IN {ENDED} AND schedule <> ALL(:passed)
         ORDER BY completed LIMIT :limit) b) found
     GROUP BY found.id ORDER BY min(found.at), found.id LIMIT :limit) f ON true
   ORDER BY f.at, f.id

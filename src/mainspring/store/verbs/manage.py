@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from mainspring.errors import Conflict
-from mainspring.model.states import LIVE, State
+from mainspring.model.states import State
 from mainspring.store.sql.dialect import TABLES
 from mainspring.store.sql.retention import ENDED_NAMES, LATEST_STEPS, TABLES_OF_RUN
+from mainspring.store.sql.run_filters import LIVE_RUNS
 from mainspring.store.verbs import revive
 from mainspring.store.verbs.export import LOG_COLUMNS, dump, load
 from mainspring.store.verbs.fork import fork
@@ -29,17 +30,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LIVE = ", ".join(f"'{state}'" for state in sorted(LIVE))
 _LIVE_BY_VERSION = f"""
   SELECT version, CASE WHEN state = 'queued' THEN CAST(blocked AS text) END, count(*) FROM runs
-  WHERE version IS NOT NULL AND state IN ({_LIVE}) GROUP BY 1, 2 ORDER BY 1, 2
+  WHERE version IS NOT NULL AND id IN ({LIVE_RUNS}) GROUP BY 1, 2 ORDER BY 1, 2
 """
 _PATCHES = f"""
-  WITH taken AS (
-    SELECT s.name AS name, r.workflow AS workflow, count(*) AS new FROM steps s JOIN runs r ON r.id = s.run
-    WHERE s.kind = 'patch' AND r.state IN ({_LIVE}) GROUP BY s.name, r.workflow)
+  WITH live AS (SELECT id, workflow, started FROM runs WHERE id IN ({LIVE_RUNS})),
+  taken AS (
+    SELECT s.name AS name, r.workflow AS workflow, count(*) AS new FROM live r JOIN steps s ON s.run = r.id AND s.kind = 'patch'
+    GROUP BY s.name, r.workflow)
   SELECT name, workflow, new, (
-    SELECT count(*) FROM runs r WHERE r.workflow = taken.workflow AND r.state IN ({_LIVE}) AND r.started IS NOT NULL
+    SELECT count(*) FROM live r WHERE r.workflow = taken.workflow AND r.started IS NOT NULL
       AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.run = r.id AND s.kind = 'patch' AND s.name = taken.name))
   FROM taken ORDER BY name, workflow
 """
@@ -129,7 +130,7 @@ class Management:
 
     def ended_functions(self) -> list[str]:
         """The functions of which runs have ended, by name."""
-        return sorted({row[0] for each in ENDED_NAMES.values() for row in self._read(each) if row[0] is not None})
+        return sorted(name for (name,) in self._read(ENDED_NAMES) if name is not None)
 
     def aggregate(self, wanted: RunFilter, by: Sequence[str], bucket: int | None) -> list[tuple[Any, ...]]:
         """Figures of runs by columns, and by spans of `bucket` microseconds of when they were created.

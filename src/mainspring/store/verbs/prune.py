@@ -75,24 +75,24 @@ class Retention:
         behind = 0
         for function, name, oldest in self._transactor.read(OLDEST_ENDS):
             length = keep.of(name, function=bool(function))
-            surplus = self._surplus(keep, name, function=bool(function))
+            surplus = self._surplus(keep, name, function)
             aged = length is not None and oldest <= now - length
             if length is not None and aged:
                 behind = max(behind, now - length - oldest)
             elif length is not None:
                 later.append(oldest + length)
             if length is not None and aged and (surplus is None or surplus < now - length):
-                due.append({"name": name, "before": now - length, "function": bool(function)})
+                due.append({"name": name, "before": now - length, "function": function})
             elif surplus is not None and surplus >= oldest:
-                due.append({"name": name, "before": surplus, "function": bool(function)})
+                due.append({"name": name, "before": surplus, "function": function})
         return Due(json.dumps(due) if due else "", min(later, default=None), behind)
 
-    def _surplus(self, keep: Keep, name: str, *, function: bool) -> int | None:
+    def _surplus(self, keep: Keep, name: str, function: int) -> int | None:
         """Until when the runs of a name ended that are more than are kept. Runs that ended at the same time stay together."""
         last = keep.last_of(name)
         if last is None:
             return None
-        found = self._transactor.read(NTH_END[function], name=name, newer=last - 1)
+        found = self._transactor.read(NTH_END, name=name, function=function, newer=last - 1)
         return found[0][0] - 1 if found else None
 
     def prune(self, due: Due, limit: int) -> int:

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 _FLOOR = "SELECT uid FROM runs {where} ORDER BY uid DESC LIMIT 1 OFFSET :within"
 _ENDED = """
   SELECT count(*) FROM (
-    SELECT 1 FROM runs WHERE workflow = :workflow AND completed IS NOT NULL AND scheduled_time IS NULL LIMIT :most) x
+    SELECT 1 FROM runs WHERE workflow = :workflow AND completed IS NOT NULL LIMIT :most) x
 """
-_ENDED_FUNCTIONS = _ENDED.replace("scheduled_time IS NULL", "scheduled_time IS NOT NULL")
 _PREFIX = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE id >= :prefix AND id < :prefix_end LIMIT :most) x"
 
 
@@ -75,8 +74,8 @@ class RunLists:
 
     def ended(self, workflow: str, most: int) -> int:
         """How many runs of a workflow have ended, counted up to a number."""
-        statements = (_ENDED, _ENDED_FUNCTIONS)
-        return sum(self._rows(statement, workflow=workflow, most=most)[0][0] for statement in statements)
+        found: int = self._rows(_ENDED, workflow=workflow, most=most)[0][0]
+        return found
 
     def completed(self, span: tuple[int | None, int | None], most: int) -> int:
         """How many runs ended in a span of time, counted up to a number."""

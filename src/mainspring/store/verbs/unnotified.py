@@ -17,21 +17,23 @@ from mainspring.store.verbs.duration_classes import CLASSES
 if TYPE_CHECKING:
     from mainspring.store.transaction import Script, Transaction, Transactor
 
-_ANY = "SELECT 1 FROM runs WHERE end_unreported LIMIT 1"
-_TAKE = """
+_UNREPORTED = "completed IS NOT NULL AND end_unreported"
+"""The condition of an index, which has the ends that schedules have to process as well."""
+_ANY = f"SELECT 1 FROM runs WHERE {_UNREPORTED} LIMIT 1"
+_TAKE = f"""
   UPDATE runs SET end_unreported = false
-  WHERE end_unreported AND id IN (SELECT id FROM runs WHERE end_unreported ORDER BY completed LIMIT :limit)
+  WHERE end_unreported AND id IN (SELECT id FROM runs WHERE {_UNREPORTED} ORDER BY completed LIMIT :limit)
   RETURNING id, workflow, state, reason, attempts, queue, started, completed
 """
 _TOOK = "completed - coalesce(started, completed)"
 _CLASS = " ".join(f"WHEN {_TOOK} <= {round(longest * SECOND)} THEN {number}" for number, longest in enumerate(CLASSES))
 UNREPORTED_MINUTES = f"""
   SELECT 'duration', completed / :width * :width, state, count(*), CAST(sum({_TOOK}) AS bigint) FROM runs
-  WHERE end_unreported AND completed >= :since GROUP BY 2, 3
+  WHERE {_UNREPORTED} AND completed >= :since GROUP BY 2, 3
 """
 UNREPORTED_TOTALS = f"""
   SELECT workflow, 'duration', state, CASE {_CLASS} ELSE {len(CLASSES)} END, count(*), CAST(sum({_TOOK}) AS bigint) FROM runs
-  WHERE end_unreported GROUP BY 1, 3, 4
+  WHERE {_UNREPORTED} GROUP BY 1, 3, 4
 """
 
 

@@ -80,49 +80,33 @@ CREATE INDEX runs_name ON runs (workflow, queue, partition, priority, due, uid) 
 -- claim: runs whose time has come, and when the next one is due
 CREATE INDEX runs_due ON runs (due) WHERE owner IS NULL AND state IN ('scheduled', 'waiting');
 -- start with a key: the unfinished run that has it
-CREATE UNIQUE INDEX runs_key ON runs (key)
-  WHERE key IS NOT NULL AND state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling');
--- runs of a worker: its lease, its end, its load; owners without a worker
-CREATE INDEX runs_owner ON runs (owner) WHERE owner IS NOT NULL;
--- runs that their owner has to look at
-CREATE INDEX runs_needs_attention ON runs (owner) WHERE needs_attention;
+CREATE UNIQUE INDEX runs_key ON runs (key) WHERE key IS NOT NULL AND completed IS NULL;
+-- runs of a worker: its lease, its end, its load, and those that it has to look at; owners without a worker
+CREATE INDEX runs_owner ON runs (owner, needs_attention) WHERE owner IS NOT NULL;
 -- expire: runs without an owner whose deadline has passed
 CREATE INDEX runs_deadline ON runs (deadline)
   WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting');
 -- children of a run: cancel, terminate, expire, delete and show a tree
 CREATE INDEX runs_parent ON runs (parent) WHERE parent IS NOT NULL;
--- a worker starts: ready runs that other source began, which no live worker can continue
-CREATE INDEX runs_begun ON runs (workflow, fingerprint) WHERE state = 'queued' AND fingerprint <> '';
+-- a worker starts: ready runs that other source began, which no live worker can continue; list: blocked runs, latest first
+CREATE INDEX runs_begun ON runs (uid) WHERE state = 'queued' AND (fingerprint <> '' OR blocked IS NOT NULL);
 -- a pass of the scheduler: runs of a schedule whose end it has not processed, oldest first
 CREATE INDEX runs_end_unprocessed ON runs (schedule, uid) WHERE end_unprocessed;
--- a pass of the scheduler: schedules with an end to process
-CREATE INDEX runs_to_process ON runs (completed) WHERE end_unprocessed AND state IN ('succeeded', 'failed', 'cancelled');
--- ends to report, oldest first
-CREATE INDEX runs_end_unreported ON runs (completed) WHERE end_unreported;
+-- ends to process, by a pass of the scheduler, and ends to report, oldest first
+CREATE INDEX runs_end_unhandled ON runs (completed) WHERE completed IS NOT NULL AND (end_unprocessed OR end_unreported);
 -- list: runs that failed or were cancelled, latest first
 CREATE INDEX runs_failed ON runs (uid) WHERE state IN ('failed', 'cancelled');
 -- list: runs of a schedule, latest first
 CREATE INDEX runs_of_schedule ON runs (schedule, uid) WHERE schedule IS NOT NULL;
 -- list: forks of a run
 CREATE INDEX runs_forked ON runs (forked_from) WHERE forked_from IS NOT NULL;
--- list: blocked runs, latest first
-CREATE INDEX runs_blocked ON runs (uid) WHERE blocked IS NOT NULL;
 -- list: runs by their attributes
 CREATE INDEX runs_attributes ON runs USING gin (attributes jsonb_path_ops) WHERE attributes <> '{}';
--- list: scheduled functions that have not ended, by time
-CREATE INDEX runs_functions_live ON runs (scheduled_time, uid) WHERE scheduled_time IS NOT NULL AND completed IS NULL;
--- list: the same of one function
-CREATE INDEX runs_functions_live_name ON runs (workflow, scheduled_time, uid)
-  WHERE scheduled_time IS NOT NULL AND completed IS NULL;
--- list: scheduled functions that have ended, by time
-CREATE INDEX runs_functions_ended ON runs (scheduled_time, uid) WHERE scheduled_time IS NOT NULL AND completed IS NOT NULL;
--- list: the same of one function
-CREATE INDEX runs_functions_ended_name ON runs (workflow, scheduled_time, uid)
-  WHERE scheduled_time IS NOT NULL AND completed IS NOT NULL;
--- prune: runs of a function that ended before a time
-CREATE INDEX runs_ended ON runs (workflow, completed) WHERE completed IS NOT NULL AND scheduled_time IS NULL;
--- prune: scheduled functions that ended before a time
-CREATE INDEX runs_functions_over ON runs (workflow, completed) WHERE completed IS NOT NULL AND scheduled_time IS NOT NULL;
+-- list: scheduled functions of a name that have not ended, or that have, by time
+CREATE INDEX runs_functions ON runs (workflow, (CASE WHEN completed IS NULL THEN 0 ELSE 1 END), scheduled_time, uid)
+  WHERE scheduled_time IS NOT NULL;
+-- prune: runs of a function, or scheduled functions, that ended before a time; list: runs by the time of their end
+CREATE INDEX runs_ended ON runs (workflow, (CASE WHEN scheduled_time IS NULL THEN 0 ELSE 1 END), completed) WHERE completed IS NOT NULL;
 
 -- Runs that run_after and run_at made, as Convex shows scheduled functions: times in milliseconds since 1970.
 CREATE VIEW scheduled_functions AS SELECT
@@ -827,7 +811,7 @@ BEGIN
     END IF;
     CONTINUE WHEN start.key IS NULL; -- the run that had the id was deleted meanwhile
     SELECT r.id, r.workflow, r.due, r.attempt_started, r.attempts INTO holder FROM runs AS r
-      WHERE r.key = start.key AND r.state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling') FOR NO KEY UPDATE;
+      WHERE r.key = start.key AND r.completed IS NULL FOR NO KEY UPDATE;
     CONTINUE WHEN NOT FOUND;
     IF mode = 'reject' OR (mode IN ('unsafe_dedupe', 'return_existing') AND holder.workflow <> start.workflow) THEN
       PERFORM _refuse('23505', 'the unfinished run ' || quote_literal(holder.id) || ' has the key ' || quote_literal(start.key));

@@ -75,47 +75,31 @@ CREATE INDEX mainspring_runs_name ON mainspring_runs (workflow, queue, partition
 -- claim: runs whose time has come, and when the next one is due
 CREATE INDEX mainspring_runs_due ON mainspring_runs (due) WHERE owner IS NULL AND state IN ('scheduled', 'waiting');
 -- start with a key: the unfinished run that has it
-CREATE UNIQUE INDEX mainspring_runs_key ON mainspring_runs (key)
-  WHERE key IS NOT NULL AND state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling');
--- runs of a worker: its lease, its end, its load; owners without a worker
-CREATE INDEX mainspring_runs_owner ON mainspring_runs (owner) WHERE owner IS NOT NULL;
--- runs that their owner has to look at
-CREATE INDEX mainspring_runs_needs_attention ON mainspring_runs (owner) WHERE needs_attention = 1;
+CREATE UNIQUE INDEX mainspring_runs_key ON mainspring_runs (key) WHERE key IS NOT NULL AND completed IS NULL;
+-- runs of a worker: its lease, its end, its load, and those that it has to look at; owners without a worker
+CREATE INDEX mainspring_runs_owner ON mainspring_runs (owner, needs_attention) WHERE owner IS NOT NULL;
 -- expire: runs without an owner whose deadline has passed
 CREATE INDEX mainspring_runs_deadline ON mainspring_runs (deadline)
   WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting');
 -- children of a run: cancel, terminate, expire, delete and show a tree
 CREATE INDEX mainspring_runs_parent ON mainspring_runs (parent) WHERE parent IS NOT NULL;
--- a worker starts: ready runs that other source began, which no live worker can continue
-CREATE INDEX mainspring_runs_begun ON mainspring_runs (workflow, fingerprint) WHERE state = 'queued' AND fingerprint <> '';
+-- a worker starts: ready runs that other source began, which no live worker can continue; list: blocked runs, latest first
+CREATE INDEX mainspring_runs_begun ON mainspring_runs (uid) WHERE state = 'queued' AND (fingerprint <> '' OR blocked IS NOT NULL);
 -- a pass of the scheduler: runs of a schedule whose end it has not processed, oldest first
 CREATE INDEX mainspring_runs_end_unprocessed ON mainspring_runs (schedule, uid) WHERE end_unprocessed = 1;
--- a pass of the scheduler: schedules with an end to process
-CREATE INDEX mainspring_runs_to_process ON mainspring_runs (completed) WHERE end_unprocessed = 1 AND state IN ('succeeded', 'failed', 'cancelled');
--- ends to report, oldest first
-CREATE INDEX mainspring_runs_end_unreported ON mainspring_runs (completed) WHERE end_unreported;
+-- ends to process, by a pass of the scheduler, and ends to report, oldest first
+CREATE INDEX mainspring_runs_end_unhandled ON mainspring_runs (completed) WHERE completed IS NOT NULL AND (end_unprocessed = 1 OR end_unreported);
 -- list: runs that failed or were cancelled, latest first
 CREATE INDEX mainspring_runs_failed ON mainspring_runs (uid) WHERE state IN ('failed', 'cancelled');
 -- list: runs of a schedule, latest first
 CREATE INDEX mainspring_runs_of_schedule ON mainspring_runs (schedule, uid) WHERE schedule IS NOT NULL;
 -- list: forks of a run
 CREATE INDEX mainspring_runs_forked ON mainspring_runs (forked_from) WHERE forked_from IS NOT NULL;
--- list: blocked runs, latest first
-CREATE INDEX mainspring_runs_blocked ON mainspring_runs (uid) WHERE blocked IS NOT NULL;
--- list: scheduled functions that have not ended, by time
-CREATE INDEX mainspring_runs_functions_live ON mainspring_runs (scheduled_time, uid) WHERE scheduled_time IS NOT NULL AND completed IS NULL;
--- list: the same of one function
-CREATE INDEX mainspring_runs_functions_live_name ON mainspring_runs (workflow, scheduled_time, uid)
-  WHERE scheduled_time IS NOT NULL AND completed IS NULL;
--- list: scheduled functions that have ended, by time
-CREATE INDEX mainspring_runs_functions_ended ON mainspring_runs (scheduled_time, uid) WHERE scheduled_time IS NOT NULL AND completed IS NOT NULL;
--- list: the same of one function
-CREATE INDEX mainspring_runs_functions_ended_name ON mainspring_runs (workflow, scheduled_time, uid)
-  WHERE scheduled_time IS NOT NULL AND completed IS NOT NULL;
--- prune: runs of a function that ended before a time
-CREATE INDEX mainspring_runs_ended ON mainspring_runs (workflow, completed) WHERE completed IS NOT NULL AND scheduled_time IS NULL;
--- prune: scheduled functions that ended before a time
-CREATE INDEX mainspring_runs_functions_over ON mainspring_runs (workflow, completed) WHERE completed IS NOT NULL AND scheduled_time IS NOT NULL;
+-- list: scheduled functions of a name that have not ended, or that have, by time
+CREATE INDEX mainspring_runs_functions ON mainspring_runs (workflow, (CASE WHEN completed IS NULL THEN 0 ELSE 1 END), scheduled_time, uid)
+  WHERE scheduled_time IS NOT NULL;
+-- prune: runs of a function, or scheduled functions, that ended before a time; list: runs by the time of their end
+CREATE INDEX mainspring_runs_ended ON mainspring_runs (workflow, (CASE WHEN scheduled_time IS NULL THEN 0 ELSE 1 END), completed) WHERE completed IS NOT NULL;
 
 -- Runs that run_after and run_at made, as Convex shows scheduled functions: times in milliseconds since 1970.
 CREATE VIEW scheduled_functions AS SELECT

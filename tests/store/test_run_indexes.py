@@ -1,0 +1,110 @@
+"""Each index of `runs` has a query that needs it, and no other index is there: every one is written with each run."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from mainspring.model.runs import RunFilter
+from mainspring.store.open import open_store, sqlite_path
+from mainspring.store.postgres import claim_statements
+from mainspring.store.postgres.dialect import Dialect
+from mainspring.store.sql import queues, retention, run_filters, runs, schedules
+from mainspring.store.sql.dialect import PerDatabase
+from mainspring.store.sqlite import claims
+from mainspring.store.sqlite.dialect import DIALECT
+from mainspring.store.verbs import scheduled_functions, unnotified
+from tests.store.build import StoreSettings
+
+if TYPE_CHECKING:
+    from mainspring.store.sql.dialect import Sql
+
+
+def page(**wanted: Any) -> PerDatabase:
+    """A page of runs by some filters."""
+    made = RunFilter(**wanted)
+    return PerDatabase(run_filters.POSTGRES_FILTERS.page(made)[0], run_filters.SQLITE_FILTERS.page(made)[0])
+
+
+READ_BY: dict[str, Sql] = {
+    "pkey": runs.GET_RUN,
+    "uid": page(),
+    "ready": PerDatabase(claim_statements.IN_ORDER.take, claims._READY),
+    "queue": queues.WAITING,
+    "resumed": PerDatabase(claim_statements.RESUMED, claims._RESUMED),
+    "placed": queues.COUNT_PLACED,
+    "name": queues.NAMES,
+    "due": PerDatabase(claim_statements.PROMOTE, claims._PROMOTE.replace("?", ":now")),
+    "key": runs.KEY_TAKEN,
+    "owner": runs.OWNED_RUNS,
+    "deadline": runs.FIND_OVERDUE,
+    "parent": runs.LIST_CHILDREN,
+    "begun": page(stranded=True),
+    "end_unprocessed": schedules.UNPROCESSED_ENDS,
+    "end_unhandled": unnotified._TAKE,
+    "failed": page(states=("failed",)),
+    "of_schedule": page(schedule=("s",)),
+    "forked": page(forked_from=("a",)),
+    "attributes": page(attributes='{"a": 1}'),
+    "functions": scheduled_functions._NAMES,
+    "ended": retention.OLDEST_ENDS,
+}
+"""The name of each index, and a statement that is read by it."""
+ON_POSTGRES_ONLY = {"attributes"}  # SQLite has no index for parts of JSON
+
+
+class Anything(dict[str, Any]):
+    """A value for every parameter: plans do not depend on it."""
+
+    def __missing__(self, name: str) -> Any:
+        return (
+            "[]"
+            if name in {"ids", "listed", "rules"}
+            else "{}"
+            if name in {"functions", "instances", "kinds"}
+            else None
+        )
+
+
+@pytest.fixture
+def made(store_url: str) -> str:
+    store = open_store(store_url, StoreSettings())
+    store.open()
+    store.close()
+    return store_url
+
+
+def test_every_index_of_runs_is_accounted_for(made: str) -> None:
+    if made.startswith("sqlite"):
+        with sqlite3.connect(sqlite_path(made)) as db:
+            query = "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'mainspring_runs'"
+            found = {name.removeprefix("mainspring_runs_") for (name,) in db.execute(query)}
+        assert found == READ_BY.keys() - ON_POSTGRES_ONLY - {"pkey"} | {"sqlite_autoindex_mainspring_runs_1"}
+    else:
+        with psycopg.connect(made) as db:
+            query = "SELECT indexname FROM pg_indexes WHERE schemaname = 'mainspring' AND tablename = 'runs'"
+            found = {name.removeprefix("runs_") for (name,) in db.execute(query)}
+        assert found == READ_BY.keys()
+
+
+@pytest.mark.parametrize("index", READ_BY)
+def test_an_index_serves_the_query_that_it_is_there_for(made: str, index: str) -> None:
+    if made.startswith("sqlite"):
+        if index in ON_POSTGRES_ONLY:
+            pytest.skip("SQLite has no such index")
+        name = "sqlite_autoindex_mainspring_runs_1" if index == "pkey" else f"mainspring_runs_{index}"
+        with sqlite3.connect(sqlite_path(made)) as db:
+            plan = "\n".join(
+                row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {DIALECT.spelled(READ_BY[index])}", Anything())
+            )
+    else:
+        name = f"runs_{index}"
+        with psycopg.connect(made) as db:
+            db.execute("SET enable_seqscan = off")  # the table is empty
+            statement = Dialect("mainspring").raw(READ_BY[index]).query
+            plan = "\n".join(row[0] for row in db.execute(b"EXPLAIN (GENERIC_PLAN) " + statement))
+    assert re.search(rf"\b{name}\b", plan), plan
