@@ -79,6 +79,12 @@ class Filters:
                 f"SELECT uid FROM (SELECT uid FROM runs WHERE {place}) x" for place in _places(wanted)
             )
             where += f" AND uid IN ({found})"
+        if set(wanted.states) == {"failed", "cancelled"}:
+            found = " UNION ALL ".join(
+                f"SELECT uid FROM (SELECT uid FROM runs {where} AND state = '{state}' ORDER BY uid DESC LIMIT :limit) x"
+                for state in ("failed", "cancelled")
+            )  # the index has each state by itself
+            where = f"WHERE uid IN ({found})"
         listed = ", ".join(self._message if column == "message" else column for column in columns)
         return f"SELECT {listed} FROM runs {where} ORDER BY uid DESC LIMIT :limit", values
 

@@ -94,8 +94,8 @@ CREATE INDEX runs_begun ON runs (uid) WHERE state = 'queued' AND (fingerprint <>
 CREATE INDEX runs_end_unprocessed ON runs (schedule, uid) WHERE end_unprocessed;
 -- ends to process, by a pass of the scheduler, and ends to report, oldest first
 CREATE INDEX runs_end_unhandled ON runs (completed) WHERE completed IS NOT NULL AND (end_unprocessed OR end_unreported);
--- list: runs that failed or were cancelled, latest first
-CREATE INDEX runs_failed ON runs (uid) WHERE state IN ('failed', 'cancelled');
+-- list: runs that failed, or that were cancelled, latest first
+CREATE INDEX runs_failed ON runs (state, uid) WHERE state IN ('failed', 'cancelled');
 -- list: runs of a schedule, latest first
 CREATE INDEX runs_of_schedule ON runs (schedule, uid) WHERE schedule IS NOT NULL;
 -- list: forks of a run

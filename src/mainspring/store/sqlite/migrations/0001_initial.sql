@@ -89,8 +89,8 @@ CREATE INDEX mainspring_runs_begun ON mainspring_runs (uid) WHERE state = 'queue
 CREATE INDEX mainspring_runs_end_unprocessed ON mainspring_runs (schedule, uid) WHERE end_unprocessed = 1;
 -- ends to process, by a pass of the scheduler, and ends to report, oldest first
 CREATE INDEX mainspring_runs_end_unhandled ON mainspring_runs (completed) WHERE completed IS NOT NULL AND (end_unprocessed = 1 OR end_unreported);
--- list: runs that failed or were cancelled, latest first
-CREATE INDEX mainspring_runs_failed ON mainspring_runs (uid) WHERE state IN ('failed', 'cancelled');
+-- list: runs that failed, or that were cancelled, latest first
+CREATE INDEX mainspring_runs_failed ON mainspring_runs (state, uid) WHERE state IN ('failed', 'cancelled');
 -- list: runs of a schedule, latest first
 CREATE INDEX mainspring_runs_of_schedule ON mainspring_runs (schedule, uid) WHERE schedule IS NOT NULL;
 -- list: forks of a run
